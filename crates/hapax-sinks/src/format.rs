@@ -226,7 +226,7 @@ fn push_member(out: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 fn push_text(out: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(out, text).expect("a text can be written to memory as JSON");
+    serde_json::to_writer(out, text).expect("a string can be serialized as JSON in memory");
 }
 
 fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -2,8 +2,8 @@
 //! transaction.
 //!
 //! The function writes through the given transaction, in which the inbox row is committed as well.
-//! So its effect happens once, however often the event is delivered. An error or a panic rolls both
-//! back. Effects outside the transaction are neither undone nor deduplicated.
+//! So its effect happens once, even if the event is delivered several times. An error or a panic
+//! rolls both back. Effects outside the transaction are neither undone nor deduplicated.
 //!
 //! Keep the transaction short: slow work in it blocks others, on SQLite all other writes. Do slow
 //! work before the transaction ([`Handler::prepared`]).
@@ -177,7 +177,7 @@ impl<K: Keys> fmt::Debug for Handler<K> {
 #[non_exhaustive]
 pub enum HandlerError {
     /// The event may be delivered again.
-    #[error("handler asks for the event again")]
+    #[error("handler failed and asks for another attempt")]
     Again {
         /// The minimum wait.
         retry_after: Option<Duration>,
@@ -185,7 +185,7 @@ pub enum HandlerError {
         source: BoxError,
     },
     /// The event must not be delivered again.
-    #[error("handler will never take the event")]
+    #[error("handler rejected the event permanently")]
     Never {
         /// The error.
         source: BoxError,
@@ -231,7 +231,7 @@ impl From<HandlerError> for SinkError {
 struct Panicked;
 
 #[derive(Debug, thiserror::Error)]
-#[error("event id was taken before with another payload")]
+#[error("event id was accepted before with another payload")]
 struct Mismatch;
 
 /// Tells the compiler that the closure's future may borrow the event.

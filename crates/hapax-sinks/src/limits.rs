@@ -110,12 +110,12 @@ pub const LOOKUP_HOSTS: usize = 1_024;
 #[cfg(feature = "nats")]
 pub const NATS_BATCH: usize = 1_000;
 /// Maximum number of subjects per batch for which the server is asked whether a stream lists them,
-/// after no stream accepted them. A batch has few of them; further ones are assumed to be listed by
-/// none.
+/// after no stream accepted them. A batch has few such subjects. Further ones are assumed not to be
+/// listed by any stream.
 #[cfg(feature = "nats")]
 pub const NATS_SUBJECTS_ASKED: usize = 16;
-/// Timeout of the request which streams list a subject. NATS responds at once, or never if the user
-/// may not ask.
+/// Timeout of the request for the streams that list a subject. NATS responds at once, or never if
+/// the user is not allowed to send the request.
 #[cfg(feature = "nats")]
 pub const NATS_ASK: Duration = Duration::from_secs(1);
 /// Ping interval of an idle NATS connection.

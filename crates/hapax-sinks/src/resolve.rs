@@ -64,10 +64,10 @@ pub enum LookupError {
     #[error("host {0} cannot be resolved")]
     Failed(String, #[source] Arc<io::Error>),
     /// The resolver has not responded yet.
-    #[error("name server has not answered within {seconds} s for host {0}", seconds = LOOKUP.as_secs())]
+    #[error("name server has not responded within {seconds} s for host {0}", seconds = LOOKUP.as_secs())]
     Silent(String),
     /// The host was slow before, and the maximum number of slow lookups is in progress.
-    #[error("name server did not answer for host {0} before, and {most} such lookups are in progress", most = LOOKUPS_SLOW)]
+    #[error("name server did not respond for host {0} before, and {most} such lookups are in progress", most = LOOKUPS_SLOW)]
     Busy(String),
 }
 

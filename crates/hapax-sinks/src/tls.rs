@@ -36,7 +36,7 @@ pub(crate) fn client(trusted: &[Vec<u8>]) -> Result<ClientConfig, NotPem> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder
         .with_safe_default_protocol_versions()
-        .expect("ring knows the versions of TLS");
+        .expect("ring supports TLS 1.2 and 1.3");
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

@@ -1,8 +1,7 @@
-//! Conformance tests: each requirement ("law") becomes one test.
+//! Conformance tests: each requirement of a suite, here called a law, becomes one test.
 //!
 //! Each test has its own multi-threaded runtime, because most requirements are about concurrency,
-//! and a time limit, because the usual way to violate a requirement about waiting is to wait for
-//! ever.
+//! and a time limit, because a typical violation of a requirement about waiting is to wait forever.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ pub fn hold(law: impl Future<Output = ()>) {
         .expect("a runtime can be built");
     let outcome = runtime.block_on(async { timeout(LAW, law).await });
     runtime.shutdown_background();
-    assert!(outcome.is_ok(), "the law did not end within {LAW:?}");
+    assert!(outcome.is_ok(), "the test did not end within {LAW:?}");
 }
 
 /// Expands to one test per requirement, in one module per file.

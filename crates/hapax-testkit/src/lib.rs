@@ -3,7 +3,7 @@
 //! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements, called laws, are
 //! written once against the traits of [`hapax`]. A crate names its type, and every requirement
 //! becomes a test whose name is a sentence. So all stores behave alike, and a failing test names
-//! the broken promise.
+//! the violated requirement.
 //!
 //! # A new store
 //!
@@ -140,7 +140,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! # A new law
+//! # A new requirement
 //!
 //! Write it as a function in the file of its topic, and add its name to the list in the suite's
 //! `mod.rs` (a test compares the two). Then break a store on purpose and check that the test fails.

@@ -6,12 +6,13 @@ use std::{
     time::SystemTime,
 };
 
-/// A name that nothing else has, not even a leftover of another run: letters, digits and `_`.
+/// A name that no other object has, not even one that another run has left: letters, digits and
+/// `_`.
 pub fn unused(prefix: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     #[expect(
         clippy::disallowed_methods,
-        reason = "a name that no other run has given"
+        reason = "the name must differ from those of all other runs"
     )]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let micros = now.map_or(0, |it| it.as_micros());

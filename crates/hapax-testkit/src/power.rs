@@ -22,7 +22,7 @@ pub struct Disk {
     pub library: PathBuf,
     /// The path of its log.
     pub log: PathBuf,
-    /// Whether it reports writes as flushed that are not.
+    /// Whether the disk reports writes as flushed that are not.
     pub lies: bool,
 }
 
@@ -37,7 +37,7 @@ impl Disk {
         environment
     }
 
-    /// The same, with a copy of the library and the log below `directory`.
+    /// The same disk, with a copy of the library and the log below `directory`.
     pub(crate) fn within(&self, directory: &Path) -> Self {
         let library = directory.join("disk.so");
         let copied = fs::copy(&self.library, &library);
@@ -57,13 +57,13 @@ pub struct Frozen(Vec<u32>);
 impl Frozen {
     /// Stops a process and its children, such as those of a server.
     ///
-    /// They stop one after the other. What one of them writes while another one is already stopped
-    /// could also have been written if the other one had been slow.
+    /// They stop one after the other. A write of one process after another one is stopped could
+    /// also have happened if the other one had been slow.
     ///
     /// # Panics
     /// Panics if they do not stop.
     pub async fn family(parent: u32) -> Self {
-        // The parent first: it then starts no more children.
+        // The parent is stopped first, so that it starts no more children.
         let mut frozen = Self(vec![parent]);
         signal("STOP", &frozen.0);
         let children = format!("/proc/{parent}/task/{parent}/children");

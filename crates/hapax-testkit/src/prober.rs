@@ -15,7 +15,7 @@ use tokio::{process::Command, time::timeout};
 
 /// The time limit of a run. Alone on two cores a run takes about fifteen seconds.
 const PROBE_MAX: Duration = Duration::from_mins(3);
-/// The checks that are left out, see above.
+/// The checks that are left out, as described above.
 const LEFT_OUT: &str = "positive_data_acceptance";
 
 /// A run against one API.
@@ -41,7 +41,7 @@ impl Prober {
             "schemathesis is not installed: `cargo x test` installs it, and so does python3 -m pip install --target \
              target/prober --requirement crates/hapax-testkit/prober/requirements.txt"
         );
-        let folder = tempfile::tempdir().expect("a folder for its settings can be made");
+        let folder = tempfile::tempdir().expect("a directory for the settings can be created");
         Self {
             packages,
             folder,
@@ -73,7 +73,7 @@ impl Prober {
     /// Panics if there are findings, if it cannot be run, or if it takes too long.
     pub async fn finds_nothing(self, settings: &str) {
         let file = self.folder.path().join("schemathesis.toml");
-        std::fs::write(&file, settings).expect("its settings can be written");
+        std::fs::write(&file, settings).expect("the settings can be written");
         let mut python = Command::new("python3");
         python
             .args(["-m", "schemathesis.cli", "--config-file"])
@@ -90,14 +90,14 @@ impl Prober {
             .kill_on_drop(true);
         let ran = timeout(PROBE_MAX, python.output()).await;
         let ran = ran
-            .expect("a run ends in time")
+            .expect("the run ends in time")
             .expect("python3 can be run");
         let said = String::from_utf8_lossy(&ran.stdout);
         let failed = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "{said}{failed}");
         assert!(
             said.contains("No issues found"),
-            "it has asked nothing: {said}{failed}"
+            "schemathesis has sent no requests: {said}{failed}"
         );
     }
 }

@@ -17,7 +17,7 @@ pub fn plant() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if let Some((_, name)) = variable() {
-            hapax::seeded::plant(&name).expect("a bug that this build has");
+            hapax::seeded::plant(&name).expect("the build contains this bug");
         }
     });
 }

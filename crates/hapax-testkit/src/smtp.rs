@@ -440,7 +440,7 @@ mod tests {
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut told = Vec::new();
-        // A dropped connection may end with a reset. What was received before counts.
+        // A dropped connection may end with a reset. The bytes that were received before count.
         drop(stream.read_to_end(&mut told).await);
         String::from_utf8(told).unwrap()
     }

@@ -20,7 +20,7 @@ const AHEAD: u64 = 8;
 const REFUSED: u64 = 16;
 
 impl Trouble {
-    /// No faults yet. The faults are in the file `matter`.
+    /// Creates faults of which none is active. They are in the file `matter`.
     ///
     /// # Panics
     /// Panics if the file cannot be written.
@@ -64,7 +64,7 @@ impl Trouble {
         u64::from_ne_bytes(bytes)
     }
 
-    /// The same, with a copy of the library and all files below `directory`.
+    /// The same faults, with a copy of the library and all files below `directory`.
     pub(crate) fn none_within(directory: &Path, library: &Path) -> Self {
         let copy = directory.join("trouble.so");
         let copied = fs::copy(library, &copy);

@@ -42,7 +42,7 @@ pub fn answered<T>(within: Duration, question: impl Future<Output = T>) -> impl 
 /// Lets time pass between two actions of a load: two requests, two kills, a request and a response
 /// that is slow on purpose.
 ///
-/// No condition may depend on it. To wait for a condition, use [`eventually`].
+/// No condition may depend on this time. To wait for a condition, use [`eventually`].
 pub async fn pace(time: Duration) {
     sleep(time).await;
 }

@@ -2,8 +2,8 @@
 //!
 //! Nothing in Hapax reads the time of day or draws a random number by itself: the service passes
 //! both, and a test passes its own. A [`Clock`] returns wall-clock time, because leases, expiry
-//! times and schedules are compared with rows. A [`Stopwatch`] measures elapsed time, whatever
-//! happens to the wall clock. Waiting is done by the runtime.
+//! times and schedules are compared with rows. A [`Stopwatch`] measures elapsed time and does not
+//! depend on the wall clock. Waiting is done by the runtime.
 
 use std::{
     fmt,
@@ -115,10 +115,7 @@ impl Random {
     }
 
     /// A uniform random number in `0.0..1.0`.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "53 bits are what a double holds"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "a double holds 53 bits")]
     pub fn unit(&self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }

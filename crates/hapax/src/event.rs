@@ -129,7 +129,7 @@ impl NewEvent {
     /// # Panics
     /// Panics if `value` cannot be written as JSON (a map whose keys are not strings).
     pub fn json(kind: impl Into<String>, value: &impl Serialize) -> Self {
-        let text = serde_json::to_string(value).expect("an event's payload can be written as JSON");
+        let text = serde_json::to_string(value).expect("the payload must be serializable as JSON");
         Self::new(kind, Payload::Json(text))
     }
 

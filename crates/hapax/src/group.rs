@@ -161,7 +161,8 @@ pub async fn answered<J, R>(
     match timeout_at(deadline.into(), answered).await {
         Ok(outcome) => outcome,
         Err(_) if turn.take() => Err(StoreError::TimedOut),
-        // The request has started and may commit. Only the fate of its group tells.
+        // The request has started and may commit. Its result is known when the outcome of its group
+        // is.
         Err(_) => answer.await.map_err(|_| closed())?,
     }
 }

@@ -192,11 +192,11 @@ pub enum Remember {
 
 /// Decides what is kept, by the status of the response.
 ///
-/// A success is stored with its effect, and a business refusal without one. If the error is the
-/// caller's mistake, or temporary, the key is released, so that the corrected request may run. This
-/// includes a failed precondition (412, 428), because the client has to reload the resource and
-/// send another condition. The key is also released after a failure, unless `on_failure` says
-/// otherwise.
+/// A success is stored with its effect, and a business refusal is stored without one. If the error
+/// is the caller's mistake, or temporary, the key is released, so that the corrected request may
+/// run. This includes a failed precondition (412, 428), because the client has to reload the
+/// resource and send another condition. The key is also released after a failure (5xx), unless
+/// `on_failure` is [`OnFailure::Store`].
 pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
     match status {
         200..=399 => Remember::WithEffect,

@@ -206,7 +206,7 @@ pub enum KeyError {
         max: usize,
     },
     /// The text contains a control character or a character that is not ASCII.
-    #[error("it holds a character that is not visible ASCII")]
+    #[error("it contains a character that is neither visible ASCII nor a space")]
     Character,
 }
 

@@ -276,7 +276,7 @@ impl fmt::Debug for Keyring {
 
 /// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no 32 bytes in base64: make one with `openssl rand -base64 32`")]
+#[error("is not 32 bytes in base64: create one with `openssl rand -base64 32`")]
 pub struct BadKey {
     /// The index of the text, starting at 0.
     pub place: usize,
@@ -298,10 +298,10 @@ pub enum KeyringError {
     #[error("encrypted by a newer version")]
     Newer,
     /// This build has no support for encryption.
-    #[error("encrypted, and this build is without the feature `encryption`")]
+    #[error("encrypted, but this build does not have the feature `encryption`")]
     Unsupported,
     /// The system provides no random bytes.
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     NoRandom,
 }
 
@@ -314,7 +314,8 @@ fn place_of<'a>(what: &'a str, scope: &'a Scope) -> [&'a str; 4] {
     ]
 }
 
-/// The location as bytes. Different locations have different bytes.
+/// The location as bytes. Every part is preceded by its length, so that different locations have
+/// different bytes.
 fn whole(place: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in place {

@@ -1,7 +1,7 @@
 //! Default values and upper limits of queues, bodies, headers, keys, retries and waiting times.
 //!
-//! Each constant gives its unit and the reason for its value. If the limit is a setting, the constant
-//! is the default or the maximum of that setting.
+//! Each constant gives its unit and the reason for its value. If the limit is a setting, the
+//! constant is the default or the maximum of that setting.
 
 use std::time::Duration;
 
@@ -86,8 +86,8 @@ pub const RETENTION: Duration = Duration::from_hours(24);
 pub const RETENTION_WARN: Duration = Duration::from_hours(1);
 /// Maximum retention that an operation may set.
 pub const RETENTION_MAX: Duration = Duration::from_hours(720);
-/// How long the tombstone of an expired key is kept. During this time the key is answered with
-/// "gone".
+/// How long the tombstone of an expired key is kept. During this time, requests with the key
+/// receive "gone".
 pub const TOMBSTONE: Duration = Duration::from_hours(168);
 /// How long events are kept after every destination has settled them.
 pub const EVENT_RETENTION: Duration = Duration::from_hours(168);
@@ -169,8 +169,8 @@ pub const POLL_BUSY: Duration = Duration::from_micros(500);
 pub const POLL_LADEN: Duration = Duration::from_millis(2);
 /// Number of attempts in flight at which [`POLL_LADEN`] applies.
 pub const LADEN: usize = 8;
-/// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits `t /
-/// POLL_PART`.
+/// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits
+/// `t / POLL_PART`.
 pub const POLL_PART: u32 = 8;
 /// Longest poll interval of a relay that receives no notification.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
@@ -201,8 +201,8 @@ pub const SAGA_NAME_BYTES_MAX: usize = 255;
 /// Maximum size in bytes of a saga's input, and of the request, result and response of a step. They
 /// are stored in table rows.
 pub const SAGA_INPUT_BYTES_MAX: usize = 64 * 1024;
-/// Remaining retention that is reported for a response whose retention is over while a saga that was
-/// started under its key has not ended. The SQL functions report the same value.
+/// Remaining retention that is reported for a response whose retention is over while a saga that
+/// was started under its key has not ended. The SQL functions report the same value.
 pub const SAGA_KEY: Duration = Duration::from_mins(1);
 /// How long a saga may run before a step with an unknown outcome is left to an operator.
 pub const SAGA_DEADLINE: Duration = Duration::from_mins(15);
@@ -241,7 +241,7 @@ pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
 
 /// Maximum number of connections of one listener. Each costs a file descriptor and some kilobytes.
 pub const LISTENER_CONNECTIONS: usize = 1_024;
-/// Number of file descriptors that a process is assumed to have if the system does not say.
+/// Number of file descriptors that a process is assumed to have if the system does not report it.
 pub const LISTENER_DESCRIPTORS: usize = 256;
 /// Divisor for the file descriptors of a process with one listener: it gets half. The rest is for
 /// files, the database and outgoing connections.

@@ -2,7 +2,7 @@
 //! before an operator sees them.
 //!
 //! A name is split into words: `cardNumber`, `CARD_NUMBER` and `billing.card` contain the word
-//! `card`, `discard` does not. A masked value is replaced as a whole, whatever it contains, at any
+//! `card`, `discard` does not. A masked value is replaced as a whole, with everything in it, at any
 //! depth, and also in JSON inside a string. Everything else is shown unchanged, byte for byte.
 //! Content that is not JSON is not shown, only its type and length.
 
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(mask.head(b"").as_deref(), Some(""));
     }
 
-    /// The same by means of a tree, as a reference for the tests.
+    /// The same masking by means of a parsed tree, as a reference for the tests.
     fn masked(mask: &Mask, value: Value) -> Value {
         match value {
             Value::Array(items) => items.into_iter().map(|it| masked(mask, it)).collect(),

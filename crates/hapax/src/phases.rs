@@ -160,7 +160,7 @@ pub fn check_name(name: &str) -> Result<(), PhaseNameError> {
 
 /// The name of a phase is empty or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a phase's name has 1 to {RECOVERY_POINT_BYTES_MAX} bytes, not {bytes}")]
+#[error("the name of a phase must have 1 to {RECOVERY_POINT_BYTES_MAX} bytes, not {bytes}")]
 pub struct PhaseNameError {
     bytes: usize,
 }

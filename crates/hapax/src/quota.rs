@@ -22,7 +22,7 @@ pub struct Quota {
     pub bytes: Option<u64>,
 }
 
-/// What one tenant has stored.
+/// The stored keys and bytes of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The tenant.
@@ -33,7 +33,7 @@ pub struct Usage {
     pub bytes: u64,
 }
 
-/// What the tenants have stored, and their limits.
+/// The stored keys and bytes of all tenants, and the quota.
 #[derive(Debug, Default)]
 pub struct Quotas {
     quota: Quota,

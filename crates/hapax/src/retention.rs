@@ -111,7 +111,7 @@ impl Retention {
                     Err(error) => tracing::warn!(
                         kind = kind.name,
                         error = error.error_chain(),
-                        "cannot delete what is past its retention"
+                        "cannot delete rows whose retention is over"
                     ),
                 }
             }

@@ -1,78 +1,82 @@
-//! Bugs that are planted on purpose, to show that a test would catch them.
+//! Seeded bugs: mistakes that can be switched on to show that a test detects them.
 //!
-//! A test that has never failed proves little. Each [`Bug`] is a mistake that somebody might have
-//! made, at the line where they would have made it: `if seeded::has(Bug::NoFence) { ... }`. Only a
-//! build with `--cfg hapax_seeded` has them, and each only where it is [planted](plant); in any
-//! other build [`has`] is a constant, and the mistakes are compiled and left out.
+//! A test that has never failed proves little. Each [`Bug`] is a plausible mistake, at the line
+//! where it would be made: `if seeded::has(Bug::NoFence) { ... }`. Only a build with
+//! `--cfg hapax_seeded` contains the bugs, and a bug has an effect only in a process in which it
+//! was [planted](plant). In any other build [`has`] is a constant, and the compiler removes the
+//! mistakes.
 //!
-//! Of the builds that have them, one atomic is the memory of what is planted: the library's only
-//! global, for a bug is nobody's to pass in.
+//! In a build with bugs, an atomic integer holds the planted ones. It is the only global of the
+//! library, because no caller should have to pass a bug.
 
 #[cfg(hapax_seeded)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What somebody might have written instead, and the invariant that it breaks.
+/// A seeded bug: the mistake, and in parentheses the invariants that it breaks.
 ///
-/// The numbers are those of `docs/explanation/seeded-bugs.md`. Where nothing is said, a bug is in
-/// both stores or in neither.
+/// The numbers are those of `docs/explanation/seeded-bugs.md`. Unless stated otherwise, a bug
+/// affects both stores, or neither of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A claim looks for the key and then runs, with no lock and no unique row in between: two at
-    /// once both run (1). Atomic and single-shot requests.
+    /// A claim looks for the key and then runs the request, without a lock or a unique row in
+    /// between, so that two concurrent requests both run (1). Atomic and single-shot requests.
     CheckThenInsert,
-    /// The answer is stored in a second transaction, behind the commit of the rows (1, 2). Atomic
+    /// The response is stored in a second transaction, after the commit of the rows (1, 2). Atomic
     /// and single-shot requests.
     AnswerOutside,
-    /// The events are written in a second transaction, behind the commit of the rows (5).
+    /// The events are written in a second transaction, after the commit of the rows (5).
     OutboxOutside,
-    /// An event is written at once in a transaction of its own, whatever becomes of its request
+    /// An event is written at once in a separate transaction, even if its request is rolled back
     /// (5, 6).
     PublishBeforeCommit,
-    /// Nobody compares what is asked with what was asked under the key before (4).
+    /// The request is not compared with the first request that used the key (4).
     NoFingerprint,
-    /// Retention counts from the wrong end, and deletes keys that still stand (1, 3).
+    /// Retention is computed from the wrong time, so that keys that are still valid are deleted (1,
+    /// 3).
     PurgeLiveKey,
-    /// What an owner writes who has lost the part, or the key, is taken all the same (10).
+    /// Writes of an owner that has lost the partition or the key are accepted (10).
     NoFence,
-    /// A lease ends long before the work that it stands for, and a key's is not renewed (7, 10).
+    /// A lease ends long before the work does, and the lease of a key is not renewed (7, 10).
     ShortLease,
-    /// The relay writes an event down as delivered, and then offers it (6).
+    /// The relay records an event as delivered before it offers it (6).
     MarkSentBeforeSend,
-    /// The outbox is read on from the highest id, as if ids were drawn in the order of commits
-    /// (6). PostgreSQL.
+    /// The outbox is read from the highest id, as if ids were assigned in commit order (6).
+    /// PostgreSQL only.
     FrontierById,
-    /// The oldest running transaction is taken for one that is over: `<=` for `<` (6). PostgreSQL.
+    /// The oldest running transaction is considered finished: `<=` instead of `<` (6). PostgreSQL
+    /// only.
     FrontierOffByOne,
-    /// The inbox row is committed before the effect, in a transaction of its own (8).
+    /// The inbox row is committed before the effect, in a separate transaction (8).
     InboxOutside,
-    /// A message is acknowledged while its transaction is still to be committed (2, 8).
+    /// A message is acknowledged before its transaction is committed (2, 8).
     AckBeforeCommit,
-    /// Every attempt calls the foreign system under a new key (11).
+    /// Every attempt calls the remote system under a new key (11).
     ProviderKeyPerAttempt,
-    /// A call whose outcome nobody knows is taken for one that did nothing (11).
+    /// A call with an unknown outcome is treated as one that did nothing (11).
     TimeoutIsFailure,
-    /// A saga turns round while nobody knows whether a step of it happened (11).
+    /// A saga starts to compensate while the outcome of a step is unknown (11).
     RefundOnUnknown,
-    /// What has to be undone, and under which key, is written down behind the call (11).
+    /// The intent of a compensation and its key are recorded after the call instead of before it
+    /// (11).
     CompensationAfterCall,
-    /// Whoever asks to be left alone for a while is not (12).
+    /// A `Retry-After` of the receiver is ignored (12).
     RetryAfterIgnored,
-    /// A webhook's redirect is followed, wherever it leads (6).
+    /// A webhook's redirect is followed to any address (6).
     RedirectFollowed,
-    /// An event that is out of attempts is dropped (6).
+    /// An event without remaining attempts is dropped (6).
     DroppedWhenExhausted,
-    /// An event that failed does not hold up those behind it in its key (9).
+    /// An event that failed does not block later events of its order key (9).
     OrderByLuck,
-    /// A replay is written anew from what the stored answer says (3).
+    /// A replay is serialized again from the stored response (3).
     ReplayReserialised,
     /// Retries are not counted against any budget (12).
     NoRetryBudget,
 }
 
-/// Why nothing was planted.
+/// Why no bug was planted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlantError {
-    /// The build knows no bugs: what is run on it would prove nothing.
+    /// The build contains no bugs, so that a test with it would prove nothing.
     #[error("this build has no seeded bugs: build with --cfg hapax_seeded to plant {0:?}")]
     NotSeeded(String),
     /// There is no bug of this name.
@@ -81,7 +85,7 @@ pub enum PlantError {
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 23] = [
         Self::CheckThenInsert,
         Self::AnswerOutside,
@@ -108,7 +112,7 @@ impl Bug {
         Self::NoRetryBudget,
     ];
 
-    /// Its name, such as `no-fence`.
+    /// The name of the bug, such as `no-fence`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CheckThenInsert => "check-then-insert",
@@ -137,20 +141,20 @@ impl Bug {
         }
     }
 
-    /// The bug of this name.
+    /// The bug with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|bug| bug.name() == name)
     }
 }
 
-/// Whether this process has a bug.
+/// Whether the bug is planted in this process.
 #[cfg(not(hapax_seeded))]
 #[inline]
 pub const fn has(_: Bug) -> bool {
     false
 }
 
-/// Whether this process has a bug.
+/// Whether the bug is planted in this process.
 #[cfg(hapax_seeded)]
 pub fn has(bug: Bug) -> bool {
     #[cfg(test)]
@@ -158,19 +162,19 @@ pub fn has(bug: Bug) -> bool {
     PLANTED.load(Ordering::Relaxed) & bit(bug) != 0
 }
 
-/// Gives this process the bug `name`, for as long as it runs.
+/// Plants the bug `name` in this process, until it ends.
 ///
 /// # Errors
-/// Fails when there is no such bug, and in a build that has none.
+/// Fails if there is no such bug, or if the build contains no bugs.
 #[cfg(not(hapax_seeded))]
 pub fn plant(name: &str) -> Result<Bug, PlantError> {
     Err(PlantError::NotSeeded(name.to_owned()))
 }
 
-/// Gives this process the bug `name`, for as long as it runs.
+/// Plants the bug `name` in this process, until it ends.
 ///
 /// # Errors
-/// Fails when there is no such bug.
+/// Fails if there is no such bug.
 #[cfg(hapax_seeded)]
 pub fn plant(name: &str) -> Result<Bug, PlantError> {
     let bug = Bug::named(name).ok_or_else(|| PlantError::Unknown(name.to_owned()))?;
@@ -178,7 +182,7 @@ pub fn plant(name: &str) -> Result<Bug, PlantError> {
     Ok(bug)
 }
 
-/// The bugs of this process, a bit each.
+/// The planted bugs, one bit each.
 #[cfg(hapax_seeded)]
 static PLANTED: AtomicU64 = AtomicU64::new(0);
 
@@ -191,7 +195,8 @@ const fn bit(bug: Bug) -> u64 {
 mod tests {
     use super::*;
 
-    /// The unit tests of this crate alone have no other way to be given a bug.
+    /// Plants the bug of `HAPAX_SEEDED`. The unit tests of this crate have no other way to plant
+    /// one.
     #[cfg(hapax_seeded)]
     pub(super) fn plant_what_is_asked_for() {
         static ONCE: std::sync::Once = std::sync::Once::new();

@@ -42,7 +42,7 @@ pub enum Arrival<T> {
     Mismatch,
 }
 
-/// What a follower receives.
+/// The result for a follower.
 #[derive(Debug)]
 pub enum Turn<T> {
     /// The leader's result, for the same fingerprint.
@@ -337,7 +337,7 @@ mod tests {
         let (second, third) = (check_follows(&flights, 1), check_follows(&flights, 1));
         drop(lead);
         let Turn::Lead(lead) = second.turn().await else {
-            panic!("the first follower that stayed leads");
+            panic!("the first follower that stayed must become the leader");
         };
         lead.finish(&"answer");
         assert!(matches!(third.turn().await, Turn::Told("answer")));
@@ -363,14 +363,14 @@ mod tests {
             drop(check_follows(&flights, 1));
         }
         let waiting = flights.0.flights(&scope())[&scope()].waiters.len();
-        assert!(waiting <= CLEAR_AT, "{waiting} are kept");
+        assert!(waiting <= CLEAR_AT, "{waiting} followers are kept");
     }
 
     #[track_caller]
     fn check_leads<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Lead<T> {
         match flights.arrive(&scope(), fingerprint(asked)) {
             Arrival::Lead(lead) => lead,
-            _ => panic!("a request with a free key leads"),
+            _ => panic!("a request with a free key must become the leader"),
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
     fn check_follows<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Follow<T> {
         match flights.arrive(&scope(), fingerprint(asked)) {
             Arrival::Follow(follow) => follow,
-            _ => panic!("a request with a taken key follows"),
+            _ => panic!("a request with a taken key must become a follower"),
         }
     }
 

@@ -64,15 +64,15 @@ pub trait Transaction: Send + Sized + 'static {
     fn rollback(self) -> impl Future<Output = ()> + Send;
 
     /// The state of the key, if the claim was sent together with the first statement and the key
-    /// was taken. In that case this is the outcome of the request, whatever the handler did with
+    /// was taken. In that case this is the outcome of the request, even if the handler has ignored
     /// the failed statement.
     fn known(&mut self) -> Option<Known> {
         None
     }
 
     /// Whether a statement of this transaction has failed because of a conflict with another
-    /// transaction. The transaction cannot commit, and the request should run again, whatever the
-    /// handler returned.
+    /// transaction. The transaction cannot commit, and the request should run again, even if the
+    /// handler has returned a response.
     fn has_conflict(&self) -> bool {
         false
     }
@@ -114,8 +114,8 @@ pub trait Keys: Clone + Send + Sync + 'static {
     ///
     /// The caller receives the transaction before the claim is decided. If the key turns out to be
     /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`]
-    /// returns the state of the key, and nothing is committed. A store for which this has no advantage
-    /// claims at once.
+    /// returns the state of the key, and nothing is committed. A store for which this has no
+    /// advantage claims at once.
     fn claim_with_first_statement(
         &self,
         claim: Claim,
@@ -418,12 +418,12 @@ pub trait Outbox: Source {
     /// `retention`, and inbox rows older than `inbox_retention`. Returns the number of deleted
     /// rows, including rows that belong to the events.
     ///
-    /// An event that is parked or dead at a destination is kept. If there is no destination, all
+    /// An event that is parked or dead at a destination is kept. Without any destination, all
     /// events are kept. A destination that no relay has owned or known for `retention`, while
     /// relays were running, is ignored, unless it was disabled. The age of an event does not depend
-    /// on a clock that was ahead when the event was written. A position is never used again,
-    /// whatever was deleted and however often the store was opened since; a store may keep its
-    /// newest event to remember the last position.
+    /// on a clock that was ahead when the event was written. A position is never used again, even
+    /// if its event was deleted and the store was opened again since; a store may keep its newest
+    /// event to remember the last position.
     fn purge_events(
         &self,
         retention: Duration,

@@ -1,7 +1,7 @@
-//! The names under which Hapax reports what it does.
+//! Names of the metrics that Hapax reports, and texts of errors and panics.
 //!
-//! Libraries report through the `metrics` facade, so that a service keeps its
-//! own exporter. Labels come from small sets; an id is never a label.
+//! Libraries report through the `metrics` facade, so that a service uses its existing exporter.
+//! Labels have few different values; an id is never a label.
 
 use std::{any::Any, error::Error};
 
@@ -13,49 +13,49 @@ pub const IDEMPOTENCY_REQUESTS: &str = "hapax_idempotency_requests_total";
 pub const IDEMPOTENCY_WAIT: &str = "hapax_idempotency_wait_seconds";
 /// Keys that expired and were deleted, by operation.
 pub const IDEMPOTENCY_EXPIRED: &str = "hapax_idempotency_expired_total";
-/// Keys of phased requests that were taken over from an owner that did not finish, by operation
-/// and by whom (`retry`, `completer`).
+/// Keys of phased requests that were taken over from an owner that did not finish, by operation and
+/// by the kind of the new owner (`retry`, `completer`).
 pub const IDEMPOTENCY_TAKEOVERS: &str = "hapax_idempotency_takeovers_total";
-/// Owners of phased requests that were told that their key is no longer theirs, by operation.
+/// Owners of phased requests that found that they had lost their key, by operation.
 pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
-/// Events of destinations that lagged a whole ring, parked in bulk so that the ring can turn, by
-/// destination.
+/// Events that were parked in bulk because their destination lagged by all segments, so that the
+/// oldest segment can be used again, by destination.
 pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
 /// Steps of purges that failed, by step.
 pub const OUTBOX_PURGE_FAILURES: &str = "hapax_outbox_purge_failures_total";
-/// Times that the sequence of events stood below an id that was given already, and was raised.
+/// How often the sequence of event ids was lower than an assigned id and was raised.
 pub const OUTBOX_RAISED: &str = "hapax_outbox_raised_sequences_total";
 /// Age in seconds of the oldest undelivered event, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
-/// Events not yet delivered, by destination.
+/// Events that are not delivered yet, by destination.
 pub const OUTBOX_BACKLOG: &str = "hapax_outbox_backlog_events";
-/// Seconds from commit to delivery, by destination.
+/// Seconds from the commit to the delivery, by destination.
 pub const RELAY_DELIVERY: &str = "hapax_relay_delivery_seconds";
 /// Attempts, by destination, outcome and error type.
 pub const RELAY_ATTEMPTS: &str = "hapax_relay_attempts_total";
-/// Events given up on, by destination.
+/// Events that became dead letters, by destination.
 pub const RELAY_DEAD_LETTERS: &str = "hapax_relay_dead_letters_total";
-/// Dead letters that are there now, by destination.
+/// Dead letters that exist now, by destination.
 pub const RELAY_DEAD: &str = "hapax_relay_dead_events";
-/// Deliveries waiting outside the flow, by destination.
+/// Parked deliveries without dead letters, by destination.
 pub const RELAY_PARKED: &str = "hapax_relay_parked_events";
 /// 1 while a destination's breaker is open, by destination.
 pub const RELAY_BREAKER_OPEN: &str = "hapax_relay_breaker_open";
-/// The epoch under which a destination is carried here, by destination; 0 while it is not.
+/// The epoch of the partition's ownership by this relay, by destination; 0 if it does not own it.
 pub const RELAY_LEASE_EPOCH: &str = "hapax_relay_lease_epoch";
-/// Times that the relay could not use its store, by destination.
+/// How often the relay could not use its store, by destination.
 pub const RELAY_STORE_FAILURES: &str = "hapax_relay_store_failures_total";
-/// Times that the relay found its store set back to an earlier state, by destination.
+/// How often the relay found its store in an earlier state than before, by destination.
 pub const RELAY_SET_BACKS: &str = "hapax_relay_set_backs_total";
-/// Other processes that live under the name of this relay.
+/// Other live processes with the name of this relay.
 pub const RELAY_NAMESAKES: &str = "hapax_relay_namesakes";
-/// Rows of a service's own table that became events, by source.
+/// Rows of a service's own table that were moved to the outbox, by source.
 pub const SOURCE_MOVED: &str = "hapax_source_moved_rows_total";
-/// Rows of a service's own table that can be no events, by source.
+/// Rows of a service's own table that were set aside because they are not valid events, by source.
 pub const SOURCE_SET_ASIDE: &str = "hapax_source_set_aside_rows_total";
-/// Messages that the inbox saw, by consumer and outcome.
+/// Messages that the inbox received, by consumer and outcome.
 pub const INBOX_MESSAGES: &str = "hapax_inbox_messages_total";
-/// Sagas that ended or came to need attention, by kind and outcome.
+/// Sagas that ended or began to need attention, by kind and outcome.
 pub const SAGAS: &str = "hapax_saga_total";
 /// Sagas that need attention now, by kind.
 pub const SAGA_NEEDS_ATTENTION: &str = "hapax_saga_needs_attention";
@@ -65,22 +65,23 @@ pub const CLIENT_OPERATIONS: &str = "hapax_client_operations_total";
 pub const CLIENT_ATTEMPTS: &str = "hapax_client_attempts_total";
 /// Seconds that retries waited before they were sent, by destination.
 pub const CLIENT_RETRY_DELAY: &str = "hapax_client_retry_delay_seconds";
-/// Retries that were not sent because the budget was spent, by destination.
+/// Retries that were not sent because the budget was exhausted, by destination.
 pub const CLIENT_BUDGET_REFUSALS: &str = "hapax_client_budget_refusals_total";
 
-/// The histograms: an exporter counts each in buckets, [`SECONDS`] where nothing speaks for others.
+/// The histograms. An exporter should use the buckets [`SECONDS`] for each, unless it has reasons
+/// for others.
 pub const HISTOGRAMS: [&str; 3] = [IDEMPOTENCY_WAIT, RELAY_DELIVERY, CLIENT_RETRY_DELAY];
-/// Bounds of buckets, from half a millisecond to an hour: requests wait in the lower half, and
-/// events travel through all of it.
+/// Upper bounds of the buckets, from half a millisecond to an hour. The time that requests wait is
+/// in the lower half; the age of delivered events can be anywhere.
 pub const SECONDS: [f64; 17] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0,
     600.0, 3600.0,
 ];
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 ///
-/// Only the first line of each is told. Databases name what went wrong there, and the values it
-/// went wrong with in the lines behind it (`DETAIL: Key (email)=(...)`).
+/// Only the first line of each message is used. Databases describe the error in the first line, and
+/// print the values that caused it in later lines (`DETAIL: Key (email)=(...)`).
 pub fn error_chain(error: &dyn Error) -> String {
     let mut error_chain = first_line(error);
     let mut cause = error.source();
@@ -101,13 +102,15 @@ fn first_line(error: &dyn Error) -> String {
     said
 }
 
-/// What a panic said, where that stands in the code; text that was put together may hold anything.
+/// The message of a panic, if it is a literal in the code. A formatted message may contain any data
+/// and is not returned.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &'static str {
     let literal = panic.downcast_ref::<&'static str>().copied();
-    literal.unwrap_or("its message is not shown: it may hold what was worked on")
+    literal.unwrap_or("its message is not shown, because it may contain data")
 }
 
-/// Tells the installed exporter what each name means; call it once, after installing one.
+/// Registers the description of each metric with the installed exporter. Call this once, after the
+/// exporter is installed.
 pub fn describe() {
     describe_counter!(
         IDEMPOTENCY_REQUESTS,
@@ -116,57 +119,80 @@ pub fn describe() {
     describe_histogram!(
         IDEMPOTENCY_WAIT,
         Unit::Seconds,
-        "How long duplicates waited"
+        "Time that duplicates waited for the first request"
     );
     describe_counter!(IDEMPOTENCY_EXPIRED, "Keys that expired and were deleted");
     describe_counter!(
         IDEMPOTENCY_TAKEOVERS,
         "Keys taken over from an owner that did not finish"
     );
-    describe_counter!(IDEMPOTENCY_FENCED, "Owners that had lost their key");
+    describe_counter!(IDEMPOTENCY_FENCED, "Owners that lost their key");
     describe_gauge!(
         OUTBOX_LAG,
         Unit::Seconds,
         "Age of the oldest undelivered event"
     );
-    describe_counter!(OUTBOX_SPILLED, "Events parked in bulk for who lagged");
+    describe_counter!(
+        OUTBOX_SPILLED,
+        "Events parked in bulk for lagging destinations"
+    );
     describe_counter!(OUTBOX_PURGE_FAILURES, "Steps of purges that failed");
     describe_counter!(
         OUTBOX_RAISED,
-        "Times that the sequence of events stood too low and was raised"
+        "How often the sequence of event ids was too low and was raised"
     );
-    describe_gauge!(OUTBOX_BACKLOG, "Events not yet delivered");
-    describe_histogram!(RELAY_DELIVERY, Unit::Seconds, "From commit to delivery");
+    describe_gauge!(OUTBOX_BACKLOG, "Events that are not delivered yet");
+    describe_histogram!(
+        RELAY_DELIVERY,
+        Unit::Seconds,
+        "Time from commit to delivery"
+    );
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");
-    describe_counter!(RELAY_DEAD_LETTERS, "Events given up on");
-    describe_gauge!(RELAY_DEAD, "Dead letters that are there now");
-    describe_gauge!(RELAY_PARKED, "Deliveries waiting outside the flow");
+    describe_counter!(RELAY_DEAD_LETTERS, "Events that became dead letters");
+    describe_gauge!(RELAY_DEAD, "Dead letters that exist now");
+    describe_gauge!(RELAY_PARKED, "Parked deliveries without dead letters");
     describe_gauge!(RELAY_BREAKER_OPEN, "1 while the breaker is open");
     describe_gauge!(
         RELAY_LEASE_EPOCH,
-        "The epoch under which the destination is carried here, or 0"
+        "The epoch of this relay's ownership of the destination, or 0"
     );
     describe_counter!(
         RELAY_STORE_FAILURES,
-        "Times that the relay could not use its store"
+        "How often the relay could not use its store"
     );
     describe_counter!(
         RELAY_SET_BACKS,
-        "Times that the relay found its store set back to an earlier state"
+        "How often the relay found its store in an earlier state"
     );
     describe_gauge!(
         RELAY_NAMESAKES,
-        "Other processes that live under the name of this relay"
+        "Other live processes with the name of this relay"
     );
-    describe_counter!(SOURCE_MOVED, "Rows of a table that became events");
-    describe_counter!(SOURCE_SET_ASIDE, "Rows of a table that can be no events");
-    describe_counter!(INBOX_MESSAGES, "Messages that the inbox saw, by outcome");
-    describe_counter!(SAGAS, "Sagas that ended or came to need attention");
+    describe_counter!(
+        SOURCE_MOVED,
+        "Rows of a table that were moved to the outbox"
+    );
+    describe_counter!(
+        SOURCE_SET_ASIDE,
+        "Rows of a table that are not valid events"
+    );
+    describe_counter!(
+        INBOX_MESSAGES,
+        "Messages that the inbox received, by outcome"
+    );
+    describe_counter!(SAGAS, "Sagas that ended or began to need attention");
     describe_gauge!(SAGA_NEEDS_ATTENTION, "Sagas that need attention");
     describe_counter!(CLIENT_OPERATIONS, "Operations of the retry client");
     describe_counter!(CLIENT_ATTEMPTS, "Attempts of the retry client");
-    describe_histogram!(CLIENT_RETRY_DELAY, Unit::Seconds, "How long retries waited");
-    describe_counter!(CLIENT_BUDGET_REFUSALS, "Retries that the budget refused");
+    describe_histogram!(
+        CLIENT_RETRY_DELAY,
+        Unit::Seconds,
+        "Time that retries waited"
+    );
+    describe_counter!(
+        CLIENT_BUDGET_REFUSALS,
+        "Retries for which no budget was left"
+    );
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ impl Traces {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the share is between 0 and 1, and 2^64 fits"
+        reason = "the share is between 0 and 1, so that the product is at most 2^64"
     )]
     pub fn sampled(random: Random, share: f64) -> Self {
         let below = (share.clamp(0.0, 1.0) * 2.0_f64.powi(64)) as u128;

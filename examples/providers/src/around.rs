@@ -1,4 +1,4 @@
-//! A clock and names of a provider's own: it shares neither with its callers.
+//! The provider's clock and its generator of object ids, which it does not share with its callers.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -6,10 +6,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Milliseconds since the Unix epoch, by this process's clock.
+/// Returns the time in milliseconds since the Unix epoch.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a foreign system: nobody passes it the time"
+    reason = "the provider is an external system with its own clock"
 )]
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -18,7 +18,7 @@ pub(crate) fn now() -> u64 {
     })
 }
 
-/// Makes names that no other ledger has either: a prefix and 128 random bits.
+/// Generates ids that are unique across all ledgers: a prefix and 128 random bits.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     keys: [RandomState; 2],
@@ -26,7 +26,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// A new name such as `ch_9f...`.
+    /// Returns a new id such as `ch_9f...`.
     pub(crate) fn mint(&self, prefix: &str) -> String {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let [high, low] = [0, 1].map(|half: usize| self.keys[half].hash_one((half, count)));

@@ -1,7 +1,7 @@
-//! What a provider knows: every record of its ledger, by key, and what they add up to.
+//! The provider's state: all records of its ledger, by key, and the totals computed from them.
 //!
-//! A key is decided once. Its record, a success or a refusal, is on the disk before anybody is
-//! told, and whoever comes again with the key is told the same.
+//! Each key is decided once. Its record, a success or a refusal, is on disk before the response is
+//! sent, and a repeated request with the key gets the same response.
 
 use std::{collections::HashMap, io, path::Path};
 
@@ -15,24 +15,26 @@ use crate::{
     reply::{Refusal, Reply},
 };
 
-/// What a provider trades in: which operations it has, and what they add up to.
+/// The business logic of a provider: its operations, and the state that they change.
 pub(crate) trait Trade: Default + Send + 'static {
-    /// An operation as it is asked for.
+    /// A requested operation with its arguments.
     type Asked: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
-    /// The names of the operations, for faults.
+    /// The names of the operations, as used in faults.
     const OPERATIONS: &'static [&'static str];
 
-    /// The name of this operation.
+    /// Returns the name of the operation `asked`.
     fn operation(asked: &Self::Asked) -> &'static str;
 
-    /// What would be made, without its id, key and moment; nothing is changed.
+    /// Returns the object that the operation would create, without its id, key and time.
+    ///
+    /// Changes nothing.
     fn judge(&self, asked: &Self::Asked) -> Result<Made, Refusal>;
 
-    /// Takes in what was made.
+    /// Updates the state with an operation that created the object `id`.
     fn take(&mut self, asked: &Self::Asked, id: &str);
 }
 
-/// What an operation makes.
+/// The object that an operation creates.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) kind: &'static str,
@@ -64,7 +66,7 @@ struct Record<A> {
     object: Map<String, Value>,
 }
 
-/// What a provider knows.
+/// All decisions of a provider, in memory and in the ledger.
 pub(crate) struct Book<T: Trade> {
     ledger: Ledger,
     names: Names,
@@ -74,7 +76,7 @@ pub(crate) struct Book<T: Trade> {
 }
 
 impl<T: Trade> Book<T> {
-    /// Opens the ledger at `path`, and adds it up.
+    /// Opens the ledger at `path` and rebuilds the state from its records.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let (ledger, records) = Ledger::open(path)?;
         let mut book = Self {
@@ -90,12 +92,12 @@ impl<T: Trade> Book<T> {
         Ok(book)
     }
 
-    /// Whether something was decided under `key`.
+    /// Returns whether `key` has a decision.
     pub(crate) fn knows(&self, key: &str) -> bool {
         self.by_key.contains_key(key)
     }
 
-    /// Does what is asked, unless it was decided under `key` before.
+    /// Executes the operation, or returns the recorded reply if `key` has a decision.
     pub(crate) fn ask(&mut self, key: &str, asked: &T::Asked) -> Reply {
         if let Some(known) = self.record(key) {
             return if known.asked == *asked {
@@ -106,7 +108,7 @@ impl<T: Trade> Book<T> {
         }
         let (status, object) = match self.trade.judge(asked) {
             Ok(made) => (StatusCode::CREATED, self.object(key, made)),
-            // What is unknown today may be there tomorrow: that decides nothing.
+            // An object that is unknown now may exist later, so the key stays undecided.
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => return refusal.into(),
             Err(refusal) => (refusal.status, declined(key, refusal)),
         };
@@ -124,7 +126,7 @@ impl<T: Trade> Book<T> {
         reply
     }
 
-    /// A known key called a duplicate, with what it has made.
+    /// Returns 409 `duplicate` with the existing object if `key` has one.
     pub(crate) fn duplicate(&self, key: &str, asked: &T::Asked) -> Option<Reply> {
         let known = self.record(key)?;
         if known.asked != *asked {
@@ -135,25 +137,28 @@ impl<T: Trade> Book<T> {
         }
         let body = json!({
             "code": "duplicate",
-            "detail": "this was done before",
+            "detail": "this operation was already done under this key",
             "id": known.object["id"],
             "existing": known.object,
         });
         Some(Reply::Said(StatusCode::CONFLICT, body))
     }
 
-    /// What was decided under `key`; an error where that cannot be known before the next start.
+    /// Returns the decision under `key`.
+    ///
+    /// A ledger that broke during a write may hold a decision that is not in memory. Until the
+    /// provider is restarted, an unknown key is then an error.
     pub(crate) fn find(&self, key: &str) -> Result<Option<Value>, Reply> {
         match self.record(key) {
             Some(record) => Ok(Some(record.object.clone().into())),
             None if self.ledger.is_broken() => {
-                Err(Reply::failed("the ledger may hold more than is known"))
+                Err(Reply::failed("a failed write may have stored this key"))
             }
             None => Ok(None),
         }
     }
 
-    /// Everything that was decided, in its order.
+    /// Returns all decisions, oldest first.
     pub(crate) fn entries(&self) -> Vec<Value> {
         let objects = self.records.iter().map(|record| record.object.clone());
         objects.map(Value::from).collect()
@@ -182,7 +187,7 @@ impl<T: Trade> Book<T> {
 }
 
 impl<A> Record<A> {
-    /// What is answered on it, however often.
+    /// Returns the reply for this record; it is the same every time.
     fn reply(&self) -> Reply {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::CREATED);
         if status.is_client_error() {

@@ -1,4 +1,5 @@
-//! What both programs do: read two flags, open the ledger, say where they listen, serve.
+//! The command line of both programs: reads the flags, opens the ledger, prints the address and
+//! serves.
 
 use std::{
     io::{self, Write as _},
@@ -17,19 +18,19 @@ use tokio::{
 
 use crate::server;
 
-/// Where a provider listens, and what it remembers.
+/// The flags of a provider.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Flags {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The ledger, a file of JSON Lines; made when missing
+    /// Ledger file (JSON Lines); created if it does not exist
     #[arg(long, value_name = "FILE")]
     ledger: PathBuf,
 }
 
-/// Serves what `open` makes of the ledger until SIGTERM or SIGINT.
+/// Serves the router that `open` returns for the ledger, until SIGTERM or SIGINT.
 pub fn run(name: &str, open: fn(&Path) -> io::Result<Router>) -> ExitCode {
     let flags = Flags::parse();
     match start(&flags, open) {

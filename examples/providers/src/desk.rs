@@ -1,4 +1,4 @@
-//! A provider's front desk: keys, faults and counts, the same for every trade.
+//! The request handling that both providers share: idempotency keys, faults and call counts.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -25,35 +25,35 @@ use crate::{
     reply::Reply,
 };
 
-/// The longest body.
+/// The largest request body.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The longest key.
 const KEY_BYTES_MAX: usize = 255;
-/// How long a slow answer takes.
+/// The delay of a slow response.
 const SLOW: Duration = Duration::from_secs(3);
-/// The name of a look-up, for faults.
+/// The name of a look-up of a key, as used in faults.
 pub(crate) const LOOKUP: &str = "lookup";
 
-/// A provider.
+/// A provider: its recorded decisions, and its faults.
 pub(crate) struct Desk<T: Trade> {
     book: Mutex<Book<T>>,
     manners: Mutex<Manners>,
 }
 
-/// What a provider does not remember beyond its own life.
+/// The state that a provider loses when it restarts.
 #[derive(Debug, Default)]
 struct Manners {
     faults: Faults,
     calls: BTreeMap<&'static str, u64>,
-    /// Keys that came before with a card whose first call is lost.
+    /// Keys whose first call was lost because of their card.
     lost_once: HashSet<String>,
 }
 
-/// How a card behaves by itself.
+/// The fault that a card causes without `POST /faults`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Habit {
     Always(Mode),
-    /// Lost before anything happened, the first time under a key.
+    /// The first call under each key is lost before it is applied.
     LostOnce,
 }
 
@@ -66,7 +66,7 @@ impl<T: Trade> Desk<T> {
         }))
     }
 
-    /// The routes that every provider has.
+    /// Returns the routes that all providers have.
     pub(crate) fn routes() -> Router<Arc<Self>> {
         Router::new()
             .route("/operations/{key}", get(look_up::<T>))
@@ -74,11 +74,11 @@ impl<T: Trade> Desk<T> {
             .route("/faults", post(misbehave::<T>))
             .route("/healthz", get(async || "ok"))
             .fallback(async || {
-                Reply::error(StatusCode::NOT_FOUND, "not_found", "there is nothing here")
+                Reply::error(StatusCode::NOT_FOUND, "not_found", "no such path")
             })
     }
 
-    /// Does what is asked under the key of `headers`, or misbehaves.
+    /// Executes the operation under the key of `headers`, with the fault that applies to the call.
     pub(crate) async fn ask(
         self: Arc<Self>,
         headers: &HeaderMap,
@@ -92,13 +92,13 @@ impl<T: Trade> Desk<T> {
         let mode = self.mode(T::operation(&asked), &key, habit);
         match mode {
             Mode::LostBefore => return Reply::Lost,
-            Mode::ErrorBefore => return Reply::failed("told to fail before"),
+            Mode::ErrorBefore => return Reply::failed("fault error_before: not applied"),
             _ => {}
         }
         let reply = self.apply(key, asked, mode).await;
         match mode {
             Mode::AppliedThenLost => Reply::Lost,
-            Mode::ErrorAfter => Reply::failed("told to fail after"),
+            Mode::ErrorAfter => Reply::failed("fault error_after: applied"),
             Mode::Slow => {
                 sleep(SLOW).await;
                 reply
@@ -107,7 +107,9 @@ impl<T: Trade> Desk<T> {
         }
     }
 
-    /// Writes on a thread that may wait for the disk; whoever asked may go away meanwhile.
+    /// Applies the operation on a thread that may block on the disk.
+    ///
+    /// The operation is applied even if the client closes its connection in the meantime.
     async fn apply(self: Arc<Self>, key: String, asked: T::Asked, mode: Mode) -> Reply {
         let applied = task::spawn_blocking(move || {
             let mut book = lock(&self.book);
@@ -145,7 +147,7 @@ async fn look_up<T: Trade>(
     let mode = desk.mode(LOOKUP, &key, None);
     match mode {
         Mode::LostBefore | Mode::AppliedThenLost => return Reply::Lost,
-        Mode::ErrorBefore | Mode::ErrorAfter => return Reply::failed("told to fail"),
+        Mode::ErrorBefore | Mode::ErrorAfter => return Reply::failed("fault of a look-up"),
         Mode::Slow => sleep(SLOW).await,
         Mode::Ok | Mode::Duplicate => {}
     }
@@ -172,7 +174,7 @@ async fn misbehave<T: Trade>(State(desk): State<Arc<Desk<T>>>, request: Request)
     };
     if !is_operation(&fault.operation, T::OPERATIONS) && fault.operation != LOOKUP {
         let known = T::OPERATIONS.join(", ");
-        return Reply::invalid(format!("operation is one of {known}, {LOOKUP}, any"));
+        return Reply::invalid(format!("operation must be one of {known}, {LOOKUP}, any"));
     }
     match lock(&desk.manners).faults.add(fault) {
         Ok(()) => Reply::Said(StatusCode::OK, json!({})),
@@ -180,11 +182,11 @@ async fn misbehave<T: Trade>(State(desk): State<Arc<Desk<T>>>, request: Request)
     }
 }
 
-/// Reads a bounded JSON body without unknown members.
+/// Reads the JSON body of a request, up to `BODY_BYTES_MAX`.
 pub(crate) async fn read<B: DeserializeOwned>(request: Request) -> Result<(HeaderMap, B), Reply> {
     let (parts, body) = request.into_parts();
     let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
-        let detail = format!("a body has at most {BODY_BYTES_MAX} bytes");
+        let detail = format!("the body may have at most {BODY_BYTES_MAX} bytes");
         Reply::error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
     })?;
     let body = serde_json::from_slice(&bytes);
@@ -195,14 +197,14 @@ pub(crate) async fn read<B: DeserializeOwned>(request: Request) -> Result<(Heade
 fn key(headers: &HeaderMap) -> Result<String, Reply> {
     let mut keys = headers.get_all("idempotency-key").iter();
     let (Some(key), None) = (keys.next(), keys.next()) else {
-        let detail = "one Idempotency-Key is needed";
+        let detail = "exactly one Idempotency-Key is required";
         return Err(Reply::error(StatusCode::BAD_REQUEST, "key_missing", detail));
     };
     let key = key.to_str().ok().filter(|key| {
         (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
     });
     key.map(str::to_owned)
-        .ok_or_else(|| Reply::invalid("an Idempotency-Key is 1 to 255 bytes of visible ASCII"))
+        .ok_or_else(|| Reply::invalid("Idempotency-Key must be 1 to 255 bytes of visible ASCII"))
 }
 
 fn lock<L>(mutex: &Mutex<L>) -> MutexGuard<'_, L> {

@@ -1,35 +1,35 @@
-//! How a provider misbehaves: a queue of faults, each for so many calls of an operation.
+//! A queue of faults, each of which affects a number of calls of an operation.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
 
-/// The most faults that wait at a time.
+/// The most faults in the queue.
 const FAULTS_MAX: usize = 1_000;
-/// What stands for every operation.
+/// The name that matches every operation.
 const ANY: &str = "any";
 
-/// How a call behaves.
+/// The fault of a call, or `Ok` for none.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// As it should.
+    /// No fault.
     Ok,
-    /// It is applied, and its answer is lost.
+    /// The call is applied, and its response is lost.
     AppliedThenLost,
-    /// It is lost before anything happened.
+    /// The call is lost before it is applied.
     LostBefore,
-    /// It fails with 500 before anything happened.
+    /// The call fails with 500 and is not applied.
     ErrorBefore,
-    /// It is applied, and fails with 500.
+    /// The call is applied, and then fails with 500.
     ErrorAfter,
-    /// It is applied, and answered three seconds later.
+    /// The call is applied, and the response is sent three seconds later.
     Slow,
-    /// A key that is known already is called a duplicate.
+    /// A call with a known key is rejected as a duplicate.
     Duplicate,
 }
 
-/// A fault as somebody asks for it.
+/// A fault as requested with `POST /faults`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
@@ -39,12 +39,12 @@ pub(crate) struct Fault {
     pub(crate) count: u64,
 }
 
-/// The faults to come, first come first.
+/// The queued faults, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(VecDeque<Fault>);
 
 impl Faults {
-    /// Puts a fault behind the others; `ok` takes those of its operation away.
+    /// Appends a fault to the queue; the mode `ok` removes the faults of its operation.
     pub(crate) fn add(&mut self, fault: Fault) -> Result<(), &'static str> {
         if fault.mode == Mode::Ok {
             self.0
@@ -52,7 +52,7 @@ impl Faults {
             return Ok(());
         }
         if self.0.len() == FAULTS_MAX {
-            return Err("too many faults wait already");
+            return Err("too many faults are queued");
         }
         if fault.count > 0 {
             self.0.push_back(fault);
@@ -60,7 +60,9 @@ impl Faults {
         Ok(())
     }
 
-    /// How this call of `operation` behaves; a duplicate needs a key that is known.
+    /// Takes the first fault that matches a call of `operation`, if there is one.
+    ///
+    /// `Mode::Duplicate` matches only if the key of the call is known.
     pub(crate) fn take(&mut self, operation: &str, is_known: bool) -> Option<Mode> {
         let meant = |fault: &Fault| {
             (fault.operation == operation || fault.operation == ANY)
@@ -77,7 +79,7 @@ impl Faults {
     }
 }
 
-/// Whether a fault may be asked for under this name.
+/// Returns whether a fault may name `name` as its operation.
 pub(crate) fn is_operation(name: &str, operations: &[&str]) -> bool {
     name == ANY || operations.contains(&name)
 }

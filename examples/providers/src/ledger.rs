@@ -1,8 +1,8 @@
-//! A ledger: one JSON object a line, each on the disk before anybody hears of it.
+//! The ledger file: one JSON object per line, fsynced before the response is sent.
 //!
-//! A last line that a crash tore is cut off when the ledger is opened: nobody was answered on it.
-//! A line that cannot be read anywhere else is an error, for then the file is not ours. One
-//! process has the file at a time.
+//! If a crash left an incomplete last line, opening the ledger cuts it off: no response was sent
+//! for it. Any other line that cannot be read is an error, because the provider cannot have written
+//! it. Only one process at a time can open the file.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, TryLockError},
@@ -17,14 +17,14 @@ use serde::{Serialize, de::DeserializeOwned};
 #[derive(Debug)]
 pub(crate) struct Ledger {
     file: File,
-    /// Bytes of whole lines.
+    /// The length of all complete lines, in bytes.
     length: u64,
-    /// A write failed and could not be taken back: what the file holds is not known any more.
+    /// Whether a write failed and could not be rolled back, so the file's content is unknown.
     is_broken: bool,
 }
 
 impl Ledger {
-    /// Opens the ledger at `path`, and reads what is in it.
+    /// Opens the ledger at `path` and returns it with its records.
     pub(crate) fn open<R: DeserializeOwned>(path: &Path) -> io::Result<(Self, Vec<R>)> {
         if let Some(folder) = path.parent() {
             DirBuilder::new()
@@ -62,27 +62,27 @@ impl Ledger {
         ))
     }
 
-    /// Whether the file may hold what nobody here knows of.
+    /// Returns whether the file may hold a record that is not in memory.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// As if a write had failed half-way.
+    /// Marks the ledger as broken, as a failed write does.
     #[cfg(test)]
     pub(crate) fn break_it(&mut self) {
         self.is_broken = true;
     }
 
-    /// Writes a record; when this returns, a crash does not take it back.
+    /// Appends a record; once this returns, the record survives a crash.
     pub(crate) fn append(&mut self, record: &impl Serialize) -> io::Result<()> {
         if self.is_broken {
-            return Err(io::Error::other("an earlier write failed half-way"));
+            return Err(io::Error::other("an earlier write failed: restart is required"));
         }
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         let written = self.file.write_all(&line);
         if let Err(error) = written.and_then(|()| self.file.sync_data()) {
-            // Half a line must not stand before the next one.
+            // The next record must not be appended to an incomplete line.
             let undone = self.file.set_len(self.length);
             self.is_broken = undone.and_then(|()| self.file.sync_data()).is_err();
             return Err(error);
@@ -92,7 +92,7 @@ impl Ledger {
     }
 }
 
-/// The records, and the bytes that they take.
+/// Returns the records and the length of their lines in bytes.
 fn read<R: DeserializeOwned>(bytes: &[u8]) -> io::Result<(Vec<R>, usize)> {
     let (mut records, mut whole) = (Vec::new(), 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -104,7 +104,7 @@ fn read<R: DeserializeOwned>(bytes: &[u8]) -> io::Result<(Vec<R>, usize)> {
                 let error_chain = format!("line {number} of the ledger cannot be read: {error}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error_chain));
             }
-            // The last line, and torn.
+            // The last line is incomplete.
             _ => break,
         }
         whole = end;
@@ -112,7 +112,7 @@ fn read<R: DeserializeOwned>(bytes: &[u8]) -> io::Result<(Vec<R>, usize)> {
     Ok((records, whole))
 }
 
-/// The name of a new file is only safe once its folder is.
+/// Syncs the folder of the ledger, so that the entry of a new file survives a crash.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path
         .parent()

@@ -1,12 +1,13 @@
-//! A payment provider and a shipping provider, as foreign to the shop as a real one.
+//! A payment provider and a shipping provider, external systems for the shop.
 //!
-//! Each keeps a ledger of its own, fsynced before any answer, and shares no code, database or
-//! clock with whoever calls it. Every operation takes an `Idempotency-Key` and happens once under
-//! it. Told to, a provider applies an operation and loses the answer, loses the request, fails
-//! before or after, dawdles, or calls a repeated key a duplicate.
+//! Each provider keeps its own ledger, which is fsynced before any response is sent, and shares no
+//! code, database or clock with its callers. Every operation takes an `Idempotency-Key` and is
+//! applied at most once per key. On demand, a provider applies an operation and loses the response,
+//! loses the request, fails before or after the operation is applied, responds slowly, or rejects a
+//! repeated key as a duplicate.
 //!
-//! The programs `payment-provider` and `shipping-provider` serve one each; the shop's demo serves
-//! both in its own process.
+//! The programs `payment-provider` and `shipping-provider` serve one provider each. The shop's demo
+//! serves both in its own process.
 
 mod command;
 mod server;
@@ -25,7 +26,7 @@ use axum::Router;
 
 pub use self::{command::run, server::serve};
 
-/// The payment provider whose ledger is the file at `ledger`.
+/// Returns the routes of a payment provider that keeps its ledger in the file at `ledger`.
 ///
 /// # Errors
 /// Fails when the ledger cannot be read, or another process has it open.
@@ -33,7 +34,7 @@ pub fn payment(ledger: &Path) -> io::Result<Router> {
     payment::routes(ledger)
 }
 
-/// The shipping provider whose ledger is the file at `ledger`.
+/// Returns the routes of a shipping provider that keeps its ledger in the file at `ledger`.
 ///
 /// # Errors
 /// Fails when the ledger cannot be read, or another process has it open.

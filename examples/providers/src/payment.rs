@@ -1,7 +1,7 @@
 //! The payment provider: authorizations, captures, voids, charges, refunds.
 //!
-//! A card is a word that says how the provider behaves under it. What is charged or captured can
-//! be refunded up to its amount; an authorization is captured or voided, once.
+//! The card token selects the provider's behavior, such as `tok_declined`. Charges and captures can
+//! be refunded up to their amount. An authorization can be captured or voided, once.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -21,10 +21,10 @@ use crate::{
     reply::{Refusal, Reply},
 };
 
-/// The most that one operation moves.
+/// The largest amount of one operation.
 const AMOUNT_MAX: u64 = 1 << 53;
 
-/// What the payment provider knows besides its ledger: sums.
+/// The state that the payment provider computes from its ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Payments {
     authorizations: HashMap<String, Authorization>,
@@ -46,7 +46,7 @@ enum Stage {
     Voided,
 }
 
-/// Money that was taken, and how much of it went back.
+/// A charge or capture, and the total refunded from it.
 #[derive(Debug)]
 struct Taken {
     is_capture: bool,
@@ -55,7 +55,7 @@ struct Taken {
     refunded: u64,
 }
 
-/// An operation, as it is asked for.
+/// A requested operation with its arguments.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
 pub(crate) enum Asked {
@@ -67,7 +67,7 @@ pub(crate) enum Asked {
     RefundCapture { capture: String, amount: u64 },
 }
 
-/// What is to be taken from a card.
+/// An amount to authorize on a card or to charge it with.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Order {
     card: String,
@@ -75,7 +75,7 @@ pub(crate) struct Order {
     currency: String,
 }
 
-/// The bodies of the requests.
+/// The body of an authorization or a charge.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ordered {
@@ -96,7 +96,7 @@ struct Nothing {}
 
 type Till = State<Arc<Desk<Payments>>>;
 
-/// The provider's routes, on the ledger at `ledger`.
+/// Returns the routes of the provider, which keeps its ledger at `ledger`.
 pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
     let desk = Desk::<Payments>::open(ledger)?;
     let routes = Desk::<Payments>::routes()
@@ -129,7 +129,7 @@ async fn order(desk: Arc<Desk<Payments>>, request: Request, ask: fn(Order) -> As
     } = ordered;
     let is_code = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
     if !is_code || !(1..=AMOUNT_MAX).contains(&amount) {
-        return Reply::invalid("amount is positive, currency is three capitals");
+        return Reply::invalid("amount must be 1 to 2^53, currency three capital letters");
     }
     let habit = match card.as_str() {
         "tok_ok" | "tok_declined" => None,
@@ -137,7 +137,7 @@ async fn order(desk: Arc<Desk<Payments>>, request: Request, ask: fn(Order) -> As
         "tok_timeout_applied" => Some(Habit::Always(Mode::AppliedThenLost)),
         "tok_5xx" => Some(Habit::Always(Mode::ErrorBefore)),
         "tok_timeout_not_applied" => Some(Habit::LostOnce),
-        _ => return Reply::invalid("this card is not known"),
+        _ => return Reply::invalid("this card token is unknown"),
     };
     let order = Order {
         card,
@@ -188,7 +188,7 @@ async fn amount(
         Ok((headers, Amount { amount })) if (1..=AMOUNT_MAX).contains(&amount) => {
             desk.ask(&headers, ask(amount), None).await
         }
-        Ok(_) => Reply::invalid("amount is positive"),
+        Ok(_) => Reply::invalid("amount must be 1 to 2^53"),
         Err(reply) => reply,
     }
 }
@@ -284,17 +284,17 @@ impl Trade for Payments {
     }
 }
 
-const EXCEEDS: Refusal = Refusal::conflict("exceeds", "that is more than is left");
-const UNKNOWN: Refusal = Refusal::unknown("there is nothing under this id");
+const EXCEEDS: Refusal = Refusal::conflict("exceeds", "the amount exceeds what is left");
+const UNKNOWN: Refusal = Refusal::unknown("no object has this id");
 
 impl Payments {
-    /// An authorization that may still be captured or voided.
+    /// Returns an authorization that can still be captured or voided.
     fn open(&self, id: &str) -> Result<&Authorization, Refusal> {
         let found = self.authorizations.get(id).ok_or(UNKNOWN)?;
         match found.stage {
             Stage::Open => Ok(found),
-            Stage::Captured => Err(Refusal::conflict("captured", "it was captured before")),
-            Stage::Voided => Err(Refusal::conflict("voided", "it was voided before")),
+            Stage::Captured => Err(Refusal::conflict("captured", "it is already captured")),
+            Stage::Voided => Err(Refusal::conflict("voided", "it is already voided")),
         }
     }
 

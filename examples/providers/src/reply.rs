@@ -1,4 +1,4 @@
-//! What a provider answers: JSON, an error of `{code, detail}`, or nothing at all.
+//! The response of a provider: JSON, an error `{code, detail}`, or a closed connection.
 
 use axum::{
     Json,
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 use crate::server::Unanswered;
 
-/// An answer.
+/// A response, or none.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// This status with this body.
+    /// Respond with this status and JSON body.
     Said(StatusCode, Value),
-    /// The connection is closed.
+    /// Close the connection without a response.
     Lost,
 }
 
-/// Why an operation was not done.
+/// The reason why an operation was not executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -35,12 +35,12 @@ impl Refusal {
         }
     }
 
-    /// Another state of things is in the way.
+    /// The current state of the object does not allow the operation.
     pub(crate) const fn conflict(code: &'static str, detail: &'static str) -> Self {
         Self::new(StatusCode::CONFLICT, code, detail)
     }
 
-    /// There is nothing under this id.
+    /// No object has this id.
     pub(crate) const fn unknown(detail: &'static str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
@@ -52,12 +52,12 @@ impl Reply {
         Self::Said(status, json!({ "code": code, "detail": detail }))
     }
 
-    /// The request is not one that this provider understands.
+    /// The request is malformed.
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::error(StatusCode::BAD_REQUEST, "invalid", detail)
     }
 
-    /// The provider failed, as it was told to or by itself.
+    /// The provider failed, because of a fault or a real error.
     pub(crate) fn failed(detail: &str) -> Self {
         Self::error(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }

@@ -1,4 +1,4 @@
-//! Serves HTTP/1.1, and can close a connection in place of an answer.
+//! An HTTP/1.1 server that can close a connection instead of sending a response.
 
 use std::{convert::Infallible, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -20,24 +20,24 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Connections at a time.
+/// The most open connections.
 const CONNECTIONS_MAX: usize = 512;
-/// How long a client may take over its headers, and an idle connection stays.
+/// How long a client may take to send its headers, and how long an idle connection stays open.
 const HEADERS: Duration = Duration::from_secs(30);
-/// How long a client may take over its body.
+/// How long a client may take to send its body.
 const BODY: Duration = Duration::from_secs(30);
-/// Bytes of a body: the largest is an order's.
+/// The largest request body, in bytes.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// How long to wait when the system has no sockets left.
+/// How long to wait after `accept` fails because the process has no file descriptors left.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// Put into a response's extensions, closes the connection instead of answering.
+/// An extension of a response; the server then closes the connection instead of sending it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered;
 
-/// Serves a provider on `listener` until `stop` ends; open connections are closed then.
+/// Serves a provider on `listener` until `stop` completes, and then closes all connections.
 ///
-/// What was applied is in the ledger whatever becomes of its answer.
+/// Operations that were applied are in the ledger even if their response is not sent.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -78,11 +78,11 @@ async fn connection(stream: TcpStream, router: Router) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .serve_connection(TokioIo::new(stream), service);
-    // A connection that ends early was cut by its client, or by us on purpose.
+    // A connection that ends early was closed by its client, or by this server on purpose.
     let _ended = serving.await;
 }
 
-/// A request with its whole body; nothing when that does not come in time, or is too long.
+/// Reads the whole body of a request; `None` if it does not arrive in time or is too long.
 async fn whole(request: Request<Incoming>) -> Option<Request<Body>> {
     let (parts, body) = request.into_parts();
     let reading = to_bytes(Body::new(body), BODY_BYTES_MAX);
@@ -101,13 +101,13 @@ fn answered(response: Response<Body>) -> Result<Response<Body>, NoAnswer> {
     Ok(response)
 }
 
-/// An answer that is lost on purpose.
+/// The error of a response that is withheld, which makes hyper close the connection.
 #[derive(Debug)]
 struct NoAnswer;
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the answer was lost on purpose")
+        f.write_str("the response was withheld on purpose")
     }
 }
 

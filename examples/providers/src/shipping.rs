@@ -1,6 +1,6 @@
 //! The shipping provider: shipments, and their cancellation.
 //!
-//! It ships to every country but ZZ, where nobody lives.
+//! It ships to every country except the invalid code `ZZ`.
 
 use std::{collections::HashSet, io, path::Path, sync::Arc};
 
@@ -19,19 +19,19 @@ use crate::{
     reply::{Refusal, Reply},
 };
 
-/// The most lines of a shipment.
+/// The most items of a shipment.
 const ITEMS_MAX: usize = 100;
-/// Where nothing can be shipped.
+/// The country code to which the provider does not ship.
 const NOWHERE: &str = "ZZ";
 
-/// What the shipping provider knows besides its ledger.
+/// The state that the shipping provider computes from its ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Shipments {
     sent: HashSet<String>,
     cancelled: HashSet<String>,
 }
 
-/// An operation, as it is asked for.
+/// A requested operation with its arguments.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
 pub(crate) enum Asked {
@@ -39,7 +39,7 @@ pub(crate) enum Asked {
     Cancel { shipment: String },
 }
 
-/// What goes where.
+/// The items to ship, and their address.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Parcel {
     address: Address,
@@ -76,7 +76,7 @@ struct Nothing {}
 
 type Counter = State<Arc<Desk<Shipments>>>;
 
-/// The provider's routes, on the ledger at `ledger`.
+/// Returns the routes of the provider, which keeps its ledger at `ledger`.
 pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
     let desk = Desk::<Shipments>::open(ledger)?;
     let routes = Desk::<Shipments>::routes()
@@ -92,7 +92,7 @@ async fn ship(State(desk): Counter, request: Request) -> Reply {
     };
     let Stated { address, items } = stated;
     if !(1..=ITEMS_MAX).contains(&items.len()) || items.iter().any(|item| item.quantity == 0) {
-        let detail = format!("items are 1 to {ITEMS_MAX}, each at least once");
+        let detail = format!("expected 1 to {ITEMS_MAX} items, each with a quantity of at least 1");
         return Reply::invalid(detail);
     }
     let asked = Asked::Ship(Parcel { address, items });
@@ -124,15 +124,15 @@ impl Trade for Shipments {
     fn judge(&self, asked: &Asked) -> Result<Made, Refusal> {
         match asked {
             Asked::Ship(parcel) if parcel.address.country == NOWHERE => {
-                let (status, detail) = (StatusCode::UNPROCESSABLE_ENTITY, "nobody lives there");
+                let (status, detail) = (StatusCode::UNPROCESSABLE_ENTITY, "no such country");
                 Err(Refusal::new(status, "undeliverable", detail))
             }
             Asked::Ship(_) => Ok(Made::of("shipment", "shp", [])),
             Asked::Cancel { shipment } if !self.sent.contains(shipment) => {
-                Err(Refusal::unknown("there is no such shipment"))
+                Err(Refusal::unknown("no shipment has this id"))
             }
             Asked::Cancel { shipment } if self.cancelled.contains(shipment) => {
-                let detail = "it was cancelled before";
+                let detail = "it is already cancelled";
                 Err(Refusal::conflict("cancelled", detail))
             }
             Asked::Cancel { shipment } => {

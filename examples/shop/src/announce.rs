@@ -1,28 +1,28 @@
-//! What a person reads at start: where everything is, and what to try.
+//! The text printed at start: addresses, files, and commands to try.
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr, path::Path};
 
 use crate::config::Place;
 
-/// What there is to say.
+/// The content of the text.
 #[derive(Debug)]
 pub(crate) struct Announcement<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) database: &'a Place,
-    /// Destinations, each with where it goes; empty when no relay runs.
+    /// The name and address of each destination; empty if no relay runs.
     pub(crate) destinations: &'a [(String, String)],
-    /// Providers, each with where it is.
+    /// The name and URL of each provider.
     pub(crate) providers: &'a [(&'static str, String)],
-    /// Caught mail, in the demo.
+    /// The folder of caught mail, in the demo.
     pub(crate) mail: Option<&'a Path>,
-    /// The webhook secret, when it was made just now.
+    /// The webhook secret, if this start created it.
     pub(crate) new_secret: Option<&'a str>,
-    /// Whether there is a console.
+    /// Whether the web console is served.
     pub(crate) console: bool,
     pub(crate) demo: bool,
 }
 
-/// Prints an announcement; a stdout that nobody reads is no reason not to start.
+/// Prints an announcement to stdout; the shop starts even if stdout is closed.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _unread = stdout
@@ -30,7 +30,7 @@ pub(crate) fn print(text: &str) {
         .and_then(|()| stdout.flush());
 }
 
-/// Writes down what there is to say.
+/// Formats an announcement.
 pub(crate) fn written(announcement: &Announcement<'_>) -> String {
     let Announcement {
         address,
@@ -58,7 +58,7 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
     if let Some(secret) = new_secret {
         let _ = writeln!(
             text,
-            "  webhooks are signed with {secret} (kept; not printed again)"
+            "  webhooks are signed with {secret} (stored; not printed again)"
         );
     }
     if *console {
@@ -77,8 +77,8 @@ fn tries(address: SocketAddr) -> String {
          -H 'content-type: application/json' -H 'idempotency-key: try-1'"
     );
     format!(
-        "try, twice:      {send} -d '{{\"customer_id\":\"ann\",\"amount\":500,\"currency\":\"EUR\"}}'\n\
-         then a conflict: {send} -d '{{\"customer_id\":\"ann\",\"amount\":501,\"currency\":\"EUR\"}}'\n\
-         what arrived:    curl http://{address}/demo/receiver\n"
+        "run this twice:   {send} -d '{{\"customer_id\":\"ann\",\"amount\":500,\"currency\":\"EUR\"}}'\n\
+         then a conflict:  {send} -d '{{\"customer_id\":\"ann\",\"amount\":501,\"currency\":\"EUR\"}}'\n\
+         delivered events: curl http://{address}/demo/receiver\n"
     )
 }

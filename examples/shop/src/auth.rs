@@ -1,8 +1,7 @@
-//! Who is asking: bearer tokens and the tenants they act for.
+//! Authentication by bearer tokens, each of which belongs to a tenant.
 //!
-//! Tokens are known by their SHA-256 alone: looking one up takes the same time
-//! whether its first character is right or all but the last, and a core dump
-//! of the table gives none away.
+//! The table contains only the SHA-256 of each token. A look-up therefore takes the same time
+//! however many characters of a wrong token are right, and a memory dump does not reveal tokens.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,7 +16,7 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-/// The tokens that are known, by their hash.
+/// The configured tokens, by their hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<HashMap<[u8; 32], Tenant>>);
 
@@ -43,11 +42,11 @@ impl Tokens {
             let digest: [u8; 32] = Sha256::digest(token.trim_start_matches(' ')).into();
             self.0.get(&digest).filter(|_| alone).cloned()
         };
-        known().ok_or_else(|| refuse(problem::AUTH_INVALID, "the token is not known"))
+        known().ok_or_else(|| refuse(problem::AUTH_INVALID, "the bearer token is unknown"))
     }
 }
 
-/// Lets a request through with its tenant, or refuses it with 401.
+/// Adds the tenant to a request with a known token; refuses other requests with 401.
 pub(crate) async fn authenticate(
     State(tokens): State<Tokens>,
     mut request: Request,

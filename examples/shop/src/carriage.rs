@@ -1,10 +1,10 @@
-//! The relay as the rest of the shop sees it: running, stopped, or not here.
+//! The shop's handle to its relay, which may not have been started.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax::relay::RelayHandle;
 
-/// A handle to the relay that can be shared; empty when this shop carries no events.
+/// A handle to the relay that can be cloned; empty if no relay runs in this process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carriage(Arc<Mutex<Option<Running>>>);
 
@@ -14,23 +14,23 @@ struct Running {
     destinations: Vec<String>,
 }
 
-/// How the relay fares.
+/// The status of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It was not asked for, or has drained.
+    /// The relay was not started, or has drained.
     Absent,
-    /// It carries what it can.
+    /// The relay delivers events.
     Running,
-    /// Another instance has a destination, and this one waits to take it over.
+    /// Another instance owns all destinations, and this relay waits to take them over.
     Standby,
-    /// It carries or waits, and another process has its name.
+    /// The relay delivers or waits, and another process has the same node name.
     Namesake,
-    /// Another process took a destination over.
+    /// Another process has taken over a destination of this relay.
     Fenced,
 }
 
 impl Carriage {
-    /// Shares a relay that was just started.
+    /// Stores the handle of a relay that was just started.
     pub(crate) fn start(&self, handle: RelayHandle, destinations: Vec<String>) {
         *self.lock() = Some(Running {
             handle,
@@ -38,14 +38,14 @@ impl Carriage {
         });
     }
 
-    /// Lets a destination that said it is gone have events again.
+    /// Enables a destination that was disabled because its receiver responded 410.
     pub(crate) fn enable(&self, destination: &str) {
         if let Some(running) = &*self.lock() {
             running.handle.enable(destination);
         }
     }
 
-    /// How the relay fares now.
+    /// Returns the current status of the relay.
     pub(crate) fn standing(&self) -> Standing {
         match &*self.lock() {
             None => Standing::Absent,
@@ -68,7 +68,7 @@ impl Carriage {
         }
     }
 
-    /// Lets what is on the wire come home, and offers nothing more.
+    /// Stops offering events, and waits until the outcomes of the current offers are settled.
     pub(crate) async fn drain(&self) {
         let running = self.lock().take();
         if let Some(running) = running {

@@ -1,9 +1,9 @@
-//! Where the shop's events go.
+//! The destinations of the shop's events.
 //!
-//! Each webhook is a destination for every event, named after its host and a
-//! hash of its URL: the same URL is the same destination in every process, and
-//! a URL that holds a secret does not show in a metric. Mail takes signups
-//! alone. The guard is opened for the demo's receiver by address, nobody else.
+//! Each webhook is a destination for every event. Its name consists of its host and a hash of its
+//! URL, so the same URL is the same destination in every process, and a secret in a URL does not
+//! appear in metrics. Mail receives only signups. The network policy allows a loopback address only
+//! for the demo's receiver.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -16,31 +16,31 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{config, templates, uploads};
 
-/// The destination that is the demo's receiver.
+/// The name of the destination for the demo's receiver.
 pub(crate) const DEMO: &str = "demo";
-/// The destination that is mail.
+/// The name of the destination for mail.
 pub(crate) const MAIL: &str = "mail";
-/// The destination that is the job which makes thumbnails.
+/// The name of the destination for the job that makes thumbnails.
 const THUMBNAILS: &str = "thumbnails";
 
-/// The one event that is mailed.
+/// The type of the events that are sent as mail.
 const SIGNED_UP: &str = "user.signed_up";
-/// The one event that thumbnails are made of.
+/// The type of the events for which thumbnails are made.
 const UPLOADED: &str = "file.uploaded";
 const SENDER: &str = "Shop <shop@localhost>";
 
-/// Quick enough for a person to watch.
+/// The demo's retry schedule, with short waits so that retries can be watched.
 const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
 
-/// A file that cannot be read is asked for at once, and then for two days.
+/// The retry schedule for thumbnails: a missing file is retried for two days.
 const THUMBNAILS_SCHEDULE: &str = "0s,1s,5s,30s,5m,30m,2h,6h,12h,24h";
-/// How long a picture may take, its wait for others included.
+/// The time limit for the thumbnails of one image, including the wait for other images.
 const THUMBNAILS_MAX: Duration = Duration::from_mins(2);
 
-/// A destination, and where it goes in words.
+/// A destination, and a description of its address.
 pub(crate) type Described = (Destination, String);
 
-/// The demo's receiver at `address`.
+/// Builds the destination for the demo's receiver at `address`.
 pub(crate) fn demo(
     address: SocketAddr,
     signer: Signer,
@@ -56,7 +56,7 @@ pub(crate) fn demo(
     Ok((destination, "GET /demo/receiver".to_owned()))
 }
 
-/// Every webhook of the configuration, each URL once.
+/// Builds a destination for each distinct webhook URL of the configuration.
 pub(crate) fn webhooks(
     config: &config::Webhook,
     signer: &Signer,
@@ -69,9 +69,9 @@ pub(crate) fn webhooks(
             .sign_with(signer.clone())
             .allow(config.allow_net.iter().copied())
             .build(clock.clone())
-            .with_context(|| format!("webhook {name} cannot work"))?;
+            .with_context(|| format!("webhook {name} is not valid"))?;
         if let Some(blocked) = webhook.refusal() {
-            tracing::warn!(destination = name, %blocked, "nothing will be sent: see --allow-net");
+            tracing::warn!(destination = name, %blocked, "nothing will be sent: set --allow-net");
         }
         let schedule = config.schedule.clone().unwrap_or_default();
         let destination = Destination::new(&name, Arc::new(webhook)).schedule(schedule);
@@ -80,7 +80,9 @@ pub(crate) fn webhooks(
     described.collect()
 }
 
-/// Mail, through the server of the settings or else the demo's catcher; nowhere without either.
+/// Builds the destination for mail, through the configured server or the demo's mail catcher.
+///
+/// `None` if there is neither.
 pub(crate) fn mail(
     server: Option<&SecretString>,
     catcher: Option<SocketAddr>,
@@ -93,7 +95,7 @@ pub(crate) fn mail(
         (None, None) => return Ok(None),
     };
     templates::write_out(templates)
-        .with_context(|| format!("mail templates {} cannot be written", templates.display()))?;
+        .with_context(|| format!("cannot write mail templates to {}", templates.display()))?;
     let smtp = Smtp::to(url)
         .from(SENDER)
         .recipient("{{ data.email }}")
@@ -105,7 +107,7 @@ pub(crate) fn mail(
     Ok(Some((destination, place.to_owned())))
 }
 
-/// The job that makes thumbnails, which `sink` runs in this process.
+/// Builds the destination for the thumbnail job, which `sink` runs in this process.
 pub(crate) fn thumbnails(
     sink: Arc<dyn Sink>,
     schedule: Option<Schedule>,

@@ -1,37 +1,37 @@
-//! Places where a test lets the shop die.
+//! Failpoints and seeded bugs, which tests switch on through the environment.
 //!
-//! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place
-//! `name` is reached for the nth time, `name:nth:wait` holds it up there for longer than a lease of
-//! the tests lasts, and `name:nth:text` makes it panic with that text. A release build does not even look.
+//! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when it reaches the failpoint `name`
+//! for the nth time. `name:nth:wait` blocks the thread for longer than a lease of the tests lasts,
+//! and `name:nth:text` panics with that text. A release build ignores the variable.
 //!
-//! `HAPAX_SEEDED=name` gives this process a bug, in a build that has them; any other build refuses
-//! to start, for what is run on it would prove nothing.
+//! `HAPAX_SEEDED=name` switches on a seeded bug in a build that contains them. Any other build
+//! refuses to start, because a test of a build without the bug would prove nothing.
 
 use hapax::{
     failpoint::Failpoints,
     seeded::{self, PlantError},
 };
 
-/// How long a place holds the shop up.
+/// How long a failpoint with `wait` blocks.
 #[cfg(debug_assertions)]
 const HELD_UP: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Plants the bug that the environment names.
+/// Switches on the seeded bug that the environment names.
 pub(crate) fn plant_from_environment() -> Result<(), PlantError> {
     let asked = std::env::vars_os().find(|(name, _)| name == "HAPAX_SEEDED");
     let Some((_, bug)) = asked else { return Ok(()) };
     let bug = seeded::plant(&bug.to_string_lossy())?;
-    tracing::warn!(bug = bug.name(), "this process has a bug on purpose");
+    tracing::warn!(bug = bug.name(), "this process runs with a seeded bug");
     Ok(())
 }
 
-/// What the environment asks for; nothing in a release build.
+/// Reads the failpoint from the environment; a release build has none.
 #[cfg(not(debug_assertions))]
 pub(crate) fn from_environment() -> Failpoints {
     Failpoints::none()
 }
 
-/// What the environment asks for; nothing in a release build.
+/// Reads the failpoint from the environment; a release build has none.
 #[cfg(debug_assertions)]
 pub(crate) fn from_environment() -> Failpoints {
     std::env::vars_os()
@@ -56,7 +56,7 @@ fn deadly(value: &str) -> Option<Failpoints> {
                 None => die(),
                 #[expect(
                     clippy::disallowed_methods,
-                    reason = "whoever is held up knows of no clock"
+                    reason = "a failpoint of a test build has no clock"
                 )]
                 Some("wait") => std::thread::sleep(HELD_UP),
                 Some(text) => panic!("struck at {name}: {text:?}"),
@@ -65,7 +65,7 @@ fn deadly(value: &str) -> Option<Failpoints> {
     }))
 }
 
-/// Ends this process as a power cut would: no destructor, no flush, not one more instruction.
+/// Kills this process as a power cut would: without destructors and flushes.
 #[cfg(debug_assertions)]
 fn die() {
     let id = std::process::id().to_string();

@@ -1,4 +1,4 @@
-//! A file that is made once, whole or not at all, by whoever comes first; and a folder for others.
+//! Atomic creation of a file by the first process that tries, and creation of private folders.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -10,13 +10,15 @@ use std::{
 
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a file with this content and these permissions, on the disk before it has its name; false
-/// where somebody has made it before, and then it is left as it is.
+/// Creates a file with this content and these permissions; returns false if it exists.
+///
+/// The content is synced before the file gets its name, so no process sees an incomplete file. An
+/// existing file is not changed.
 pub(crate) fn make_once(path: &Path, content: &[u8], permissions: u32) -> io::Result<bool> {
     if path.exists() {
         return Ok(false);
     }
-    // Under a name that nobody else has: another process may be starting as well.
+    // The temporary name must be unique, because another process may be starting too.
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     let draft = path.with_added_extension(format!("{}-{number}.new", std::process::id()));
     let mut file = OpenOptions::new()
@@ -37,13 +39,13 @@ pub(crate) fn make_once(path: &Path, content: &[u8], permissions: u32) -> io::Re
     Ok(made)
 }
 
-/// Makes a folder whose name is on the disk before anything is put there.
+/// Creates a folder and syncs its parent, so that the folder survives a crash.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     make_private(path)?;
     sync_folder_of(path)
 }
 
-/// Makes a folder, and those around it, where they are missing: for the shop alone to look into.
+/// Creates a folder and its parents if they are missing, accessible to their owner only.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -1,12 +1,11 @@
-//! Names for rows: a prefix that says what it is, and a UUID v7.
+//! Ids of rows: a prefix that names the type, and a UUID v7.
 //!
-//! They rise with time, so new rows go to the end of an index and a list by
-//! id is a list by age. They are minted before the write, so an answer can be
-//! built without asking the database.
+//! Ids increase with time, so new rows go to the end of an index, and a list by id is a list by
+//! age. An id is generated before the row is written, so a response can be built without a query.
 
 use hapax::{Clock, Random, Timestamp};
 
-/// Mints ids and tells the time, for one another's sake.
+/// Generates ids, from a clock and a source of randomness.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     clock: Clock,
@@ -18,7 +17,7 @@ impl Ids {
         Self { clock, random }
     }
 
-    /// A new id such as `ord_0190...`.
+    /// Returns a new id such as `ord_0190...`.
     pub(crate) fn mint(&self, prefix: &str) -> String {
         let mut tail = [0; 10];
         tail[..8].copy_from_slice(&self.random.bits().to_le_bytes());
@@ -28,7 +27,7 @@ impl Ids {
         format!("{prefix}_{id}")
     }
 
-    /// Where time and randomness come from, for a layer that needs its own.
+    /// Returns the clock and the source of randomness.
     pub(crate) fn sources(&self) -> (Clock, Random) {
         (self.clock.clone(), self.random.clone())
     }
@@ -38,7 +37,7 @@ impl Ids {
     }
 }
 
-/// A moment as people and JSON write it: `2026-01-02T03:04:05.678Z`.
+/// Formats a time as in `2026-01-02T03:04:05.678Z`.
 pub(crate) fn written(moment: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(moment.as_millis())
         .map(|time| format!("{time:.3}"))

@@ -1,9 +1,8 @@
-//! The shop: a small commerce API whose every retry is safe.
+//! The shop: a small commerce API in which every retry is safe.
 //!
-//! One process holds the API, the relay, a receiver of webhooks that misbehaves
-//! on demand, a mail catcher and two providers; it is built on the public crates alone. The
-//! modules stand in the order in which they are met: what it is told, what it
-//! is made of, what a request meets, how it ends.
+//! One process runs the API, the relay, a webhook receiver that misbehaves on demand, a mail
+//! catcher and two providers. The shop uses only the public crates of Hapax. The modules are listed
+//! in the order of the data flow: configuration, setup, request handling, delivery, shutdown.
 
 mod config;
 mod telemetry;
@@ -36,11 +35,11 @@ use anyhow::Context as _;
 
 use crate::config::{Config, ConfigError};
 
-/// Requests are many small allocations that one thread makes and another frees.
+/// Requests make many small allocations that are freed on another thread; mimalloc is fast at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What the shell is told when the settings are wrong.
+/// The exit code for wrong settings.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -64,11 +63,11 @@ fn start(config: Config) -> anyhow::Result<()> {
         .max_blocking_threads(hapax::limits::BLOCKING_THREADS)
         .enable_all()
         .build()
-        .context("the runtime cannot start")?;
+        .context("cannot start the Tokio runtime")?;
     runtime.block_on(wiring::run(config, tracing))
 }
 
-/// Says in one line why there is no shop.
+/// Prints in one line why the shop cannot run.
 fn fail(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "shop: {error}");
     ExitCode::from(code)

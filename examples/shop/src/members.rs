@@ -1,7 +1,7 @@
-//! What the members of a request may be, member by member.
+//! Validation of the members of a request.
 //!
-//! Each check takes a member's name and value and refuses with 400 and that
-//! name; what passes is what the rows and the events may hold.
+//! Each function checks one value. If it is not valid, the function returns a problem with status
+//! 400 that names the member. Valid values can be stored in rows and events.
 
 use hapax_http::problem::Problem;
 use serde::Deserialize;
@@ -11,12 +11,12 @@ use crate::{
     providers::CARDS,
 };
 
-/// Rows of a page when the request does not say.
+/// The default number of rows of a page.
 pub(crate) const LIMIT: u32 = 50;
 /// The most rows of a page.
 pub(crate) const LIMIT_MAX: u32 = 200;
 
-/// The query of a list: where it goes on, and how much of it.
+/// The query of a list: the id after which it continues, and the number of rows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Page {
@@ -24,41 +24,41 @@ pub(crate) struct Page {
     pub(crate) limit: Option<u32>,
 }
 
-/// The query of a route that takes none.
+/// The query of a route without query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
 
-/// An amount in minor units.
+/// Checks an amount in minor units.
 pub(crate) fn amount(value: i64) -> Result<(), Problem> {
     let (least, most) = AMOUNTS.into_inner();
     ensure(AMOUNTS.contains(&value), "amount", || {
-        format!("amount is a whole number of minor units from {least} to {most}")
+        format!("amount must be a whole number of minor units from {least} to {most}")
     })
 }
 
-/// A currency.
+/// Checks a currency code.
 pub(crate) fn currency(code: &str) -> Result<(), Problem> {
     ensure(is_currency(code), "currency", || {
-        "currency is an active ISO 4217 code in capitals, such as EUR".to_owned()
+        "currency must be an active ISO 4217 code in capitals, such as EUR".to_owned()
     })
 }
 
-/// A card that the provider knows.
+/// Checks that the provider knows the card.
 pub(crate) fn card(token: &str) -> Result<(), Problem> {
     ensure(CARDS.contains(&token), "card", || {
-        format!("card is one of {}", CARDS.join(", "))
+        format!("card must be one of {}", CARDS.join(", "))
     })
 }
 
-/// A name of 1 to 64 of `A-Z a-z 0-9 _ -`.
+/// Checks a name of 1 to 64 characters `A-Z a-z 0-9 _ -`.
 pub(crate) fn name(member: &'static str, value: &str) -> Result<(), Problem> {
     ensure(is_name(value), member, || {
-        format!("{member} is 1 to 64 of A-Z a-z 0-9 _ -")
+        format!("{member} must be 1 to 64 characters A-Z a-z 0-9 _ -")
     })
 }
 
-/// The id in a path: one that nothing can have is not there.
+/// Checks the id in a path; responds 404 if no object can have it.
 pub(crate) fn id(value: &str) -> Result<(), Problem> {
     if is_name(value) {
         Ok(())
@@ -67,31 +67,31 @@ pub(crate) fn id(value: &str) -> Result<(), Problem> {
     }
 }
 
-/// A text of so many characters, none of them a control character.
+/// Checks a text of 1 to `most` characters without control characters.
 pub(crate) fn line(member: &'static str, value: &str, most: usize) -> Result<(), Problem> {
     let length = value.chars().count();
     let fits = (1..=most).contains(&length) && !value.chars().any(char::is_control);
     ensure(fits, member, || {
-        format!("{member} is one line of 1 to {most} characters")
+        format!("{member} must be one line of 1 to {most} characters")
     })
 }
 
-/// A text of at most so many characters, none of them U+0000, which not every store can keep.
+/// Checks a text of at most `most` characters without U+0000, which PostgreSQL cannot store.
 pub(crate) fn text(member: &'static str, value: &str, most: usize) -> Result<(), Problem> {
     let fits = value.chars().count() <= most && !value.contains('\0');
     ensure(fits, member, || {
-        format!("{member} has at most {most} characters, none of them U+0000")
+        format!("{member} must have at most {most} characters, none of them U+0000")
     })
 }
 
-/// An e-mail address, in the plain form that every server takes.
+/// Checks an e-mail address in the plain ASCII form that all mail servers accept.
 pub(crate) fn email(value: &str) -> Result<(), Problem> {
     ensure(is_email(value), "email", || {
-        "email is an address such as ann@example.org".to_owned()
+        "email must be an address such as ann@example.org".to_owned()
     })
 }
 
-/// Where a list goes on: the id that the page before ended with, or the beginning.
+/// Checks the id after which a list continues; empty for the first page.
 pub(crate) fn after(value: Option<String>, prefix: &str) -> Result<String, Problem> {
     let value = value.unwrap_or_default();
     let id = value
@@ -99,16 +99,16 @@ pub(crate) fn after(value: Option<String>, prefix: &str) -> Result<String, Probl
         .and_then(|rest| rest.strip_prefix('_'))
         .filter(|id| id.len() == 36 && uuid::Uuid::try_parse(id).is_ok());
     ensure(value.is_empty() || id.is_some(), "after", || {
-        "after is the next of the page before".to_owned()
+        "after must be the value of next from the previous page".to_owned()
     })?;
     Ok(value)
 }
 
-/// The rows of a page.
+/// Checks the number of rows of a page.
 pub(crate) fn limit(value: Option<u32>, default: u32) -> Result<u32, Problem> {
     let limit = value.unwrap_or(default);
     ensure((1..=LIMIT_MAX).contains(&limit), "limit", || {
-        format!("limit is a whole number from 1 to {LIMIT_MAX}")
+        format!("limit must be a whole number from 1 to {LIMIT_MAX}")
     })?;
     Ok(limit)
 }

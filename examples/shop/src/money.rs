@@ -1,11 +1,11 @@
-//! What an amount may be: minor units of an active ISO 4217 currency.
+//! Valid amounts and currencies: minor units of an active ISO 4217 currency.
 
 use std::ops::RangeInclusive;
 
-/// Amounts in minor units that the shop handles.
+/// The amounts that the shop accepts, in minor units.
 pub(crate) const AMOUNTS: RangeInclusive<i64> = 1..=99_999_999;
 
-/// The active codes of ISO 4217 that stand for money (no metals, no test codes), sorted.
+/// The active ISO 4217 codes of currencies (without metals and test codes), sorted.
 const CODES: &str = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BOV BRL \
     BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW CLF CLP CNY COP COU CRC CUP CVE CZK DJF DKK DOP DZD \
     EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR \
@@ -15,7 +15,7 @@ const CODES: &str = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD
     TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES VND VUV WST XAF XCD \
     XCG XOF XPF YER ZAR ZMW ZWG";
 
-/// Whether `code` is a currency in use today, in capitals.
+/// Returns whether `code` is an active currency code, in capitals.
 pub(crate) fn is_currency(code: &str) -> bool {
     code.len() == 3
         && code.bytes().all(|byte| byte.is_ascii_uppercase())

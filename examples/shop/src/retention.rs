@@ -1,9 +1,9 @@
-//! Deletes what nobody can ask for any more, a batch of each kind in turn.
+//! Deletes rows and files whose retention is over, a batch of each kind in turn.
 //!
-//! Expired keys go at the pace of their retention; events that every
-//! destination has passed, inbox rows that no sender can repeat, and sagas
-//! that ended go after days. Files of uploads that were never committed go at
-//! the start and once an hour.
+//! Expired keys are deleted in rounds of half their retention, but at most 30 s apart. Events that
+//! all destinations have settled, inbox rows that no sender can repeat, and sagas that ended are
+//! deleted after days. Files of uploads that were never committed are deleted at start and once an
+//! hour.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::{
     uploads::{self, Folder},
 };
 
-/// The longest that what has expired stays; also how often the exporter drops old samples.
+/// The longest time between two rounds; each round also lets the exporter drop old samples.
 const ROUND_MAX: Duration = Duration::from_secs(30);
 
-/// Who has something to delete.
+/// The parts of the shop that have something to delete.
 #[derive(Debug)]
 pub(crate) struct Retention<D: Database> {
     pub(crate) idempotency: Idempotency<D>,
@@ -36,7 +36,7 @@ pub(crate) struct Retention<D: Database> {
 }
 
 impl<D: Database> Retention<D> {
-    /// Deletes what has expired, until it is dropped.
+    /// Deletes expired rows and files until the future is dropped.
     pub(crate) async fn keep(self) {
         let retention = self.idempotency.settings().retention;
         let mut round = (retention / 2).clamp(Duration::from_secs(1), ROUND_MAX);
@@ -50,7 +50,7 @@ impl<D: Database> Retention<D> {
                 sweep_at += uploads::SWEEP;
                 if let Err(error) = uploads::sweep(&self.uploads, &self.store).await {
                     let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(error, "cannot sweep the folder of uploads");
+                    tracing::warn!(error, "cannot delete old files from the upload folder");
                 }
             }
             if Instant::now() >= count_at {
@@ -58,19 +58,20 @@ impl<D: Database> Retention<D> {
                 if let Err(error) = self.idempotency.count_usage().await {
                     tracing::warn!(
                         error = error.error_chain(),
-                        "cannot count what tenants have stored"
+                        "cannot count the stored keys and bytes of tenants"
                     );
                 }
             }
             self.metrics.run_upkeep();
-            // Before the first wait: one that never lives for a whole round deletes all the same.
+            // The first round runs before the first wait, so that a process that never lives for a
+            // whole round still deletes something.
             if !kinds.round().await {
                 sleep(round).await;
             }
         }
     }
 
-    /// What is deleted, in the order of its turns.
+    /// Returns the kinds of rows that are deleted, in the order of their turns.
     fn kinds(&self) -> retention::Retention {
         let (idempotency, ages) = (self.idempotency.clone(), Ages::default());
         let kinds = retention::Retention::new()

@@ -1,4 +1,4 @@
-//! The secret that signs outgoing webhooks, made once and kept.
+//! The secret that signs outgoing webhooks, which is created once and stored.
 
 use std::{
     fs,
@@ -10,14 +10,14 @@ use hapax::signature::Secret;
 
 use crate::files;
 
-/// A secret, and whether it was made just now.
+/// A secret, and whether this call created it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) secret: Secret,
     pub(crate) is_new: bool,
 }
 
-/// Reads the secret kept at `path`, making it the first time: for its owner's eyes alone.
+/// Reads the secret at `path`, or creates it, readable by its owner only.
 pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
     if let Some(secret) = read(path)? {
         return Ok(Kept {
@@ -26,18 +26,18 @@ pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
         });
     }
     let secret = make()?;
-    // It is about to be shown, and must still be there after a power cut.
+    // The secret will be printed, so it must be durable first.
     if files::make_once(path, secret.reveal().as_bytes(), 0o600)? {
         return Ok(Kept {
             secret,
             is_new: true,
         });
     }
-    // Another process was quicker.
+    // Another process has created it in the meantime.
     kept(path)
 }
 
-/// A new secret, from the operating system's randomness.
+/// Creates a secret from the operating system's randomness.
 pub(crate) fn make() -> io::Result<Secret> {
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,7 +1,7 @@
-//! Serves HTTP/1.1 on a listener until it is told to stop, within the shop's bounds.
+//! The HTTP/1.1 server of the shop, with its limits.
 //!
-//! How connections, heads, bodies and answers are bounded stands in `hapax_console::serve`. A
-//! handler can have its connection closed in place of an answer.
+//! `hapax_console::serve` describes how connections, headers, bodies and responses are bounded. A
+//! handler can have its connection closed instead of sending a response.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -12,32 +12,32 @@ use http::{Request, Response};
 use tokio::{net::TcpListener, sync::watch};
 use tower::ServiceExt;
 
-/// How long a client may take over its headers, and an idle connection stays.
+/// How long a client may take to send its headers, and how long an idle connection stays open.
 const HEADERS: Duration = Duration::from_secs(30);
-/// How long a client may take over a body: a mebibyte at 17 KiB/s.
+/// How long a client may take to send a body: a mebibyte at 17 KiB/s.
 const BODY: Duration = Duration::from_mins(1);
 
-/// Put into a response's extensions, closes the connection instead of answering.
+/// An extension of a response; the server then closes the connection instead of sending it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unanswered;
 
-/// Told to everybody who has to stop.
+/// Becomes true when the tasks of the shop have to stop.
 pub(crate) type Stop = watch::Receiver<bool>;
 
-/// Waits until everybody has to stop.
+/// Waits until `stop` is set.
 pub(crate) async fn stopped(stop: &mut Stop) {
-    // Who would say so is gone only when the process ends: that is a reason to stop, too.
+    // The sender is dropped only when the process ends, which is also a reason to stop.
     let _said = stop.wait_for(|stop| *stop).await;
 }
 
-/// What a client of the shop may take.
+/// Returns the limits for clients of the shop.
 pub(crate) fn bounds() -> Bounds {
     let mut bounds = Bounds::sharing(serve::descriptors(), LISTENER_SHARE);
     (bounds.head, bounds.body) = (HEADERS, BODY);
     bounds
 }
 
-/// Serves `router` on `listener` until `stop` says so.
+/// Serves `router` on `listener` until `stop` is set.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Stop) {
     let service = ServiceExt::<Request<Body>>::map_result(router, answer);
     serve::serve(listener, service, bounds(), stop).await;
@@ -52,7 +52,7 @@ fn answer(answered: Result<Response<Body>, Infallible>) -> Result<Response<Body>
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the answer was lost on purpose")]
+#[error("the response was withheld on purpose")]
 struct NoAnswer;
 
 impl From<Infallible> for NoAnswer {

@@ -1,15 +1,15 @@
-//! When to stop, and in which order.
+//! Signals and the order of shutdown.
 //!
-//! SIGTERM and SIGINT stop the listener; requests in flight finish; the relay
-//! lets what is on the wire come home and writes it down; then the demo's
-//! receivers stop, to whom it may have been talking; the stores close last.
-//! A second signal ends the process at once, which a crash-safe store allows.
+//! SIGTERM and SIGINT stop the listener. Requests in flight finish. The relay waits for its current
+//! offers and settles their outcomes. Then the demo's receivers stop, which may have been receiving
+//! those offers. The stores close last. A second signal ends the process at once, which a
+//! crash-safe store allows.
 
 use std::{future::Future, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for the signals that ask a process to end.
+/// The signals SIGTERM and SIGINT.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -17,7 +17,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// The next signal, by name.
+    /// Waits for the next signal and returns its name.
     pub(crate) async fn heard(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -33,7 +33,7 @@ impl Signals {
         }
     }
 
-    /// Runs `ending` to its end, unless a further signal cuts it short.
+    /// Runs `ending` to completion, unless another signal arrives first.
     pub(crate) async fn unless_heard(&mut self, ending: impl Future<Output = ()>) {
         tokio::select! {
             () = ending => {}

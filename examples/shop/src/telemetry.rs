@@ -1,4 +1,4 @@
-//! What the shop says about itself: log lines, metrics and spans.
+//! The shop's logs, metrics and spans.
 
 use std::{io::IsTerminal as _, time::SystemTime};
 
@@ -12,9 +12,10 @@ use tracing_subscriber::{
 
 use crate::config::Config;
 
-/// Begins to log, and to take spans where they are exported: the exporter runs once it is spawned.
+/// Starts logging, and tracing if a collector is configured.
 ///
-/// Log lines go to stderr: stdout is for the person who started the shop.
+/// The returned exporter sends spans once it is spawned. Log lines go to stderr, because stdout has
+/// the announcement at start.
 pub(crate) fn start(config: &Config) -> Option<Exporter> {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer()
@@ -31,7 +32,7 @@ pub(crate) fn start(config: &Config) -> Option<Exporter> {
     let mut layers = vec![lines.boxed()];
     layers.extend(spans.map(|spans| spans.layer().boxed()));
     tracing_subscriber::registry().with(layers).init();
-    // A message that was put together may hold what was worked on.
+    // A formatted panic message may contain data of a request, so it is not logged.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(tracing::field::display);
         let error = telemetry::panic_message(panic.payload());
@@ -40,7 +41,10 @@ pub(crate) fn start(config: &Config) -> Option<Exporter> {
     exporter
 }
 
-/// What is logged. What others say in detail is not ours to vouch for: they may log what they send.
+/// Returns the filter of the log.
+///
+/// Other libraries are logged at most at level info, because their debug output may contain the
+/// data that they send.
 fn filter(level: Level) -> Targets {
     Targets::new()
         .with_default(level.min(Level::INFO))
@@ -49,13 +53,13 @@ fn filter(level: Level) -> Targets {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is where time is passed in from"
+    reason = "the clock of the process is read only here"
 )]
 fn now() -> fn() -> SystemTime {
     SystemTime::now
 }
 
-/// Starts to count; the handle writes out what was counted.
+/// Installs the metrics recorder; the handle renders the metrics.
 pub(crate) fn count() -> Result<PrometheusHandle, BuildError> {
     let mut exporter = PrometheusBuilder::new();
     for name in telemetry::HISTOGRAMS {

@@ -1,4 +1,4 @@
-//! The mails that the shop came with, which an operator may write anew.
+//! The default mail templates, which an operator can replace.
 
 use std::{io, path::Path};
 
@@ -16,7 +16,7 @@ const TEMPLATES: [(&str, &str); 3] = [
     ("welcome.html", include_str!("../templates/welcome.html")),
 ];
 
-/// Writes them out where the operator has not put others.
+/// Writes the templates to `folder`; existing files are not changed.
 pub(crate) fn write_out(folder: &Path) -> io::Result<()> {
     files::make_private(folder)?;
     for (name, text) in TEMPLATES {

@@ -1,7 +1,7 @@
-//! Puts the shop together: the only place that sees a store and a sink at once.
+//! Builds the shop; the only module that uses both a store and a sink.
 //!
-//! What can be wrong is found out in the order in which it is cheap to find:
-//! settings, folder, port, database. Nothing is served before all of it stands.
+//! The cheapest checks come first: settings, data directory, port, database. Nothing is served
+//! before all parts are ready.
 
 use std::{
     fs,
@@ -55,10 +55,10 @@ use crate::{
     uploads::{self, Folder},
 };
 
-/// The shortest lease of a checkout: a provider's answer is waited for half as long.
+/// The shortest lease of a checkout; a call to a provider waits at most half of it.
 const LEASE_MIN: Duration = Duration::from_secs(2);
 
-/// What a shop needs before it has a database.
+/// The parts of a shop that are set up before its database is opened.
 struct Ground {
     config: Config,
     around: Around,
@@ -70,7 +70,7 @@ struct Ground {
     exporting: Option<Exporting>,
 }
 
-/// What every part is given.
+/// The environment of all parts: clock, randomness, failpoints, tracing.
 struct Around {
     clock: Clock,
     random: Random,
@@ -95,7 +95,7 @@ struct Open<D: Database> {
     exporting: Option<Exporting>,
 }
 
-/// Opens a shop on the database of its settings, and serves until a signal asks to stop.
+/// Opens a shop on the configured database, and serves until a signal arrives.
 pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::Result<()> {
     let ground = Ground::lay(config, exporter).await?;
     match &ground.config.storage.place {
@@ -127,12 +127,12 @@ impl Ground {
             },
             random,
         };
-        // Before anything counts: what is counted earlier is lost.
+        // The recorder must be installed first, because earlier counts are lost.
         let metrics = telemetry::count()?;
         warn_about(&config);
         let folder = &config.data_dir;
         files::make_private(folder)
-            .with_context(|| format!("data directory {} cannot be made", folder.display()))?;
+            .with_context(|| format!("data directory {} cannot be created", folder.display()))?;
         let (signer, new_secret) = signer(&config)?;
         let listener = TcpListener::bind(config.listen)
             .await
@@ -150,7 +150,7 @@ impl Ground {
     }
 }
 
-/// Puts a shop together around its store.
+/// Builds a shop on an open store.
 async fn open<D: Database>(
     store: D,
     ground: Ground,
@@ -216,7 +216,7 @@ async fn open<D: Database>(
         probe: routes::Probe::default(),
     });
     let resumed = routes::resumed(&shop, &idempotency, around.random.clone());
-    // The shorter a lease, the sooner somebody else may go on.
+    // A shorter lease lets the completer resume sooner.
     let grace = config.idempotency.lease.min(GRACE);
     let completer = Completer::new(&idempotency, resumed).grace(grace);
     let router = routes::router(routes::Parts {
@@ -251,9 +251,11 @@ async fn open<D: Database>(
     })
 }
 
-/// The web console over this shop's rows: for who has a token of it, and in a demo that the network does
-/// not reach for whoever sits at this machine. It stands on the port of the public API, which a proxy may
-/// pass on from a loopback address to everybody: without tokens nothing but the demo has it.
+/// Builds the web console for this shop's database, if it may be served.
+///
+/// The console is served if operators have tokens. Without tokens, it is served only in a demo that
+/// listens on a loopback address. It uses the port of the public API, which a proxy may forward
+/// from the loopback address to the network, so a shop without a demo requires tokens.
 fn console(store: &Postgres, ground: &Ground) -> anyhow::Result<Option<Console>> {
     let is_local = ground.listener.local_addr()?.ip().is_loopback();
     let tokens = ground.config.operators.clone();
@@ -279,7 +281,7 @@ async fn open_demo(config: &Config, around: &Around) -> anyhow::Result<Option<de
 }
 
 impl<D: Database> Open<D> {
-    /// Serves until a signal asks to stop, and then ends in order.
+    /// Serves until a signal arrives, and then shuts down in order.
     async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
         let (stop_demo, demo_stopping) = watch::channel(false);
@@ -292,7 +294,7 @@ impl<D: Database> Open<D> {
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
         let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
-        // Who reads this may count on all of it.
+        // All parts are ready when this is printed.
         announce::print(&self.announcement);
         let signal = self.signals.heard().await;
         tracing::info!(
@@ -331,7 +333,7 @@ impl<D: Database> Open<D> {
     }
 }
 
-/// How a SQLite file is opened.
+/// Returns the settings for a SQLite file.
 fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
     let Around {
         clock,
@@ -347,7 +349,7 @@ fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
     settings
 }
 
-/// How a PostgreSQL database is opened.
+/// Returns the settings for a PostgreSQL database.
 fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
     let Around {
         clock,
@@ -373,26 +375,26 @@ fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
 
 async fn close<D: Database>(store: &D) {
     if let Err(error) = Database::close(store).await {
-        tracing::error!(error = error.error_chain(), "the store did not close well");
+        tracing::error!(error = error.error_chain(), "cannot close the store");
     }
 }
 
-/// Where uploaded files lie.
+/// Opens the folder of uploaded files.
 fn uploads(config: &Config, around: &Around) -> anyhow::Result<Folder> {
     let path = config.data_dir.join("uploads");
     let (clock, random) = (around.clock.clone(), around.random.clone());
-    let cannot = format!("folder of uploads {} cannot be made", path.display());
+    let cannot = format!("upload folder {} cannot be created", path.display());
     Folder::open(path, clock, random).context(cannot)
 }
 
-/// What signs the webhooks of `--webhook`, and its text where it was made just now.
+/// Returns the signer for the webhooks of `--webhook`, and its secret if this start created it.
 fn signer(config: &Config) -> anyhow::Result<(Signer, Option<String>)> {
     if let Some(signer) = &config.webhook.secret {
         return Ok((signer.clone(), None));
     }
     let path = config.data_dir.join("webhook.secret");
     let kept = secrets::kept(&path)
-        .with_context(|| format!("webhook secret {} cannot be kept", path.display()))?;
+        .with_context(|| format!("cannot read or write webhook secret {}", path.display()))?;
     let shown = kept.is_new.then(|| kept.secret.reveal());
     Ok((Signer::V1(kept.secret), shown))
 }
@@ -430,7 +432,7 @@ fn describe((destination, place): &Described) -> (String, String) {
     (destination.name.clone(), place.clone())
 }
 
-/// Starts the relay, unless this shop is told not to carry events.
+/// Starts the relay, unless the configuration turns it off.
 fn carry<D: Database>(
     store: &D,
     described: Vec<Described>,
@@ -461,7 +463,7 @@ fn carry<D: Database>(
     carriage
 }
 
-/// Drives checkouts, where there are providers, and unless this shop is told not to carry events.
+/// Starts the runner of checkouts, if both providers are configured and the relay is turned on.
 fn check_out<D: Database>(
     store: &D,
     providers: &Providers,
@@ -480,8 +482,10 @@ fn check_out<D: Database>(
     Some(Runner::spawn(store, vec![definition], settings, &wake))
 }
 
-/// What people call this shop among those that share its database. Another one may have the same
-/// host name and port, at another address: the relay tells processes apart by more than this.
+/// Returns the node name of this shop, which operators see: host name and port.
+///
+/// Another instance may have the same host name and port at another address, so the relay does not
+/// rely on the name alone to distinguish processes.
 fn node(address: SocketAddr) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.unwrap_or_else(|_| "localhost".to_owned());
@@ -512,7 +516,7 @@ fn warn_about(config: &Config) {
     if retention < RETENTION_WARN {
         tracing::warn!(
             ?retention,
-            "a client that retries later than this runs its request again"
+            "a client that retries after the retention runs its request again"
         );
     }
     if matches!(config.storage.place, Place::Server(_)) && config.providers.payment.is_none() {
@@ -522,22 +526,22 @@ fn warn_about(config: &Config) {
         );
     }
     if matches!(config.storage.place, Place::File(_)) && !config.operators.is_empty() {
-        tracing::warn!("the console needs PostgreSQL: nobody comes in with its tokens");
+        tracing::warn!("the console needs PostgreSQL: its tokens have no effect");
     }
     if !config.relay {
-        tracing::warn!("events wait in the outbox until a relay runs");
+        tracing::warn!("no relay runs: events stay in the outbox");
     }
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is where time is passed in from"
+    reason = "the clock of the process is read only here"
 )]
 fn clock() -> Clock {
     Clock::new(SystemTime::now)
 }
 
-/// A keyed hash of a counter: nobody can tell the next number who does not know the key.
+/// Returns a keyed hash of a counter, so that no client can predict the next number.
 fn random() -> Random {
     let (key, count) = (RandomState::new(), AtomicU64::new(0));
     Random::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))

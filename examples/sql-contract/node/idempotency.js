@@ -1,14 +1,14 @@
-// The HTTP contract over the SQL contract: `once` runs a handler once per Idempotency-Key.
+// The HTTP contract on top of the SQL contract: `once` runs a handler once per Idempotency-Key.
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 
 export const BODY_BYTES_MAX = 1024 * 1024;
 const WAIT_MS = 1_000; // how long a duplicate waits for the first request
-// Refusals that are remembered; the effect that came before them is not.
+// Statuses of refusals: their response is stored, and their effect is rolled back.
 const REFUSALS = new Set([402, 404, 409, 410, 422]);
-// Headers that are part of the request's fingerprint where they are sent.
+// Headers that are part of the request's fingerprint if they are sent.
 const CONDITIONS = ["if-match", "if-none-match", "if-unmodified-since"];
-// What a problem says, by its code: status, title.
+// The status and title of each problem code.
 const PROBLEMS = {
   "VALIDATION.idempotency_key.missing": [400, "The Idempotency-Key header is missing"],
   "VALIDATION.idempotency_key.invalid": [400, "The Idempotency-Key header does not parse"],
@@ -19,11 +19,11 @@ const PROBLEMS = {
   "CONFLICT.inbox.payload_mismatch": [409, "The webhook-id was used for another payload"],
   "DEPENDENCY.unavailable": [503, "The service cannot do this now"],
   "INTERNAL.statement": [500, "The database refused what the service wrote"],
-  "INTERNAL": [500, "The service is at fault"],
+  "INTERNAL": [500, "The service failed"],
 };
 const RETRYABLE = new Set(["CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable"]);
 
-/** An answer that is no success, as problem+json (RFC 9457). */
+/** An error response, as problem+json (RFC 9457). */
 export class Problem extends Error {
   constructor(code, detail, status) {
     super(detail);
@@ -47,7 +47,7 @@ export class Problem extends Error {
   }
 }
 
-/** Answers what goes wrong. Whatever it was, the transaction is rolled back by then. */
+/** Turns the errors of a route into problem responses. The transaction is already rolled back. */
 export function guarded(route) {
   return async (request, response) => {
     try {
@@ -58,14 +58,14 @@ export function guarded(route) {
   };
 }
 
-/** Runs `work` in one transaction, and commits when it returns. */
+/** Runs `work` in one transaction and commits it. */
 export async function transaction(pool, work) {
   const tx = await pool.connect();
   let lost;
   try {
     await tx.query("BEGIN");
     const result = await work(tx);
-    // If this breaks off, nobody knows whether it happened: the retry finds out.
+    // If the connection breaks here, the outcome of the commit is unknown; the retry finds it out.
     await tx.query("COMMIT");
     return result;
   } catch (error) {
@@ -76,7 +76,7 @@ export async function transaction(pool, work) {
   }
 }
 
-/** A route that runs `handler` in the transaction that holds the request's key. */
+/** Returns a route that runs `handler` in the transaction that claims the request's key. */
 export function once(pool, tenant, operation, handler) {
   return guarded(async (request, response) => {
     const key = keyOf(request);
@@ -93,7 +93,7 @@ export function once(pool, tenant, operation, handler) {
       if (outcome !== "in_progress" || performance.now() > until) {
         return send(response, known(outcome, answer));
       }
-      // It waits out here, where it holds no connection.
+      // Wait outside the transaction, without holding a connection.
       await pause(wait);
     }
   });
@@ -116,7 +116,7 @@ async function attempt(tx, scope, print, handler, body) {
     ]);
     return { outcome: "open", answer: withStatus(answer, "stored") };
   }
-  // Nothing is to be remembered: the key is free, and the corrected request may use it.
+  // Release the key, so that the corrected request can use it.
   await tx.query("SELECT hapax.release($1, $2, $3)", scope);
   return { outcome: "open", answer };
 }
@@ -126,11 +126,11 @@ function known(outcome, stored) {
     case "replay":
       return withStatus(stored, "replayed");
     case "mismatch":
-      throw new Problem("CONFLICT.idempotency.payload_mismatch", "make a new key for a new request");
+      throw new Problem("CONFLICT.idempotency.payload_mismatch", "use a new key for a new request");
     case "gone":
-      throw new Problem("CONFLICT.idempotency.expired", "find out what became of it");
+      throw new Problem("CONFLICT.idempotency.expired", "look up the outcome before you retry");
     default:
-      throw new Problem("CONFLICT.idempotency.in_progress", "ask again in a moment");
+      throw new Problem("CONFLICT.idempotency.in_progress", "retry in a moment");
   }
 }
 
@@ -146,7 +146,7 @@ function send(response, { status, headers, body }) {
 
 function problemOf(error) {
   if (error instanceof Problem) return error;
-  // The database's own errors have a severity; what is a plain Error besides is the connection's.
+  // Errors from the database have a severity; other plain Errors come from the connection.
   const passes = error.severity
     ? error.severity === "FATAL" || /^(08|40|53|57|58|55P03|25006)/.test(error.code)
     : error.constructor === Error || error instanceof AggregateError;
@@ -155,8 +155,8 @@ function problemOf(error) {
     return new Problem("DEPENDENCY.unavailable", "try again");
   }
   if (error.severity) {
-    // A constraint, a value that does not fit, a table that is missing. The message may repeat
-    // values of the row and is not logged.
+    // For example a violated constraint, a value out of range, or a missing table. The message may
+    // repeat values of the row, so it is not logged.
     console.error(`statement refused: ${error.code}, constraint ${error.constraint}`);
     const detail = "nothing was changed; the same request would be refused again";
     return new Problem("INTERNAL.statement", detail);
@@ -165,7 +165,7 @@ function problemOf(error) {
   return new Problem("INTERNAL", "nothing was changed; the same request would fail again");
 }
 
-/** Reads the key: a structured-field string, or the same text bare. */
+/** Reads the key: a structured-field string, or the same text without quotes. */
 function keyOf(request) {
   const values = request.headersDistinct["idempotency-key"] ?? [];
   if (values.length === 0) {
@@ -179,12 +179,12 @@ function keyOf(request) {
     throw new Problem("VALIDATION.idempotency_key.invalid", "1 to 255 bytes of visible ASCII, once");
   }
   if (key.startsWith("derived:")) {
-    throw new Problem("VALIDATION.idempotency_key.invalid", "keys of this kind are made by services");
+    throw new Problem("VALIDATION.idempotency_key.invalid", "the prefix derived: is reserved");
   }
   return key;
 }
 
-/** The hash of what was asked: parts with their lengths, so that no two requests hash alike. */
+/** Hashes the parts of the request with their lengths, so that different requests differ. */
 function fingerprint(request, operation, body) {
   const [path, ...query] = request.originalUrl.split("?");
   const contentType = (request.get("content-type") ?? "").split(";")[0].trim().toLowerCase();

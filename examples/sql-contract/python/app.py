@@ -1,8 +1,7 @@
-"""A shop in Python: every retry is safe, because the effect and its record are one commit.
+"""A shop in Python. Every retry is safe, because the effect and the key's row are one commit.
 
-    POST /orders             once per Idempotency-Key: the order, its event and the answer
-    POST /webhooks/{source}  once per source and webhook-id: the mark that it was taken, and the
-                             ledger entry
+    POST /orders             once per Idempotency-Key: the order, its event and the response
+    POST /webhooks/{source}  once per source and webhook-id: the inbox row and the ledger entry
 
 DATABASE_URL names a database with the schema `hapax` and the tables of ../migrations.
 """
@@ -19,8 +18,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from idempotency import Problem, body_of, guarded, once
 
-# Without prepared statements nothing is kept on a connection between two transactions, so that a
-# transaction-mode pooler may stand before the database.
+# Without prepared statements, no state stays on a connection between two transactions, so the
+# service also works through a pooler in transaction mode.
 pool = AsyncConnectionPool(
     os.environ["DATABASE_URL"],
     kwargs={"prepare_threshold": None},
@@ -36,8 +35,8 @@ async def lifespan(_: FastAPI):
 
 app = FastAPI(lifespan=lifespan)
 
-# Who may send webhooks. Ids are unique at their sender only: the source is part of what a message is
-# known by, so every sender has one name here, which never changes.
+# The sources that may send webhooks. Message ids are unique only within their source, so the
+# source is part of a message's identity. Give each sender one name, and never change it.
 SOURCES = {"bank", "marketplace"}
 
 
@@ -48,13 +47,13 @@ async def post_order(request: Request) -> Response:
 
 
 async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Response:
-    """Runs in the transaction that holds the key; it neither commits nor calls other systems."""
+    """Runs in the transaction that claimed the key; it does not commit or call other systems."""
     order = json_of(body)
     item, amount = order.get("item"), order.get("amount")
     if not (isinstance(item, str) and item.isprintable() and 0 < len(item) <= 100):
-        raise Problem("VALIDATION.member", "an order has an item")
+        raise Problem("VALIDATION.member", "item must be a name of 1 to 100 characters")
     if not is_amount(amount) or amount <= 0:
-        raise Problem("VALIDATION.member", "an order has a positive amount")
+        raise Problem("VALIDATION.member", "amount must be a positive integer")
 
     order_id = f"ord_{uuid.uuid4()}"
     await tx.execute(
@@ -62,8 +61,8 @@ async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Respons
         (order_id, tenant, item, amount),
     )
     if item == "sold out":
-        # A refusal: it is remembered, and what was written before it is not.
-        raise Problem("CONFLICT.state", "there is none left", status=409)
+        # A refusal: the response is stored, and the INSERT above is rolled back.
+        raise Problem("CONFLICT.state", "the item is sold out", status=409)
     created = json.dumps({"id": order_id, "item": item, "amount": amount})
     await tx.execute(
         "SELECT hapax.emit('order.created', %s, 'order', %s)", (created, order_id)
@@ -76,12 +75,12 @@ async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Respons
 async def post_webhook(request: Request) -> Response:
     source = request.path_params["source"]
     if source not in SOURCES:
-        raise Problem("NOT_FOUND", "this source is not known", status=404)
+        raise Problem("NOT_FOUND", "this source is unknown", status=404)
     # A real service verifies the signature first, with the key of this source.
     body, message_id = await body_of(request), request.headers.get("webhook-id", "")
     amount = json_of(body).get("amount")
     if not (0 < len(message_id.encode()) <= 255 and is_amount(amount)):
-        raise Problem("VALIDATION.request", "a payment has a webhook-id and an amount")
+        raise Problem("VALIDATION.request", "a payment must have a webhook-id and an amount")
     async with pool.connection() as tx:
         taken = await tx.execute(
             "SELECT hapax.accept('ledger', %s, %s, %s)",
@@ -93,10 +92,10 @@ async def post_webhook(request: Request) -> Response:
                 "INSERT INTO ledger_entry (message_id, amount) VALUES (%s, %s)",
                 (message_id, amount),
             )
-    # The acknowledgement leaves after the commit: a crash between the two brings the message
-    # again, and then it is a duplicate.
+    # Acknowledge after the commit. If the process crashes between the two, the message is delivered
+    # again and is a duplicate.
     if acceptance == "mismatch":
-        raise Problem("CONFLICT.inbox.payload_mismatch", "the id came before with other words")
+        raise Problem("CONFLICT.inbox.payload_mismatch", "the id was used for another payload")
     return Response(status_code=200)
 
 

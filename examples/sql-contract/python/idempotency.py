@@ -1,4 +1,4 @@
-"""The HTTP contract over the SQL contract: `once` runs a handler once per Idempotency-Key."""
+"""The HTTP contract on top of the SQL contract: `once` runs a handler once per Idempotency-Key."""
 
 import asyncio
 import functools
@@ -17,11 +17,11 @@ from psycopg_pool import AsyncConnectionPool
 
 BODY_BYTES_MAX = 1024 * 1024
 WAIT = 1.0  # seconds that a duplicate waits for the first request
-# Refusals that are remembered; the effect that came before them is not.
+# Statuses of refusals: their response is stored, and their effect is rolled back.
 REFUSALS = {402, 404, 409, 410, 422}
-# Headers that are part of the request's fingerprint where they are sent.
+# Headers that are part of the request's fingerprint if they are sent.
 CONDITIONS = ("if-match", "if-none-match", "if-unmodified-since")
-# What a problem says, by its code: status, title.
+# The status and title of each problem code.
 PROBLEMS = {
     "VALIDATION.idempotency_key.missing": (400, "The Idempotency-Key header is missing"),
     "VALIDATION.idempotency_key.invalid": (400, "The Idempotency-Key header does not parse"),
@@ -32,7 +32,7 @@ PROBLEMS = {
     "CONFLICT.inbox.payload_mismatch": (409, "The webhook-id was used for another payload"),
     "DEPENDENCY.unavailable": (503, "The service cannot do this now"),
     "INTERNAL.statement": (500, "The database refused what the service wrote"),
-    "INTERNAL": (500, "The service is at fault"),
+    "INTERNAL": (500, "The service failed"),
 }
 RETRYABLE = {"CONFLICT.idempotency.in_progress", "DEPENDENCY.unavailable"}
 
@@ -40,7 +40,7 @@ Handler = Callable[[psycopg.AsyncConnection, str, bytes], Awaitable[Response]]
 
 
 class Problem(Exception):
-    """An answer that is no success, as problem+json (RFC 9457)."""
+    """An error response, as problem+json (RFC 9457)."""
 
     def __init__(self, code: str, detail: str, status: int | None = None):
         usual, title = PROBLEMS.get(code, (400, "The request cannot be served"))
@@ -57,7 +57,7 @@ class Problem(Exception):
 
 
 def guarded(route):
-    """Answers what goes wrong. Whatever it was, the transaction is rolled back by then."""
+    """Turns errors of a route into problem responses. The transaction is already rolled back."""
 
     @functools.wraps(route)
     async def guard(*args, **kwargs) -> Response:
@@ -72,21 +72,21 @@ def guarded(route):
 
 
 def problem_of(error: Exception) -> Problem:
-    """Tells errors that pass from those that a retry would meet again."""
-    # A server that was made a replica says that it is read-only: the retry finds the other one.
+    """Distinguishes transient errors from those that a retry would get again."""
+    # A server that was demoted to a standby is read-only; the retry reaches the new primary.
     passing = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
     if isinstance(error, passing):
-        # No connection, a lost one, a lost race. If it broke in the middle of COMMIT nobody
-        # knows whether it happened: the retry finds out, under the same key.
+        # No connection, a broken connection, or a conflict with another transaction. If it broke
+        # during the commit, the outcome is unknown; the retry under the same key finds it out.
         logging.warning("database: %s", error)
         return Problem("DEPENDENCY.unavailable", "try again")
     if isinstance(error, psycopg.Error) and error.sqlstate:
-        # A constraint, a value that does not fit, a table that is missing. The message may repeat
-        # values of the row and is not logged.
+        # For example a violated constraint, a value out of range, or a missing table. The message
+        # may repeat values of the row, so it is not logged.
         logging.error("statement refused: %s, constraint %s", error.sqlstate, error.diag.constraint_name)
         detail = "nothing was changed; the same request would be refused again"
         return Problem("INTERNAL.statement", detail)
-    logging.error("the service is at fault", exc_info=error)
+    logging.error("the service failed", exc_info=error)
     return Problem("INTERNAL", "nothing was changed; the same request would fail again")
 
 
@@ -94,7 +94,7 @@ def problem_of(error: Exception) -> Problem:
 async def once(
     pool: AsyncConnectionPool, request: Request, tenant: str, operation: str, handler: Handler
 ) -> Response:
-    """Runs `handler` in the transaction that holds the request's key, or answers what is known."""
+    """Runs `handler` in the transaction that claims the key, or returns the stored response."""
     key = key_of(request)
     answer = await claimed(pool, request, (tenant, operation, key), handler)
     bare = re.fullmatch(r'[!#-~]+', key)
@@ -109,7 +109,7 @@ async def claimed(
     body = await body_of(request)
     until, pause = time.monotonic() + WAIT, 0.005
     while True:
-        async with pool.connection() as tx:  # one transaction: commits here, or rolls back
+        async with pool.connection() as tx:  # one transaction: commits at its end, or rolls back
             found = await tx.execute(
                 "SELECT outcome, status, headers, body FROM hapax.claim(%s, %s, %s, %s, wait => '0')",
                 (*scope, fingerprint(request, scope[1], body)),
@@ -121,7 +121,7 @@ async def claimed(
             return answer
         if outcome != "in_progress" or time.monotonic() > until:
             return known(outcome, *stored)
-        # It waits out here, where it holds no connection.
+        # Wait outside the transaction, without holding a connection.
         await asyncio.sleep(pause)
         pause = min(pause * 2, 0.1)
 
@@ -129,7 +129,7 @@ async def claimed(
 async def run(
     tx: psycopg.AsyncConnection, scope: tuple[str, str, str], handler: Handler, body: bytes
 ) -> Response:
-    """Writes the effect and the answer; what is not to be remembered is rolled back."""
+    """Runs the handler and stores its response; rolls back unless the response is to be stored."""
     async with tx.transaction():  # a savepoint
         try:
             answer = await handler(tx, scope[0], body)
@@ -138,7 +138,7 @@ async def run(
         if answer.status_code >= 400:
             raise psycopg.Rollback
     if answer.status_code >= 400 and answer.status_code not in REFUSALS:
-        await tx.rollback()  # the key is free: the corrected request may use it
+        await tx.rollback()  # releases the key, so that the corrected request can use it
         return answer
     headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in answer.raw_headers]
     await tx.execute(
@@ -156,14 +156,14 @@ def known(outcome: str, status: int, headers: list[list[str]], body: bytes) -> R
         answer.headers["Idempotency-Status"] = "replayed"
         return answer
     if outcome == "mismatch":
-        raise Problem("CONFLICT.idempotency.payload_mismatch", "make a new key for a new request")
+        raise Problem("CONFLICT.idempotency.payload_mismatch", "use a new key for a new request")
     if outcome == "gone":
-        raise Problem("CONFLICT.idempotency.expired", "find out what became of it")
-    raise Problem("CONFLICT.idempotency.in_progress", "ask again in a moment")
+        raise Problem("CONFLICT.idempotency.expired", "look up the outcome before you retry")
+    raise Problem("CONFLICT.idempotency.in_progress", "retry in a moment")
 
 
 def key_of(request: Request) -> str:
-    """Reads the key: a structured-field string, or the same text bare."""
+    """Reads the key: a structured-field string, or the same text without quotes."""
     values = request.headers.getlist("idempotency-key")
     if not values:
         raise Problem("VALIDATION.idempotency_key.missing", "send a key with this request")
@@ -174,12 +174,12 @@ def key_of(request: Request) -> str:
     if len(values) > 1 or not well_formed or not 1 <= len(key) <= 255:
         raise Problem("VALIDATION.idempotency_key.invalid", "1 to 255 bytes of visible ASCII, once")
     if key.startswith("derived:"):
-        raise Problem("VALIDATION.idempotency_key.invalid", "keys of this kind are made by services")
+        raise Problem("VALIDATION.idempotency_key.invalid", "the prefix derived: is reserved")
     return key
 
 
 def fingerprint(request: Request, operation: str, body: bytes) -> bytes:
-    """The hash of what was asked: parts with their lengths, so that no two requests hash alike."""
+    """Hashes the parts of the request with their lengths, so that different requests differ."""
     content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     parts = [
         operation.encode(), request.scope["raw_path"], request.scope["query_string"],

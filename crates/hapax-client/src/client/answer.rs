@@ -39,7 +39,7 @@ pub struct Answer {
     pub attempts: Attempts,
 }
 
-/// Why there is no response.
+/// An operation that ended without a complete response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -110,7 +110,7 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     problem.code.filter(|code| code.len() <= CODE_BYTES_MAX)
 }
 
-/// What a final response says about its key.
+/// The meaning of a final response for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The outcome of the operation is known. The key can be removed from the journal.
@@ -121,7 +121,7 @@ pub(super) enum Fate {
     Unknown,
 }
 
-/// What a final response says about its key.
+/// Decides what a final response means for its key.
 ///
 /// A 401 or a 404 says nothing about an earlier attempt whose response was lost, in this run or in
 /// another one. Only a success, or a response of the protected operation itself, settles that. If

@@ -139,7 +139,7 @@ fn an_attempt_has_what_is_left_and_at_most_its_own_bound() {
     assert_eq!(course.time(secs(11)).1, Duration::from_millis(1));
 }
 
-/// What one client sends during an outage in which every attempt fails at once.
+/// The attempts of one client during an outage in which every attempt fails at once.
 #[derive(Debug, Default)]
 struct Sent {
     /// Milliseconds at which first attempts, and retries, were sent.

@@ -224,7 +224,7 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
     assert!(
         before
             .text()
-            .contains("as if step charge had happened, with what it made")
+            .contains("as if step charge had happened, with its result")
     );
     let form = |page: &HttpAnswer| format!("{}&reason=asked+them", form_of(page));
     // Somebody else found out that it had, and what undoes it has no known outcome.

@@ -134,7 +134,7 @@ fn keys_and_tokens_that_can_never_work_are_refused() {
     refused(
         "[secrets]\nkey = \"hunter2\"\n",
         &[],
-        "secrets.key is no 32 bytes in base64",
+        "secrets.key is not 32 bytes in base64",
     );
     let token = |name: &str, text: &str| {
         format!("[admin.tokens.{name}]\ntoken = \"{text}\"\nrole = \"viewer\"\n")

@@ -75,7 +75,7 @@ async fn what_may_have_happened_is_not_undone_before_somebody_says_so() {
     stage.asking("s1", Far::Silent).await;
     let before = stage.saga("s1").await;
     let told = stage.decide("s1", &["undo"]).ended(4);
-    let why = "nobody knows whether step charge happened: decide that first";
+    let why = "the outcome of step charge is unknown: decide first whether it happened";
     assert!(told.stderr.contains(why), "{told:?}");
     // It was not even taken.
     assert_eq!(stage.saga("s1").await, before);

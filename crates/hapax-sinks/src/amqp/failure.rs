@@ -1,8 +1,9 @@
-//! Failures of AMQP: why the broker did not take an event, in its own words if there are any.
+//! Failures of AMQP: why the broker did not take an event, with the broker's own message if there
+//! is one.
 //!
-//! A message that no queue is bound for, or that was published after messages that were refused,
-//! says nothing about the broker. An error that closes the channel for all messages, a full queue
-//! and a lost connection do.
+//! If no queue is bound for a message, or if it was published after messages that were refused, the
+//! broker can still accept other messages. An error that closes the channel for all messages, a
+//! full queue and a lost connection concern the broker.
 
 use std::io;
 
@@ -29,7 +30,7 @@ pub(super) enum Failure {
     Closed(#[source] Error),
     #[error("broker blocks publishers: {0}")]
     Blocked(String),
-    #[error("broker did not answer in time")]
+    #[error("broker did not respond in time")]
     Timeout,
     #[error("broker closed too many channels because of other events of this call")]
     CutOff,

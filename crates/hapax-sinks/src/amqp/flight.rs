@@ -1,8 +1,9 @@
 //! Pipeline of one batch on one channel: publishes the messages in order and awaits the confirms.
 //!
-//! The driver attaches a returned message to whichever confirm it completes next, so that
-//! assignment is ignored. The `message_id` of a returned message identifies its event. An event is
-//! delivered once its message is confirmed and no outstanding confirm can hide a return of it.
+//! If the driver receives a returned message, it attaches the message to the next confirm that it
+//! completes, which may be that of another message. So that assignment is ignored. The `message_id`
+//! of a returned message identifies its event. An event is delivered once its message is confirmed
+//! and no outstanding confirm can hide a return of it.
 
 use std::{collections::HashMap, pin::Pin, task::Poll};
 
@@ -38,14 +39,17 @@ struct Leg<'a> {
     state: State<'a>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "every leg ends as the large one")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "every message ends in the large state"
+)]
 enum State<'a> {
     Publishing(Pin<Box<dyn Future<Output = Result<PublisherConfirm, Error>> + Send + 'a>>),
     Confirming(PublisherConfirm),
     Done(Result<Confirmation, Error>),
 }
 
-/// Why waiting ended.
+/// The reason for which waiting ended.
 enum End {
     Complete,
     Blocked(String),

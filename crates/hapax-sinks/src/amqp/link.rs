@@ -1,8 +1,8 @@
 //! A connection to the broker and its idle channels.
 //!
-//! A connection that hangs is closed at its socket, whatever it is doing: the driver's thread ends,
-//! and the next delivery opens a new connection. A connection that the broker blocks is kept and
-//! reports the reason.
+//! A connection that hangs is closed at its socket, in any state: the driver's thread ends, and the
+//! next delivery opens a new connection. A connection that the broker blocks is kept and reports
+//! the reason.
 
 use std::{
     io,

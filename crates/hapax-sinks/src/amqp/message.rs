@@ -116,7 +116,7 @@ impl Layout {
 
 /// A value is too long for AMQP.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} has {bytes} bytes, and AMQP allows 255")]
+#[error("{what} has {bytes} bytes, but AMQP allows at most 255")]
 struct TooLong {
     what: &'static str,
     bytes: usize,

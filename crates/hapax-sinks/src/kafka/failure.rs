@@ -1,4 +1,4 @@
-//! Failures of Kafka, transient or permanent.
+//! Failures of Kafka: transient or permanent.
 
 use hapax::sink::SinkError;
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -84,8 +84,8 @@ impl Failure {
 }
 
 impl From<Failure> for SinkError {
-    /// What a single record is refused for is permanent, except for its timestamp, which the broker
-    /// compares with its clock and its settings. All other failures are transient.
+    /// If a single record is refused, the failure is permanent, except for its timestamp, which the
+    /// broker compares with its clock and its settings. All other failures are transient.
     fn from(failure: Failure) -> Self {
         let error_type = failure.error_type();
         let is_declined = matches!(

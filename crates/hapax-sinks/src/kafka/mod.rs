@@ -124,7 +124,8 @@ impl Sink for Kafka {
                 outcomes.push(outcome);
             }
             self.produce(&records, &mut outcomes).await;
-            let missing = || SinkError::unavailable("timeout", "there was no time for it");
+            let missing =
+                || SinkError::unavailable("timeout", "the record was not sent before the timeout");
             let outcomes = outcomes.into_iter();
             outcomes
                 .map(|outcome| outcome.unwrap_or_else(|| Err(missing())))

@@ -1,7 +1,7 @@
 //! Encoding of an event as a record: topic, key and headers.
 //!
 //! In binary mode the CloudEvents attributes are headers with the prefix `ce_`, and the value is
-//! the payload; the media type is `content-type`. A raw record still has `ce_id` and `ce_type`.
+//! the payload; the media type is in `content-type`. A raw record also has `ce_id` and `ce_type`.
 
 use bytes::Bytes;
 use hapax::sink::{Offer, SinkError};

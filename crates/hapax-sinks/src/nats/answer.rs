@@ -2,8 +2,8 @@
 //!
 //! Only properties of the event itself are permanent failures: a message that is larger than the
 //! server or the stream accepts, or a subject that is too long. A missing or full stream, a missing
-//! permission and a lost connection can be repaired. A subject that no stream lists, or that is
-//! forbidden, says nothing about events with other subjects.
+//! permission and a lost connection can be repaired. If no stream lists a subject, or if the
+//! subject is forbidden, events with other subjects may still be accepted.
 
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
     }
 }
 
-/// Whether the response says that there are no listeners for the subject.
+/// Whether the response says that the subject has no listeners.
 pub(super) fn is_nobodys(message: &async_nats::Message) -> bool {
     message.status == Some(async_nats::StatusCode::NO_RESPONDERS)
 }

@@ -1,7 +1,7 @@
 //! Pipeline of one batch: publishes all messages, then collects the responses.
 //!
 //! The responses are sent to an inbox subject of the batch, with the number of the event. Late or
-//! duplicate responses do not affect other batches, and a dropped batch leaves nothing behind.
+//! duplicate responses do not affect other batches, and a dropped batch leaves nothing to clean up.
 
 use std::collections::{BTreeSet, HashMap};
 

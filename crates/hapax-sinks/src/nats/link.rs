@@ -1,8 +1,8 @@
 //! The NATS connection that the batches of one destination share.
 //!
-//! It is opened by the batch that finds none, within the time of that batch, and discarded as soon
-//! as it is lost: a message that is queued in a dead connection would be sent later, when the relay
-//! already delivers it again.
+//! The first batch that needs the connection opens it, within the time of that batch. It is
+//! discarded as soon as it is lost: a message that is queued in a dead connection would be sent
+//! later, when the relay already delivers it again.
 
 use std::{
     fmt,
@@ -136,11 +136,11 @@ pub(super) struct Link {
     pub(super) client: Client,
     fate: Arc<watch::Sender<Fate>>,
     seen: watch::Receiver<Fate>,
-    /// Whether a request about streams was not answered, because the user may not ask.
+    /// Whether a request about streams got no response, because the user is not allowed to send it.
     answers_no_questions: AtomicBool,
 }
 
-/// The subject of the request which streams list a subject.
+/// The subject of the request for the streams that list a subject.
 const NAMES: &str = "$JS.API.STREAM.NAMES";
 
 /// The streams that list a subject.
@@ -183,21 +183,24 @@ impl Link {
             Ok(Ok(answer)) => {
                 let listed: Streams = serde_json::from_slice(&answer.payload).ok()?;
                 if listed.error.is_some() {
-                    return Some("JetStream is not available, as while its cluster has no leader");
+                    return Some(
+                        "JetStream is not available, for example because its cluster has no leader",
+                    );
                 }
                 let is_listed = listed.streams.is_some_and(|streams| !streams.is_empty());
                 is_listed.then_some("the stream that lists it has no leader")
             }
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
-                Some("JetStream does not answer")
+                Some("JetStream does not respond")
             }
             Ok(Err(_)) | Err(_) if self.said().is_some_and(|words| forbids(&words, NAMES)) => {
                 self.answers_no_questions.store(true, Ordering::Relaxed);
                 None
             }
-            // A user who may ask receives a response, unless JetStream is unavailable.
+            // A user who is allowed to send the request receives a response, unless JetStream is
+            // unavailable.
             Ok(Err(_)) | Err(_) => {
-                Some("JetStream does not answer, as while its cluster has no leader")
+                Some("JetStream does not respond, for example because its cluster has no leader")
             }
         }
     }

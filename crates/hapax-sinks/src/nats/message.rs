@@ -89,7 +89,7 @@ fn spell(value: &str, blanks: bool) -> String {
         if is_plain(byte) {
             spelt.push(char::from(byte));
         } else {
-            write!(spelt, "%{byte:02X}").expect("a text takes what is written to it");
+            write!(spelt, "%{byte:02X}").expect("writing to a string never fails");
         }
     }
     spelt

@@ -39,7 +39,7 @@ fn spell(value: &str, dots: bool) -> String {
         if plain {
             spelt.push(char::from(byte));
         } else {
-            write!(spelt, "%{byte:02X}").expect("a text takes what is written to it");
+            write!(spelt, "%{byte:02X}").expect("writing to a string never fails");
         }
     }
     spelt

@@ -14,19 +14,19 @@ use crate::resolve::LookupError;
 /// Why an event was not written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("connection to the far database failed")]
+    #[error("connection to the receiver's database failed")]
     Link(#[source] Arc<tokio_postgres::Error>),
-    #[error("far database has no address")]
+    #[error("receiver's database has no address")]
     Resolve(#[source] LookupError),
-    #[error("far database did not answer in time")]
+    #[error("receiver's database did not respond in time")]
     Silent,
-    #[error("far database has no hapax.inbox_message: run `hapax migrate` on it")]
+    #[error("receiver's database has no hapax.inbox_message: run `hapax migrate` on it")]
     NoInbox,
-    #[error("far database has no table {0}")]
+    #[error("receiver's database has no table {0}")]
     NoTable(String),
     #[error("table {table} has no column {column}")]
     NoColumn { table: String, column: String },
-    #[error("far database refused: {message} (SQLSTATE {})", code.code())]
+    #[error("receiver's database refused the event: {message} (SQLSTATE {})", code.code())]
     Refused {
         code: SqlState,
         message: String,
@@ -35,11 +35,11 @@ pub(super) enum Failure {
     },
     #[error("payload is not JSON, and its column is not bytea")]
     Binary,
-    #[error("event id was taken before with another payload")]
+    #[error("event id was accepted before with another payload")]
     Mismatch,
     #[error(
-        "far inbox forgot the event while it was looked up, or has it from another source: run \
-         `hapax migrate` on the far database"
+        "receiver's inbox lost the event during the look-up, or has it from another source: run \
+         `hapax migrate` on the database of the receiver"
     )]
     Forgotten,
 }
@@ -53,7 +53,7 @@ impl Failure {
         matches!(class(code), "21" | "22" | "23" | "44" | "54" | "P0")
     }
 
-    /// Whether the same event will always fail.
+    /// Whether the same event fails at every attempt.
     fn is_for_good(&self) -> bool {
         match self {
             Self::Binary | Self::Mismatch => true,

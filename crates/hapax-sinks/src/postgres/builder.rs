@@ -163,7 +163,7 @@ impl fmt::Debug for PostgresBuilder {
 #[non_exhaustive]
 pub enum PostgresError {
     /// The URL is not valid.
-    #[error("far database's address is not a url such as postgres://user@host/database")]
+    #[error("address of the database is not a url such as postgres://user@host/database")]
     Address,
     /// The consumer or the source is empty or too long.
     #[error("consumer and source are names of 1 to 255 bytes")]
@@ -175,7 +175,7 @@ pub enum PostgresError {
     )]
     Name,
     /// All fields are omitted.
-    #[error("no field of the event goes into the table")]
+    #[error("all fields of the event are omitted from the table")]
     Columns,
     /// A trusted certificate is not valid PEM.
     #[error("certificate to trust is not PEM")]

@@ -1,5 +1,6 @@
--- Reads the columns of the table with their types, and whether the inbox and the table are there.
--- The modifier -1 leaves a type's length out: a cast to the length would cut what is longer.
+-- Reads the columns of the table with their types, and whether the inbox and the table exist.
+-- The modifier -1 omits the length of a type, because a cast to a type with a length truncates
+-- longer values.
 SELECT to_regclass('hapax.inbox_message') IS NOT NULL AS inbox,
        relation IS NOT NULL AS known,
        attribute.attname::text AS name,

@@ -1,8 +1,8 @@
--- Accepts a batch of events and inserts those that are new, in one transaction: this statement.
--- The inbox is written in the order of the ids, so that two relays with the same events wait for
--- each other and never in a circle; the table in the order of the batch. The inbox has one unique
--- key; it goes unnamed here because a far database that is not upgraded yet has it without the
--- source.
+-- Accepts a batch of events and inserts those that are new, in one statement and so in one
+-- transaction. The inbox is written in the order of the ids, so that two relays with the same
+-- events wait for each other without a deadlock. The table is written in the order of the batch.
+-- The unique key of the inbox is not named here, because in a receiver's database that is not
+-- upgraded yet it does not contain the source.
 WITH offered AS MATERIALIZED (
     SELECT event_id, hash, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
            created_at, number

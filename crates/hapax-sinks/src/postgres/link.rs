@@ -1,8 +1,8 @@
 //! The database connection that the batches of one destination share.
 //!
-//! It is opened by the batch that finds none. If a batch fails on it or is dropped before its end,
-//! the connection is closed, and with it whatever the batch was doing. Statements are unnamed, so
-//! that a pooler can be used.
+//! The first batch that needs the connection opens it. If a batch fails on it or is dropped before
+//! its end, the connection is closed, and the work of the batch is aborted. Statements are unnamed,
+//! so that a pooler can be used.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -88,7 +88,7 @@ impl Links {
         self.resolve().await?;
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
         let driver = tokio::spawn(async move {
-            // Callers that wait for a response receive the error.
+            // Callers that wait for a response receive the error of the connection.
             let _ended = connection.await;
         });
         let mut link = Link {

@@ -1,9 +1,9 @@
 //! PostgreSQL sink: writes events to another service's inbox and a table there.
 //!
 //! Each batch is one statement on the receiver's database, so one transaction: the events are
-//! accepted in its `hapax.inbox_message`, and the new ones are inserted into the table. However
-//! often an event is delivered, it has one row. If the table refuses a row, only that event fails.
-//! The order within a batch is kept.
+//! accepted in its `hapax.inbox_message`, and the new ones are inserted into the table. An event
+//! has one row, even if it is delivered several times. If the table refuses a row, only that event
+//! fails. The order within a batch is kept.
 //!
 //! ```
 //! use hapax_sinks::postgres::{Postgres, PostgresError};

@@ -50,7 +50,7 @@ impl<'a> Row<'a> {
                 serde_json::to_string(&headers)
             }
         };
-        written.expect("texts can be written as JSON")
+        written.expect("strings can be serialized as JSON")
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) enum Failure {
     Link(#[source] Arc<RedisError>),
     #[error("redis has no address")]
     Resolve(#[source] LookupError),
-    #[error("redis did not answer in time")]
+    #[error("redis did not respond in time")]
     Silent,
     #[error("redis sent a wrong number of responses")]
     Answers,

@@ -1,8 +1,8 @@
 //! The Redis connection that the batches of one destination share.
 //!
-//! It is opened by the batch that finds none. If a batch fails on it or is dropped before its end,
-//! the connection is discarded: the outcome of its commands is then unknown, and the relay delivers
-//! the events again.
+//! The first batch that needs the connection opens it. If a batch fails on it or is dropped before
+//! its end, the connection is discarded: the outcome of its commands is then unknown, and the relay
+//! delivers the events again.
 
 use std::{
     fmt,

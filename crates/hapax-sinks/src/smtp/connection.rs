@@ -2,7 +2,7 @@
 //!
 //! A connection is taken out of the pool while a mail is sent, and returned only after the server's
 //! last reply about it. If an exchange is interrupted, its connection is closed, so that a reply is
-//! never assigned to another mail. For each step it is known what a refusal means.
+//! never assigned to another mail. Each step of the exchange determines the meaning of a refusal.
 
 use std::{
     fmt,
@@ -59,7 +59,7 @@ impl Connections {
             if !connection.server_info().supports_feature(extension) {
                 return Err(SinkError::rejected(
                     "recipient",
-                    "server does not take international addresses",
+                    "server does not support international addresses",
                 ));
             }
             parameters.push(MailParameter::SmtpUtfEight);
@@ -135,7 +135,10 @@ impl Connections {
             StartTls::Opportunistic | StartTls::Required if offered => {}
             StartTls::Opportunistic if self.server.credentials.is_none() => return Ok(()),
             StartTls::Opportunistic | StartTls::Required => {
-                return Err(SinkError::unavailable("tls", "server offers no STARTTLS"));
+                return Err(SinkError::unavailable(
+                    "tls",
+                    "server does not offer STARTTLS",
+                ));
             }
         }
         let secured = connection.starttls(self.tls.clone(), &self.hello).await;
@@ -199,5 +202,5 @@ fn judge(step: Step, error: Error) -> SinkError {
 
 /// The code of a reply that was not a success.
 #[derive(Debug, thiserror::Error)]
-#[error("server answered {0}")]
+#[error("server replied with {0}")]
 struct Replied(u16);

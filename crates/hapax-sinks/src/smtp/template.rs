@@ -100,7 +100,7 @@ impl Templates {
             to: to
                 .trim()
                 .parse()
-                .map_err(|_| SinkError::rejected("recipient", "recipient is no mail address"))?,
+                .map_err(|_| SinkError::rejected("recipient", "recipient is not a mail address"))?,
             subject: one_line(&self.render(&files.subject, &view)?)?,
             text: self.render(&files.text, &view)?,
             html: html.map(|name| self.render(name, &view)).transpose()?,
@@ -157,7 +157,7 @@ fn view(event: &Event) -> Result<Value, SinkError> {
     }))
 }
 
-/// Reduces a subject to one line, whatever a payload contains.
+/// Reduces a subject to one line, because a payload may contain line breaks.
 fn one_line(text: &str) -> Result<String, SinkError> {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();

@@ -70,7 +70,7 @@ fn is_about_the_event(status: StatusCode) -> bool {
 
 /// The status of a response that was not a success.
 #[derive(Debug, thiserror::Error)]
-#[error("endpoint answered {0}")]
+#[error("endpoint responded with {0}")]
 struct Refused(StatusCode);
 
 async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {

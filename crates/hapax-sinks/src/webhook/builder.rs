@@ -152,10 +152,10 @@ pub enum WebhookError {
     #[error("webhook url begins with neither https:// nor http://")]
     Scheme,
     /// The URL contains a user or a password.
-    #[error("webhook url carries user-info")]
+    #[error("webhook url contains a user or a password")]
     UserInfo,
     /// There is no signing key, or all keys expire.
-    #[error("webhook has no lasting key to sign with")]
+    #[error("webhook has no signing key without an expiry")]
     Key,
     /// A trusted certificate is not valid.
     #[error("certificate to trust is neither PEM nor DER")]

@@ -72,7 +72,7 @@ fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, WebhookError
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring speaks TLS 1.2 and 1.3")
+        .expect("ring supports TLS 1.2 and 1.3")
         .with_root_certificates(store)
         .with_no_client_auth();
     Ok(config)

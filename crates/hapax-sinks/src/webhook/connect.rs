@@ -1,10 +1,10 @@
 //! Guarded connections of a webhook: from the host to an open connection.
 //!
 //! The name is resolved here (`resolve`: one lookup at a time, shared by all deliveries), every
-//! address is checked, and only a checked address is used to connect, so nothing can change between
-//! check and use. Addresses are tried in the resolver's order; the next one is tried when the
-//! previous one has failed or is slow. The whole way, including TLS, has a timeout, even if its
-//! caller is gone.
+//! address is checked, and only a checked address is used to connect, so that nothing can change
+//! between check and use. Addresses are tried in the resolver's order; the next one is tried when
+//! the previous one has failed or is slow. Opening a connection, including TLS, has a timeout, even
+//! if its caller is gone.
 
 use std::{
     io,
@@ -82,7 +82,7 @@ impl Service<Uri> for Dial {
         let place = Arc::clone(&self.place);
         Box::pin(async move {
             let stream = first_to_answer(place.open_addresses().await?).await?;
-            // A webhook is one small write whose response is awaited.
+            // The sink makes one small write and awaits the response.
             stream.set_nodelay(true).map_err(DialError::Connect)?;
             Ok(TokioIo::new(stream))
         })

@@ -73,7 +73,7 @@ pub(super) enum Host {
 #[non_exhaustive]
 pub enum Blocked {
     /// The host is an unusual notation of an address, or a name that should not be resolved.
-    #[error("host is neither a plain name nor a plainly written address")]
+    #[error("host is neither a name nor an address in its usual notation")]
     Spelling,
     /// The address, or every address of the name, is outside the public internet.
     #[error("address {address} is {range}")]

@@ -1,9 +1,10 @@
 //! Webhook sink: posts events to an HTTP endpoint by Standard Webhooks.
 //!
 //! Each delivery is one POST. The body is encoded once and signed when it is sent, with the
-//! timestamp of the attempt. A 2xx response says that the receiver has the event, whatever happens
-//! to its body. A redirect is a failure and is never followed. Connections outside the public
-//! internet are blocked unless they are permitted, and the proxies of the environment are not used.
+//! timestamp of the attempt. A 2xx response says that the receiver has the event, even if the
+//! response's body is incomplete. A redirect is a failure and is never followed. Connections
+//! outside the public internet are blocked unless they are permitted, and the proxies of the
+//! environment are not used.
 //!
 //! ```
 //! use hapax::Clock;

@@ -1,4 +1,4 @@
-//! Events to RabbitMQ: what a message carries, and what the broker's troubles come to.
+//! Delivery of events to RabbitMQ: the content of a message, and failures of the broker.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -118,7 +118,7 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
     assert_eq!(ids, expected);
 }
 
-/// Where all events go to one queue, nothing is wrong with any of them.
+/// If all events go to one queue, a missing queue is not the fault of a single event.
 #[tokio::test]
 async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
     let queue = unused("hapax_missing");
@@ -194,7 +194,7 @@ async fn a_missing_exchange_is_told_in_the_brokers_words_and_found_when_it_is_th
     let corner = Corner::at(BROKER).await;
     let there = to(&corner).build().unwrap();
     assert!(there.deliver(&batch).await.iter().all(Result::is_ok));
-    // The sink that lost its channel goes on with another one, on the same connection.
+    // The sink that lost its channel continues with another one, on the same connection.
     unavailable(&deliver(&sink, any_offer()).await, "closed");
 }
 
@@ -242,7 +242,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
     let start = Instant::now();
     unavailable(&deliver(&sink, any_offer()).await, "connect");
     assert!(start.elapsed() < bound + Duration::from_secs(20));
-    // The connection was cut, not left to the driver.
+    // The sink closed the connection itself and did not leave it to the driver.
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut heard = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut heard);
@@ -282,7 +282,10 @@ async fn large_events_and_5000_in_order_arrive() {
         .iter()
         .map(|message| serde_json::from_slice(&message.body).unwrap())
         .collect();
-    assert!(bodies.iter().copied().eq(2..5_002), "order was not kept");
+    assert!(
+        bodies.iter().copied().eq(2..5_002),
+        "the order was not kept"
+    );
 }
 
 #[tokio::test]
@@ -337,7 +340,7 @@ async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
     assert!(effects.values().all(|times| *times == 1));
 }
 
-/// What a consumer with an inbox makes of these messages: effects by event.
+/// Accepts these messages as a consumer with an inbox does. Returns the number of effects by event.
 async fn accept_all(taken: &[Taken]) -> HashMap<String, u32> {
     let directory = tempfile::tempdir().unwrap();
     let random = Random::new(|| 7);

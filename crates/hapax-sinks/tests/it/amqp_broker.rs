@@ -1,4 +1,4 @@
-//! A corner of the RabbitMQ broker of this machine, and a private node that a test may kill.
+//! Objects in the RabbitMQ broker of this machine, and a private node that a test may kill.
 
 use std::{
     fs,
@@ -23,10 +23,11 @@ const STARTS: usize = 3;
 const ANSWER: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
-/// Starts a program in a session of its own, and kills that when our side of its input closes.
+/// Starts a program in a separate session, and kills the session when this process closes the
+/// program's input.
 const GUARD: &str = "setsid \"$0\" </dev/null & job=$!; read -r _; kill -9 -$job";
 
-/// An exchange with a queue bound to it; both end with it.
+/// An exchange with a queue bound to it. Both are deleted when the value is dropped.
 pub(crate) struct Corner {
     pub(crate) name: String,
     _connection: Connection,
@@ -34,7 +35,7 @@ pub(crate) struct Corner {
     taken: Mutex<Vec<Taken>>,
 }
 
-/// A message as it lay in the queue.
+/// A message as it was in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
     pub(crate) properties: BasicProperties,
@@ -43,7 +44,7 @@ pub(crate) struct Taken {
 }
 
 impl Corner {
-    /// A topic exchange of the broker at `host:port`, and a queue that hears everything.
+    /// Creates a topic exchange of the broker at `host:port`, and a queue that receives everything.
     pub(crate) async fn at(broker: &str) -> Self {
         let corner = Self::empty(broker).await;
         corner.queue("all", &[]).await;
@@ -51,14 +52,14 @@ impl Corner {
         corner
     }
 
-    /// A topic exchange that nobody listens to.
+    /// Creates a topic exchange without a queue.
     pub(crate) async fn empty(broker: &str) -> Self {
         let name = unused("hapax");
         let url = format!("amqp://guest:guest@{broker}");
         let connection = Connection::connect(&url, ConnectionProperties::default());
         let connection = timeout(START, connection).await;
-        let connection = connection.expect("RabbitMQ answers");
-        let connection = connection.expect("RabbitMQ runs on this machine");
+        let connection = connection.expect("RabbitMQ responds");
+        let connection = connection.expect("RabbitMQ must run on this machine");
         let channel = connection.create_channel().await.unwrap();
         let options = ExchangeDeclareOptions {
             auto_delete: true,
@@ -77,7 +78,7 @@ impl Corner {
         }
     }
 
-    /// Declares a queue of this corner that ends with it.
+    /// Declares a queue that is deleted with this value.
     pub(crate) async fn queue(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
         let options = QueueDeclareOptions {
             exclusive: true,
@@ -120,7 +121,7 @@ impl Corner {
         format!("{}.{queue}", self.name)
     }
 
-    /// All that has come to the queue `all`, in order.
+    /// All messages that have arrived in the queue `all`, in order.
     pub(crate) async fn taken(&self) -> Vec<Taken> {
         let new = drain(&self.channel, &self.queue_name("all")).await;
         let mut taken = self.taken.lock().unwrap();
@@ -132,10 +133,10 @@ impl Corner {
 impl Taken {
     pub(crate) fn id(&self) -> String {
         let id = self.properties.message_id().clone();
-        id.expect("a message id").as_str().to_owned()
+        id.expect("a message must have an id").as_str().to_owned()
     }
 
-    /// A header that is a text.
+    /// A header that contains text.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let headers = self.properties.headers().as_ref()?;
         match headers.inner().get(name)? {
@@ -145,7 +146,7 @@ impl Taken {
     }
 }
 
-/// Takes everything from a queue.
+/// Takes all messages from a queue.
 pub(crate) async fn drain(channel: &Channel, queue: &str) -> Vec<Taken> {
     let mut taken = Vec::new();
     let options = BasicGetOptions { no_ack: true };
@@ -160,7 +161,7 @@ pub(crate) async fn drain(channel: &Channel, queue: &str) -> Vec<Taken> {
     taken
 }
 
-/// A RabbitMQ node of its own; it ends with its value, or with this process.
+/// A private RabbitMQ node, which is stopped when the value is dropped or when this process ends.
 pub(crate) struct Node {
     directory: TempDir,
     name: String,
@@ -169,7 +170,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Makes a node and starts it.
+    /// Creates a node and starts it.
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("plugins"), "[].").unwrap();
@@ -185,14 +186,14 @@ impl Node {
         node
     }
 
-    /// Starts it with what it had; returns when it takes connections.
+    /// Starts the node with its existing data. Returns when it accepts connections.
     pub(crate) async fn start_again(&mut self) {
         for _ in 0..STARTS {
             self.launch();
             if timeout(START, self.takes_connections()).await.is_ok() {
                 return;
             }
-            // On a busy machine it may wait for ever for a node that has not heard it.
+            // On a busy machine, a program may wait forever for a node that has missed its request.
             self.kill();
         }
         let said = fs::read_to_string(self.directory.path().join("out"));
@@ -205,10 +206,11 @@ impl Node {
         let log = fs::File::create(self.directory.path().join("out")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let started = command.stdin(Stdio::piped()).spawn();
-        self.guard = Some(started.expect("rabbitmq-server is installed"));
+        self.guard = Some(started.expect("rabbitmq-server must be installed"));
     }
 
-    /// Whoever comes while it starts may be left without an answer: that one asks anew.
+    /// Waits until the node accepts connections. A client that connects during the start may get no
+    /// response, so each try uses a new connection.
     async fn takes_connections(&self) {
         let url = format!("amqp://guest:guest@{}", self.address());
         loop {
@@ -220,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Kills it, with SIGKILL.
+    /// Kills the node with SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             drop(guard.stdin.take());
@@ -228,10 +230,10 @@ impl Node {
         }
     }
 
-    /// Runs an expression in it.
+    /// Evaluates an expression in the node.
     pub(crate) async fn eval(&self, expression: &str) {
         for is_last in [false, false, true] {
-            // On a busy machine it may wait for ever for a node that has not heard it.
+            // On a busy machine, a program may wait forever for a node that has missed its request.
             let mut command = self.command("timeout");
             let program = format!("{PROGRAMS}/rabbitmqctl");
             command.args([
@@ -243,7 +245,7 @@ impl Node {
                 expression,
             ]);
             let run = tokio::task::spawn_blocking(move || command.output());
-            let output = run.await.unwrap().expect("rabbitmqctl is installed");
+            let output = run.await.unwrap().expect("rabbitmqctl must be installed");
             if output.status.success() {
                 return;
             }

@@ -1,4 +1,5 @@
-//! A RabbitMQ node of its own that bounds its messages, forbids, runs full and is killed.
+//! A private RabbitMQ node that limits the size of messages, forbids topics, has a full disk and is
+//! killed.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ async fn a_private_node_is_killed_runs_full_and_bounds_its_messages() {
     .await;
     let alarm = an_alarm_holds_events_back_and_nothing_hangs(&node);
     answered(4 * PATIENCE, alarm).await;
-    // A node may have to be started several times over.
+    // The node may have to be started several times.
     let killed = a_node_that_is_killed_in_mid_batch_loses_nothing(&mut node);
     answered(10 * PATIENCE, killed).await;
 }
@@ -59,7 +60,8 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     let taken = corner.taken().await;
     let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();
     assert_eq!(distinct.len(), 3);
-    // What the broker said of one is true of each that is as large: no channel is lost over those.
+    // The sink applies the refusal of one message to each message that is as large, and loses no
+    // channel for them.
     let mut crowd: Vec<_> = (6..=25).map(|number| sized(number, 200_000)).collect();
     crowd.push(sized(26, 10));
     let outcomes = sink.deliver(&crowd).await;
@@ -68,7 +70,8 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         assert_eq!(outcome.as_ref().unwrap_err().receipt().status, Some(406));
     }
     assert!(outcomes[20].is_ok(), "{:?}", outcomes[20]);
-    // Behind as many as one call tries alone, nothing is judged by another's size.
+    // If more messages are larger than the limit than one call tries alone, none is judged by the
+    // size of another.
     let shrinking =
         (27..=34).map(|number| sized(number, 300_000 - usize::try_from(number).unwrap()));
     let mut crowd: Vec<_> = shrinking.collect();
@@ -110,7 +113,7 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
     assert!(outcomes[20..].iter().all(Result::is_ok), "{outcomes:?}");
     assert_eq!(corner.taken().await.len(), 5);
 
-    // Who may not write to the exchange at all is refused for no event's sake.
+    // A user without write permission on the exchange is refused for every event.
     node.eval(
         "rabbit_auth_backend_internal:set_permissions(<<\"shop\">>, <<\"/\">>, <<\"\">>, <<\"^none$\">>, \
          <<\"\">>, <<\"test\">>).",
@@ -155,7 +158,7 @@ async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
         )
     })
     .await;
-    // While it lasts nobody waits, and no further connection is made.
+    // While the alarm lasts, no delivery waits and no further connection is opened.
     let start = Instant::now();
     for _ in 0..20 {
         let error_chain = unavailable(&deliver(&sink, first.clone()).await, "blocked");
@@ -197,7 +200,8 @@ async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
     );
     bound.await.unwrap();
     drop(corner);
-    // It says that a queue is there before it is on the disk: killed now, it would know of none.
+    // The broker confirms a queue before it is on disk. If it were killed now, the queue would be
+    // lost.
     node.eval("catch mnesia:sync_log().").await;
 
     let sink = at(&node.address())
@@ -207,7 +211,7 @@ async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
     let (confirmed, mut first_confirmed) = tokio::sync::watch::channel(0);
     let delivering = tokio::spawn({
         let sink = Arc::clone(&sink);
-        // It goes on until it meets the death of the node.
+        // Delivers batches until the node is killed.
         async move {
             let (mut all, mut open) = (Vec::new(), Vec::new());
             while open.is_empty() {

@@ -1,4 +1,4 @@
-//! Brokers that answer with something else than an acknowledgement, or cut off in the middle of one.
+//! Brokers whose response is not an acknowledgement or is cut off.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn an_answer_without_the_id_of_an_entry_delivers_nothing() {
     deliver(&sink, any_offer()).await.unwrap();
 }
 
-/// Each node of a cluster has some of the streams; events of the others hold up none of them.
+/// Each node of a cluster has some of the streams. Events for other streams do not delay the rest.
 #[tokio::test]
 async fn a_stream_of_another_node_is_its_events_own_trouble() {
     let (bus, other_bus) = (free_port().to_string(), free_port().to_string());
@@ -61,7 +61,7 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
         .stream("{type}")
         .build()
         .unwrap();
-    // `b` has slot 3300, `a` 15495 and `0` 13907; `z` 8157; `x` 16287, which nobody has.
+    // `b` has slot 3300, `a` 15495 and `0` 13907; `z` 8157; `x` 16287, which no node has.
     let of = |kind: &str| offer(1, NewEvent::json(kind, &1));
     eventually(PATIENCE, async || deliver(&sink, of("b")).await.is_ok()).await;
     eventually(PATIENCE, async || {
@@ -80,7 +80,7 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
     }
 }
 
-/// The name of a user is in the refusal; it says nothing about a key.
+/// The refusal contains the name of the user, which says nothing about a key.
 #[tokio::test]
 async fn a_user_who_may_add_nowhere_is_no_events_own_trouble() {
     let server = Server::redis(&[]).await;
@@ -140,7 +140,7 @@ async fn lost(sink: &impl Sink, nonsense: &str) {
     }
 }
 
-/// A server that welcomes its client as Redis does and answers each entry with this.
+/// A server that greets its client as Redis does and responds to each entry with `answer`.
 async fn answering(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -164,7 +164,7 @@ async fn answering(answer: &'static str) -> String {
     address
 }
 
-/// A server that says this to whatever it hears, and ends the connection.
+/// A server that responds with `nonsense` to all input and closes the connection.
 async fn saying(nonsense: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! A consumer with an inbox, on the far side of a broker.
+//! A consumer with an inbox that reads from a broker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use hapax_sqlite::{Settings, Sqlite};
 
 use crate::events::clock;
 
-/// How many effects these messages have, each an id and what it says.
+/// The number of effects of these messages, each an id and a payload.
 pub(crate) async fn effects(messages: &[(String, Vec<u8>)]) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let bits = AtomicU64::new(1);

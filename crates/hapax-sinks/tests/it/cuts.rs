@@ -1,5 +1,5 @@
-//! Lines that break anywhere in a batch, and leaders that move: what is answered with `Ok` is there,
-//! and the events of a key that are offered one after the other arrive in that order.
+//! Connections that break at any byte of a batch, and leaders that move. An event whose outcome is
+//! `Ok` is stored, and events of a key that are offered one after the other arrive in that order.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 const BOUND: Duration = Duration::from_secs(3);
 const BATCH: u64 = 40;
-/// Where the line breaks: in the greeting, in a header, between and in the middle of answers.
+/// Where the connection breaks: in the greeting, in a header, between responses and within one.
 const BYTES: [usize; 9] = [0, 1, 9, 100, 500, 777, 1_300, 5_000, 12_000];
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn whatever_rabbitmq_was_heard_to_confirm_is_there_wherever_the_line_break
     check(taken, there.iter().map(Taken::id));
 }
 
-/// An exchange that goes away while batches are on the wire closes their channels.
+/// Deleting an exchange while batches are in flight closes their channels.
 #[tokio::test]
 async fn whatever_was_confirmed_before_its_exchange_went_is_there() {
     let corner = Corner::at(BROKER).await;
@@ -119,7 +119,7 @@ async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partiti
             0 => Duration::from_mins(1),
             _ => Duration::ZERO,
         };
-        // The old leader takes what is on its way, and says nothing of it, or goes down.
+        // The old leader stores the record and its response is delayed, or the leader goes down.
         cluster.tell(move |broker| {
             for id in 1..=3 {
                 broker.broker_round_trip_time(id, silence).unwrap();
@@ -153,7 +153,10 @@ async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partiti
         };
         answered(PATIENCE, again).await;
     }
-    assert!(failures > 0, "no offer met a leader that was silent");
+    assert!(
+        failures > 0,
+        "at least one offer must fail because of the old leader"
+    );
     let mut seen = HashSet::new();
     let records = cluster.records("a").await;
     let ids = records.iter().filter_map(|it| header(it, "ce_id"));
@@ -161,14 +164,14 @@ async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partiti
     assert_eq!(order, offered);
 }
 
-/// Offers batches over a line that breaks at all these places in both directions; returns the ids of
-/// what was taken.
+/// Offers batches over connections that break at each of these bytes, in both directions. Returns
+/// the ids of the events that were taken.
 async fn break_anywhere(sink: &impl Sink, proxy: &Proxy) -> Vec<String> {
     let mut taken = Vec::new();
     let mut number = 0;
     for toward in [Direction::ToClient, Direction::ToServer] {
         for bytes in BYTES {
-            // Every other time the line breaks on a connection that stands already.
+            // Every other time, an open connection breaks.
             for is_standing in [true, false] {
                 if !is_standing {
                     proxy.reset();
@@ -198,20 +201,21 @@ async fn break_anywhere(sink: &impl Sink, proxy: &Proxy) -> Vec<String> {
 #[track_caller]
 fn check(taken: Vec<String>, there: impl Iterator<Item = String>) {
     let there: HashSet<_> = there.collect();
-    assert!(!taken.is_empty(), "nothing was taken");
+    assert!(!taken.is_empty(), "at least one event must be taken");
     for id in taken {
-        assert!(there.contains(&id), "{id} was taken and is not there");
+        assert!(there.contains(&id), "{id} was taken and is not stored");
     }
 }
 
-/// The ids of what was taken; what was not may come again.
+/// The ids of the events that were taken. The others may be delivered again.
 fn taken_of(batch: &[Offer], outcomes: &[Outcome]) -> Vec<String> {
     assert_eq!(batch.len(), outcomes.len());
     let mut taken = Vec::new();
     for (offer, outcome) in batch.iter().zip(outcomes) {
         match outcome {
             Ok(_) => taken.push(offer.event().id.to_string()),
-            // An exchange that goes loses its bindings first: for a moment it routes nowhere.
+            // When an exchange is deleted, its bindings are deleted first: for a moment, no queue
+            // is bound.
             Err(SinkError::Unavailable { .. } | SinkError::Declined { .. }) => {}
             Err(other) => panic!("{other:?}"),
         }

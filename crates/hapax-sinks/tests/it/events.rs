@@ -29,7 +29,7 @@ pub(crate) fn offer(number: u64, new: NewEvent) -> Offer {
     }
 }
 
-/// An event that says nothing in particular.
+/// Any event, for tests in which its content does not matter.
 pub(crate) fn any_offer() -> Offer {
     offer(
         1,
@@ -37,14 +37,14 @@ pub(crate) fn any_offer() -> Offer {
     )
 }
 
-/// Offers one event alone.
+/// Offers a single event.
 pub(crate) async fn deliver(sink: &impl Sink, offer: Offer) -> Outcome {
     let mut outcomes = sink.deliver(&[offer]).await;
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
 
-/// First attempts of so many events of a few keys, each with about so many bytes of payload.
+/// First attempts of `count` events of a few keys, each with a payload of about `bytes` bytes.
 pub(crate) fn offers(count: u64, bytes: usize) -> Vec<Offer> {
     let filler = "x".repeat(bytes);
     let new = |number: u64| {
@@ -59,7 +59,7 @@ pub(crate) fn offers(count: u64, bytes: usize) -> Vec<Offer> {
         .collect()
 }
 
-/// The ids of the events that are offered, in order.
+/// The ids of the offered events, in order.
 pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
     offers
         .iter()
@@ -67,8 +67,8 @@ pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
         .collect()
 }
 
-/// Offers what was not taken again, as the relay does, until all is; each other outcome must be
-/// one that may pass.
+/// Offers events again until all are taken, as the relay does. All other outcomes must be temporary
+/// failures.
 pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
     let patience = hapax_testkit::wait::Patience::within(crate::server::PATIENCE);
     let mut left = offers.to_vec();
@@ -81,7 +81,7 @@ pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
     }
 }
 
-/// Those of the offers that may come again; the others were taken.
+/// The offers that were not taken and may be repeated.
 pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer> {
     assert_eq!(offers.len(), outcomes.len());
     let mut left = Vec::new();
@@ -99,7 +99,7 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
     left
 }
 
-/// Checks what a failure says: again or never, its word, and a part of its story.
+/// Checks a failure: whether it is temporary, its type, and a part of its error chain.
 #[track_caller]
 pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, error_chain: &str) {
     let error = outcome.as_ref().unwrap_err();

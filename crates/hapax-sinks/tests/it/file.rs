@@ -1,4 +1,4 @@
-//! JSON Lines in a real file.
+//! The JSON Lines sink with a real file.
 
 use std::{fs, path::Path};
 
@@ -42,7 +42,7 @@ async fn a_payload_of_several_lines_is_one_line() {
     assert_eq!(lines(&path)[0]["data"]["a"], "b\n");
 }
 
-/// Its lines hold payloads in the clear.
+/// The lines contain payloads in plain text.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_that_is_made_is_for_its_owner_alone_and_one_that_was_there_keeps_its_rights() {
@@ -92,7 +92,10 @@ async fn a_whole_file_is_left_as_it_is_when_it_is_opened() {
 #[tokio::test]
 async fn a_disk_that_is_full_makes_the_whole_batch_unavailable() {
     let full = Path::new("/dev/full");
-    assert!(full.exists(), "needs /dev/full, which Linux has");
+    assert!(
+        full.exists(),
+        "this test needs /dev/full, which exists on Linux"
+    );
     let sink = JsonLines::open(full, "/shop").unwrap();
     let outcomes = sink.deliver(&[numbered(0), numbered(1)]).await;
     assert!(

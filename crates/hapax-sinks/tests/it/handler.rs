@@ -1,4 +1,4 @@
-//! Functions that take events, with a real store.
+//! The handler sink with a real store.
 
 use std::{
     sync::{
@@ -128,7 +128,7 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
         "sink rejected the event: no such account"
     );
     assert_eq!(rows(&store).await, 0);
-    // Neither left an inbox row behind: the third attempt runs.
+    // Neither attempt left an inbox row, so the third attempt runs.
     deliver(&handler, any_offer()).await.unwrap();
     assert_eq!(
         (attempts.load(Ordering::SeqCst), rows(&store).await),
@@ -146,10 +146,10 @@ async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
         "ledger",
         move |tx: &mut hapax_sqlite::Tx, event| {
             let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            assert_ne!(attempt, 0, "a function that panics at once");
+            assert_ne!(attempt, 0, "the function panics at its start");
             Box::pin(async move {
                 write(tx, event.kind.clone()).await?;
-                assert_ne!(attempt, 1, "a function that panics half-way");
+                assert_ne!(attempt, 1, "the function panics after its write");
                 Ok(())
             })
         },
@@ -182,7 +182,7 @@ async fn what_is_prepared_holds_up_nobody_and_is_written_once() {
             let (counted, others) = (counted.clone(), others.clone());
             Box::pin(async move {
                 counted.fetch_add(1, Ordering::SeqCst);
-                // Were the transaction open by now, this write would wait for its end.
+                // If the transaction were open already, this write would wait for its end.
                 let other = others.write(|rows| rows.execute("INSERT INTO other VALUES (1)", []));
                 other.await.map_err(HandlerError::again)?;
                 Ok(format!("prepared {}", event.kind))
@@ -210,9 +210,9 @@ async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_a
         "ledger",
         move |event| {
             let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            assert_ne!(attempt, 0, "a preparation that panics at once");
+            assert_ne!(attempt, 0, "the preparation panics at its start");
             Box::pin(async move {
-                assert_ne!(attempt, 1, "a preparation that panics half-way");
+                assert_ne!(attempt, 1, "the preparation panics half-way");
                 if attempt == 2 {
                     return Err(HandlerError::never("no such file"));
                 }

@@ -1,4 +1,4 @@
-//! Events to Kafka: what a record carries, and what the cluster's troubles come to.
+//! Delivery of events to Kafka: the content of a record, and failures of the cluster.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +31,7 @@ use crate::{
     kafka_cluster::{Cluster, header},
 };
 
-/// How long a cluster that is well again may take for what was left open.
+/// Time limit for the remaining events after the cluster is available again.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn large_events_and_5000_in_order_arrive() {
         let number: u64 = serde_json::from_slice(record.payload().unwrap()).unwrap();
         let key = record.key().unwrap().to_vec();
         if let Some((before, partition)) = last.insert(key, (number, record.partition())) {
-            assert!(before < number, "order was not kept");
+            assert!(before < number, "the order was not kept");
             assert_eq!(partition, record.partition(), "a key is in two partitions");
         }
     }
@@ -193,7 +193,7 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
         .collect();
     let mut outcomes = sink.deliver(&all[..1_000]).await;
     assert!(outcomes.iter().all(Result::is_ok));
-    // It does not answer in time, so that the batch is on its way when it goes.
+    // The broker does not respond in time, so that the batch is in flight when it goes down.
     cluster.tell(|broker| {
         broker
             .broker_round_trip_time(1, Duration::from_mins(1))
@@ -293,7 +293,7 @@ async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
     assert!(effects.values().all(|times| *times == 1));
 }
 
-/// What a consumer with an inbox makes of these records: effects by event.
+/// Accepts these records as a consumer with an inbox does. Returns the number of effects by event.
 async fn accept_all(records: &[OwnedMessage]) -> HashMap<String, u32> {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings::new(
@@ -335,7 +335,7 @@ async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
 }
 
 pub(crate) fn to(cluster: &Cluster) -> KafkaBuilder {
-    // A broker that is back is found before the time of the next offer is over.
+    // The client finds a broker that is up again before the timeout of the next offer.
     Kafka::to(&cluster.servers)
         .source("/test")
         .set("reconnect.backoff.ms", "10")

@@ -1,4 +1,4 @@
-//! A Kafka cluster that speaks the real protocol and fails as it is told: librdkafka's own.
+//! The mock cluster of librdkafka, which speaks the real protocol and fails on request.
 
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -20,28 +20,28 @@ type Order = Box<dyn FnOnce(&Broker) + Send>;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A cluster, mostly of one broker, which runs until it is dropped.
+/// A cluster, usually of one broker, which runs until it is dropped.
 pub(crate) struct Cluster {
     pub(crate) servers: String,
     orders: Mutex<Option<mpsc::Sender<Order>>>,
-    /// Made once: to come and to go costs it most of a second.
+    /// Created once, because creating and dropping a consumer takes almost a second.
     reader: Arc<Mutex<Option<BaseConsumer>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Cluster {
-    /// Starts a cluster of one broker; the topics have this many partitions.
+    /// Starts a cluster of one broker. Each topic has the given number of partitions.
     pub(crate) fn start(topics: &[(&str, i32)]) -> Self {
         Self::of(1, topics)
     }
 
-    /// Starts a cluster of so many brokers; the topics have this many partitions.
+    /// Starts a cluster of several brokers. Each topic has the given number of partitions.
     pub(crate) fn of(brokers: i32, topics: &[(&str, i32)]) -> Self {
         let (orders, received) = mpsc::channel::<Order>();
         let (servers, said) = mpsc::channel();
         let thread = thread::spawn(move || {
-            // It may not leave its thread.
-            let broker = MockCluster::new(brokers).expect("librdkafka has a cluster of its own");
+            // The cluster must stay on its thread.
+            let broker = MockCluster::new(brokers).expect("librdkafka must provide a mock cluster");
             servers.send(broker.bootstrap_servers()).unwrap();
             for order in received {
                 order(&broker);
@@ -60,7 +60,7 @@ impl Cluster {
         cluster
     }
 
-    /// Does this to the cluster; returns when it is done.
+    /// Calls `order` with the cluster. Returns when it is done.
     pub(crate) fn tell(&self, order: impl FnOnce(&Broker) + Send + 'static) {
         let (done, is_done) = mpsc::channel();
         let order: Order = Box::new(move |broker| {
@@ -72,12 +72,12 @@ impl Cluster {
         is_done.recv().unwrap();
     }
 
-    /// Answers the next requests to produce with this error.
+    /// Responds with this error to the next requests to produce.
     pub(crate) fn refuse(&self, error: RDKafkaRespErr, times: usize) {
         self.tell(move |broker| broker.request_errors(RDKafkaApiKey::Produce, &vec![error; times]));
     }
 
-    /// Takes everything again.
+    /// Accepts all requests again.
     pub(crate) fn heal(&self) {
         self.tell(|broker| {
             broker.clear_request_errors(RDKafkaApiKey::Produce);
@@ -86,7 +86,7 @@ impl Cluster {
         });
     }
 
-    /// All that a topic has, partition by partition; nothing while the cluster is down.
+    /// All records of a topic, partition by partition; none while the cluster is down.
     pub(crate) async fn records(&self, topic: &str) -> Vec<OwnedMessage> {
         let (servers, topic) = (self.servers.clone(), topic.to_owned());
         let reader = Arc::clone(&self.reader);
@@ -105,11 +105,11 @@ impl Drop for Cluster {
     }
 }
 
-/// A header of a record, as text.
+/// A header of a record as text.
 pub(crate) fn header(record: &OwnedMessage, name: &str) -> Option<String> {
     let mut headers = record.headers()?.iter();
     let header = headers.find(|header| header.key == name)?;
-    let value = header.value.expect("a header has a value");
+    let value = header.value.expect("a header must have a value");
     Some(String::from_utf8(value.to_vec()).unwrap())
 }
 
@@ -144,7 +144,7 @@ fn read_all(consumer: &BaseConsumer, topic: &str) -> Vec<OwnedMessage> {
     while records.len() < expected {
         let record = consumer
             .poll(PATIENCE)
-            .expect("a record that is there")
+            .expect("the record must exist")
             .unwrap();
         records.push(record.detach());
     }

@@ -1,4 +1,4 @@
-//! Records that spoil their request, and the neighbours that have to fly with them.
+//! Records that make their whole request fail, and the other records of that request.
 
 use bytes::Bytes;
 use hapax::{
@@ -21,7 +21,7 @@ async fn a_record_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
     deliver(&sink, offer(100, NewEvent::json("a", &0)))
         .await
         .unwrap();
-    // The whole request is refused, then the second of those that go alone.
+    // The whole request is refused. Then the records are sent alone, and the second one is refused.
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
     let large = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
     cluster.tell(move |broker| {
@@ -32,7 +32,7 @@ async fn a_record_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     rejected(&outcomes[1], "too_large");
     assert_eq!(cluster.records("a").await.len(), 3);
-    // One that the client itself finds too large is not even sent.
+    // A record that is too large for the client itself is not sent at all.
     let bytes = Bytes::from(vec![0; 1024 * 1024]);
     let content_type = "application/x-thing".to_owned();
     let large = offer(
@@ -59,7 +59,7 @@ async fn a_single_event_is_not_rejected_for_a_neighbour_from_another_call() {
     // Long enough for two calls to share a request.
     let sink = to(&cluster).set("linger.ms", "100").build().unwrap();
     deliver(&sink, of(100)).await.unwrap();
-    // Their request is refused, then one of them, which goes alone.
+    // Their request is refused. Then one of them is refused, which is sent alone.
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
     let large = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
     cluster.tell(move |broker| {

@@ -1,4 +1,4 @@
-//! Records for which there is no time, and what a producer recovers from.
+//! Records whose timeout is over, and failures from which a producer recovers.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 const TOO_LARGE: Error = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
 
-/// A request of many is refused, and the cluster is too slow for all of them to go alone.
+/// A request with many records is refused, and the cluster is too slow to send all of them alone.
 #[tokio::test]
 async fn a_record_that_nobody_waits_for_any_more_is_not_sent() {
     let cluster = Cluster::start(&[("a", 1)]);
@@ -27,7 +27,7 @@ async fn a_record_that_nobody_waits_for_any_more_is_not_sent() {
         .timeout(Duration::from_secs(2))
         .build()
         .unwrap();
-    // Both clients are connected.
+    // Now both clients are connected.
     cluster.refuse(TOO_LARGE, 1);
     eventually(PATIENCE, async || deliver(&sink, of(100)).await.is_ok()).await;
     let before = cluster.records("a").await.len();
@@ -41,14 +41,14 @@ async fn a_record_that_nobody_waits_for_any_more_is_not_sent() {
     let outcomes = sink.deliver(&batch).await;
     let taken = outcomes.iter().filter(|it| it.is_ok()).count();
     assert!((1..29).contains(&taken), "{outcomes:?}");
-    // What was sent behind our back comes before this one, which goes alone as well.
+    // This record is sent alone, after all records that the client may still send for the batch.
     cluster.heal();
     cluster.refuse(TOO_LARGE, 1);
     answered(PATIENCE, deliver(&sink, of(101))).await.unwrap();
-    // One of them was under way when its time was over.
+    // One record was in flight when its timeout was over.
     let records = cluster.records("a").await.len() - before;
     assert!(records <= taken + 2, "{records} records, {taken} taken");
-    // Nobody has judged the last of them, and nothing is wrong with the cluster.
+    // The last record was never judged by the broker, and the cluster is available.
     let last = outcomes[29].as_ref().unwrap_err();
     assert_eq!(last.error_type(), "cut_off", "{last:?}");
     assert!(matches!(last, SinkError::Declined { .. }), "{last:?}");
@@ -71,7 +71,7 @@ async fn a_topic_that_is_made_later_is_found() {
     assert_eq!(cluster.records("a").await.len(), 1);
 }
 
-/// A broker refuses the whole request for one record whose time it does not believe.
+/// A broker refuses a whole request because of one record with an invalid timestamp.
 #[tokio::test]
 async fn a_time_that_the_broker_refuses_is_that_records_own() {
     let cluster = Cluster::start(&[("a", 1)]);
@@ -91,7 +91,8 @@ async fn a_time_that_the_broker_refuses_is_that_records_own() {
     assert!(matches!(error, SinkError::Declined { .. }), "{error:?}");
 }
 
-/// Whatever a broker says of the producer's numbers, a key's events arrive in order.
+/// If a broker refuses the sequence numbers of the producer, the events of a key still arrive in
+/// order.
 #[tokio::test]
 async fn a_producer_whose_numbers_are_refused_recovers_and_order_is_kept() {
     let cluster = Cluster::start(&[("a", 1)]);

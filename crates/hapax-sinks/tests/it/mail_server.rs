@@ -1,4 +1,4 @@
-//! A mail server with TLS and login, for what the recording one does not know.
+//! A mail server with TLS and login, which the recording server does not support.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use tokio_rustls::TlsAcceptor;
 /// `\0shop\0p@ss` in base64.
 const LOGIN: &str = "AHNob3AAcEBzcw==";
 
-/// What the server offers.
+/// The encryption that the server offers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offers {
-    /// No encryption at all.
+    /// No encryption.
     Nothing,
     /// STARTTLS, and login after it.
     StartTls,
@@ -22,10 +22,10 @@ pub(crate) enum Offers {
     Wrapped,
 }
 
-/// Every command that came, each with whether it was encrypted.
+/// All commands that were received, each with whether it was encrypted.
 pub(crate) type Log = Arc<Mutex<Vec<(bool, String)>>>;
 
-/// Starts a server on loopback that lets `shop` with `p@ss` in and takes every mail.
+/// Starts a server on loopback that accepts the login `shop` with `p@ss` and all mails.
 pub(crate) async fn start(offers: Offers, acceptor: TlsAcceptor) -> (u16, Log) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -53,7 +53,7 @@ async fn converse(stream: TcpStream, offers: Offers, acceptor: TlsAcceptor, log:
     }
 }
 
-/// Talks until the sender goes away; returns the stream when it is to be encrypted.
+/// Talks until the sender closes the connection. Returns the stream when TLS is to be started.
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     offers: Offers,

@@ -1,7 +1,7 @@
-//! The sinks against real far sides: sockets, TLS, mail servers, files, a store.
+//! The sinks with real receivers: sockets, TLS, mail servers, files, a store.
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot set itself up has failed"
+    reason = "a test that cannot set up its fixtures has failed"
 )]
 
 mod events;

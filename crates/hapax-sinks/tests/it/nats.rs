@@ -1,4 +1,4 @@
-//! NATS JetStream on servers that are killed, full, shut or small.
+//! NATS JetStream on servers that are killed, full, without permission, or have small limits.
 
 use std::time::Duration;
 
@@ -35,18 +35,21 @@ async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_keeps_no_duplica
     };
     let (outcomes, ()) = tokio::join!(delivering, killing);
     let left = unavailable(&offers, outcomes);
-    assert!(!left.is_empty(), "the kill came too late");
+    assert!(
+        !left.is_empty(),
+        "the server must be killed before the whole batch is stored"
+    );
     assert!(sink.deliver(&left).await.iter().all(Result::is_err));
 
     server.start_again().await;
     deliver_all(&sink, &left).await;
-    // As a relay does that died before it knew: all of it once more.
+    // Like a relay that died before it recorded the outcomes: it offers all events again.
     deliver_all(&sink, &offers).await;
     let messages = read(&context(&server.address()).await, "EVENTS").await;
     let (mut found, mut expected) = (names(&messages), ids(&offers));
     found.sort();
     expected.sort();
-    // Both in full would be a page of ids.
+    // Printing both lists would fill a page.
     assert!(found == expected, "{} of {}", found.len(), expected.len());
     assert_eq!(effects(&messages).await, offers.len());
 }
@@ -122,15 +125,16 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
     assert_eq!(count(&direct).await, 3);
 }
 
-/// It is the server then, and not the subject of one event.
-/// More subjects than are asked about: what is true of those is true of the others.
+/// The server is unavailable; the subject is not the fault of one event.
+/// There are more subjects than the server is asked about. The result for those applies to the
+/// others.
 #[tokio::test]
 async fn a_server_without_jetstream_declines_none_of_many_subjects() {
     let server = Server::nats("").await;
-    check_many_away(&server, "JetStream does not answer").await;
+    check_many_away(&server, "JetStream does not respond").await;
 }
 
-/// A node of a cluster whose others are gone has JetStream, and nobody to lead it.
+/// If the other nodes of its cluster are gone, a node has JetStream but no leader.
 #[tokio::test]
 async fn a_cluster_without_a_leader_declines_nothing_and_is_unavailable() {
     let (own, gone) = (free_port(), free_port());
@@ -160,12 +164,13 @@ async fn a_server_without_jetstream_declines_nothing_and_is_unavailable() {
     let server = Server::nats("max_payload: 2MB").await;
     let sink = to(&server).build().unwrap();
     for outcome in sink.deliver(&offers(3, 10)).await {
-        check_failure(&outcome, true, "no_stream", "JetStream does not answer");
+        check_failure(&outcome, true, "no_stream", "JetStream does not respond");
         assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
     }
 }
 
-/// A user that may not ask which streams there are learns no more, and waits for no answer twice.
+/// A user who is not allowed to list streams learns nothing more, and waits for the response only
+/// once.
 #[tokio::test]
 async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
     let lines = format!(
@@ -247,7 +252,7 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
     let error_chain = "does not permit this user to publish to subject events.a";
     check_failure(&outcome, true, "forbidden", error_chain);
     assert!(matches!(outcome, Err(SinkError::Declined { .. })));
-    // Where all go to one subject, nothing is wrong with the event.
+    // If all events go to one subject, the failure is not that of one event.
     let forbidden = to(&server).user("reader", "r").subject("events.all");
     let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
     let outcome = deliver(&forbidden, offer_number(1)).await;
@@ -290,7 +295,7 @@ async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
     );
 }
 
-/// A plain client's view of a server.
+/// The JetStream context of a plain client.
 pub(crate) async fn context(address: &str) -> jetstream::Context {
     let connected = async_nats::connect(address).await;
     jetstream::new(connected.unwrap_or_else(|error| {
@@ -298,7 +303,7 @@ pub(crate) async fn context(address: &str) -> jetstream::Context {
     }))
 }
 
-/// What a stream holds: ids and payloads, in order.
+/// The content of a stream: ids and payloads, in order.
 pub(crate) async fn read(direct: &jetstream::Context, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut stream = direct.get_stream(name).await.unwrap();
     let count = usize::try_from(stream.info().await.unwrap().state.messages).unwrap();

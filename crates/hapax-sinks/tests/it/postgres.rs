@@ -1,4 +1,4 @@
-//! A far database whose table refuses rows, whose schema is missing, and which is stopped.
+//! A receiver's database whose table refuses rows, whose schema is missing, or which is stopped.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::{
     server::PATIENCE,
 };
 
-/// What `hapax migrate` makes of the inbox.
+/// The part of the migrations that creates the inbox.
 const MIGRATION: &str =
     include_str!("../../../hapax-postgres/migrations/0001_keys_outbox_inbox_deliveries.sql");
-/// What it makes of it since a source has ids of its own.
+/// The later migration that makes ids unique per source.
 const OF_SOURCES: &str = include_str!("../../../hapax-postgres/migrations/0016_message_source.sql");
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn each_source_has_ids_of_its_own() {
     assert_eq!(names(&direct).await.len(), 2);
 }
 
-/// Relays are upgraded before the far database is.
+/// Relays may be upgraded before the receiver's database is.
 #[tokio::test]
 async fn a_far_database_of_the_version_before_goes_on_taking_events() {
     let database = Database::empty().await;
@@ -135,7 +135,7 @@ async fn a_far_database_of_the_version_before_goes_on_taking_events() {
     assert_eq!(names(&direct).await.len(), 40);
 }
 
-/// A table that leaves telling events apart to the inbox.
+/// Makes the event ids of the table not unique, so that only the inbox distinguishes events.
 const ANY_ID: &str = "ALTER TABLE inbox_event DROP CONSTRAINT inbox_event_event_id_key";
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn a_schema_that_is_not_there_says_what_to_do_and_is_found_when_it_is() {
         ALTER TABLE inbox_event DROP tenant";
     direct.batch_execute(rename).await.unwrap();
     deliver(&sink, event).await.unwrap();
-    // The table may change under a connection that knows it otherwise.
+    // The table may change while an open connection knows its old columns.
     direct
         .batch_execute("ALTER TABLE inbox_event RENAME body TO payload")
         .await
@@ -300,7 +300,7 @@ async fn a_server_that_is_stopped_in_mid_batch_loses_nothing_and_inserts_each_on
     let sink = Postgres::to(proxy.url(&cluster.url())).timeout(Duration::from_secs(5));
     let sink = sink.build().unwrap();
     let offers = offers(1_000, 1_000);
-    // Its answer is held back: whether the batch is in is known to the server alone.
+    // The response is cut off, so only the server knows whether the batch was written.
     let trap = proxy.once(Moment::containing("written AS"), Deed::CutAfter);
     let outcomes = sink.deliver(&offers).await;
     trap.sprung().await;
@@ -394,7 +394,7 @@ async fn an_event_of_a_mebibyte_is_taken() {
     assert_eq!(names(&direct).await.len(), 3);
 }
 
-/// A far database with an inbox and the table of the guide, whose payload is of this type.
+/// A receiver's database with an inbox and the table of the guide, with a payload of this type.
 pub(crate) async fn prepare(database: &Database, payload: &str) -> Client {
     let direct = database.client().await;
     migrate(&direct).await;

@@ -1,6 +1,7 @@
-//! What the sink sends, verified by code that is not ours.
+//! Verification of the signatures of the sink by published libraries.
 //!
-//! The libraries are installed beside the build, pinned, by their registries' own clients.
+//! The libraries are pinned, and are installed next to the build by the clients of their
+//! registries.
 
 use std::{
     fs,
@@ -75,7 +76,7 @@ async fn check(url: &str, keys: &[&str], verified: bool) {
     }
 }
 
-/// Starts a receiver that ends with the returned child.
+/// Starts a receiver, which ends when the returned child is dropped.
 async fn receiver(
     command: &str,
     script: &str,
@@ -123,7 +124,7 @@ fn node_with_library() -> PathBuf {
     installed.join("node_modules")
 }
 
-/// Installs a library once; several tests may try at the same time.
+/// Installs a library once. Several tests may try at the same time.
 fn installed(library: &str, needed: &str, install: impl Fn(&Path) -> process::Command) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = home.join(library);
@@ -136,7 +137,7 @@ fn installed(library: &str, needed: &str, install: impl Fn(&Path) -> process::Co
             done.status.success(),
             "install {needed}; {library} failed: {said}"
         );
-        // Whoever comes second has the same thing.
+        // Another test may have installed the same library first.
         if fs::rename(&ours, &place).is_err() {
             fs::remove_dir_all(&ours).unwrap();
         }

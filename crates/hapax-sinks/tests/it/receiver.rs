@@ -1,4 +1,4 @@
-//! An HTTP receiver on a plain socket, which can misbehave as no library would.
+//! An HTTP receiver on a plain socket, which can violate HTTP as no library can.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// A request as it came over the wire.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Taken {
     pub(crate) line: String,
@@ -22,15 +22,15 @@ pub(crate) struct Taken {
     pub(crate) body: Vec<u8>,
 }
 
-/// What the receiver does with a request.
+/// The reaction of the receiver to a request.
 pub(crate) enum Reply {
     /// Sends these bytes and waits for the next request.
     Send(String),
     /// Sends these bytes and closes.
     Tear(String),
-    /// Sends these bytes, then nothing more until the sender goes away.
+    /// Sends these bytes, then nothing more until the sender closes the connection.
     Stall(String),
-    /// Sends these bytes, then more bytes until the sender goes away.
+    /// Sends these bytes, then more bytes until the sender closes the connection.
     Flood(String),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Receiver {
 type Script = dyn Fn(usize, &Taken) -> Reply + Send + Sync;
 
 impl Receiver {
-    /// Answers the request number `n` (from 0) as `script` says.
+    /// Responds to request number `n` (starting at 0) with `script(n)`.
     pub(crate) async fn start(
         script: impl Fn(usize, &Taken) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -64,7 +64,7 @@ impl Receiver {
         receiver
     }
 
-    /// Answers every request with `status` and no body.
+    /// Responds to every request with `status` and no body.
     pub(crate) async fn answering(status: &'static str) -> Self {
         Self::start(move |_, _| Reply::Send(empty(status))).await
     }
@@ -82,7 +82,7 @@ impl Receiver {
     }
 }
 
-/// A response of a status line, headers and nothing more.
+/// A response with a status line and headers, without a body.
 pub(crate) fn empty(status_and_headers: &str) -> String {
     format!("HTTP/1.1 {status_and_headers}\r\ncontent-length: 0\r\n\r\n")
 }
@@ -106,7 +106,7 @@ async fn serve(stream: TcpStream, taken: Arc<Mutex<Vec<Taken>>>, script: Arc<Scr
             Reply::Tear(_) => return,
             Reply::Stall(_) => {
                 let mut rest = Vec::new();
-                // Ends when the sender closes.
+                // Ends when the sender closes the connection.
                 drop(stream.read_to_end(&mut rest).await);
                 return;
             }

@@ -1,4 +1,4 @@
-//! Redis Streams on servers that are killed, full, shut or read-only.
+//! Redis Streams on servers that are killed, full, without permission, or read-only.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -36,7 +36,10 @@ async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_each_effect_is_o
     };
     let (outcomes, ()) = tokio::join!(delivering, killing);
     let left = unavailable(&offers, outcomes);
-    assert!(!left.is_empty(), "the kill came too late");
+    assert!(
+        !left.is_empty(),
+        "the server must be killed before the whole batch is stored"
+    );
     assert!(sink.deliver(&left[..1]).await.iter().all(Result::is_err));
 
     server.start_again().await;
@@ -136,7 +139,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
     check_failure(&outcomes[1], true, "wrong_type", "key b is not a stream");
     assert!(matches!(outcomes[1], Err(SinkError::Declined { .. })));
-    // Where all go to one stream, nothing is wrong with the event.
+    // If all events go to one stream, the failure is not that of one event.
     let sink = to(&server).stream("b").build().unwrap();
     let outcome = deliver(&sink, any_offer()).await;
     check_failure(&outcome, true, "wrong_type", "key b is not a stream");
@@ -166,7 +169,7 @@ async fn a_replica_that_takes_no_writes_is_unavailable() {
     check_failure(&deliver(&sink, any()).await, true, "read_only", "READONLY");
 }
 
-/// The demoted server keeps its clients; the address leads to the new one.
+/// The demoted server keeps its clients, while the address leads to the new one.
 #[tokio::test]
 async fn behind_a_failover_the_connection_is_made_anew() {
     let (old, new) = (Server::redis(&[]).await, Server::redis(&[]).await);
@@ -262,7 +265,7 @@ pub(crate) async fn connection(address: &str, database: u32) -> MultiplexedConne
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(10)))
         .set_response_timeout(Some(Duration::from_secs(10)));
-    // A server that listens may still be loading what it has on disk.
+    // A server that listens may still be loading its data.
     let patience = Patience::within(PATIENCE);
     loop {
         let mut connection = client

@@ -1,4 +1,4 @@
-//! Hosts whose name server says nothing, beside hosts that are well.
+//! Hosts whose name server does not respond, together with hosts whose name server does.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// Name servers that say nothing about hosts that begin with `silent`, until they are told to speak.
+/// Name servers that do not respond for hosts that begin with `silent`, until `speak` is called.
 #[derive(Clone, Default)]
 struct Servers(Arc<Inner>);
 
@@ -73,7 +73,7 @@ impl Servers {
         self.0.told.notify_all();
     }
 
-    /// How often it was asked about hosts that begin like this.
+    /// The number of lookups of hosts with this prefix.
     fn asked(&self, prefix: &str) -> usize {
         let asked = self.0.asked.lock().unwrap();
         let of_these = asked.iter().filter(|(host, _)| host.starts_with(prefix));
@@ -104,7 +104,7 @@ async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_n
     });
     let offers: Vec<_> = offers.collect();
     eventually(PATIENCE, async || servers.asked("silent") > 0).await;
-    // The runtime's own threads are free: 512 of them would have been taken.
+    // The runtime's threads are free. Otherwise all 512 of them would be in use.
     tokio::task::spawn_blocking(|| ()).await.unwrap();
     let well = webhook("well.example", port, &resolver);
     let delivered = timeout(Duration::from_secs(5), deliver(&*well, event(1_000)));
@@ -114,11 +114,11 @@ async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_n
         assert_eq!(error.error_type(), "resolve", "{number}: {error:?}");
     }
     assert_eq!(servers.asked("silent"), 1);
-    // While that look-up still hangs, an offer is told so at once.
+    // While that lookup is still in progress, another offer fails at once.
     let outcome = timeout(Duration::from_secs(2), deliver(&*silent, event(1_001)));
     let error = outcome.await.unwrap().unwrap_err();
     assert!(
-        error.error_chain().contains("has not answered"),
+        error.error_chain().contains("has not responded"),
         "{error:?}"
     );
     servers.speak(true);
@@ -137,7 +137,7 @@ async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well
         let (resolver, host) = (resolver.clone(), host.to_owned());
         tokio::spawn(async move { resolver.look_up(&host).await })
     };
-    // None has been heard of before: they take all places, until it is seen that they are slow.
+    // No host is known to be slow, so the lookups take all slots, until they are found slow.
     let mut first: Vec<_> = hosts("a").map(|host| look_up(&host)).collect();
     eventually(PATIENCE, async || servers.asked("silent") == 64).await;
     timeout(PATIENCE, look_up("well.example"))
@@ -151,7 +151,7 @@ async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well
     for looked_up in join_all(first).await {
         looked_up.unwrap().unwrap();
     }
-    // Now the former are known to be slow, and have the places of the slow alone.
+    // Now these hosts are known to be slow, and use only the slots for slow hosts.
     servers.speak(false);
     let again: Vec<_> = hosts("a").map(|host| look_up(&host)).collect();
     eventually(PATIENCE, async || servers.asked("silent") == 128 + 32).await;
@@ -166,7 +166,7 @@ async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well
         .iter()
         .filter(|it| matches!(it, Ok(Err(LookupError::Busy(_)))));
     assert_eq!(refused.count(), 32);
-    // One that is quick again is like any other.
+    // A host that responds quickly again is not slow any more.
     eventually(PATIENCE, async || {
         join_all(hosts("a").map(|host| look_up(&host)))
             .await
@@ -176,7 +176,7 @@ async fn many_hosts_of_which_nothing_is_heard_leave_room_for_those_that_are_well
     .await;
 }
 
-/// Files and databases need them, and the runtime has no more than so many.
+/// Files and databases need these threads, and the runtime has a limited number of them.
 #[test]
 fn a_look_up_takes_no_thread_of_the_runtimes_own() {
     let servers = Servers::default();
@@ -190,14 +190,15 @@ fn a_look_up_takes_no_thread_of_the_runtimes_own() {
         let silent = tokio::spawn(async move { resolver.look_up("silent.example").await });
         eventually(PATIENCE, async || servers.asked("silent") == 1).await;
         let free = timeout(PATIENCE, tokio::task::spawn_blocking(|| ())).await;
-        // Before anything else, or its thread would keep the runtime from ending.
+        // The server must respond before anything else. Otherwise the thread would keep the runtime
+        // from ending.
         servers.speak(true);
         free.unwrap().unwrap();
         silent.await.unwrap().unwrap();
     });
 }
 
-/// The look-up of a host may never end: another one is begun then, but not without end.
+/// The lookup of a host may never end. Then another one is started, a limited number of times.
 #[tokio::test(start_paused = true)]
 async fn a_look_up_that_is_lost_is_begun_again_as_often_as_slow_ones_have_places() {
     let servers = Servers::default();
@@ -209,7 +210,7 @@ async fn a_look_up_that_is_lost_is_begun_again_as_often_as_slow_ones_have_places
         tokio::time::advance(LOOKUP_LOST).await;
     }
     assert_eq!(busy, 8);
-    // The threads are real, and so is the time that they take to begin.
+    // The threads are real, and take real time to start.
     tokio::time::resume();
     eventually(PATIENCE, async || servers.asked("silent") == LOOKUPS_SLOW).await;
     servers.speak(true);

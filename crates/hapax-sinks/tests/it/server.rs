@@ -1,6 +1,6 @@
-//! Private servers that a test may break: real programs on a port and in a directory of their own.
+//! Private servers that a test may break: real programs with a separate port and directory.
 //!
-//! They end with their value, and with the test's process where that dies first.
+//! A server ends when its value is dropped, and also when the test process dies.
 
 use std::{
     fs,
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ends the server at once when our side of its input closes, however the test ends.
+/// Kills the server when this process closes its input, even if the test is killed.
 const GUARD: &str =
     "( { read -r _; kill -KILL $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 
-/// A running server, or one that was killed.
+/// A server that runs or was killed.
 pub(crate) struct Server {
     program: &'static str,
     arguments: Vec<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A NATS server with JetStream and these lines in its configuration.
+    /// Starts a NATS server with JetStream and these lines in its configuration.
     pub(crate) async fn nats(lines: &str) -> Self {
         Self::start("nats-server", |port, directory| {
             let store = directory.join("store");
@@ -41,7 +41,7 @@ impl Server {
         .await
     }
 
-    /// A Redis server with these arguments.
+    /// Starts a Redis server with these arguments.
     pub(crate) async fn redis(arguments: &[&str]) -> Self {
         Self::start("redis-server", |port, directory| {
             let (port, directory) = (port.to_string(), directory.display().to_string());
@@ -67,7 +67,7 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// SIGKILL; returns when it is dead.
+    /// Kills the server with SIGKILL. Returns when it is dead.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Starts it again where it was.
+    /// Starts the server again at the same address with its data.
     pub(crate) async fn start_again(&mut self) {
         let mut command = Command::new("sh");
         command
@@ -99,7 +99,10 @@ impl Server {
         let found = Command::new("sh")
             .args(["-c", &format!("command -v {program}")])
             .output();
-        assert!(found.unwrap().status.success(), "no {program}: install it");
+        assert!(
+            found.unwrap().status.success(),
+            "{program} is missing: install it"
+        );
         let directory = tempfile::tempdir().unwrap();
         let port = free_port();
         let mut server = Self {

@@ -1,4 +1,4 @@
-//! Mail to a real server, which records it or misbehaves.
+//! The mail sink with a real server, which records mails or fails.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -143,7 +143,7 @@ async fn a_lasting_refusal_of_the_mail_rejects_it_and_of_ourselves_does_not() {
     join_all(lasting.into_iter().chain(passing)).await;
 }
 
-/// A mailbox that is busy, or greylists us, says nothing about the server.
+/// A mailbox that is busy, or that greylists the sender, says nothing about the server.
 #[tokio::test]
 async fn a_mailbox_that_takes_nothing_now_declines_its_own_mail() {
     let (server, sink, _directory) = start().await;
@@ -155,7 +155,7 @@ async fn a_mailbox_that_takes_nothing_now_declines_its_own_mail() {
     assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
 }
 
-/// What is said when a recipient is named may be about whoever sends: all mails meet it then.
+/// A refusal at the recipient step may concern the sender. Then it applies to all mails.
 #[tokio::test]
 async fn a_passing_refusal_of_a_recipient_is_the_mailboxs_or_the_senders() {
     for (line, is_of_mailbox) in [
@@ -262,7 +262,7 @@ async fn a_refusal_of_ourselves_is_tried_again_whichever_command_it_answers() {
         (Stage::Dot, "554 5.7.1 message content rejected"),
         (Stage::Dot, "552 5.3.4 message too big"),
         (Stage::Dot, "554 5.6.0 message is malformed"),
-        // A code of another class than the reply's own is a mistake, and is not listened to.
+        // If the class of the enhanced code differs from that of the reply, the code is ignored.
         (Stage::Recipient, "550 4.7.1 no such user"),
     ];
     let ours = ours.map(|(stage, line)| refused(stage, line, false));
@@ -418,7 +418,7 @@ async fn refused(stage: Stage, line: &'static str, is_final: bool) {
         .unwrap_err();
     let rejected = matches!(error, SinkError::Rejected { .. });
     assert_eq!(rejected, is_final, "{stage:?} {line}: {error:?}");
-    // Whatever it was about, the next mail goes.
+    // The next mail is delivered in any case.
     deliver(&sink, signup(2, "n", "b@example.com"))
         .await
         .unwrap();
@@ -471,7 +471,7 @@ pub(crate) fn templates() -> TempDir {
     directory
 }
 
-/// Undoes quoted-printable and base64 bodies well enough to look for a sentence.
+/// Decodes quoted-printable and base64 bodies well enough to search them for a sentence.
 fn decoded(mail: &str) -> String {
     let joined = mail.replace("=\r\n", "");
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Mail over TLS and with a login.
+//! The mail sink with TLS and a login.
 
 use hapax::{
     event::NewEvent,
@@ -23,7 +23,7 @@ async fn a_mail_goes_over_starttls_with_a_login() {
     assert_eq!(
         plain.len(),
         2,
-        "EHLO and STARTTLS alone are in the clear: {plain:?}"
+        "only EHLO and STARTTLS may be unencrypted: {plain:?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The guard, with a real listener that would notice being dialled.
+//! The SSRF guard, with a real listener that would notice a connection.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::events::{any_offer, clock, deliver};
 
-/// Every one of these would reach this machine, its network or its cloud, if it were dialled.
+/// Each of these would reach this machine, its network or its cloud if the sink connected to it.
 const SPELLINGS: [&str; 51] = [
     "127.0.0.1",
     "127.0.0.2",
@@ -70,7 +70,7 @@ const SPELLINGS: [&str; 51] = [
 async fn every_spelling_of_a_private_address_is_refused_and_nothing_is_dialled() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Where the machine has no IPv6, nothing can be dialled there either.
+    // On a machine without IPv6, the sink cannot connect there either.
     let listener_v6 = TcpListener::bind(("::1", port)).await.ok();
 
     for host in SPELLINGS {
@@ -154,7 +154,7 @@ async fn check_opened(bind: &str, host: &str, allow: &[&str]) {
     assert_eq!(webhook.refusal(), None);
 }
 
-/// The first connection that the listener ever sees is the one made here.
+/// Checks that the connection made here is the first one that the listener sees.
 async fn check_only_caller(listener: &TcpListener) {
     let address = listener.local_addr().unwrap();
     let address = SocketAddr::new(
@@ -169,7 +169,7 @@ async fn check_only_caller(listener: &TcpListener) {
     assert_eq!(
         caller,
         mine.local_addr().unwrap(),
-        "somebody dialled before"
+        "another connection was opened before"
     );
 }
 

@@ -1,4 +1,5 @@
-//! Events that the far side has no place for, ahead of those that it takes: real brokers, a real relay.
+//! Events that a receiver does not accept, before events that it accepts, with real brokers and a
+//! relay.
 
 use std::{
     sync::{
@@ -27,12 +28,13 @@ use crate::{
     nats::{context, read},
 };
 
-/// More than one batch holds: the others come when these have been declined.
+/// More events than one batch contains, so that the others are read when these were declined.
 const STRAYS: usize = 1_100;
-/// What one batch holds: a full queue is the broker's trouble, and more of them would open the breaker.
+/// At most one batch of events. A full queue is a failure of the broker, and more events would open
+/// the breaker.
 const REFUSED: usize = 90;
 const OTHERS: usize = 5;
-/// The clock stands still: a breaker that opens stays open.
+/// The clock stands still, so a breaker that opens stays open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -48,7 +50,7 @@ async fn events_that_no_queue_listens_for_hold_up_none_of_those_behind_them() {
     check(Arc::new(sink), STRAYS, async || corner.taken().await.len()).await;
 }
 
-/// The queue of one type is full and refuses; that of another type has room.
+/// The queue of one type is full and refuses events. That of another type has room.
 #[tokio::test]
 async fn events_of_a_full_queue_hold_up_none_of_those_behind_them() {
     let corner = Corner::empty(BROKER).await;

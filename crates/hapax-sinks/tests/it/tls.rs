@@ -70,7 +70,7 @@ async fn check(protocols: &[&str], expected: Version) {
     assert_eq!(
         *seen.lock().unwrap(),
         [(0, expected); 3],
-        "one connection for all"
+        "all requests must share one connection"
     );
 }
 
@@ -80,7 +80,7 @@ fn builder(url: &str) -> hapax_sinks::webhook::WebhookBuilder {
     Webhook::to(url).allow(loopback).sign_with(secret)
 }
 
-/// Which connection a request came on, and by which version.
+/// The connection and the HTTP version of each request.
 type Seen = Arc<Mutex<Vec<(usize, Version)>>>;
 
 async fn serve(protocols: &[&str]) -> (u16, Seen) {

@@ -1,4 +1,4 @@
-//! What the webhook sink promises, against a receiver that keeps or breaks HTTP.
+//! The guarantees of the webhook sink, with a receiver that follows or violates HTTP.
 
 use std::{
     process::Command,
@@ -21,7 +21,7 @@ use crate::{
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
 const SHORT: Duration = Duration::from_secs(1);
-/// Nothing that is bounded takes so long; what is not never ends.
+/// Longer than everything that has a limit takes.
 const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn the_largest_payload_is_sent_whole() {
 
 #[test]
 fn a_proxy_of_the_environment_is_not_asked() {
-    // Nobody listens on port 9: a delivery by way of it would fail.
+    // Nothing listens on port 9, so a delivery through this proxy would fail.
     let mut test = Command::new(std::env::current_exe().unwrap());
     test.args(["--exact", "webhook::the_largest_payload_is_sent_whole"]);
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
@@ -217,7 +217,8 @@ async fn retry_after_in_seconds_and_as_a_date_is_passed_on() {
     check_asked("999 What", "status_other", None).await;
 }
 
-/// An endpoint that objects to what an event says, or to its size, kind or headers, may take others.
+/// An endpoint that objects to the content, size, type or headers of an event may accept other
+/// events.
 #[tokio::test]
 async fn a_status_is_about_the_event_or_about_the_endpoint() {
     for (status, is_of_event) in [
@@ -317,7 +318,7 @@ async fn a_place_where_nobody_listens_or_that_has_no_address_is_unavailable() {
     }
 }
 
-/// One offer with a short timeout to a receiver that replies so.
+/// Offers once, with a short timeout, to a receiver that reacts with `reply`.
 async fn timed(reply: Reply) -> (Outcome, Duration) {
     let reply = std::sync::Mutex::new(Some(reply));
     let receiver = Receiver::start(move |_, _| {

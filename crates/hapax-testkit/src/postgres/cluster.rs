@@ -146,7 +146,7 @@ impl Cluster {
         let mut other = Self::in_directory(&tempfile::env::temp_dir());
         {
             let postmaster = self.postmaster.as_ref().map(Child::id);
-            let _frozen = Frozen::family(postmaster.expect("a server that runs")).await;
+            let _frozen = Frozen::family(postmaster.expect("the server runs")).await;
             copy(&self.data(), &other.data());
             let log = self.disk.as_ref().map(|it| it.log.as_path());
             spoil(log.unwrap_or(Path::new("")), &self.data(), &other.data());
@@ -174,7 +174,7 @@ impl Cluster {
             .map(|(name, value)| format!("{name} = {}\n", quoted(value)));
         let configuration = CONFIGURATION.to_owned() + &lines.collect::<String>();
         let written = fs::write(self.data().join("postgresql.auto.conf"), configuration);
-        written.expect("a configuration can be written");
+        written.expect("the configuration can be written");
         self.launch().await;
     }
 
@@ -298,7 +298,7 @@ impl Cluster {
         let programs = Programs::find();
         let mut directory = tempfile::Builder::new();
         let directory = directory.prefix("hapax_cluster_").tempdir_in(parent);
-        let directory = directory.expect("a temporary directory can be made");
+        let directory = directory.expect("a temporary directory can be created");
         programs.own(directory.path());
         Self {
             programs,
@@ -336,10 +336,10 @@ impl Cluster {
         postgres.envs(self.trouble.iter().flat_map(Trouble::environment));
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
-        let log = log.expect("a log can be written");
-        let both = log.try_clone().expect("a file can be shared");
+        let log = log.expect("the log can be created");
+        let both = log.try_clone().expect("the log file can be duplicated");
         let started = postgres.stdout(log).stderr(both).spawn();
-        self.postmaster = Some(started.expect("a server can be started"));
+        self.postmaster = Some(started.expect("the server can be started"));
         let (url, patience) = (self.url(), Patience::within(PATIENCE));
         let connects = || tokio_postgres::connect(&url, NoTls);
         while patience.bounds(connects()).await.is_err() {
@@ -387,7 +387,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         // An immediate stop is a crash that also removes the shared memory. SIGKILL, for a server
-        // that does not react, would leave it behind.
+        // that does not react, would not remove it.
         if self.postmaster.is_some() {
             let stop = self.stop().stderr(Stdio::null()).output();
             if !stop.is_ok_and(|ended| ended.status.success()) {
@@ -420,7 +420,7 @@ fn quoted(value: &str) -> String {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a server that ends is waited for outside any runtime"
+    reason = "the wait for a server that ends is outside any runtime"
 )]
 fn pause() {
     thread::sleep(Duration::from_millis(10));
@@ -514,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_ends_when_the_process_that_started_it_dies() {
         let mut cluster = Cluster::start().await;
-        // Closes the pipe, as the death of the process does.
+        // Closes the pipe, as the death of this process does.
         drop(cluster.postmaster.as_mut().and_then(|it| it.stdin.take()));
         eventually(PATIENCE, async || cluster.has_ended()).await;
     }

@@ -62,7 +62,7 @@ impl Cluster {
         let programs = Programs::find();
         let mut directory = tempfile::Builder::new();
         let directory = directory.prefix("hapax_dump_").tempdir();
-        let directory = directory.expect("a temporary directory can be made");
+        let directory = directory.expect("a temporary directory can be created");
         programs.own(directory.path());
         let dumped = Dump { directory };
         let mut dump = programs.command("pg_dump");

@@ -61,7 +61,7 @@ impl Database {
         let made = client
             .batch_execute(&format!("CREATE DATABASE {name} {how}"))
             .await;
-        made.unwrap_or_else(|error| panic!("cannot make a database on {url}: {error}"));
+        made.unwrap_or_else(|error| panic!("cannot create a database on {url}: {error}"));
         Self {
             server: url.to_owned(),
             name,
@@ -81,9 +81,9 @@ impl Database {
         let config: Config = self
             .server
             .parse()
-            .expect("an address that was connected to");
+            .expect("the URL of a connection is valid");
         let Some(Host::Tcp(host)) = config.get_hosts().first() else {
-            panic!("{} names no host: a proxy needs one", self.server);
+            panic!("{} contains no host, which a proxy needs", self.server);
         };
         let port = config.get_ports().first().copied().unwrap_or(5432);
         format!("{host}:{port}")
@@ -146,7 +146,7 @@ pub fn server() -> String {
 pub async fn connect(url: &str) -> Client {
     let connected = tokio_postgres::connect(url, NoTls).await;
     let (client, connection) = connected.unwrap_or_else(|error| {
-        panic!("no PostgreSQL at {url} ({error}): start one, or name one in HAPAX_TEST_POSTGRES")
+        panic!("no PostgreSQL at {url} ({error}): start one, or set HAPAX_TEST_POSTGRES to its URL")
     });
     tokio::spawn(connection);
     client
@@ -157,7 +157,7 @@ async fn terminate_backends(client: &Client, name: &str, database: Option<&str>)
     const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = coalesce($2, datname)";
     let ended = client.execute(TERMINATE, &[&name, &database]).await;
-    ended.expect("backends can be ended")
+    ended.expect("backends can be terminated")
 }
 
 /// The URL of another database on the same server.

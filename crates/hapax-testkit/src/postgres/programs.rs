@@ -61,8 +61,8 @@ impl Programs {
         self.run_as_user(self.directory.join(name))
     }
 
-    /// A command that runs `name` in a shell that kills it when our end of its input is closed. So
-    /// no server outlives its test, however the test ends.
+    /// A command that runs `name` in a shell, which kills it when this process closes its input. So
+    /// no server outlives its test, even if the test is killed.
     pub(super) fn guarded(&self, name: &str) -> Command {
         const GUARD: &str =
             "( { read -r _; kill -QUIT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";

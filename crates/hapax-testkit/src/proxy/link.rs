@@ -1,7 +1,7 @@
 //! One proxied connection: two directions, each with its fault.
 //!
-//! A direction reads, decides, and writes at the due time. After it has swallowed bytes it swallows
-//! everything, because a peer that missed bytes must never receive later ones.
+//! A direction reads, decides, and writes at the due time. After a fault has swallowed bytes, all
+//! later bytes are swallowed too, because a peer that missed bytes must never receive later ones.
 
 use std::{
     collections::VecDeque,
@@ -137,7 +137,7 @@ impl<'a> Course<'a> {
             }
             if let (State::Ending(end), true) = (&self.state, self.queue.is_empty()) {
                 if *end == End::Eof {
-                    // The other side may already be gone.
+                    // The peer may already be gone.
                     let _shut = to.shutdown().await;
                 }
                 return *end;
@@ -161,8 +161,8 @@ impl<'a> Course<'a> {
         };
         select! {
             biased;
-            _ = async { alarm.expect("there is one").await }, if alarm.is_some() => {}
-            () = async { held.as_ref().expect("there is one").is_released().await },
+            _ = async { alarm.expect("an alarm is set").await }, if alarm.is_some() => {}
+            () = async { held.as_ref().expect("a trap is held").is_released().await },
                 if held.is_some() => self.release(),
             read = from.read_buf(&mut self.read), if is_reading => match read {
                 Ok(0) => self.hear_the_end().await,
@@ -172,7 +172,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// A black hole also swallows the end: the other side is not informed.
+    /// A black hole also swallows the end of the connection: the peer is not informed.
     async fn hear_the_end(&mut self) {
         if matches!(self.state, State::Swallowing) {
             pending::<()>().await;
@@ -260,7 +260,9 @@ impl<'a> Course<'a> {
 
     fn release(&mut self) {
         self.state = State::Passing;
-        let dialogue = self.dialogue.expect("only a conversation is held");
+        let dialogue = self
+            .dialogue
+            .expect("only PostgreSQL connections have traps");
         let mut dialogue = dialogue.lock().unwrap_or_else(PoisonError::into_inner);
         match self.direction {
             Direction::ToServer => dialogue.let_statement_go(),

@@ -222,7 +222,10 @@ impl Proxy {
     }
 
     fn trap(&self, moment: Moment, deed: Deed, times: usize) -> Trap {
-        assert!(self.shared.is_postgres, "only `to_postgres` has moments");
+        assert!(
+            self.shared.is_postgres,
+            "traps require a proxy made with `to_postgres`"
+        );
         let trap = Trap::new(moment, deed, times);
         self.shared.plan().traps.push(trap.clone());
         trap
@@ -230,10 +233,10 @@ impl Proxy {
 
     fn start(server: String, is_postgres: bool) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let listener = std::net::TcpListener::bind(address).expect("a port can be listened on");
+        let listener = std::net::TcpListener::bind(address).expect("the port is free");
         listener
             .set_nonblocking(true)
-            .expect("a listener need not block");
+            .expect("the listener can be non-blocking");
         let shared = Arc::new(Shared {
             is_postgres,
             plan: Mutex::new(Plan {
@@ -251,8 +254,9 @@ impl Proxy {
         let serving = Arc::clone(&shared);
         let thread = thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be built").block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener is a listener");
+            runtime.expect("the runtime can be built").block_on(async {
+                let listener =
+                    TcpListener::from_std(listener).expect("the listener can be registered");
                 tokio::select! {
                     _ = stopped => {}
                     () = serve(listener, address, serving) => {}
@@ -311,7 +315,7 @@ async fn serve(listener: TcpListener, address: SocketAddr, shared: Arc<Shared>) 
             listener = None;
         } else if listener.is_none() {
             let bound = TcpListener::bind(address).await;
-            listener = Some(bound.expect("the port is ours still"));
+            listener = Some(bound.expect("the port is still free"));
         }
         shared.refuses.send_replace(listener.is_none());
         tokio::select! {

@@ -31,20 +31,24 @@ impl<S: SinkUnderTest> Bench<S> {
     pub(super) async fn accept(&self) {
         assert!(
             self.under_test.tell(Mood::Accept).await,
-            "every far side can accept"
+            "every receiver must support `Mood::Accept`"
         );
     }
 
     pub(super) async fn deliver(&self, offers: &[Offer]) -> Vec<Outcome> {
         let outcomes = self.sink().deliver(offers).await;
-        assert_eq!(outcomes.len(), offers.len(), "one outcome for each offer");
+        assert_eq!(
+            outcomes.len(),
+            offers.len(),
+            "there must be one outcome for each offer"
+        );
         outcomes
     }
 
     /// Delivers one event once.
     pub(super) async fn offer(&self, offer: &Offer) -> Outcome {
         let mut outcomes = self.deliver(std::slice::from_ref(offer)).await;
-        outcomes.pop().expect("one outcome for one offer")
+        outcomes.pop().expect("there is one outcome for one offer")
     }
 
     /// The payloads that arrived for an event, one per arrival.
@@ -64,7 +68,10 @@ impl<S: SinkUnderTest> Bench<S> {
             trace: None,
         };
         let outcome = self.offer(&again).await;
-        assert!(outcome.is_ok(), "a later offer is taken: {outcome:?}");
+        assert!(
+            outcome.is_ok(),
+            "a later offer must be accepted: {outcome:?}"
+        );
         assert_ne!(self.arrived(offer.event().id).await, []);
     }
 }
@@ -81,7 +88,7 @@ pub(super) fn offers_of(events: impl IntoIterator<Item = NewEvent>) -> Vec<Offer
     let now = ManualClock::new().now();
     let sealed = events.into_iter().zip(1..).map(|(event, position)| {
         let event = seal(event, None, &hapax::event::Headers::new(), now, &random);
-        let event = event.expect("a sample event is well formed");
+        let event = event.expect("the sample event is well formed");
         Offer {
             event: Arc::new(OutboxEvent { position, event }),
             attempt: 1,

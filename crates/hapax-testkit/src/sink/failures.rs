@@ -66,7 +66,7 @@ pub async fn a_hang_ends_within_the_timeout<S: SinkUnderTest>() {
     };
     assert!(
         bench.under_test.tell(Mood::Hang).await,
-        "what has a timeout can be made to wait"
+        "a receiver of a sink with a timeout must support `Mood::Hang`"
     );
     let offers = offers(3);
     let start = Instant::now();
@@ -89,7 +89,10 @@ pub async fn a_call_that_is_dropped_half_way_harms_no_later_one<S: SinkUnderTest
     drop(timeout(Duration::ZERO, sink.deliver(&offers[1..2])).await);
     if bench.under_test.tell(Mood::Hang).await {
         let cut_off = timeout(HALF_WAY, sink.deliver(&offers[2..3])).await;
-        assert!(cut_off.is_err(), "a hang does not end: {cut_off:?}");
+        assert!(
+            cut_off.is_err(),
+            "the delivery must still be waiting: {cut_off:?}"
+        );
     }
     for offer in &offers {
         bench.check_taken_later(offer).await;
@@ -126,8 +129,8 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
     }
 }
 
-/// If the receiver cannot place certain events, only these are declined, however many there are.
-/// The outcomes do not say that the receiver is unavailable, and the other events arrive.
+/// If the receiver cannot place certain events, it declines only these, even if there are many. The
+/// outcomes do not say that the receiver is unavailable, and the other events arrive.
 pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let Some(stray) = bench.under_test.stray().await else {

@@ -94,7 +94,7 @@ pub async fn an_event_that_is_offered_again_is_accepted_again<S: SinkUnderTest>(
     assert!((1..=2).contains(&arrived.len()), "{arrived:?}");
 }
 
-/// Only the beginning of a response is kept, however long it is.
+/// Only the beginning of a response is kept, even if the response is long.
 pub async fn a_long_response_is_cut<S: SinkUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     if !bench.under_test.tell(Mood::Talk).await {

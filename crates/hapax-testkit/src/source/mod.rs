@@ -10,7 +10,7 @@
 
 #![expect(
     clippy::missing_panics_doc,
-    reason = "a law panics when it is broken: that is what it is for"
+    reason = "a conformance test panics when a requirement is violated"
 )]
 
 pub mod reading;

@@ -39,7 +39,7 @@ pub async fn a_frontier_in_the_middle_leads_on_after_a_restart<S: SourceUnderTes
     check_keys(&all, &BTreeMap::from([("a".into(), (1..=10).collect())]));
 }
 
-/// A reader at the head does not affect a reader that lags behind.
+/// A reader at the head does not affect a reader that lags.
 pub async fn a_reader_that_is_behind_reads_all_of_it<S: SourceUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let (mut head, mut behind) = (Frontier::default(), Frontier::default());

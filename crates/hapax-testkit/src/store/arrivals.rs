@@ -1,4 +1,4 @@
-//! Conformance tests of arrivals: an event that arrives at its first attempt has no row of its own,
+//! Conformance tests of arrivals: an event that arrives at its first attempt has no delivery row,
 //! but is in the log.
 
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub async fn arrivals_that_are_written_again_are_there_once<S: StoreUnderTest>()
     }
 }
 
-/// All arrivals are found, however many there are and however far apart.
+/// All arrivals are found, for any number of arrivals and any distance between them.
 pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let now = bench.clock.now();

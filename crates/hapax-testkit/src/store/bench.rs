@@ -65,7 +65,7 @@ impl<S: StoreUnderTest> Bench<S> {
     /// Opens a transaction without a key.
     pub(crate) async fn begin(&self) -> Tx<S> {
         let begun = self.store().begin(None, Headers::new()).await;
-        begun.expect("a transaction opens")
+        begun.expect("a transaction can be opened")
     }
 
     /// Claims a key that must be free.
@@ -74,7 +74,7 @@ impl<S: StoreUnderTest> Bench<S> {
             .store()
             .claim(claim)
             .await
-            .expect("a claim is answered")
+            .expect("a claim returns a result")
         {
             Claimed::Open(tx) => tx,
             Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
@@ -87,7 +87,7 @@ impl<S: StoreUnderTest> Bench<S> {
             .store()
             .claim(claim)
             .await
-            .expect("a claim is answered")
+            .expect("a claim returns a result")
         {
             Claimed::Open(_) => panic!("the key should be taken"),
             Claimed::Known(known) => known,
@@ -99,14 +99,14 @@ impl<S: StoreUnderTest> Bench<S> {
         let mut tx = self.claim(claim).await;
         S::write_row(&mut tx, row).await;
         let kept = tx.complete(answer, Effect::Keep).await;
-        kept.expect("an answer is kept");
+        kept.expect("a response is stored");
     }
 
     /// Claims a key and returns its stored response.
     pub(crate) async fn replay(&self, claim: Claim) -> Answer {
         match self.known(claim).await {
             Known::Replay { answer, .. } => answer,
-            other => panic!("the answer should be replayed, not {other:?}"),
+            other => panic!("the response should be replayed, not {other:?}"),
         }
     }
 
@@ -158,7 +158,7 @@ pub(crate) async fn run_or_replay<S: StoreUnderTest>(
         match store
             .claim(claim.clone())
             .await
-            .expect("a claim is answered")
+            .expect("a claim returns a result")
         {
             Claimed::Known(known) => match replayed(known) {
                 Some(answer) => return answer,
@@ -168,7 +168,7 @@ pub(crate) async fn run_or_replay<S: StoreUnderTest>(
                 S::write_row(&mut tx, body).await;
                 tx.emit(event(body)).expect("an event is emitted");
                 let kept = tx.complete(&answer(body), Effect::Keep).await;
-                kept.expect("an answer is kept");
+                kept.expect("a response is stored");
                 return answer(body);
             }
         }
@@ -192,7 +192,7 @@ pub(crate) fn check_error<T>(
     fits: impl FnOnce(&StoreError) -> bool,
 ) {
     match outcome {
-        Ok(_) => panic!("it should have been {expected}, and succeeded"),
-        Err(error) => assert!(fits(&error), "it should have been {expected}: {error:?}"),
+        Ok(_) => panic!("expected the error {expected}, but the call succeeded"),
+        Err(error) => assert!(fits(&error), "expected the error {expected}: {error:?}"),
     }
 }

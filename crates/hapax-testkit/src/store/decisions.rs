@@ -1,5 +1,5 @@
-//! Conformance tests of decisions: an operator's decision about a saga takes effect, however late
-//! it is made.
+//! Conformance tests of decisions: an operator's decision about a saga takes effect, even a late
+//! one.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -38,7 +38,7 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
     let saga = checkout::<S>().begin("s1", None, Bytes::new());
     assert!(tx.start_saga(&saga).await.expect("it is started"));
     let kept = tx.complete(&answer("{}"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     let notifier = Notifier::new();
     let settings = Settings::new(bench.clock.clock(), seeded_random(3));
     let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &notifier);
@@ -95,24 +95,24 @@ async fn until<S: StoreUnderTest>(
     let rests = async || {
         bench.clock.advance(pace);
         notifier.notify();
-        let saga = find(bench, "s1").await.expect("it is there");
+        let saga = find(bench, "s1").await.expect("the saga exists");
         saga.standing.state == state && saga.wake_at.is_none()
     };
     eventually(PATIENCE, rests).await;
 }
 
 async fn decide<S: StoreUnderTest>(bench: &Bench<S>, decision: &Decision) {
-    let saga = seize(bench, "s1").await.expect("it is there");
+    let saga = seize(bench, "s1").await.expect("the saga exists");
     let owned = Owned::of(&saga);
     let judged = decision.judge(&saga, "asked them", bench.clock.now());
-    let (rows, standing) = judged.expect("it fits");
+    let (rows, standing) = judged.expect("the decision fits the saga");
     let mut tx = turn(bench, &owned).await;
     for row in &rows {
         let written = tx.write_step(&owned, row).await;
         written.expect("a step is written");
     }
     let written = tx.write_standing(&owned, &standing).await;
-    written.expect("a standing is written");
+    written.expect("a status is written");
     tx.commit().await.expect("it is committed");
     give_back(bench, &owned, Duration::ZERO, 0).await;
 }
@@ -126,7 +126,7 @@ impl Foreign for Silent {
     }
 
     fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
-        Box::pin(async { Outcome::Unknown("the answer was lost".into()) })
+        Box::pin(async { Outcome::Unknown("the response was lost".into()) })
     }
 }
 

@@ -256,7 +256,7 @@ pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest
 }
 
 /// An owner that continues from the checkpoint of the earlier state misses none of the events
-/// committed since, however far it had read before.
+/// committed since, even if it had read further before.
 pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {
     for later in [1, 5] {
         let (bench, _) = Bench::<S>::with_events(2).await;

@@ -35,7 +35,7 @@ pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
     let mut tx = bench.begin().await;
     for expected in [Acceptance::First, Acceptance::Duplicate] {
         let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
-        assert_eq!(accepted.expect("a message is judged"), expected);
+        assert_eq!(accepted.expect("the message is checked"), expected);
     }
     tx.commit().await.expect("it is committed");
 }
@@ -109,7 +109,7 @@ pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
             let source = ["bank", "marketplace"][number % 2];
             let message = Message::new("ledger", source, "m1", b"hello").expect("well formed");
             let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
-            let accepted = tx.accept(&message).await.expect("it is judged");
+            let accepted = tx.accept(&message).await.expect("the message is checked");
             if accepted == Acceptance::First {
                 S::write_row(&mut tx, source).await;
             }
@@ -128,17 +128,17 @@ pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() 
     let hello = message("mailer", "m1", "hello");
     let mut tx = bench.begin().await;
     assert_eq!(
-        tx.accept(&hello).await.expect("it is judged"),
+        tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
     tx.rollback().await;
     let mut tx = bench.claim(claim("k")).await;
     assert_eq!(
-        tx.accept(&hello).await.expect("it is judged"),
+        tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
     let kept = tx.complete(&answer("no"), Effect::Drop).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(bench.replay(claim("k")).await, answer("no"));
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
@@ -150,11 +150,11 @@ pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
     let hello = message("mailer", "m1", "hello");
     let mut tx = bench.claim(claim("k")).await;
     assert_eq!(
-        tx.accept(&hello).await.expect("it is judged"),
+        tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
     let kept = tx.complete(&answer("yes"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
 }
 
@@ -167,7 +167,7 @@ pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
         tokio::spawn(async move {
             let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
             let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
-            let first = accepted.expect("it is judged") == Acceptance::First;
+            let first = accepted.expect("the message is checked") == Acceptance::First;
             if !first || number < 10 {
                 tx.rollback().await;
                 return 0;
@@ -201,10 +201,10 @@ pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
     assert_eq!(take(&bench, &hello).await, Acceptance::First);
 }
 
-/// Accepts a message and commits, whatever the result is.
+/// Accepts a message and commits, for any result.
 async fn take<S: StoreUnderTest>(bench: &Bench<S>, message: &Message) -> Acceptance {
     let mut tx = bench.begin().await;
-    let accepted = tx.accept(message).await.expect("a message is judged");
+    let accepted = tx.accept(message).await.expect("the message is checked");
     tx.commit().await.expect("it is committed");
     accepted
 }

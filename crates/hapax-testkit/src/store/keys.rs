@@ -17,7 +17,7 @@ use super::{
 };
 use crate::events::{RETENTION, answer, claim, claim_of, event, fingerprint, scope};
 
-/// A stored response is replayed, whatever bytes it contains.
+/// A stored response is replayed, with any bytes in it.
 pub async fn a_completed_answer_replays_byte_for_byte<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     check_replay(&bench, "plain", answer("{\"id\":1}")).await;
@@ -66,11 +66,11 @@ pub async fn a_replay_says_how_long_the_answer_still_stands<S: StoreUnderTest>()
     let bench = Bench::<S>::fresh().await;
     let tx = bench.claim(claim("k")).await;
     let stands = tx.complete(&answer("{}"), Effect::Keep).await;
-    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(stands.expect("a response is stored"), RETENTION);
     bench.clock.advance(Duration::from_mins(10));
     match bench.known(claim("k")).await {
         Known::Replay { fresh_for, .. } => assert_eq!(fresh_for, Duration::from_mins(50)),
-        other => panic!("the answer should be replayed, not {other:?}"),
+        other => panic!("the response should be replayed, not {other:?}"),
     }
 }
 
@@ -96,7 +96,7 @@ pub async fn a_key_is_free_in_another_tenant_and_for_another_operation<S: StoreU
     .await;
 }
 
-/// The parts of a scope are compared separately, whatever their concatenation is.
+/// The parts of a scope are compared separately, not as one concatenated text.
 pub async fn scopes_whose_parts_join_alike_stay_apart<S: StoreUnderTest>() {
     check_apart::<S>(&[
         ("a", "b c", "d"),
@@ -196,13 +196,13 @@ pub async fn a_dropped_effect_keeps_the_answer_alone<S: StoreUnderTest>() {
     S::write_row(&mut tx, "dropped").await;
     tx.emit(event("dropped")).expect("an event is emitted");
     let stands = tx.complete(&refusal, Effect::Drop).await;
-    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(stands.expect("a response is stored"), RETENTION);
     assert_eq!(bench.replay(claim("k")).await, refusal);
     assert_eq!(bench.rows().await, [""; 0]);
     assert_eq!(bench.events().await.len(), 0);
 }
 
-/// What was not committed when the service died does not exist after the restart.
+/// Changes that were not committed when the service died do not exist after the restart.
 pub async fn a_claim_cut_off_by_a_restart_leaves_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let mut tx = bench.claim(claim("k")).await;
@@ -295,7 +295,7 @@ pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
     let first = purged(&bench, None).await;
     assert_eq!(
         first.keys, None,
-        "nobody knows what went before the first mark"
+        "without a mark, the purges before it are unknown"
     );
     assert_eq!(purged(&bench, Some(&first.until)).await, told(&first, &[]));
     forget(&bench, "b").await;
@@ -321,7 +321,7 @@ pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUn
         let tx = bench.claim(claim(&key)).await;
         tx.complete(&answer("{}"), Effect::Keep)
             .await
-            .expect("an answer is kept");
+            .expect("a response is stored");
         forget(&bench, &key).await;
         if number + 1 == PURGES_KEPT {
             let all = purged(&bench, Some(&before)).await.keys;
@@ -342,7 +342,7 @@ pub async fn keys_that_are_forgotten_at_once_are_all_told<S: StoreUnderTest>() {
         let tx = bench.claim(claim(key)).await;
         tx.complete(&answer("{}"), Effect::Keep)
             .await
-            .expect("an answer is kept");
+            .expect("a response is stored");
     }
     let mut mark = purged(&bench, None).await.until;
     let forgotten = keys.iter().map(|key| {

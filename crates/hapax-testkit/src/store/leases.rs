@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 const ONE: &str = "one";
 const TWO: &str = "two";
 
-/// While its owner lives, a partition cannot be taken, and the caller is told at once.
+/// While its owner lives, a partition cannot be taken, and the caller receives this result at once.
 pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
     let (bench, _) = Bench::<S>::with_events(1).await;
     let owned = taken(&bench, HOOK, ONE).await;
@@ -56,11 +56,11 @@ pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
     let known = [HOOK, MAIL].map(str::to_owned);
     let store = bench.store();
     let said = store.attend(ONE, &known, LEASE).await;
-    said.expect("a sign of life is given");
+    said.expect("a heartbeat is sent");
     let seen = attend(&bench, TWO).await;
     assert_eq!(seen.knows.get(ONE), Some(&known.clone().into()));
     let said = store.attend(ONE, &known[..1], LEASE).await;
-    said.expect("a sign of life is given");
+    said.expect("a heartbeat is sent");
     let seen = attend(&bench, TWO).await;
     assert_eq!(
         seen.knows.get(ONE),
@@ -85,7 +85,9 @@ pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
             ..settlement(HOOK, first.epoch)
         })
         .await;
-    give_up(&bench, first.epoch).await.expect("it is let go");
+    give_up(&bench, first.epoch)
+        .await
+        .expect("the partition is released");
     assert_eq!(held(&attend(&bench, ONE).await), []);
     let second = taken(&bench, HOOK, TWO).await;
     assert!(second.epoch > first.epoch);
@@ -138,7 +140,11 @@ pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
     assert_eq!(outlived(&bench, place).await, []);
     bench.clock.advance(MOMENT);
     attend(&bench, TWO).await;
-    assert_eq!(outlived(&bench, place).await, [], "another one's sign");
+    assert_eq!(
+        outlived(&bench, place).await,
+        [],
+        "the heartbeat of another node"
+    );
     attend(&bench, ONE).await;
     assert_eq!(outlived(&bench, place).await, [(place, 1)]);
     begin(&bench, second.epoch, place, 3).await;
@@ -214,7 +220,7 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
         let asked: Vec<_> = join_all(asking.map(tokio::spawn)).await;
         let taken = asked.into_iter().filter_map(|took| {
             let took = took.expect("no panic");
-            took.expect("a part is asked for")
+            took.expect("a partition is requested")
         });
         let taken: Vec<Opened> = taken.collect();
         assert!(taken.len() <= 1, "{} nodes have the part", taken.len());
@@ -224,7 +230,9 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
             None => taken_by_patience(&bench, HOOK, ONE).await.epoch,
         };
         bench.settle(settlement(HOOK, epoch)).await;
-        give_up(&bench, epoch).await.expect("it is let go");
+        give_up(&bench, epoch)
+            .await
+            .expect("the partition is released");
     }
 }
 
@@ -251,13 +259,13 @@ pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>()
     assert_eq!(
         attendance.nodes,
         [ONE],
-        "the other was silent for its lease"
+        "the other node sent no heartbeat for its lease"
     );
     assert_eq!(held(&attendance), both[..1]);
     let bench = bench.reopen().await;
     let attendance = attend(&bench, TWO).await;
     assert_eq!(attendance.nodes, [ONE, TWO]);
-    assert_eq!(held(&attendance), both, "nobody has taken it meanwhile");
+    assert_eq!(held(&attendance), both, "no node has taken it meanwhile");
 }
 
 /// A node that leaves is gone at once, and its partitions are free. Those of other nodes are not.
@@ -321,7 +329,7 @@ pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
 
 async fn take<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Option<Opened> {
     let took = bench.store().take(part, node, LEASE).await;
-    took.expect("a part is asked for")
+    took.expect("a partition is requested")
 }
 
 /// Takes a partition that must be free.
@@ -343,7 +351,7 @@ async fn taken_by_patience<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node
 
 async fn attend<S: StoreUnderTest>(bench: &Bench<S>, node: &str) -> Attendance {
     let attendance = bench.store().attend(node, &[], LEASE).await;
-    attendance.expect("a sign of life is given")
+    attendance.expect("a heartbeat is sent")
 }
 
 async fn give_up<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64) -> Result<(), StoreError> {

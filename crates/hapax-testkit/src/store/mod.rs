@@ -9,7 +9,7 @@
 
 #![expect(
     clippy::missing_panics_doc,
-    reason = "a law panics when it is broken: that is what it is for"
+    reason = "a conformance test panics when a requirement is violated"
 )]
 
 pub mod keys;
@@ -51,7 +51,7 @@ pub trait StoreUnderTest: Sized + Send + Sync + 'static {
     /// An empty store for this test only, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
 
-    /// The same store after a restart. What was committed exists, and nothing else.
+    /// The same store after a restart. Everything that was committed exists, and nothing else.
     fn reopen(self) -> impl Future<Output = Self> + Send;
 
     /// The store.

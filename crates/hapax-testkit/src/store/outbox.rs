@@ -279,7 +279,10 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
             frontier = batch.frontier;
         }
     }
-    assert_eq!(by_parts, count, "a read that is cut passes nothing over");
+    assert_eq!(
+        by_parts, count,
+        "a read that ends early must not skip events"
+    );
     let opened = bench.open("d").await;
     let mut parks = steps::settlement("d", opened.epoch);
     parks.checkpoint = Some(steps::checkpoint(behind, &[], &[]));
@@ -290,7 +293,10 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     bench.settle(parks).await;
     let due = bench.store().due("d", &[], 1_000, 0).await;
     let due = due.expect("what is due is read").len();
-    assert!((1..=most).contains(&due), "{due} are due at once");
+    assert!(
+        (1..=most).contains(&due),
+        "{due} deliveries were returned at once"
+    );
 }
 
 /// An event is kept until every destination has passed it, however old it is.
@@ -299,7 +305,7 @@ pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>(
     assert_eq!(
         purge_old(&bench).await,
         0,
-        "without a destination nothing is passed"
+        "without a destination, all events are kept"
     );
     assert_eq!(bench.events().await, events);
     pass(&bench, "fast", 4, |_| {}).await;
@@ -330,7 +336,10 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
     assert_eq!(purge_all(&bench).await, 0);
     bench.clock.advance(Duration::from_secs(2));
     purge_all(&bench).await;
-    assert!(bench.events().await.len() >= 2, "the young ones are gone");
+    assert!(
+        bench.events().await.len() >= 2,
+        "the newer events were deleted"
+    );
     assert!(purge_old(&bench).await > 0);
     check_gone(&bench).await;
 }
@@ -343,8 +352,7 @@ pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
     check_gone(&bench).await;
 }
 
-/// While a destination has an event parked or as a dead letter, it can be delivered, whatever was
-/// purged.
+/// An event that is parked or a dead letter at a destination can be delivered after any purge.
 pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(6).await;
     let states = [

@@ -295,7 +295,7 @@ pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTes
     assert_eq!(bench.due_positions(HOOK).await, [place(0)]);
 }
 
-/// A delivery that is blocked by nothing is due at once, so that no delivery waits for ever.
+/// A delivery that is blocked by nothing is due at once, so that no delivery waits forever.
 pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(4).await;
     let later = bench.clock.now().after(LATER);
@@ -316,7 +316,7 @@ pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
     assert!(due.iter().all(|parked| parked.next_at == bench.clock.now()));
 }
 
-/// What a settlement contains about one delivery is applied in the order of its fields.
+/// The parts of a settlement about one delivery are applied in the order of its fields.
 pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>() {
     let (bench, events) = Bench::<S>::with_events(3).await;
     let now = bench.clock.now();
@@ -345,7 +345,7 @@ pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>(
     assert_eq!(
         bench.due_positions(HOOK).await,
         [place(2)],
-        "nothing was cut off"
+        "no attempt was interrupted"
     );
 }
 

@@ -1,7 +1,7 @@
 //! Conformance tests of phased requests: one owner at a time, and a later owner fences the earlier
 //! one.
 //!
-//! An owner whose lease has expired may be alive and late. Whatever it tries then changes nothing,
+//! An owner whose lease has expired may be alive and late. Nothing that it tries changes anything,
 //! so that rows, events and the response are all from one owner.
 
 use std::time::Duration;
@@ -35,7 +35,10 @@ pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
     assert_eq!(bench.known(claim("k")).await, Known::InProgress);
     let shot = single_shot(claim("k"), vec![S::row_statement("shot")], "shot");
     let ran = bench.store().single_shot(shot).await;
-    assert_eq!(ran.expect("it is told"), Ran::Known(Known::InProgress));
+    assert_eq!(
+        ran.expect("it returns a result"),
+        Ran::Known(Known::InProgress)
+    );
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
     assert_eq!(known(&bench, other.clone()).await, Known::Mismatch);
@@ -90,14 +93,14 @@ pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
     phase(&bench, &owned, "charged").await.expect("it ends");
     bench.clock.advance(Duration::from_secs(3));
     let stands = finish(&bench, &owned, "done", Effect::Keep).await;
-    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(stands.expect("a response is stored"), RETENTION);
     let bench = bench.reopen().await;
     assert_eq!(bench.rows().await, ["charged", "done"]);
     assert_eq!(bench.events().await.len(), 2);
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
     match known(&bench, claim("k")).await {
         Known::Replay { answer: told, .. } => assert_eq!(told, answer("done")),
-        other => panic!("the answer should be replayed, not {other:?}"),
+        other => panic!("the response should be replayed, not {other:?}"),
     }
     bench.clock.advance(almost(RETENTION));
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
@@ -116,7 +119,7 @@ pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
     assert_eq!(second.recovery_point.as_deref(), Some("seen"));
     let tx = open(&bench, &second, None).await;
     let kept = tx.complete(&answer("done"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
 }
 
@@ -126,7 +129,7 @@ pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
     let owned = own(&bench, "k").await;
     phase(&bench, &owned, "authorized").await.expect("it ends");
     let refused = finish(&bench, &owned, "refused", Effect::Drop).await;
-    refused.expect("a refusal is kept");
+    refused.expect("a refusal is stored");
     assert_eq!(bench.rows().await, ["authorized"]);
     assert_eq!(bench.events().await.len(), 1);
     assert_eq!(bench.replay(claim("k")).await, answer("refused"));
@@ -160,7 +163,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     phase(&bench, &owner, "second").await.expect("it ends");
     check_fenced(&bench, &late).await;
     let kept = finish(&bench, &owner, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     check_fenced(&bench, &late).await;
     assert_eq!(bench.rows().await, ["done", "first", "second"]);
     assert_eq!(bench.events().await.len(), 3);
@@ -172,7 +175,7 @@ pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
     let kept = finish(&bench, &owned, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     check_fenced(&bench, &owned).await;
     assert_eq!(bench.rows().await, ["done"]);
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
@@ -194,7 +197,7 @@ pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
     assert!(own(&bench, "k").await.resumed);
 }
 
-/// A late owner can continue as long as nobody takes the key over: only another owner fences it.
+/// A late owner can continue until the key is taken over: only another owner fences it.
 pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -204,7 +207,7 @@ pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnder
     renewed.expect("a lease is renewed");
     assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
     let kept = finish(&bench, &owned, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     assert_eq!(bench.rows().await, ["done", "late"]);
 }
 
@@ -263,7 +266,7 @@ pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
     let first = own(&bench, "k").await;
     phase(&bench, &first, "charged").await.expect("it ends");
     let kept = finish(&bench, &first, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     bench.clock.advance(RETENTION);
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
@@ -275,7 +278,7 @@ pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
     check_fenced(&bench, &first).await;
 }
 
-/// An unfinished key is never purged, however old it is.
+/// An unfinished key is never purged, at any age.
 pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     let owned = own(&bench, "k").await;
@@ -293,13 +296,17 @@ pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
     assert_eq!(
         owners(&bench, 40).await,
         1,
-        "when the lease has lapsed, too"
+        "also when the lease has expired"
     );
     bench.clock.advance(LEASE);
     let late = own(&bench, "k").await;
     let given = bench.store().give_back(&late).await;
     given.expect("a key is given back");
-    assert_eq!(owners(&bench, 40).await, 1, "when it is given back, too");
+    assert_eq!(
+        owners(&bench, 40).await,
+        1,
+        "also when the key is given back"
+    );
 }
 
 /// Of concurrent phased, atomic and single-shot requests with one key, one is executed.
@@ -378,7 +385,7 @@ pub(super) async fn enter<S: StoreUnderTest>(
     request: Option<Bytes>,
 ) -> Entered {
     let entered = bench.store().enter(entry(claim, request)).await;
-    entered.expect("an entry is answered")
+    entered.expect("an entry returns a result")
 }
 
 fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
@@ -424,7 +431,7 @@ pub(super) async fn finish<S: StoreUnderTest>(
     tx.complete(&answer(body), effect).await
 }
 
-/// The number of concurrent callers that own the key. The others are told that it is in progress.
+/// The number of concurrent callers that own the key. The others must receive "in progress".
 async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
     let asked = (0..asking).map(|_| {
         let store = bench.store().clone();
@@ -432,7 +439,10 @@ async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
     });
     let mut owners = 0;
     for entered in join_all(asked).await {
-        match entered.expect("no panic").expect("an entry is answered") {
+        match entered
+            .expect("no panic")
+            .expect("an entry returns a result")
+        {
             Entered::Owned(_) => owners += 1,
             Entered::Known(known) => assert_eq!(known, Known::InProgress),
         }
@@ -448,7 +458,7 @@ async fn enter_or_replay<S: StoreUnderTest>(
     let patience = Patience::within(PATIENCE);
     loop {
         let entered = store.enter(entry(claim(key), None)).await;
-        match entered.expect("an entry is answered") {
+        match entered.expect("an entry returns a result") {
             Entered::Known(known) => match replayed(known) {
                 Some(answer) => return answer,
                 None => patience.pause().await,
@@ -459,7 +469,7 @@ async fn enter_or_replay<S: StoreUnderTest>(
                 S::write_row(&mut tx, key).await;
                 tx.emit(event(key)).expect("an event is emitted");
                 let kept = tx.complete(&answer(key), Effect::Keep).await;
-                kept.expect("an answer is kept");
+                kept.expect("a response is stored");
                 return answer(key);
             }
         }
@@ -475,7 +485,11 @@ async fn shoot_or_replay<S: StoreUnderTest>(
     loop {
         let mut shot = single_shot(claim(key), vec![S::row_statement(key)], key);
         shot.events.push(event(key));
-        match store.single_shot(shot).await.expect("a shot is answered") {
+        match store
+            .single_shot(shot)
+            .await
+            .expect("a single-shot request returns a result")
+        {
             Ran::Committed { .. } => return answer(key),
             Ran::Known(known) => match replayed(known) {
                 Some(answer) => return answer,

@@ -35,7 +35,10 @@ pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUn
     let bench = bench.reopen().await;
     let opened = bench.open(HOOK).await;
     let known = checkpoint(frontier, &[place(1), place(2), place(3)], &[]);
-    assert_eq!(opened.checkpoint, known, "what is parked now is settled");
+    assert_eq!(
+        opened.checkpoint, known,
+        "parked deliveries are settled in the checkpoint"
+    );
     let due = bench.due(HOOK).await;
     assert_eq!(positions(&due), [place(1), place(3)]);
     for parked in &due {
@@ -62,7 +65,7 @@ pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
     let key = cut_off
         .event
         .order_key()
-        .expect("the bench's events are about something");
+        .expect("the events of the fixture have an aggregate");
     let opened = bench.open(HOOK).await;
     assert_eq!(opened.blocked_keys, *std::slice::from_ref(&key));
     assert_eq!(bench.due(HOOK).await[0].order_key, Some(key));
@@ -213,5 +216,5 @@ pub async fn opening_a_destination_cuts_off_no_other<S: StoreUnderTest>() {
     assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
     assert_eq!(bench.due_positions(MAIL).await, [0; 0]);
     let still_ours = bench.store().settle(settlement(HOOK, epoch)).await;
-    still_ours.expect("the epoch still owns its destination");
+    still_ours.expect("the epoch must still own its destination");
 }

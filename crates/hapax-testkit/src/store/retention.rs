@@ -28,7 +28,7 @@ pub async fn an_expired_key_runs_as_new<S: StoreUnderTest>() {
     assert_eq!(bench.rows().await, ["first", "second"]);
 }
 
-/// If the caller asks for it, a late retry is told that its response is gone.
+/// If the caller asks for it, a late retry receives the result that its response is gone.
 pub async fn an_expired_key_is_gone_where_that_is_asked<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(gone("k"), "row", &answer("{}")).await;
@@ -46,13 +46,13 @@ pub async fn an_answer_stands_up_to_its_last_moment<S: StoreUnderTest>() {
     bench.clock.advance(RETENTION.saturating_sub(MOMENT));
     match bench.known(gone("k")).await {
         Known::Replay { fresh_for, .. } => assert_eq!(fresh_for, MOMENT),
-        other => panic!("the answer should be replayed, not {other:?}"),
+        other => panic!("the response should be replayed, not {other:?}"),
     }
     bench.clock.advance(MOMENT);
     assert_eq!(bench.known(gone("k")).await, Known::Gone);
 }
 
-/// No response is kept longer than the maximum retention, whatever was requested.
+/// No response is kept longer than the maximum retention, even if more was requested.
 pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for retention in [RETENTION_MAX + MOMENT, Duration::MAX] {
@@ -60,7 +60,7 @@ pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
         greedy.retention = retention;
         let tx = bench.claim(greedy.clone()).await;
         let stands = tx.complete(&answer("{}"), Effect::Keep).await;
-        assert_eq!(stands.expect("an answer is kept"), RETENTION_MAX);
+        assert_eq!(stands.expect("a response is stored"), RETENTION_MAX);
         greedy.scope.key = claim("shot").scope.key;
         let shot = single_shot::<super::Statement<S>>(greedy.clone(), Vec::new(), "{}");
         let ran = bench.store().single_shot(shot).await;

@@ -100,7 +100,7 @@ pub(super) async fn stand<S: StoreUnderTest>(
     let owned = Owned::of(saga);
     let mut tx = turn(bench, &owned).await;
     let written = tx.write_standing(&owned, standing).await;
-    written.expect("a standing is written");
+    written.expect("a status is written");
     tx.commit().await.expect("it is committed");
 }
 
@@ -112,7 +112,7 @@ pub(super) async fn signal<S: StoreUnderTest>(
 ) -> bool {
     let mut tx = bench.begin().await;
     let told = tx.signal_saga(id, name, payload).await;
-    let told = told.expect("a saga is told");
+    let told = told.expect("a signal is sent");
     tx.commit().await.expect("it is committed");
     told
 }

@@ -52,7 +52,7 @@ pub async fn an_id_is_started_once<S: StoreUnderTest>() {
     };
     assert!(!tx.start_saga(&other).await.expect("it is known"));
     tx.commit().await.expect("it is committed");
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert_eq!(found.input, saga("s1").input);
 }
 
@@ -233,7 +233,7 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
         event.headers.get("traceparent").map(String::as_str),
         Some("t1")
     );
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert_eq!(found.steps, [step("a", Way::Do)]);
 }
 
@@ -254,7 +254,7 @@ pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
             tx.rollback().await;
         }
     }
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert!(found.steps.is_empty());
     assert!(bench.rows().await.is_empty());
 }
@@ -291,7 +291,7 @@ pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>
     ] {
         write(&bench, &owned, &row).await;
     }
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     let expected = [
         step("reserve", Way::Do),
         refused,
@@ -328,7 +328,7 @@ pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
     start(&bench, "s1").await;
     let worker = Owned::of(&take(&bench).await[0]);
     write(&bench, &worker, &step("a", Way::Do)).await;
-    let seized = seize(&bench, "s1").await.expect("it is there");
+    let seized = seize(&bench, "s1").await.expect("the saga exists");
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > worker.epoch);
     let turned = bench.store().turn(&worker, LEASE).await;
@@ -342,7 +342,7 @@ pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
     start(&bench, "s1").await;
     let owned = Owned::of(&take(&bench).await[0]);
     give_back(&bench, &owned, Duration::from_mins(1), 0).await;
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert_eq!(found.waiting_for.as_deref(), Some("a test"));
     bench.clock.advance(Duration::from_millis(59_999));
     assert!(take(&bench).await.is_empty());
@@ -378,7 +378,7 @@ pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
     for id in ["s3", "s1", "s2"] {
         start(&bench, id).await;
     }
-    let saga = seize(&bench, "s2").await.expect("it is there");
+    let saga = seize(&bench, "s2").await.expect("the saga exists");
     let asking = Standing {
         state: State::NeedsAttention,
         ..saga.standing.clone()
@@ -418,7 +418,7 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     for id in ["ended", "running"] {
         start(&bench, id).await;
-        let saga = seize(&bench, id).await.expect("it is there");
+        let saga = seize(&bench, id).await.expect("the saga exists");
         write(&bench, &Owned::of(&saga), &step("a", Way::Do)).await;
         assert!(signal(&bench, id, "paid", b"").await);
         if id == "ended" {
@@ -443,7 +443,7 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
     assert_eq!((running.steps.len(), running.signals.len()), (1, 1));
     // Nothing of the old saga is left for a new one with the same id.
     start(&bench, "ended").await;
-    let anew = find(&bench, "ended").await.expect("it is there");
+    let anew = find(&bench, "ended").await.expect("the saga exists");
     assert_eq!((anew.steps.len(), anew.signals.len()), (0, 0));
 }
 
@@ -454,9 +454,9 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>
     let mut tx = bench.claim(claim("k")).await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
     let kept = tx.complete(&answer("begun"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     bench.run(claim("other"), "other", &answer("other")).await;
-    let saga = seize(&bench, "s1").await.expect("it is there");
+    let saga = seize(&bench, "s1").await.expect("the saga exists");
     let asking = Standing {
         state: State::NeedsAttention,
         ..saga.standing.clone()
@@ -471,7 +471,7 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>
     let other = bench.store().look_up(&claim("other").scope).await;
     assert!(
         other.expect("looked up").is_none(),
-        "no saga keeps this one"
+        "no saga keeps this key alive"
     );
     let failed = Standing {
         state: State::Failed,
@@ -487,7 +487,7 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>()
     let bench = Bench::<S>::fresh().await;
     let entered = bench.store().enter(entry("k")).await;
     let Entered::Owned(owned) = entered.expect("a key is entered") else {
-        panic!("the key is free");
+        panic!("the key should be free");
     };
     let phase = bench.store().phase(&owned, Some("started"), Headers::new());
     let mut tx = phase.await.expect("a phase opens");
@@ -496,11 +496,11 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>()
     let last = bench.store().phase(&owned, None, Headers::new()).await;
     let last = last.expect("a phase opens");
     let kept = last.complete(&answer("begun"), Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     bench.clock.advance(2 * RETENTION);
     assert_eq!(purge(&bench).await, 0);
     check_stands(&bench).await;
-    let saga = seize(&bench, "s1").await.expect("it is there");
+    let saga = seize(&bench, "s1").await.expect("the saga exists");
     let failed = Standing {
         state: State::Failed,
         ..saga.standing.clone()
@@ -521,7 +521,7 @@ async fn check_stands<S: StoreUnderTest>(bench: &Bench<S>) {
             fresh_for,
         } = known
         else {
-            panic!("the answer should be replayed, not {known:?}");
+            panic!("the response should be replayed, not {known:?}");
         };
         assert_eq!((told, fresh_for), (answer("begun"), SAGA_KEY));
     }

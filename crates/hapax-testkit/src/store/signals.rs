@@ -29,9 +29,9 @@ pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
     assert!(!signal(&bench, "s2", "paid", b"").await);
     let mut tx = bench.begin().await;
     let told = tx.signal_saga("s1", "shipped", b"").await;
-    assert!(told.expect("it is told"));
+    assert!(told.expect("it returns a result"));
     tx.rollback().await;
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert_eq!(found.signals.len(), 1);
 }
 
@@ -73,7 +73,7 @@ pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
         assert!(signal(&bench, "s1", name, b"").await);
     }
     assert_eq!(told().await, 2);
-    let found = find(&bench, "s1").await.expect("it stands");
+    let found = find(&bench, "s1").await.expect("the saga exists");
     assert_eq!(found.signals.len(), 2);
 }
 
@@ -91,7 +91,7 @@ pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
             deadline_at: Timestamp::from_millis(5),
         };
         stand(&bench, &saga, &standing).await;
-        let found = find(&bench, "s1").await.expect("it stands");
+        let found = find(&bench, "s1").await.expect("the saga exists");
         assert_eq!(found.standing, standing);
         assert_eq!(found.ended_at, Some(bench.clock.now()));
         assert!(!signal(&bench, "s1", "paid", b"").await);
@@ -128,8 +128,8 @@ pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
     assert_eq!(take(&bench).await.len(), 1);
 }
 
-/// A signal that arrives just before a saga comes to need attention is processed, even if its
-/// worker dies before it gives the saga back.
+/// A signal that arrives just before a saga needs attention is processed, even if its worker dies
+/// before it gives the saga back.
 pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     start(&bench, "s1").await;
@@ -171,7 +171,7 @@ pub async fn sagas_that_need_attention_are_counted_by_name<S: StoreUnderTest>() 
     }
     assert!(count().await.is_empty());
     for id in ["s1", "s2"] {
-        let saga = seize(&bench, id).await.expect("it is there");
+        let saga = seize(&bench, id).await.expect("the saga exists");
         let asking = Standing {
             state: State::NeedsAttention,
             ..saga.standing.clone()

@@ -48,7 +48,13 @@ pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest
 pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
     let bench = Bench::<S>::fresh().await;
     bench.run(claim("k"), "first", &answer("first")).await;
-    let run = async |shot| bench.store().single_shot(shot).await.expect("it is judged");
+    let run = async |shot| {
+        bench
+            .store()
+            .single_shot(shot)
+            .await
+            .expect("it returns a result")
+    };
     let told = run(shot::<S>("k", "second")).await;
     let fresh_for = RETENTION;
     let answer = answer("first");
@@ -180,7 +186,7 @@ async fn fire_or_replay<S: StoreUnderTest>(store: &S::Store, key: &str, row: &st
         match store
             .single_shot(shot::<S>(key, row))
             .await
-            .expect("it is judged")
+            .expect("it returns a result")
         {
             Ran::Committed { .. } => return answer(row),
             Ran::Known(known) => match replayed(known) {
@@ -220,7 +226,7 @@ async fn check_neighbours<S: StoreUnderTest>(
     });
     for (number, ran) in join_all(fired).await.into_iter().enumerate() {
         if spoilt(number) {
-            check_error(ran, "refused for what it holds", &fits);
+            check_error(ran, "refused because of its content", &fits);
         } else {
             assert!(
                 matches!(ran, Ok(Ran::Committed { .. })),

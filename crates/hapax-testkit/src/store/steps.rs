@@ -76,7 +76,7 @@ impl<S: StoreUnderTest> Bench<S> {
     /// The backlog of a destination.
     pub(crate) async fn standing(&self, destination: &str) -> Standing {
         let standing = self.store().standing(destination).await;
-        standing.expect("a standing is read")
+        standing.expect("the backlog is read")
     }
 
     /// All dead letters of a destination.

@@ -42,7 +42,7 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     check_fenced(&bench, &late).await;
     assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
     let stands = finish(&bench, owner, "done", Effect::Keep).await;
-    assert_eq!(stands.expect("an answer is kept"), RETENTION);
+    assert_eq!(stands.expect("a response is stored"), RETENTION);
     assert_eq!(bench.replay(claim("k")).await, answer("done"));
     assert!(take_over(&bench, 10).await.is_empty());
 }
@@ -55,7 +55,7 @@ pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
     owned(enter(&bench, elsewhere, Some(Bytes::from_static(b"r"))).await);
     let finished = keep(&bench, "finished", "r").await;
     let kept = finish(&bench, &finished, "done", Effect::Keep).await;
-    kept.expect("an answer is kept");
+    kept.expect("a response is stored");
     bench.clock.advance((LEASE + GRACE) / 2);
     keep(&bench, "alive", "r").await;
     bench.clock.advance((LEASE + GRACE) / 2);

@@ -200,7 +200,8 @@ pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest
             }
         }
     };
-    // Each at its own pace: anything may be missing for a moment only.
+    // The events and the responses are read at different times, so one may be missing for a moment
+    // only.
     let events = watch(&bench, async |_| abouts(&bench).await);
     let answers = watch(&bench, async |rows| {
         let mut known = HashSet::new();
@@ -230,7 +231,10 @@ async fn watch<S: StoreUnderTest>(
         }
         let found = found(new.clone()).await;
         let alone: Vec<_> = new.iter().filter(|row| !found.contains(*row)).collect();
-        assert!(alone.is_empty(), "rows that came alone: {alone:?}");
+        assert!(
+            alone.is_empty(),
+            "rows without their events or responses: {alone:?}"
+        );
         seen.extend(new);
     }
 }
@@ -248,14 +252,14 @@ async fn busy_transaction<S: StoreUnderTest>(bench: &Bench<S>, row: &str) -> Tx<
     S::write_row(&mut tx, row).await;
     tx.emit(event("1")).expect("an event is emitted");
     let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
-    assert_eq!(accepted.expect("a message is judged"), Acceptance::First);
+    assert_eq!(accepted.expect("the message is checked"), Acceptance::First);
     tx
 }
 
 async fn check_kept<S: StoreUnderTest>(bench: &Bench<S>, again: Acceptance, rows: &[&str]) {
     let mut tx = bench.begin().await;
     let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
-    assert_eq!(accepted.expect("a message is judged"), again);
+    assert_eq!(accepted.expect("the message is checked"), again);
     tx.rollback().await;
     assert_eq!(bench.rows().await, rows);
     assert_eq!(bench.events().await.len(), rows.len());

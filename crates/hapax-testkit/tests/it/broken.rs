@@ -1,4 +1,4 @@
-//! Sinks with one fault each, and the law that catches it.
+//! Sinks with one fault each, and the conformance test that detects it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use hapax_testkit::{
 
 use crate::plain::{FarSide, Plain, TIMEOUT};
 
-/// What a broken sink does in place of the plain one.
+/// The delivery function of a broken sink, which replaces that of the plain one.
 type Deliver = for<'a> fn(&'a Plain, &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>>;
 
 struct Broken {
@@ -36,7 +36,7 @@ impl Sink for Broken {
     }
 }
 
-/// Makes a type under test of a fault: the suite takes types, not values.
+/// Defines a type under test with a fault. The suite takes types, not values.
 macro_rules! broken {
     ($name:ident, $deliver:expr) => {
         struct $name {
@@ -141,7 +141,7 @@ broken!(StopsAtTheFirstFailure, |plain, offers| Box::pin(
 
 broken!(LosesItsPatience, |plain, offers| Box::pin(async move {
     let outcomes = join_all(offers.iter().map(|offer| plain.offer(offer))).await;
-    // It calls a timeout a delivery: the far side may have it, or not.
+    // It reports a timeout as a delivery, although the receiver may not have the event.
     let hope = |error: SinkError| match error.error_type() {
         "timeout" => Ok(Receipt::default()),
         _ => Err(error),
@@ -196,10 +196,13 @@ fn a_timeout_that_is_taken_for_a_delivery_is_caught() {
     check_bites(failures::a_hang_ends_within_the_timeout::<LosesItsPatience>());
 }
 
-/// The law must fail; what it says on the way is of no interest.
+/// Checks that the conformance test fails.
 fn check_bites(broken: impl Future<Output = ()>) {
     law::hold(async {
         let held = std::panic::AssertUnwindSafe(broken).catch_unwind().await;
-        assert!(held.is_err(), "the law did not catch it");
+        assert!(
+            held.is_err(),
+            "the conformance test did not detect the fault"
+        );
     });
 }

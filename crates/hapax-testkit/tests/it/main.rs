@@ -1,4 +1,4 @@
-//! Tests of the law itself: it holds for what is right and bites what is wrong.
+//! Tests of the conformance suites: a correct sink passes them, and a broken one does not.
 
 mod plain;
 mod broken;

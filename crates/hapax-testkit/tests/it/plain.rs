@@ -1,4 +1,4 @@
-//! A plain sink over HTTP under the law: the example that every other one follows.
+//! A plain sink over HTTP in the conformance suite, as the example for every other sink.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Posts each payload as it is, with the event's id in a header.
+/// Posts each payload unchanged, with the event id in a header.
 #[derive(Debug)]
 pub(crate) struct Plain {
     client: HttpClient,
@@ -75,7 +75,7 @@ impl Sink for Plain {
     }
 }
 
-/// A receiver that can go down and come up again.
+/// A receiver that can be stopped and started again.
 pub(crate) struct FarSide {
     pub(crate) address: SocketAddr,
     receiver: Mutex<Option<HttpReceiver>>,
@@ -113,7 +113,7 @@ impl FarSide {
         receiver.as_ref().expect("it is up").reply(reply(mood));
     }
 
-    /// One far side may hold several moods, each for its event.
+    /// One receiver may react in several ways, each for one event.
     fn tell_about(&self, moods: Vec<(EventId, Mood)>) {
         let receiver = self.receiver();
         receiver

@@ -32,7 +32,7 @@ pub struct Frontier {
     pub snapshot: Option<Box<str>>,
 }
 
-/// What a destination has settled.
+/// The settled events of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Every event up to here is delivered, parked, or not routed to this destination.
@@ -259,10 +259,10 @@ pub struct Settlement {
     /// have changed its deliveries meanwhile. A settlement without a number (0) is written every
     /// time.
     pub number: i64,
-    /// The positions up to which its owner had read when it received the events of this settlement.
+    /// The frontiers up to which its owner had read when it received the events of this settlement.
     ///
-    /// A store can lose the end of its history: a standby that was behind takes over, or a backup
-    /// is restored. It then refuses events that were read in the lost part, with
+    /// A store can lose the end of its history: a standby that lagged takes over, or a backup is
+    /// restored. The store then refuses events that were read in the lost part, with
     /// [`SetBack`](crate::store::StoreError::SetBack), because other events may have the same
     /// positions now. If this is empty, the checkpoint's frontier is used.
     pub read: Vec<Frontier>,
@@ -278,9 +278,9 @@ pub struct Settlement {
     /// same positions to other events, looks these events up. If one of them is missing or has
     /// another id, the store refuses the settlement with
     /// [`SetBack`](crate::store::StoreError::SetBack). While the last event of a read exists, no
-    /// position before it is assigned again. All of them are looked up, because the database may have
-    /// been set back between two reads. A settlement that is written already is not refused: its
-    /// events may be purged.
+    /// position before it is assigned again. All of them are looked up, because the database may
+    /// have been set back between two reads. A settlement that is written already is not refused:
+    /// its events may be purged.
     ///
     /// A store whose process assigns every position from a counter in memory, as SQLite's does,
     /// never assigns the position of an unsettled read again, and need not look anything up.

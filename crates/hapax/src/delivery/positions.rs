@@ -27,7 +27,7 @@ pub fn write(positions: &BTreeSet<i64>) -> String {
         } else {
             write!(text, "{first}-{last}")
         };
-        debug_assert!(wrote.is_ok(), "a string takes whatever is written");
+        debug_assert!(wrote.is_ok(), "writing to a string never fails");
     }
     text
 }

@@ -58,7 +58,7 @@ pub fn part(destination: &str, part: u8, parts: NonZeroU8) -> String {
 
 /// The number of partitions, or the number of the partition, is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a destination has 1, 2, 4, 8 or 16 parts")]
+#[error("a destination must have 1, 2, 4, 8 or 16 parts")]
 pub struct ShardsError;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn bare(value: &[u8]) -> Parsed<&str> {
         .iter()
         .all(|b| (0x21..=0x7e).contains(b) && *b != b'"')
     {
-        return Err("a bare key holds visible ASCII without spaces and quotes");
+        return Err("a key without quotes may contain only visible ASCII, no space and no quote");
     }
     std::str::from_utf8(value).map_err(|_| "the key is not ASCII")
 }
@@ -68,7 +68,7 @@ fn quoted(value: &[u8]) -> Parsed<(Cow<'_, str>, &[u8])> {
             b'"' => return Ok((Cow::Owned(text), &inner[stop + place + 1..])),
             b'\\' => match bytes.next() {
                 Some((_, escaped @ (b'"' | b'\\'))) => text.push(char::from(*escaped)),
-                _ => return Err("only a quote and a backslash can be escaped"),
+                _ => return Err("only a quote or a backslash can follow a backslash"),
             },
             0x20..=0x7e => text.push(char::from(*byte)),
             _ => return Err(NOT_PRINTABLE),
@@ -77,7 +77,7 @@ fn quoted(value: &[u8]) -> Parsed<(Cow<'_, str>, &[u8])> {
     Err(UNTERMINATED)
 }
 
-const NOT_PRINTABLE: &str = "a quoted key holds visible ASCII and spaces";
+const NOT_PRINTABLE: &str = "a quoted key may contain only visible ASCII and spaces";
 
 fn printable(bytes: &[u8]) -> Parsed<&str> {
     if !bytes.iter().all(|b| (0x20..=0x7e).contains(b)) {
@@ -88,7 +88,7 @@ fn printable(bytes: &[u8]) -> Parsed<&str> {
 
 /// Checks that the rest consists of structured-field parameters, which are ignored.
 fn parameters(mut rest: &[u8]) -> Parsed<()> {
-    const MALFORMED: &str = "what follows the quoted key is no parameter";
+    const MALFORMED: &str = "the text after the quoted key is not a valid parameter";
     while !rest.is_empty() {
         rest = rest.strip_prefix(b";").ok_or(MALFORMED)?.trim_ascii_start();
         let name = span(rest, |b| {

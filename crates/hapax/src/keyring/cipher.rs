@@ -1,4 +1,4 @@
-//! Keys of a keyring, and AES-256-GCM with them.
+//! The keys of a keyring, and encryption with AES-256-GCM.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use ring::{
 use super::{FORM, HEAD_BYTES, ID_BYTES, KEY_BYTES, KeyringError, NONCE_BYTES, SALT_BYTES};
 use crate::key::hex;
 
-const _: () = assert!(NONCE_BYTES == NONCE_LEN, "the form has the cipher's nonce");
+const _: () = assert!(NONCE_BYTES == NONCE_LEN, "both nonces have the same length");
 /// Purpose string for the derivation of the key of a text.
 const PURPOSE: &[u8] = b"hapax at rest 1";
 

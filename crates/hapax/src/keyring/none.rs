@@ -1,4 +1,5 @@
-//! Without the feature `encryption` there are no keys: nothing is encrypted, and nothing decrypts.
+//! The keys of a keyring in a build without the feature `encryption`: there are none. Nothing is
+//! encrypted, and decryption fails.
 
 use super::KeyringError;
 
@@ -6,16 +7,16 @@ use super::KeyringError;
 #[derive(Clone, Default)]
 pub(super) struct Cipher;
 
-/// A key, of which there is none.
+/// A key. It has no value, because there are no keys.
 pub(super) enum Key {}
 
 impl Cipher {
-    #[expect(clippy::unused_self, reason = "with keys it looks at them")]
+    #[expect(clippy::unused_self, reason = "the version with keys uses `self`")]
     pub(super) const fn first(&self) -> Option<&Key> {
         None
     }
 
-    #[expect(clippy::unused_self, reason = "with keys it looks at them")]
+    #[expect(clippy::unused_self, reason = "the version with keys uses `self`")]
     pub(super) const fn decrypt(&self, _: &[u8], _: &[u8]) -> Result<Vec<u8>, KeyringError> {
         Err(KeyringError::Unsupported)
     }

@@ -1,4 +1,4 @@
-//! What a keyring keeps, and from whom.
+//! Tests of the keyring: encryption of responses, requests and payloads, and errors.
 
 use super::*;
 use crate::{
@@ -15,12 +15,12 @@ fn what_is_encrypted_decrypts_in_its_place_under_its_key_alone() {
     let encrypted = one.encrypt(&["a", "b"], text.clone()).unwrap();
     assert!(!encrypted.windows(7).any(|seen| seen == b"hunter2"));
     assert_eq!(one.decrypt(&["a", "b"], &encrypted).unwrap(), text);
-    // Parts that are the same when they are joined are another place.
+    // The same bytes with another division into parts are another location.
     for place in [&["ab"][..], &["a", "b", ""], &["", "ab"], &["b", "a"]] {
         assert_eq!(one.decrypt(place, &encrypted), Err(KeyringError::Changed));
     }
     let Err(KeyringError::Missing { id }) = two.decrypt(&["a", "b"], &encrypted) else {
-        panic!("another key opened it");
+        panic!("another key decrypted the text");
     };
     assert_eq!(id.len(), 16);
     for place in 0..encrypted.len() {
@@ -143,7 +143,7 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
             )
             .unwrap();
         let [row] = &draft.into_events()[..] else {
-            panic!("one event is one row");
+            panic!("one event must be one row");
         };
         assert!(!row.payload().contains("4242"));
         let (headers, words) = (&row.headers, row.payload().to_owned());
@@ -154,8 +154,9 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
     }
 }
 
-/// A row that another program marked, and one that was changed, stop nobody; one whose key is missing
-/// here, or whose form is newer, waits for whoever can read it.
+/// A payload that another program marked as encrypted, or that was changed, does not block the
+/// relay. A payload whose key is missing, or whose format is newer, waits for a process that can
+/// decrypt it.
 #[test]
 fn a_payload_that_no_key_will_decrypt_keeps_its_mark_and_is_no_error() {
     let (id, other) = ids();

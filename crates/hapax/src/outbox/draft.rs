@@ -106,10 +106,13 @@ impl Draft {
             random,
         )?;
         let reserved = [
-            (CONTENT_TYPE, "content-type is the payload's own"),
+            (
+                CONTENT_TYPE,
+                "content-type is reserved for the payload's media type",
+            ),
             (
                 ENCRYPTED_UNDER,
-                "hapax-encrypted-under is the keyring's own",
+                "hapax-encrypted-under is reserved for the keyring",
             ),
         ];
         for (name, problem) in reserved {
@@ -158,7 +161,7 @@ impl Sealed {
         let encoded = encrypted.or(encoded);
         let headers = serde_json::to_string(&event.headers).map_err(|_| EventError::Malformed {
             part: "headers",
-            problem: "cannot be written as JSON",
+            problem: "cannot be serialized as JSON",
         })?;
         Ok(Self {
             event,

@@ -70,7 +70,7 @@ pub fn seal(
 #[non_exhaustive]
 pub enum EventError {
     /// A part of the event is too long.
-    #[error("{part} has {size}, at most {max} are allowed")]
+    #[error("{part} is too large: {size}, at most {max} are allowed")]
     TooLarge {
         /// The part.
         part: &'static str,
@@ -96,7 +96,7 @@ fn check_kind(kind: &str) -> Result<(), EventError> {
     check_text("event type", kind, EVENT_TYPE_BYTES_MAX)?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
     if !kind.chars().all(allowed) {
-        let problem = "holds a character other than letters, digits and . _ - / :";
+        let problem = "contains a character other than letters, digits and . _ - / :";
         return Err(EventError::Malformed {
             part: "event type",
             problem,
@@ -124,7 +124,7 @@ fn check_headers(headers: &Headers) -> Result<(), EventError> {
         check_text("header name", name, EVENT_HEADER_BYTES_MAX)?;
         check_size("header", name.len() + value.len(), EVENT_HEADER_BYTES_MAX)?;
         if name.chars().chain(value.chars()).any(char::is_control) {
-            let problem = "holds a control character";
+            let problem = "contains a control character";
             return Err(EventError::Malformed {
                 part: "header",
                 problem,
@@ -155,7 +155,7 @@ fn check_text(part: &'static str, text: &str, max: usize) -> Result<(), EventErr
     if text.chars().any(char::is_control) {
         return Err(EventError::Malformed {
             part,
-            problem: "holds a control character",
+            problem: "contains a control character",
         });
     }
     check_size(part, text.len(), max)
@@ -195,12 +195,12 @@ mod tests {
         let refused = |event: NewEvent| check_seal(event).unwrap_err().to_string();
         let json = |text: &str| NewEvent::new("a", Payload::Json(text.to_owned()));
         assert_eq!(refused(NewEvent::json("", &1)), "event type is empty");
-        assert!(refused(NewEvent::json("a b", &1)).starts_with("event type holds"));
+        assert!(refused(NewEvent::json("a b", &1)).starts_with("event type contains"));
         assert_eq!(refused(json("{")), "payload is not JSON");
         assert_eq!(refused(json("")), "payload is not JSON");
         assert_eq!(
             refused(NewEvent::json("a", &1).header("x", "a\r\nb: c")),
-            "header holds a control character"
+            "header contains a control character"
         );
         assert_eq!(
             refused(NewEvent::json("a", &1).about("order", "")),
@@ -209,7 +209,7 @@ mod tests {
         let large = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX));
         assert_eq!(
             refused(json(&large)),
-            "payload has 1048578, at most 1048576 are allowed"
+            "payload is too large: 1048578, at most 1048576 are allowed"
         );
     }
 

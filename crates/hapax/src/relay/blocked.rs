@@ -1,9 +1,9 @@
-//! The order keys that something unfinished stands in the way of.
+//! Blocked order keys: keys with an unfinished delivery.
 //!
-//! While they are few, all of them are in memory, and nobody is asked. When there are more than
-//! [`BLOCKED_KEYS`], only those are kept that the store does not know yet; for each batch that is
-//! read, the store is asked about its keys. It is asked in the turn in which the batch is taken in,
-//! so that no outcome comes between the answer and its use.
+//! While there are few, all of them are in memory, and the store is not asked. If there are more
+//! than [`BLOCKED_KEYS`], only those that the store does not know yet are kept in memory, and the
+//! store is asked about the keys of each batch that is read. It is asked in the iteration in which
+//! the batch is admitted, so that no outcome is recorded between its response and the use of it.
 
 use std::collections::HashSet;
 
@@ -17,18 +17,18 @@ use crate::{
 
 use super::delivery_queue::DeliveryQueue;
 
-/// What is known of blocked keys.
+/// The blocked keys that are in memory.
 #[derive(Debug)]
 pub(super) struct Blocked {
     keys: HashSet<String>,
-    /// Whether `keys` are all that there are.
+    /// Whether `keys` contains all blocked keys.
     is_all: bool,
-    /// When to look whether all of them fit again.
+    /// When to check whether all of them fit into memory again.
     look_at: Instant,
 }
 
 impl Blocked {
-    /// `keys` is what the store said when the part was opened.
+    /// Creates the set from the blocked keys that the store returned when the partition was opened.
     pub(super) fn new(keys: Vec<String>) -> Self {
         let mut blocked = Self {
             keys: keys.into_iter().collect(),
@@ -52,7 +52,7 @@ impl Blocked {
         self.keys.remove(key);
     }
 
-    /// Where there are too many, keeps only what the store does not know yet.
+    /// If there are too many keys, keeps only those that the store does not know yet.
     pub(super) fn keep(&mut self, unrecorded: impl Iterator<Item = String>) {
         if self.is_all && self.keys.len() > BLOCKED_KEYS {
             self.is_all = false;
@@ -65,7 +65,7 @@ impl Blocked {
 }
 
 impl DeliveryQueue {
-    /// The keys of a batch that only the store can say about whether they are blocked.
+    /// The keys of a batch for which only the store knows whether they are blocked.
     pub(super) fn asks_about(&self, batch: &Batch) -> Vec<String> {
         if self.blocked.is_all {
             return Vec::new();
@@ -76,8 +76,8 @@ impl DeliveryQueue {
         keys.into_iter().collect()
     }
 
-    /// Asks the store which keys of a batch are blocked, where it is not known; no outcome may be
-    /// noted until the batch is taken in.
+    /// Asks the store which keys of a batch are blocked, if that is not known. No outcome may be
+    /// recorded before the batch is admitted.
     pub(super) async fn ask(
         &mut self,
         store: &impl Deliveries,
@@ -103,7 +103,7 @@ impl DeliveryQueue {
     }
 }
 
-/// The keys of what is parked and not known to be written down.
+/// The order keys of parked deliveries that are not known to be recorded.
 pub(super) fn unrecorded_keys<'a>(
     sent: Option<&'a Settlement>,
     pending: &'a Settlement,

@@ -1,9 +1,9 @@
-//! When a destination that fails is left alone for a while.
+//! Circuit breaker: stops offers to a destination that keeps failing.
 //!
-//! Ten failures in a row open the breaker: nothing is offered and no attempt
-//! is spent. After a wait one event probes; its success closes the breaker,
-//! its failure opens it again. A destination that fails for days is given up;
-//! days on which nothing was offered are none of them.
+//! Ten failures in a row open the breaker. While it is open, nothing is offered and no attempt is
+//! counted. After a wait one event is offered as a probe: if it succeeds, the breaker closes,
+//! otherwise it stays open for another wait. A destination that fails for five days is disabled.
+//! Time in which nothing was offered does not count.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ pub(super) struct Breaker {
     open_until: Option<Timestamp>,
 }
 
-/// How much may be offered.
+/// How many events may be offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowed {
     All,
-    /// One event, to see whether the destination is back.
+    /// One event, to find out whether the receiver is available again.
     Probe,
     NothingUntil(Timestamp),
 }
@@ -34,7 +34,8 @@ impl Breaker {
     pub(super) fn allows(&self, now: Timestamp) -> Allowed {
         match self.open_until {
             None => Allowed::All,
-            // A wait longer than any there is means that the clock was set back.
+            // A wait that is longer than the longest possible one means that the clock was set
+            // back.
             Some(until) if now < until && until.since(now) <= BREAKER_OPEN => {
                 Allowed::NothingUntil(until)
             }
@@ -59,7 +60,7 @@ impl Breaker {
         }
     }
 
-    /// Whether everything has failed for so long that the destination is to be disabled.
+    /// Whether all offers have failed for so long that the destination is to be disabled.
     pub(super) fn is_hopeless(&self) -> bool {
         self.is_open() && self.failing_for >= FAILING_MAX
     }

@@ -1,9 +1,10 @@
-//! How far a destination has come: what is settled, and what may be repeated.
+//! Checkpoint tracker: how far a partition is settled, and which events may be delivered again
+//! after a restart.
 //!
-//! Events are read in batches and settled in any order. The checkpoint's
-//! frontier moves only over batches that are settled whole; what is settled
-//! beyond it is remembered one by one, so that a restart repeats nothing that
-//! is known to have arrived.
+//! Events are read in batches and settled in any order. The frontier of the checkpoint moves only
+//! past batches that are settled completely. Events that are settled beyond the frontier are
+//! recorded one by one, so that a restart does not repeat a delivery that is known to have
+//! succeeded.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -16,34 +17,35 @@ use crate::{
     limits::{PAST_EVENTS, UNSETTLED_EVENTS},
 };
 
-/// Reads whose last events one settlement asks about.
+/// Number of reads after which a checkpoint is written only to clear `seen`.
 const SEEN_READS: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct CheckpointTracker {
-    /// Everything up to here is settled.
+    /// Everything up to this frontier is settled.
     frontier: Frontier,
-    /// Up to where we have read.
+    /// Everything up to this frontier is read.
     head: Frontier,
-    /// Up to where we had read when the first position beyond it was taken that is ours still.
+    /// The `head` at which the oldest position in `ahead` or `early` was admitted.
     head_then: Option<Frontier>,
     batches: VecDeque<Read>,
     /// The number of the batch at the front of `batches`.
     first_batch: u64,
-    /// Positions in `batches`, settled or not.
+    /// The number of positions in `batches`, settled or not.
     held: usize,
-    /// Where in `batches` each unsettled position stands: the number of its batch, and its place.
+    /// The place of each unsettled position in `batches`: the number of its batch, and its index
+    /// there.
     unsettled: HashMap<i64, (u64, usize)>,
-    /// Positions beyond what was read that are ours already, and whether they were offered.
+    /// Positions after `head` that were admitted already, and their states.
     ahead: HashMap<i64, State>,
     /// Positions that were settled before they were read.
     early: BTreeSet<i64>,
-    /// Of each read since the checkpoint was last written the last event.
+    /// The last event of each read since the checkpoint was last written.
     seen: Vec<(i64, EventId)>,
     moved: bool,
 }
 
-/// A batch that is not settled whole.
+/// A batch that is not settled completely.
 #[derive(Debug)]
 struct Read {
     behind: Frontier,
@@ -75,27 +77,29 @@ impl CheckpointTracker {
         }
     }
 
-    /// Where to read on.
+    /// Where the next read starts.
     pub(super) fn head(&self) -> &Frontier {
         &self.head
     }
 
-    /// Up to where we had read when we got hold of what is in our hands.
+    /// The frontiers up to which the events in memory were read.
     pub(super) fn read_to(&self) -> Vec<Frontier> {
         let then = self.head_then.iter().filter(|then| **then != self.head);
         then.chain([&self.head]).cloned().collect()
     }
 
-    /// Notes the last event of a read: whoever settles what was read asks whether it stands.
+    /// Records the last event of a read. A settlement passes it to the store, which checks that it
+    /// still exists.
     ///
-    /// Where very many reads have moved nothing, a checkpoint that says nothing new lets them go.
+    /// After many reads that did not move the frontier, an unchanged checkpoint is written, so that
+    /// the list can be cleared.
     pub(super) fn saw(&mut self, position: i64, id: EventId) {
         self.seen.push((position, id));
         self.moved |= self.seen.len() >= SEEN_READS;
     }
 
-    /// The last events of all reads that no checkpoint vouches for. One that `is_kept` will once
-    /// it is written.
+    /// The last events of all reads since the last checkpoint. If `is_kept`, they are removed,
+    /// because the next settlement writes a checkpoint.
     pub(super) fn seen(&mut self, is_kept: bool) -> Vec<(i64, EventId)> {
         if is_kept {
             take(&mut self.seen)
@@ -104,40 +108,41 @@ impl CheckpointTracker {
         }
     }
 
-    /// Whether so much is read and not passed that reading must wait.
+    /// Whether so many events are read and not settled that reading has to wait.
     ///
-    /// What was settled beyond the frontier before a restart does not count: it is passed by
-    /// reading on.
+    /// Events beyond the frontier that were settled before a restart do not count, because the
+    /// frontier passes them only by further reads.
     pub(super) fn is_full(&self) -> bool {
         self.held >= UNSETTLED_EVENTS
     }
 
-    /// How many more positions may be taken in beyond what was read.
+    /// How many more positions after `head` may be admitted.
     pub(super) fn room_ahead(&self) -> usize {
         PAST_EVENTS.saturating_sub(self.ahead.len() + self.early.len())
     }
 
-    /// Whether a position is settled or in our hands before the frontier reaches it.
+    /// Whether a position after the frontier is settled, or admitted after `head`.
     pub(super) fn is_known(&self, position: i64) -> bool {
-        // Nearly always there is neither.
+        // Both are empty most of the time.
         (!self.early.is_empty() && self.early.contains(&position))
             || (!self.ahead.is_empty() && self.ahead.contains_key(&position))
     }
 
-    /// Notes a position beyond what was read that is ours to deliver now.
+    /// Admits a position after `head`.
     pub(super) fn take_ahead(&mut self, position: i64) {
         self.head_then.get_or_insert_with(|| self.head.clone());
         self.ahead.insert(position, State::Waits);
     }
 
-    /// Forgets what was settled before a restart and is not ours any more.
+    /// Removes a position that was settled before a restart and does not belong to this destination
+    /// any more.
     pub(super) fn forget(&mut self, position: i64) {
         if !self.early.is_empty() {
             self.early.remove(&position);
         }
     }
 
-    /// Notes a batch: `concerned` are the positions that are ours to deliver.
+    /// Adds a batch. `concerned` contains the positions that this destination has to deliver.
     pub(super) fn read(&mut self, concerned: Vec<i64>, behind: Frontier) {
         let number = self.first_batch + self.batches.len() as u64;
         let mut unsettled = 0;
@@ -162,12 +167,12 @@ impl CheckpointTracker {
         self.advance();
     }
 
-    /// Notes that a position is about to be offered for the first time.
+    /// Records that a position is about to be offered for the first time.
     pub(super) fn offer(&mut self, position: i64) {
         self.mark(position, State::Offered);
     }
 
-    /// Notes that a position is not offered after all.
+    /// Records that a position is not offered after all.
     pub(super) fn withdraw(&mut self, position: i64) {
         self.mark(position, State::Waits);
     }
@@ -185,7 +190,7 @@ impl CheckpointTracker {
         }
     }
 
-    /// Notes that a position is delivered or parked.
+    /// Records that a position is delivered or parked.
     pub(super) fn settle(&mut self, position: i64) {
         let Some((number, place)) = self.unsettled.remove(&position) else {
             if self.ahead.remove(&position).is_some() {
@@ -211,7 +216,7 @@ impl CheckpointTracker {
         self.moved.then(|| self.checkpoint())
     }
 
-    /// What is behind us.
+    /// The current checkpoint.
     pub(super) fn checkpoint(&self) -> Checkpoint {
         let read = || self.batches.iter().flat_map(|batch| &batch.positions);
         let ahead = self
@@ -233,7 +238,7 @@ impl CheckpointTracker {
         }
     }
 
-    /// Notes that the checkpoint as it stands is written down.
+    /// Records that the current checkpoint is written.
     pub(super) fn kept(&mut self) {
         self.moved = false;
     }
@@ -256,7 +261,8 @@ impl CheckpointTracker {
         }
     }
 
-    /// Forgets what was settled before a restart, is not ours any more, and is passed.
+    /// Removes positions that the frontier has passed: they were settled before a restart and do
+    /// not belong to this destination any more.
     fn forget_passed(&mut self) {
         if self.frontier.snapshot.is_some() {
             return;
@@ -268,9 +274,9 @@ impl CheckpointTracker {
     }
 }
 
-/// Where a batch stands.
+/// The index of a batch in `batches`.
 fn index(first_batch: u64, number: u64) -> usize {
-    usize::try_from(number - first_batch).expect("a batch still held")
+    usize::try_from(number - first_batch).expect("the number belongs to a batch in memory")
 }
 
 #[cfg(test)]
@@ -402,8 +408,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order, a restart from the checkpoint would read again exactly what is
-        /// not settled.
+        /// In any order of operations, a restart from the checkpoint reads exactly the events again
+        /// that are not settled.
         #[test]
         fn nothing_unsettled_is_ever_passed(
             sizes in prop::collection::vec(0_usize..5, 1..8),
@@ -440,7 +446,7 @@ mod tests {
 
     #[track_caller]
     fn check(checkpoints: &CheckpointTracker, high: i64, settled: &[i64]) {
-        let checkpoint = checkpoints.changed().expect("a checkpoint that moved");
+        let checkpoint = checkpoints.changed().expect("the checkpoint has moved");
         assert_eq!(checkpoint.frontier, frontier(high));
         assert_eq!(checkpoint.settled, settled.iter().copied().collect());
     }

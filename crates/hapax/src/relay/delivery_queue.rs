@@ -46,7 +46,7 @@ pub(super) struct DeliveryQueue {
     pub(super) blocked: Blocked,
     /// Parked deliveries in memory: in the lane, in flight, or not recorded yet.
     pub(super) revived: HashSet<i64>,
-    /// What the next settlement will record.
+    /// The content of the next settlement.
     pub(super) pending: Settlement,
     /// The settlement that was sent to the store and is not confirmed yet.
     pub(super) sent: Option<Settlement>,

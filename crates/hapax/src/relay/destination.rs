@@ -31,7 +31,7 @@ pub struct Destination {
     pub concurrency: usize,
     /// Maximum number of events per second; `None` for no limit.
     pub per_second: Option<u32>,
-    /// Time limit of an attempt, whatever the limit of the sink is.
+    /// Time limit of an attempt. It applies in addition to the limits of the sink.
     pub timeout: Duration,
     /// The number of partitions, each of which can be owned by another node: 1, 2, 4, 8 or 16. It
     /// cannot be changed during the life of the destination.

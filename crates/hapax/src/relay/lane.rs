@@ -1,9 +1,9 @@
-//! Whose turn it is: the events of one destination that are in memory.
+//! Lane: the events of one partition that are in memory, in the order in which they are offered.
 //!
-//! Where order is kept, a key has one event on the wire and the others wait
-//! behind it; where it is not, events go as they come. Tenants take turns, so
-//! that one that has much does not keep another waiting. The lane knows
-//! nothing of time, failure or storage.
+//! If the destination keeps an order, one event of a key is in flight, and later events of the key
+//! wait for it. Otherwise events are offered as they come. Tenants take turns, so that a tenant
+//! with many events does not delay the others. The lane does not know about time, failures or
+//! storage.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,19 +16,19 @@ use crate::{
     outbox::OutboxEvent,
 };
 
-/// An event on its way, with what must be known to settle it.
+/// An event in memory, with the state that is needed to settle it.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) event: Arc<OutboxEvent>,
-    /// Attempts made before this one.
+    /// The number of attempts before the next one.
     pub(super) attempts: u32,
-    /// Whether it has a row of its own.
+    /// Whether the delivery has a row, that is, is parked.
     pub(super) parked: bool,
-    /// Whether its row says that it waits behind its key.
+    /// Whether the row says that the delivery is blocked by its key.
     pub(super) blocked: bool,
-    /// The key that it must keep order within.
+    /// The key within which order is kept.
     pub(super) order_key: Option<String>,
-    /// The key that its row holds up, whatever order was kept when that was written.
+    /// The key that the row blocks. The order may have been another one when the row was written.
     pub(super) held_key: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Item {
         self.event.position
     }
 
-    #[expect(clippy::ref_option, reason = "it is the key of a map")]
+    #[expect(clippy::ref_option, reason = "the map has keys of this type")]
     fn tenant(&self) -> &Option<Tenant> {
         &self.event.event.tenant
     }
@@ -50,21 +50,21 @@ impl Item {
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     ready: Turns,
-    /// Keys whose first event is ready or on the wire, with those that wait behind it.
+    /// Keys whose first event is ready or in flight, with the events that wait for it.
     taken: HashMap<String, VecDeque<Item>>,
-    /// Events in memory, by tenant.
+    /// The number of events in memory, by tenant.
     tenants: HashMap<Option<Tenant>, usize>,
     events: usize,
     bytes: usize,
 }
 
 impl Lane {
-    /// Whether nothing more should be read into memory.
+    /// Whether no more events may be read into memory.
     pub(super) fn is_full(&self) -> bool {
         self.events >= WINDOW_EVENTS || self.bytes >= WINDOW_BYTES
     }
 
-    /// Whether no more events of others should be read past a crowd.
+    /// Whether no more events may be read ahead for other tenants.
     pub(super) fn is_stuffed(&self) -> bool {
         self.bytes >= WINDOW_BYTES + PAST_BYTES
     }
@@ -74,10 +74,11 @@ impl Lane {
         self.ready.count > 0
     }
 
-    /// The tenants that fill the window for everybody.
+    /// The tenants that fill the window, so that the events of others have to be read ahead.
     pub(super) fn crowd(&self) -> impl Iterator<Item = &Option<Tenant>> {
         let is_full = self.is_full();
-        // Few large events are a crowd too: of a full window, whoever has a quarter.
+        // Few large events can fill the window too. In a full window, a tenant with a quarter of
+        // the events counts.
         let most = if is_full {
             self.events / 4
         } else {
@@ -105,17 +106,17 @@ impl Lane {
         self.ready.push(item);
     }
 
-    /// Whether something of a key is in memory.
+    /// Whether an event of the key is in memory.
     pub(super) fn has(&self, key: &str) -> bool {
         self.taken.contains_key(key)
     }
 
-    /// The next events to offer, at most `count`, the tenants in turn.
+    /// Takes the next events to offer, at most `count`. The tenants take turns.
     pub(super) fn take(&mut self, count: usize) -> Vec<Item> {
         self.ready.take(count)
     }
 
-    /// The next event to offer of another type than `kind`; the next of all where there is none.
+    /// Takes the next event of another type than `kind`, or the next of any type if there is none.
     pub(super) fn take_unlike(&mut self, kind: &str) -> Vec<Item> {
         match self.ready.take_unlike(kind) {
             Some(item) => vec![item],
@@ -123,14 +124,14 @@ impl Lane {
         }
     }
 
-    /// Puts back what was taken and not offered.
+    /// Puts back events that were taken and are not offered.
     pub(super) fn put_back(&mut self, items: Vec<Item>) {
         for item in items.into_iter().rev() {
             self.ready.put_back(item);
         }
     }
 
-    /// Notes that a taken event is off the wire and its key goes on.
+    /// Removes an event that is not in flight any more. The next event of its key becomes ready.
     pub(super) fn go_on(&mut self, item: &Item) {
         self.let_go(item);
         let Some(key) = &item.order_key else { return };
@@ -140,7 +141,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a taken event is off the wire and holds its key up; returns those behind it.
+    /// Removes an event that is not in flight any more and blocks its key. Returns the events that
+    /// waited for it.
     pub(super) fn hold_up(&mut self, item: &Item) -> VecDeque<Item> {
         self.let_go(item);
         let waiting = item
@@ -166,11 +168,12 @@ impl Lane {
     }
 }
 
-/// What could be offered now: each tenant's events in order, the tenants in turn.
+/// The events that could be offered now: the events of each tenant in order, and the tenants in
+/// turn.
 #[derive(Debug, Default)]
 struct Turns {
     queues: HashMap<Option<Tenant>, VecDeque<Item>>,
-    /// The tenants that have something, the next one first.
+    /// The tenants that have events, starting with the one whose turn it is.
     order: VecDeque<Option<Tenant>>,
     count: usize,
 }
@@ -196,7 +199,8 @@ impl Turns {
         self.queues.insert(tenant, VecDeque::from([item]));
     }
 
-    /// Goes through all that is ready: for a probe, once in a while.
+    /// Takes an event of another type than `kind`. This searches all events that are ready, which
+    /// is acceptable because only probes need it.
     fn take_unlike(&mut self, kind: &str) -> Option<Item> {
         let is_unlike = |item: &Item| item.event.event.kind != kind;
         let mut places = self.order.iter().enumerate();
@@ -223,7 +227,10 @@ impl Turns {
             && let Some(tenant) = self.order.pop_front()
         {
             let alone = self.order.is_empty();
-            let queue = self.queues.get_mut(&tenant).expect("a tenant in turn");
+            let queue = self
+                .queues
+                .get_mut(&tenant)
+                .expect("a tenant in `order` has a queue");
             let share = if alone { count - taken.len() } else { 1 };
             taken.extend(queue.drain(..share.min(queue.len())));
             if queue.is_empty() {

@@ -13,11 +13,11 @@ use crate::delivery::Attendance;
 /// Number of polls in the time after which a node without heartbeat is considered dead.
 pub(super) const LOOKS: u32 = 5;
 /// Number of polls after which a partition without owner is taken by any node that knows its
-/// destination, whatever its share: the other nodes may run a version that does not report its
-/// destinations, or may be slow.
+/// destination, even by a node that has its share already: the other nodes may run a version that
+/// does not report its destinations, or may be slow.
 const UNWANTED_LOOKS: u32 = 2 * LOOKS;
 
-/// What a node remembers between polls.
+/// The state of a node between polls.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     nodes: Vec<String>,
@@ -212,7 +212,7 @@ mod tests {
         let nodes = ["a stranger", "b", "c"];
         check(&mut shares, "b", &nodes, &[], &["p", "r"]);
         check(&mut shares, "c", &nodes, &[], &["q"]);
-        // It is not released either, whichever nodes join or leave.
+        // It is not released either, when other nodes join or leave.
         let held = [("p", "b"), ("q", "b"), ("r", "b")];
         check(
             &mut shares,
@@ -232,8 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whichever nodes join or leave, soon every partition has one owner, and no node has two
-        /// more than another.
+        /// After nodes have joined and left, every partition soon has one owner, and no node has
+        /// two more than another.
         #[test]
         fn shares_become_even(parts in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {
             let names: Vec<String> = (0..nodes).map(|node| format!("n{node}")).collect();

@@ -1,12 +1,12 @@
 //! The relay: delivers events from the outbox to their destinations.
 //!
-//! Each iteration of the loop has four steps, each in a separate file: `frontier` reads events,
+//! Each iteration of the loop has four steps, each in a separate file: `tail_cache` reads events,
 //! `route` selects those of the destination, `lane` decides which one is next, and `settle` records
-//! the outcomes. `worker` is the loop. There is one for each partition of each destination, so
-//! that a destination that is down does not affect the others. A `keeper` takes the partition, runs
-//! the loop, and waits while another node owns the partition. The `supervisor` runs a keeper for every
-//! partition and decides which partitions belong to this node: several nodes share the partitions
-//! by `lease`.
+//! the outcomes. `worker` is the loop. There is one for each partition of each destination, so that
+//! a destination that is down does not affect the others. A `partition_task` takes the partition,
+//! runs the loop, and waits while another node owns the partition. The `supervisor` runs a task for
+//! every partition and decides which partitions belong to this node: several nodes share the
+//! partitions by `lease`.
 //!
 //! If the process crashes after an event was offered and before the outcome is recorded, the event
 //! is delivered again. The relay delivers at least once, and the inbox of the receiver makes the
@@ -235,8 +235,8 @@ impl RelayHandle {
 
     /// The number of other live processes with the name of this relay's node.
     ///
-    /// No process takes a partition of another one. It is still a mistake, because operators cannot
-    /// distinguish them by name.
+    /// No process takes a partition of another one. Equal names are a mistake all the same, because
+    /// operators cannot distinguish the processes by name.
     pub fn namesakes(&self) -> usize {
         self.namesakes.load(Ordering::Relaxed)
     }

@@ -95,11 +95,15 @@ impl Namesakes {
                 name,
                 node = identity,
                 other,
-                "another process that lives has the name of this relay: give each a name of its \
-                 own; neither takes what the other carries"
+                "another live process has the name of this relay: give each relay a different \
+                 name; neither takes the partitions of the other"
             );
         } else {
-            tracing::info!(name, node = identity, "no other process has this name now");
+            tracing::info!(
+                name,
+                node = identity,
+                "no other live process has this name any more"
+            );
         }
     }
 }

@@ -107,11 +107,11 @@ fn conclude(span: &Span, outcome: &Outcome) {
     }
 }
 
-/// The payload cannot be decrypted by any key.
+/// The message for a payload that cannot be decrypted by any key.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the header {ENCRYPTED_UNDER} says that the payload is encrypted, and it is not what a keyring \
-     wrote for this event: it was changed, or moved here from an existing outbox"
+    "the header {ENCRYPTED_UNDER} says that the payload is encrypted, but no keyring has encrypted \
+     it for this event: it was changed, or moved here from an existing outbox"
 )]
 struct Undecryptable;
 
@@ -142,14 +142,15 @@ async fn sent(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
             .map(|_| Err(SinkError::unavailable(error_type, why)))
             .collect()
     };
-    // All code of a sink runs in here: the call, the polls and the drop.
+    // All code of a sink runs in this future: the call, the polls and the drop.
     let delivery = async { timeout(destination.timeout, destination.sink.deliver(offers)).await };
     match AssertUnwindSafe(delivery).catch_unwind().await {
-        Ok(Err(_)) => all_fail("timeout", "the offer took too long"),
+        Ok(Err(_)) => all_fail("timeout", "the sink did not finish within the time limit"),
         Err(_) => all_fail("panic", "the sink panicked"),
-        Ok(Ok(outcomes)) if outcomes.len() != offers.len() => {
-            all_fail("miscount", "the sink did not answer every offer")
-        }
+        Ok(Ok(outcomes)) if outcomes.len() != offers.len() => all_fail(
+            "miscount",
+            "the sink did not return one outcome for each offer",
+        ),
         Ok(Ok(outcomes)) => outcomes,
     }
 }
@@ -233,7 +234,7 @@ mod tests {
 
     impl Drop for PanicsWhenDropped {
         fn drop(&mut self) {
-            panic!("as told");
+            panic!("the sink panics as configured");
         }
     }
 
@@ -243,7 +244,10 @@ mod tests {
         }
 
         fn deliver<'a>(&'a self, _: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
-            assert!(!matches!(self, Self::PanicsWhenCalled), "as told");
+            assert!(
+                !matches!(self, Self::PanicsWhenCalled),
+                "the sink panics as configured"
+            );
             Box::pin(async move {
                 match self {
                     Self::Hangs => std::future::pending().await,
@@ -251,7 +255,9 @@ mod tests {
                         let _bomb = PanicsWhenDropped;
                         std::future::pending().await
                     }
-                    Self::Panics | Self::PanicsWhenCalled => panic!("as told"),
+                    Self::Panics | Self::PanicsWhenCalled => {
+                        panic!("the sink panics as configured")
+                    }
                     Self::Miscounts => vec![Ok(Receipt::default())],
                 }
             })

@@ -93,7 +93,7 @@ pub(super) struct Orders {
     pub(super) ends: bool,
     /// Whether it ends because the process stops.
     pub(super) shuts: bool,
-    /// The epoch under which this node owns the partition according to the store. This node may not
+    /// The epoch under which this node owns the partition according to the store. The task may not
     /// know it, if the response to its request was lost.
     pub(super) held: Option<i64>,
     /// The number of the membership poll.
@@ -140,7 +140,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 }
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
                 Ok(Stopped::Fenced) => {
-                    // What was read may belong to a history that the store has lost.
+                    // The batches in the cache may belong to a history that the store has lost.
                     self.tail.forget().await;
                     self.next_look().await;
                 }
@@ -148,7 +148,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                     let destination = &self.part;
                     tracing::error!(
                         destination,
-                        "the relay panicked and takes the destination anew"
+                        "the relay panicked and takes the destination again"
                     );
                     sleep(wait).await;
                     wait = (wait * 2).min(longest);
@@ -204,7 +204,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             tracing::info!(
                 destination = self.part,
                 to_state = state,
-                "the destination is not carried here"
+                "the destination is not served here"
             );
         }
     }
@@ -348,7 +348,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         // Otherwise the lease expires.
         if !matches!(given.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
             let destination = &self.part;
-            tracing::warn!(destination, "the destination could not be given up");
+            tracing::warn!(destination, "the destination could not be released");
         }
     }
 
@@ -361,7 +361,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             destination,
             from_state = "enabled",
             to_state = "disabled",
-            "the destination wants no more events; they are kept until it is enabled"
+            "the destination is disabled; its events are kept until it is enabled"
         );
         let enabled = self.place.enable.notified();
         tokio::select! {
@@ -378,7 +378,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         self.place.stopped.send_replace(Some(FENCED));
         standing::handed_over(&self.part);
         let destination = &self.part;
-        tracing::error!(destination, "another relay took the destination over");
+        tracing::error!(destination, "another relay has taken the destination over");
     }
 
     /// Waits for the next membership poll.

@@ -1,14 +1,14 @@
-//! How many events a second a destination is offered.
+//! Rate limit of a destination, in events per second.
 
 use std::time::Duration;
 
 use crate::clock::Timestamp;
 
-/// A bucket that fills at the allowed rate and holds one second's worth.
+/// A token bucket that fills at the allowed rate and holds the events of one second.
 #[derive(Debug)]
 pub(super) struct Rate {
     per_second: u64,
-    /// What may be offered now, in thousandths of an event.
+    /// The balance, in thousandths of an event.
     milli_events: u64,
     filled_at: Timestamp,
 }
@@ -23,7 +23,7 @@ impl Rate {
         }
     }
 
-    /// How many events may be offered now.
+    /// The number of events that may be offered now.
     pub(super) fn allows(&mut self, now: Timestamp) -> usize {
         let millis = u64::try_from(now.since(self.filled_at).as_millis()).unwrap_or(u64::MAX);
         let full = self.per_second * 1_000;
@@ -31,18 +31,19 @@ impl Rate {
             .milli_events
             .saturating_add(millis.saturating_mul(self.per_second));
         self.milli_events = filled.min(full);
-        // A clock that was set back is believed, or nothing would be offered until it caught up.
+        // If the clock was set back, the new time is used. Otherwise nothing would be offered until
+        // the clock has caught up.
         self.filled_at = now;
         usize::try_from(self.milli_events / 1_000).unwrap_or(usize::MAX)
     }
 
-    /// How long until one more event may be offered.
+    /// The time until one more event may be offered.
     pub(super) fn next(&self) -> Duration {
         let missing = 1_000_u64.saturating_sub(self.milli_events);
         Duration::from_millis(missing.div_ceil(self.per_second))
     }
 
-    /// Notes that `events` are offered.
+    /// Subtracts `events` that are offered.
     pub(super) fn spend(&mut self, events: usize) {
         self.milli_events = self.milli_events.saturating_sub(events as u64 * 1_000);
     }

@@ -68,9 +68,10 @@ impl DeliveryQueue {
         }
     }
 
-    /// Gives up an event whose relay died during its last attempt. Its outcome will never be known.
+    /// Gives up an event whose relay died during its last attempt. The outcome of that attempt is
+    /// unknown.
     pub(super) fn give_up(&mut self, item: Item, now: Timestamp) {
-        let error = SinkError::unavailable("interrupted", "the relay died in the last attempt");
+        let error = SinkError::unavailable("interrupted", "the relay died during the last attempt");
         let attempts = item.attempts;
         self.died(item, attempts, now, &error);
     }
@@ -104,7 +105,7 @@ impl DeliveryQueue {
             self.arrivals.0.clear();
         }
         if self.sent.is_some() {
-            // Until the store has responded, its checkpoint is not known.
+            // Until the store has responded, it is unknown which checkpoint the store contains.
             self.known.set(None);
         }
         self.sent.clone()
@@ -162,7 +163,7 @@ impl DeliveryQueue {
             self.blocked.remove(&key);
         }
         self.blocked.keep(unrecorded_keys(None, &self.pending));
-        // Until now their rows seemed to be due.
+        // Until now their rows seemed to be due, although their deliveries were in memory.
         let written = sent.park.iter().map(|park| park.position);
         for position in written.chain(sent.delivered) {
             self.revived.remove(&position);
@@ -198,7 +199,7 @@ impl DeliveryQueue {
             correlation_id = item.event.event.headers.get("correlation_id"),
             attempt, error_code = error.error_type(), error = one_line(error),
             from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
-            "event is a dead letter"
+            "the event is a dead letter"
         );
         if seeded::has(Bug::DroppedWhenExhausted) {
             self.checkpoints.settle(item.position());
@@ -240,7 +241,7 @@ impl DeliveryQueue {
                 correlation_id = item.event.event.headers.get("correlation_id"),
                 attempt, error_code = error.error_type(), error = one_line(error),
                 from_state = if item.parked { "retrying" } else { "offered" },
-                to_state = "retrying", next_at = next_at.as_millis(), "delivery is parked"
+                to_state = "retrying", next_at = next_at.as_millis(), "the delivery is parked"
             );
         }
         if seeded::has(Bug::OrderByLuck) {
@@ -268,7 +269,7 @@ impl DeliveryQueue {
         for behind in waiting {
             let position = behind.position();
             if behind.blocked {
-                // Its row says so already.
+                // Its row is blocked already.
                 self.revived.remove(&position);
                 continue;
             }

@@ -1,11 +1,12 @@
-//! Saying how far behind each destination is.
+//! Metrics of the backlog and the owner of each partition.
 //!
-//! Who carries a part says it, or who would if nobody had stopped it. Whoever hands it over says
-//! zero from then on, so that over all processes the greatest value is the one that holds; of a
-//! part that is no more, nothing is said.
+//! The node that owns a partition reports its backlog; if the destination is paused or disabled,
+//! the node that would own it does. A node that releases a partition reports zero from then on, so
+//! that the maximum over all processes is the valid value. For a partition that does not exist any
+//! more, NaN is reported.
 //!
-//! Who carries a part also compares what the store holds with what it knows to have written there: a
-//! store that was set back would otherwise be noticed only with the next event.
+//! The owner also compares the checkpoint in the store with the one that it has written. Otherwise
+//! it would notice only with the next event that the store was set back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,17 +21,17 @@ use crate::{
     telemetry,
 };
 
-/// What is told of how far behind a part is.
+/// Gauges of the backlog of a partition.
 const BEHIND: [&str; 4] = [
     telemetry::OUTBOX_LAG,
     telemetry::OUTBOX_BACKLOG,
     telemetry::RELAY_PARKED,
     telemetry::RELAY_DEAD,
 ];
-/// What is told of carrying it.
+/// Gauges of the ownership of a partition.
 const CARRYING: [&str; 2] = [telemetry::RELAY_LEASE_EPOCH, telemetry::RELAY_BREAKER_OPEN];
 
-/// Reports how far behind `part` is, for as long as it is polled.
+/// Reports the backlog of `part` while it is polled.
 pub(super) async fn report<S: Deliveries>(store: &S, part: &str, clock: &Clock) {
     loop {
         report_once(store, part, clock).await;
@@ -38,7 +39,8 @@ pub(super) async fn report<S: Deliveries>(store: &S, part: &str, clock: &Clock) 
     }
 }
 
-/// As [`report`], until the store holds another checkpoint than the one that is `known`; says which.
+/// Like [`report`], until the store contains another checkpoint than `known`. Returns a description
+/// of the difference.
 pub(super) async fn watch<S: Deliveries>(
     store: &S,
     part: &str,
@@ -50,8 +52,9 @@ pub(super) async fn watch<S: Deliveries>(
         let before = known.get();
         let standing = report_once(store, part, clock).await;
         let newest = standing.and_then(|standing| standing.newest);
-        // Where both looks are alike, no settlement was on its way in between. A later owner's is
-        // what the worker is told when it settles.
+        // If `known` is the same before and after the read, no settlement was written in between. A
+        // checkpoint of a later owner is ignored here, because the worker is fenced when it
+        // settles.
         let found = newest.filter(|newest| {
             let is_ours = before == Some(*newest);
             before.is_some() && known.get() == before && !is_ours && newest.epoch <= known.epoch
@@ -61,16 +64,17 @@ pub(super) async fn watch<S: Deliveries>(
         {
             return format!("its newest checkpoint is {newest}, and {before} was written");
         }
-        // A store may be read while it clears up behind its checkpoints: two looks have to agree.
+        // The store may be read while it replaces a checkpoint, so two consecutive reads have to
+        // agree.
         other = found;
         sleep(limits::REPORT).await;
     }
 }
 
-/// Which checkpoint the store holds, as far as whoever carries the part knows.
+/// The checkpoint that the store contains, as far as the owner of the partition knows.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// The ownership under which the part is carried.
+    /// The epoch of the ownership.
     epoch: i64,
     newest: Arc<Mutex<Option<CheckpointId>>>,
 }
@@ -90,25 +94,25 @@ impl Known {
     }
 }
 
-/// Says that the store was set back under `part`.
+/// Reports that the store was set back, as found for `part`.
 pub(super) fn set_back(part: &str, what: &str) {
     counter!(telemetry::RELAY_SET_BACKS, "destination" => part.to_owned()).increment(1);
     tracing::error!(
         destination = part,
         what,
-        "the store was set back to an earlier state: the destination begins again at the \
-         checkpoint that the store holds"
+        "the store was set back to an earlier state: the destination starts again at the \
+         checkpoint that the store contains"
     );
 }
 
-/// Says that `part` is carried here, under which epoch.
-#[expect(clippy::cast_precision_loss, reason = "an epoch counts owners")]
+/// Reports that `part` is owned here under `epoch`.
+#[expect(clippy::cast_precision_loss, reason = "an epoch stays far below 2^53")]
 pub(super) fn opened(part: &str, epoch: i64) {
     set(&[telemetry::RELAY_LEASE_EPOCH], part, epoch as f64);
     breaker(part, false);
 }
 
-/// Says whether the breaker of `part` is open.
+/// Reports whether the breaker of `part` is open.
 pub(super) fn breaker(part: &str, is_open: bool) {
     set(
         &[telemetry::RELAY_BREAKER_OPEN],
@@ -117,24 +121,24 @@ pub(super) fn breaker(part: &str, is_open: bool) {
     );
 }
 
-/// Says that `part` is not carried here at the moment.
+/// Reports that `part` is not served here at the moment.
 pub(super) fn stopped(part: &str) {
     set(&CARRYING, part, 0.0);
 }
 
-/// Says that somebody else is to report `part`.
+/// Reports that another node owns `part`, which sets all its gauges.
 pub(super) fn handed_over(part: &str) {
     stopped(part);
     set(&BEHIND, part, 0.0);
 }
 
-/// Says that there is no such part any more.
+/// Reports that `part` does not exist any more.
 pub(super) fn ended(part: &str) {
     set(&CARRYING, part, f64::NAN);
     set(&BEHIND, part, f64::NAN);
 }
 
-/// Counts how often the store could not be used for `part`; a zero makes the count known.
+/// Counts failures of the store for `part`. With zero, the counter exists before the first failure.
 pub(super) fn store_failed(part: &str, times: u64) {
     counter!(telemetry::RELAY_STORE_FAILURES, "destination" => part.to_owned()).increment(times);
 }
@@ -150,7 +154,7 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Opt
             tracing::debug!(
                 destination = part,
                 error = error.error_chain(),
-                "standing is not known"
+                "the backlog could not be read"
             );
             return None;
         }

@@ -125,7 +125,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 if !wanted.insert(name.clone()) {
                     tracing::error!(
                         destination = name,
-                        "a second destination of this name is left out"
+                        "a second destination with this name is ignored"
                     );
                     continue;
                 }
@@ -189,7 +189,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         self.keepers.insert(name, (orders, task));
     }
 
-    /// Polls the membership, and tells each task whether this node may own its partition.
+    /// Polls the membership, and orders each task to take or release its partition.
     async fn look(&mut self) {
         let Some(node) = self.settings.node.clone() else {
             return;
@@ -202,14 +202,14 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let asked = timeout(lease, self.store.attend(&name, &knows, counts_for)).await;
         let asked = match asked {
             Ok(asked) => asked.map_err(|error| error.error_chain()),
-            Err(_) => Err(format!("the store has not answered within {lease:?}")),
+            Err(_) => Err(format!("the store has not responded within {lease:?}")),
         };
         let attendance = match asked {
             Ok(attendance) => attendance,
             Err(error) => {
-                tracing::warn!(node = name, error, "no sign of life could be given");
-                // A worker detects by itself that it was fenced. For partitions that were never
-                // taken, failures of the store would otherwise not be counted.
+                tracing::warn!(node = name, error, "the heartbeat could not be sent");
+                // A worker detects by itself that it was fenced. Without this count, failures of
+                // the store would not be counted for partitions that were never taken.
                 let waiting = self.keepers.keys();
                 return waiting.for_each(|part| standing::store_failed(part, 1));
             }
@@ -273,7 +273,10 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         if let Some(Node { name, .. }) = &self.settings.node {
             let left = timeout(limits::STORE_BACKOFF.1, self.store.leave(name)).await;
             if !matches!(left, Ok(Ok(()))) {
-                tracing::warn!(node = name, "the node could not say that it is gone");
+                tracing::warn!(
+                    node = name,
+                    "the node could not be removed from the membership"
+                );
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Reading the outbox once for all who stand at its head.
+//! Tail cache: the newest events of the outbox, read once for all destinations that keep up.
 //!
-//! Destinations that keep up ask for the same events within moments of each
-//! other: the first reads them, the others get the same `Arc`s. Only one that
-//! lags reads by itself, and it makes nobody wait.
+//! Destinations that keep up read the same events within moments of each other: the first one reads
+//! them from the store, and the others receive the same `Arc`s. A destination that lags reads by
+//! itself and does not delay the others.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(super) struct TailCache<S> {
 #[derive(Debug, Default)]
 struct Recent {
     batches: VecDeque<Known>,
-    /// What was last looked for in vain, and when.
+    /// The last read that found no events, and its time.
     vain: Option<(Instant, Known)>,
 }
 
@@ -49,9 +49,9 @@ impl<S: Source> TailCache<S> {
         }
     }
 
-    /// The events of `shards` beyond `from`; none when there are none now.
+    /// Reads the events of `shards` after `from`. The batch is empty if there are none now.
     ///
-    /// `hint` says that something was committed a moment ago.
+    /// `hint` says that events were committed a moment ago.
     pub(super) async fn read(
         &self,
         from: &Frontier,
@@ -79,10 +79,10 @@ impl<S: Source> TailCache<S> {
             drop(recent);
             return self.source.read(from, shards, READ_EVENTS).await;
         }
-        // The lock is held on purpose: whoever comes meanwhile gets this batch.
+        // The lock is held on purpose: destinations that read at the same time receive this batch.
         let batch = self.source.read(from, shards, READ_EVENTS).await;
         if batch.is_err() {
-            // What was read may belong to a history that the source has lost.
+            // The batches may belong to a history that the source has lost.
             *recent = Recent::default();
         }
         let batch = batch?;
@@ -102,12 +102,12 @@ impl<S: Source> TailCache<S> {
         Ok(batch)
     }
 
-    /// Forgets what it has read: it may belong to a history that the source has lost.
+    /// Removes all batches, because they may belong to a history that the source has lost.
     pub(super) async fn forget(&self) {
         *self.recent.lock().await = Recent::default();
     }
 
-    /// Looks past a crowd, for whoever it keeps waiting.
+    /// Reads ahead for other tenants while a few tenants fill the window.
     pub(super) async fn read_past(
         &self,
         head: &Frontier,

@@ -1,4 +1,4 @@
-//! What a destination's queue decides, turn by turn, without a store.
+//! Tests of the delivery queue without a store: its decision in each iteration.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,8 @@ fn what_is_offered_for_the_first_time_is_on_record_before_it_leaves() {
     assert_eq!(positions(&chosen), [1]);
 }
 
-/// Whatever is written down, a store can tell whether it was read in a history that it has lost.
+/// For any content of a settlement, the store must be able to detect that it was read in a lost
+/// history.
 #[test]
 fn each_settlement_says_up_to_where_was_read() {
     let mut queue = queue(Order::None);
@@ -78,7 +79,7 @@ fn a_delivery_that_arrived_is_not_taken_in_again_before_that_is_written_down() {
     assert!(queue.revived.is_empty());
 }
 
-/// The commit of a row may be unheard: the row is there all the same.
+/// The commit of a row may not have been confirmed, although the row exists.
 #[test]
 fn a_row_that_is_still_to_be_written_down_is_not_taken_in() {
     let mut queue = queue(Order::Key);
@@ -101,7 +102,7 @@ fn a_row_that_is_still_to_be_written_down_is_not_taken_in() {
     assert!(queue.choose(9, at(0)).is_empty());
 }
 
-/// Its commit may be unheard: under its number the store knows it again.
+/// Its commit may not have been confirmed. The store recognizes it by its number.
 #[test]
 fn what_was_sent_goes_again_as_it_was_before_anything_else() {
     let mut queue = queue(Order::None);
@@ -143,7 +144,7 @@ fn an_attempt_that_did_not_leave_is_not_counted_by_what_goes_again() {
     assert_eq!(next.checkpoint.unwrap().offered, [1].into());
 }
 
-/// What it asks about its keys is answered before the store has heard of what came since.
+/// The store responds to a release before it knows of a delivery that was parked since.
 #[test]
 fn a_key_is_not_free_that_was_held_up_again_since() {
     let mut queue = queue(Order::Key);
@@ -159,7 +160,7 @@ fn a_key_is_not_free_that_was_held_up_again_since() {
     assert!(queue.choose(9, at(0)).is_empty());
 }
 
-/// Where not all blocked keys are in memory, those are that the store does not know yet.
+/// If not all blocked keys are in memory, those that the store does not know yet are.
 #[test]
 fn a_key_is_known_to_be_blocked_until_the_store_knows_it() {
     let mut queue = queue(Order::Key);
@@ -172,7 +173,7 @@ fn a_key_is_known_to_be_blocked_until_the_store_knows_it() {
     let _sent = queue.settlement();
     conclude(&mut queue, chosen.next().unwrap(), unavailable());
     queue.settled(vec![], at(0));
-    // The first is written down, and the store is asked; it has not heard of the second.
+    // The first is recorded, so the store is asked about it. The second is not recorded yet.
     assert_eq!(asked_about(&queue, "a"), [key("a")]);
     assert_eq!(asked_about(&queue, "b"), [""; 0]);
 }
@@ -220,7 +221,7 @@ fn a_failure_parks_the_event_and_those_behind_it_without_spending_attempts() {
     assert_eq!(
         positions(&queue.choose(9, at(0))),
         [5],
-        "another key goes on"
+        "other keys continue"
     );
 }
 
@@ -281,7 +282,7 @@ fn what_was_blocked_has_its_turn_in_the_settlement_of_the_one_before() {
     assert_eq!(settlement.delivered, [1]);
     assert_eq!(settlement.release, [key("a")]);
     written(&mut queue, vec![], at(7));
-    assert_eq!(queue.due_at, None, "the next one is in hand");
+    assert_eq!(queue.due_at, None, "the next event is in memory");
 }
 
 #[test]
@@ -308,7 +309,7 @@ fn a_failure_lets_go_of_what_is_blocked_behind_it_and_writes_nothing_about_that(
     queue.admit_parked(vec![blocked(2, "a")]);
     assert!(
         queue.choose(9, at(0)).is_empty(),
-        "it stands behind nothing here"
+        "no event before it is in memory"
     );
     assert!(!queue.revived.contains(&2));
 }
@@ -342,7 +343,7 @@ fn a_last_attempt_that_was_interrupted_is_not_made_again() {
     check_parked(&queue, &[(1, ParkedState::Dead, 3)]);
 }
 
-/// Whoever took the part found their relay silent; it has shown since that it lives.
+/// The partition was taken because the relay had missed its heartbeats; it has sent one since.
 #[test]
 fn attempts_that_their_relay_outlived_do_not_count() {
     let mut queue = queue(Order::None);
@@ -357,7 +358,7 @@ fn attempts_that_their_relay_outlived_do_not_count() {
     check_parked(&queue, &[(1, ParkedState::Retrying, 4)]);
 }
 
-/// It stops its relay each time for longer than a lease, and never kills it.
+/// The event blocks its relay each time for longer than a lease, and never kills it.
 #[test]
 fn an_event_that_stops_its_relay_each_time_runs_out_of_attempts_all_the_same() {
     let mut queue = queue(Order::None);
@@ -437,7 +438,7 @@ fn events_for_others_move_the_checkpoint_and_nothing_else() {
     );
 }
 
-/// Those of others too: the checkpoint passes them over.
+/// Events of other destinations count too, because the checkpoint passes them.
 #[test]
 fn a_settlement_says_which_event_was_the_last_of_each_read_since_the_one_before() {
     let mut queue = queue(Order::Key);
@@ -460,7 +461,7 @@ fn a_settlement_says_which_event_was_the_last_of_each_read_since_the_one_before(
         frontier: frontier(5),
     };
     queue.admit(batch, at(0));
-    // What is written without a checkpoint vouches for nothing.
+    // A settlement without a checkpoint does not clear the list.
     for is_kept in [false, true] {
         assert_eq!(queue.checkpoints.seen(is_kept), [of(5)]);
     }
@@ -671,7 +672,7 @@ fn gone() -> Outcome {
     })
 }
 
-/// The store has what is to be written down, and says which keys are free.
+/// Writes the next settlement. The store responds that the keys in `freed` are free.
 fn written(queue: &mut DeliveryQueue, freed: Vec<String>, now: Timestamp) {
     let _written = queue.settlement();
     queue.settled(freed, now);

@@ -92,7 +92,7 @@ enum Found {
 impl<S: Source, D: Deliveries> Worker<S, D> {
     #[expect(
         clippy::too_many_arguments,
-        reason = "one caller, which has all of it apart"
+        reason = "the only caller has these values separately"
     )]
     pub(super) fn new(
         tail: Arc<TailCache<S>>,
@@ -498,7 +498,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 tracing::error!(
                     destination = self.queue.part,
                     error = error.error_chain(),
-                    "the last outcomes could not be written down; their events will be offered \
+                    "the last outcomes could not be recorded; their events will be offered \
                      again"
                 );
                 return Stopped::Drained;
@@ -524,7 +524,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             tracing::error!(
                 destination = self.queue.part,
                 error = error.error_chain(),
-                "the relay cannot read its store and will try again"
+                "the relay cannot read its store and will retry"
             );
         }
     }
@@ -537,7 +537,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             tracing::error!(
                 destination = self.queue.part,
                 error = error.error_chain(),
-                "the relay cannot use its store and will try again"
+                "the relay cannot use its store and will retry"
             );
         }
         tokio::select! {

@@ -24,7 +24,7 @@ pub struct Backoff {
     pub total: Duration,
 }
 
-/// What follows a failed attempt.
+/// The decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
     /// Another attempt, after this wait.
@@ -44,7 +44,7 @@ impl Backoff {
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 
-    /// Decides what follows the failed attempt number `attempt` (starting at 1).
+    /// Decides whether another attempt follows the failed attempt number `attempt` (starting at 1).
     ///
     /// `left` is the rest of the time limit, `unit` a uniform random number in `0.0..1.0`, and
     /// `asked` the minimum wait that the receiver asked for.

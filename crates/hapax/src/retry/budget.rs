@@ -49,7 +49,8 @@ impl Budget {
     /// 10 % of first attempts and one retry per second, without reserve: the limit holds in every
     /// window, however short, rounded up to a whole retry.
     ///
-    /// A single operation then has one retry per second, whatever its maximum number of attempts.
+    /// A single operation then has one retry per second, even if its maximum number of attempts is
+    /// higher.
     pub const fn strict() -> Self {
         Self {
             max: RETRY,
@@ -209,7 +210,7 @@ mod tests {
 
     const START: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-    /// What was sent, and when: first attempts and retries.
+    /// An attempt that was sent, and when: a first attempt or a retry.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Sent {
         First(u64),
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(
             balance.amount(),
             4_500,
-            "time goes on from where it went back to"
+            "time continues from the time to which the clock was set back"
         );
         balance.allows(Timestamp::from_millis(i64::MAX));
         assert_eq!(balance.amount(), 5_000);

@@ -1,5 +1,5 @@
-//! A test of the first seconds of an outage: every client has retries to spend, and together they
-//! must not cause a wave.
+//! A test of the first seconds of an outage: every client has a full retry budget, and together the
+//! clients must not cause a wave of retries.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -25,12 +25,12 @@ fn a_fleet_whose_destination_goes_away_makes_no_wave() {
         let most = *tenths.iter().max().unwrap();
         assert!(
             most < 4 * mean,
-            "seed {seed}: {most} in 100 ms, where {mean} are usual"
+            "seed {seed}: {most} in 100 ms, {mean} on average"
         );
     }
 }
 
-/// What all clients send in every 100 ms of the outage.
+/// The number of attempts of all clients in every 100 ms of the outage.
 fn arrivals(seed: u64) -> Vec<u32> {
     let random = seeded_random(seed);
     let millis = |most: f64| {

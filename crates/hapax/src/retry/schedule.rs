@@ -7,7 +7,7 @@ use std::{str::FromStr, time::Duration};
 
 use crate::seeded::{self, Bug};
 
-/// What follows a failed attempt.
+/// The decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another attempt, after this wait.
@@ -44,7 +44,7 @@ impl Schedule {
         u32::try_from(self.waits.len()).unwrap_or(u32::MAX)
     }
 
-    /// Decides what follows the failed attempt number `attempt` (starting at 1).
+    /// Decides whether another attempt follows the failed attempt number `attempt` (starting at 1).
     ///
     /// `unit` is a uniform random number in `0.0..1.0`; `retry_after` is the minimum wait that the
     /// receiver asked for.

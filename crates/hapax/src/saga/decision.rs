@@ -50,7 +50,7 @@ pub enum DecisionError {
     #[error("step {0} has not begun, or its outcome is known")]
     Settled(String),
     /// A step may have happened. Decide first whether it has.
-    #[error("nobody knows whether step {0} happened: decide that first")]
+    #[error("the outcome of step {0} is unknown: decide first whether it happened")]
     Unknown(String),
 }
 
@@ -74,24 +74,28 @@ impl Decision {
         match self {
             Self::Done { step, .. } => match way(step) {
                 Way::Do => {
-                    format!("Saga {id} goes on as if step {step} had happened, with what it made.")
+                    format!("Saga {id} continues as if step {step} had happened, with its result.")
                 }
                 Way::Undo => format!(
-                    "Saga {id} goes on as if step {step} were undone: nothing undoes it any more."
+                    "Saga {id} continues as if step {step} were undone; it is not undone again."
                 ),
             },
             Self::Refused { step } => match way(step) {
                 Way::Do => {
-                    format!("Saga {id} goes on as if step {step} had not happened, and never will.")
+                    format!(
+                        "Saga {id} continues as if step {step} had not happened and never will."
+                    )
                 }
                 Way::Undo => format!(
-                    "Saga {id} takes it that step {step} cannot be undone, and asks a person what now."
+                    "Step {step} of saga {id} cannot be undone; an operator has to decide again."
                 ),
             },
-            Self::Retry { .. } => format!("Saga {id} tries again what stands in its way."),
-            Self::Undo { .. } => format!("Saga {id} undoes what it has done."),
+            Self::Retry { .. } => format!("Saga {id} tries its unfinished steps again."),
+            Self::Undo { .. } => format!("Saga {id} compensates the steps that it has completed."),
             Self::Close => {
-                format!("Saga {id} stays as it is, as failed: the rest was done by hand.")
+                format!(
+                    "Saga {id} ends as failed, without further steps: the rest was done manually."
+                )
             }
         }
     }

@@ -52,7 +52,7 @@ impl<Tx> Definition<Tx> {
     #[must_use]
     pub fn step(mut self, step: Step<Tx>) -> Self {
         let is_new = self.steps.iter().all(|other| other.name != step.name);
-        assert!(is_new, "a saga has two steps named {}", step.name);
+        assert!(is_new, "a saga must not have two steps named {}", step.name);
         self.steps.push(step);
         self
     }
@@ -202,7 +202,7 @@ impl<Tx> Step<Tx> {
     }
 }
 
-/// What a step or its compensation does.
+/// The action of a step or of its compensation.
 pub enum Act<Tx> {
     /// Rows and events in this database.
     Local(Arc<dyn Local<Tx>>),

@@ -14,7 +14,7 @@ pub enum Outcome<T> {
     Unknown(BoxError),
 }
 
-/// What a remote system knows about a key.
+/// The result of a look-up of a key at a remote system.
 #[derive(Debug)]
 pub enum Found<T> {
     /// It has happened, with this result.

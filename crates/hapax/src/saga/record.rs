@@ -70,7 +70,7 @@ pub struct SagaRecord {
     pub epoch: i64,
     /// When it is due; `None` if it has ended or needs attention.
     pub wake_at: Option<Timestamp>,
-    /// What it waits for until then, for operators.
+    /// The reason why it waits until then, for operators.
     pub waiting_for: Option<String>,
     /// When it was started.
     pub created_at: Timestamp,

@@ -149,7 +149,10 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                     pause
                 }
                 Err(error) => {
-                    tracing::warn!(error = error.error_chain(), "cannot look for sagas");
+                    tracing::warn!(
+                        error = error.error_chain(),
+                        "the sagas that are due cannot be read"
+                    );
                     backoff = (backoff * 2).min(longest);
                     backoff
                 }
@@ -217,14 +220,14 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
         let rest = match self.go_on(&mut turn).await {
             Ok(rest) => rest,
             Err(StoreError::Fenced) => {
-                tracing::info!(saga = turn.owned.id, "another worker has the saga now");
+                tracing::info!(saga = turn.owned.id, "another worker owns the saga now");
                 return;
             }
             Err(error) => {
                 tracing::warn!(
                     saga = turn.owned.id,
                     error = error.error_chain(),
-                    "a saga halts"
+                    "the saga is interrupted by an error of the store"
                 );
                 if turn.saga.standing.state == State::NeedsAttention {
                     // A signal has arrived about an outcome that was unknown, and has not been
@@ -251,7 +254,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
             tracing::warn!(
                 saga = turn.owned.id,
                 error = error.error_chain(),
-                "a saga lapses"
+                "the saga could not be released; it continues when its lease expires"
             );
         }
     }
@@ -313,7 +316,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                     to_state = outcome,
                     correlation_id,
                     error_code,
-                    "a person has to decide how a saga goes on"
+                    "the saga needs attention: an operator has to decide how it continues"
                 );
             }
             State::Completed | State::Failed => {
@@ -324,7 +327,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                     to_state = outcome,
                     correlation_id,
                     error_code,
-                    "a saga has ended"
+                    "the saga has ended"
                 );
             }
         }
@@ -371,7 +374,7 @@ async fn report<S: Sagas>(store: S, mut names: HashSet<String>) {
             Err(error) => {
                 tracing::debug!(
                     error = error.error_chain(),
-                    "cannot count sagas in attention"
+                    "cannot count the sagas that need attention"
                 );
             }
         }

@@ -215,7 +215,7 @@ pub enum KeyTextError {
     #[error("key is not base64 after its prefix")]
     Base64,
     /// The key is too short or too long.
-    #[error("key has {bytes} bytes, {allowed} are allowed")]
+    #[error("key has {bytes} bytes, expected {allowed}")]
     Length {
         /// The length of the key in bytes.
         bytes: usize,
@@ -224,7 +224,7 @@ pub enum KeyTextError {
     },
     /// The bytes are not an ed25519 key, are a weak one, or are two halves that do not belong
     /// together.
-    #[error("key is no usable ed25519 key")]
+    #[error("key is not a usable ed25519 key")]
     NotAKey,
 }
 

@@ -128,10 +128,10 @@ pub enum VerifyError {
         header: &'static str,
     },
     /// The attempt is too old or in the future. The message may be a replay.
-    #[error("attempt lies too far from now")]
+    #[error("time of the attempt is too far from the current time")]
     Stale,
     /// No listed signature matches any key.
-    #[error("no signature fits")]
+    #[error("no signature matches")]
     Signature,
 }
 

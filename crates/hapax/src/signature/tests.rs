@@ -1,4 +1,4 @@
-//! Signatures against the published vectors, and against what hostile senders try.
+//! Tests of signatures: the published vectors, and attacks by hostile senders.
 
 use super::*;
 
@@ -188,15 +188,12 @@ fn a_text_that_is_no_key_is_refused_without_repeating_it() {
         "key does not begin with whsec_"
     );
     assert_eq!(refused("whsec_%"), "key is not base64 after its prefix");
-    assert_eq!(
-        refused("whsec_AAAA"),
-        "key has 3 bytes, 24 to 64 are allowed"
-    );
+    assert_eq!(refused("whsec_AAAA"), "key has 3 bytes, expected 24 to 64");
     let long = format!("whsec_{}", BASE64.encode([1; 65]));
-    assert_eq!(refused(&long), "key has 65 bytes, 24 to 64 are allowed");
-    assert_eq!(refused("whsk_AAAA"), "key has 3 bytes, 64 are allowed");
+    assert_eq!(refused(&long), "key has 65 bytes, expected 24 to 64");
+    assert_eq!(refused("whsk_AAAA"), "key has 3 bytes, expected 64");
     let torn = format!("whsk_{}", BASE64.encode([1; 64]));
-    assert_eq!(refused(&torn), "key is no usable ed25519 key");
+    assert_eq!(refused(&torn), "key is not a usable ed25519 key");
     let weak = format!("whpk_{}", BASE64.encode([0; 32]));
     assert_eq!(weak.parse::<Verifier>().unwrap_err(), KeyTextError::NotAKey);
 }
@@ -212,7 +209,7 @@ fn debug_never_prints_what_must_stay_secret() {
 #[track_caller]
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "an expectation reads best as a value"
+    reason = "an expectation is easiest to read as a value"
 )]
 fn check(signature: &str, keys: &[&str], expected: Result<(), VerifyError>) {
     let received = received(signature, "1614265330");

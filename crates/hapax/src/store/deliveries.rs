@@ -1,5 +1,5 @@
-//! What a store offers the relay for deliveries: ownership of partitions, settlements, and parked
-//! deliveries.
+//! The interface of a store for the relay's deliveries: ownership of partitions, settlements, and
+//! parked deliveries.
 
 use std::{future::Future, sync::Weak, time::Duration};
 
@@ -18,8 +18,8 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// An event that was offered but not settled when the last owner died becomes a parked delivery
     /// that is due at once, with that attempt counted. The same applies to a parked delivery whose
     /// attempt had started. Each leaves an interrupted attempt in the log. A first attempt that was
-    /// interrupted is parked under the order key of its event, whatever order the destination
-    /// keeps, so that no later event of the key overtakes it.
+    /// interrupted is parked under the order key of its event, even if the destination keeps no
+    /// order, so that no later event of the key overtakes it.
     ///
     /// A destination that is opened for the first time starts at the first event of the outbox.
     /// Opening a destination enables it.
@@ -65,7 +65,7 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         epoch: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Removes a node that stops. What it still owns can be taken at once.
+    /// Removes a node that stops. Partitions that it still owns can be taken at once.
     fn leave(&self, node: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// For each of these deliveries, counts the attempts that were interrupted although their relay

@@ -25,7 +25,7 @@ pub enum StoreError {
     #[error("transaction timed out and was rolled back")]
     TimedOut,
     /// The transaction conflicted with another one. It was rolled back and may run again at once.
-    #[error("transaction lost against another one and was rolled back")]
+    #[error("transaction conflicted with another one and was rolled back")]
     Conflict {
         /// The error of the database.
         source: BoxError,
@@ -34,9 +34,9 @@ pub enum StoreError {
     /// written.
     ///
     /// This is not a failure. The transaction ends here: the key has a response already, or another
-    /// transaction holds it, and the request is answered accordingly. Later statements of the same
-    /// transaction return the same error.
-    #[error("the key was not claimed, and the transaction ends here")]
+    /// transaction holds it, and the request receives the response or the state of the key. Later
+    /// statements of the same transaction return the same error.
+    #[error("the key was not claimed, and the transaction has ended")]
     NotClaimed,
     /// Another owner has taken over. Nothing was written.
     #[error("ownership was lost to a later epoch")]
@@ -46,7 +46,7 @@ pub enum StoreError {
     /// store.
     #[error("the store was set back: {what}")]
     SetBack {
-        /// What the store contains, and what was read before.
+        /// The state of the store, and the state that was read before.
         what: String,
     },
     /// A statement failed, and would fail again. Its transaction was rolled back.
@@ -92,8 +92,8 @@ impl StoreError {
     /// Whether the transaction ends here because its claim, which was sent together with this
     /// statement, found the key taken: see [`StoreError::NotClaimed`].
     ///
-    /// The layer discards the handler's response and answers the request by the key. A service that
-    /// logs or counts the errors of its handlers should ignore this one.
+    /// The layer discards the handler's response and returns the response or the state of the key.
+    /// A service that logs or counts the errors of its handlers should ignore this one.
     pub fn is_not_claimed(&self) -> bool {
         matches!(self, Self::NotClaimed)
     }
@@ -161,13 +161,13 @@ impl DatabaseError {
 impl fmt::Display for DatabaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            DatabaseErrorKind::UniqueViolation => "a row with these unique values exists",
-            DatabaseErrorKind::ForeignKeyViolation => "a row that is referred to is missing",
-            DatabaseErrorKind::NotNullViolation => "a value that must be given is NULL",
+            DatabaseErrorKind::UniqueViolation => "a row with the same unique values exists",
+            DatabaseErrorKind::ForeignKeyViolation => "a foreign key is violated",
+            DatabaseErrorKind::NotNullViolation => "a required value is NULL",
             DatabaseErrorKind::CheckViolation => "a check is not satisfied",
-            DatabaseErrorKind::ExclusionViolation => "a row that this one excludes exists",
+            DatabaseErrorKind::ExclusionViolation => "an exclusion constraint is violated",
             DatabaseErrorKind::OtherConstraint => "a constraint is violated",
-            DatabaseErrorKind::InvalidInput => "a value does not fit",
+            DatabaseErrorKind::InvalidInput => "a value does not fit its type",
             DatabaseErrorKind::Other => "the statement was refused",
         };
         write!(f, "{kind} (code {}", self.code)?;
@@ -185,7 +185,7 @@ impl fmt::Display for DatabaseError {
 
 impl std::error::Error for DatabaseError {}
 
-/// A driver's error that prints nothing.
+/// Hides the message of a driver's error from `Debug`.
 #[derive(Clone)]
 struct Driver(Arc<BoxError>);
 

@@ -1,4 +1,4 @@
-//! More order keys with something in the way than a relay keeps in memory.
+//! More blocked order keys than a relay keeps in memory.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +18,8 @@ use crate::{
 };
 
 const KEYS: usize = BLOCKED_KEYS + 50;
-/// Keys whose first event falls due in an hour; that of the others does not for weeks.
+/// The number of keys whose first event is due in an hour. The first events of the others are not
+/// due for weeks.
 const DUE: usize = 100;
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -35,7 +36,7 @@ async fn no_event_overtakes_those_of_its_key_however_many_keys_are_blocked() {
         .order(Order::Key)
         .schedule("0s,1h,1h".parse().unwrap());
     let relay = stage.relay(vec![destination]);
-    // Of a key that nothing is in the way of, it arrives at once; of others it does not.
+    // An event of a key that is not blocked arrives at once. The others do not arrive.
     stage.emit_many(DUE, DUE).await;
     stage.emit(&["new", "free", "new", "free"]).await;
     eventually(PATIENCE, async || sink.taken().len() == 2).await;
@@ -43,7 +44,8 @@ async fn no_event_overtakes_those_of_its_key_however_many_keys_are_blocked() {
         stage.parked("d").await == parked(KEYS + DUE + 2)
     })
     .await;
-    // What failed is in the store alone now: the next of its key waits for it all the same.
+    // The failed delivery is recorded in the store only. The next event of its key waits for it all
+    // the same.
     stage.emit(&["new", "free"]).await;
     eventually(PATIENCE, async || sink.taken().len() == 3).await;
     eventually(PATIENCE, async || {
@@ -51,7 +53,7 @@ async fn no_event_overtakes_those_of_its_key_however_many_keys_are_blocked() {
     })
     .await;
     sink.now(|_| Reply::Take);
-    // The wait behind a failure is lengthened by chance.
+    // The wait after a failure is lengthened by jitter.
     stage.clock.advance(2 * HOUR);
     let all = 3 + 2 * DUE + 3;
     stage.as_time_passes(|| sink.taken().len() == all).await;
@@ -66,7 +68,7 @@ async fn no_event_overtakes_those_of_its_key_however_many_keys_are_blocked() {
     assert_eq!(stage.parked("d").await, parked(KEYS - DUE));
 }
 
-/// Which key an event is of: the events are numbered in the order in which they are emitted.
+/// The key of an event. The events are numbered in the order in which they are emitted.
 fn key_of(position: i64) -> i64 {
     let keys = i64::try_from(KEYS).unwrap();
     let due = i64::try_from(DUE).unwrap();
@@ -81,7 +83,7 @@ fn parked(count: usize) -> u64 {
     u64::try_from(count).unwrap()
 }
 
-/// Emits an event of each key, and has the destination park it.
+/// Emits an event of each key and parks it for the destination.
 async fn park_all(stage: &Stage) {
     stage.emit_many(KEYS, KEYS).await;
     let opened = stage.store.open("d").await.unwrap();

@@ -1,4 +1,4 @@
-//! Destinations that come, change, pause and go while the relay runs.
+//! Destinations that are added, changed, paused and removed while the relay runs.
 
 use std::sync::Arc;
 
@@ -44,7 +44,11 @@ async fn a_destination_that_is_taken_away_is_drained_and_offered_nothing_more() 
     stage.emit(&["b"]).await;
     eventually(PATIENCE, async || y.taken() == [1, 2]).await;
     assert_eq!(x.taken(), [1]);
-    assert_eq!(stage.backlog("x").await, 1, "it would go on where it was");
+    assert_eq!(
+        stage.backlog("x").await,
+        1,
+        "a destination that is added again continues at its checkpoint"
+    );
 }
 
 #[tokio::test]
@@ -76,7 +80,7 @@ async fn a_changed_destination_goes_on_as_it_is_now_and_repeats_nothing() {
     eventually(PATIENCE, async || before.taken() == [1]).await;
     eventually(PATIENCE, async || stage.backlog("x").await == 0).await;
     relay.set(vec![Destination::new("x", sink(&after))]);
-    // Until it has changed over, the relay goes by what it knew.
+    // Until the relay has applied the change, it uses the old settings.
     let is_taken_anew = async || {
         let epoch = "SELECT epoch FROM hapax_checkpoint WHERE destination = 'x'";
         let read = stage
@@ -102,7 +106,7 @@ async fn a_destination_that_stays_the_same_is_not_disturbed() {
     let y = taking();
     relay.set(vec![place, Destination::new("y", sink(&y))]);
     eventually(PATIENCE, async || y.taken() == [1]).await;
-    assert_eq!(x.taken(), [1], "it still waits for its answer");
+    assert_eq!(x.taken(), [1], "the first event is still in flight");
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
-//! The relay on a real store.
+//! Tests of the relay and of sagas with a real store.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot continue reports where"
+)]
 
 mod recorder;
 mod relay;

@@ -1,4 +1,4 @@
-//! A sink that does as it is told and remembers what it was offered.
+//! A sink that does what a script says, and records the events that it was offered.
 
 use std::{
     collections::BTreeMap,
@@ -9,21 +9,21 @@ use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
 use tokio::sync::Semaphore;
 
-/// What to do with an offer.
+/// The reaction of the sink to an offer.
 pub(crate) enum Reply {
     Take,
     Fail(SinkError),
-    /// Never answer.
+    /// Never responds.
     Hang,
-    /// Take it, and never say so.
+    /// Takes the event and never responds.
     TakeAndHang,
-    /// Take it once there is a permit.
+    /// Takes the event when there is a permit.
     TakeWith(Arc<Semaphore>),
 }
 
 type Script = dyn Fn(&Offer) -> Reply + Send + Sync;
 
-/// Takes an event off the list when its offer is no longer waited for.
+/// Removes an event from the list of hanging offers when the relay drops its offer.
 struct GivenUp<'a>(&'a Mutex<Vec<i64>>, i64);
 
 impl Drop for GivenUp<'_> {
@@ -62,17 +62,17 @@ impl Recorder {
         *self.script.lock().unwrap() = Arc::new(script);
     }
 
-    /// Every offer, in order: position and attempt.
+    /// All offers, in order: position and attempt.
     pub(crate) fn offers(&self) -> Vec<(i64, u32)> {
         self.offers.lock().unwrap().clone()
     }
 
-    /// Every event taken, in order, as often as it was.
+    /// All events that were taken, in order, with repetitions.
     pub(crate) fn taken(&self) -> Vec<i64> {
         self.taken.lock().unwrap().clone()
     }
 
-    /// How often each event was taken.
+    /// The number of times that each event was taken.
     pub(crate) fn counts(&self) -> BTreeMap<i64, usize> {
         let mut counts = BTreeMap::new();
         for position in self.taken() {
@@ -81,7 +81,7 @@ impl Recorder {
         counts
     }
 
-    /// The events of the offers that will never be answered, while whoever offered them waits.
+    /// The events of the offers that never get a response, while the relay waits for them.
     pub(crate) fn hanging(&self) -> Vec<i64> {
         self.hanging.lock().unwrap().clone()
     }

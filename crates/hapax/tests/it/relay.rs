@@ -1,4 +1,4 @@
-//! What the relay promises, with a store that is real and far sides that misbehave.
+//! Tests of the relay's guarantees, with a real store and receivers that fail.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -69,7 +69,7 @@ async fn an_open_breaker_spends_no_attempts() {
     let relay = stage.relay(vec![Stage::destination("d", &sink).concurrency(1)]);
     stage.emit_many(50, 50).await;
     eventually(PATIENCE, async || sink.offers().len() == 10).await;
-    // One turn of the clock short of the probe: whoever is due is left alone.
+    // One second less than the time of the probe: events that are due are not offered.
     for _ in 0..9 {
         stage.clock.advance(Duration::from_secs(1));
         eventually(PATIENCE, async || stage.store.standing("d").await.is_ok()).await;
@@ -85,7 +85,8 @@ async fn an_open_breaker_spends_no_attempts() {
 async fn order_is_kept_per_key_whatever_fails() {
     let stage = Stage::new();
     let random = seeded_random(3);
-    // Each offer fails with one chance in three, so keys are blocked and released all the time.
+    // Each offer fails with a probability of one third, so keys are blocked and released all the
+    // time.
     let sink = Recorder::new(move |_| match random.bits() % 3 {
         0 => unavailable(),
         _ => Reply::Take,
@@ -122,7 +123,7 @@ async fn a_key_waits_for_its_failing_event_while_others_go_on() {
         sink.taken() == [3] && stage.dead("d").await == [(1, 1)]
     })
     .await;
-    // The ones behind it were never offered.
+    // The events after it were never offered.
     assert_eq!(
         sink.offers()
             .iter()
@@ -168,7 +169,7 @@ async fn a_dead_letter_that_is_replayed_arrives_with_its_log() {
             .collect::<Vec<_>>(),
         [1, 2, 3]
     );
-    assert_eq!(letter.last_error, "sink is unavailable: told to");
+    assert_eq!(letter.last_error, "sink is unavailable: on purpose");
     sink.now(|_| Reply::Take);
     assert!(stage.store.replay("d", 1).await.unwrap());
     stage.as_time_passes(|| sink.taken() == [1]).await;
@@ -207,7 +208,7 @@ async fn a_crash_at_any_moment_loses_nothing_and_keeps_the_order() {
     assert_eq!(stage.dead("d").await, []);
     check_first_deliveries_in_order(&sink.taken(), 20);
     let duplicates: usize = sink.counts().values().map(|count| count - 1).sum();
-    assert!(duplicates > 0, "the crashes hit nothing");
+    assert!(duplicates > 0, "the crashes interrupted no delivery");
 }
 
 #[tokio::test]
@@ -262,10 +263,10 @@ async fn what_comes_home_while_draining_does_not_wait_for_the_last() {
     stage.emit(&["a", "b"]).await;
     eventually(PATIENCE, async || sink.offers().len() == 2).await;
     relay.set(vec![destination.paused(true)]);
-    // The far side answers some time after the pause was asked for.
+    // The receiver responds some time after the pause was requested.
     pace(Duration::from_millis(100)).await;
     gate.add_permits(1);
-    // Far less than the other one may take.
+    // Much less time than the other attempt may take.
     eventually(limits::DRAIN / 2, async || stage.backlog("d").await == 1).await;
 }
 
@@ -334,7 +335,7 @@ async fn whoever_has_a_destination_go_on_while_the_last_answers_come_home_enable
     let destination = Stage::destination("d", &sink);
     let relay = stage.relay(vec![destination.clone()]);
     stage.emit(&["a", "b"]).await;
-    // It is gone already, and its relay waits for what is on the wire.
+    // The destination is being disabled, and the relay waits for the attempt in flight.
     eventually(PATIENCE, async || stage.parked("d").await == 1).await;
     sink.now(|_| Reply::Take);
     relay.set(vec![Destination {
@@ -351,7 +352,7 @@ async fn whoever_has_a_destination_go_on_while_the_last_answers_come_home_enable
 async fn a_sink_that_panics_fails_its_own_offers_alone() {
     let stage = Stage::new();
     let sink = Recorder::new(|offer| {
-        assert!(offer.event.position != 2 || offer.attempt > 1, "told to");
+        assert!(offer.event.position != 2 || offer.attempt > 1, "on purpose");
         Reply::Take
     });
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
@@ -423,7 +424,7 @@ async fn two_relays_never_share_a_destination() {
     eventually(PATIENCE, async || sink.taken() == [1]).await;
     let second = stage.relay(vec![Stage::destination("d", &sink)]);
     eventually(PATIENCE, async || second.stopped("d").is_none()).await;
-    // Each emitted event makes the first relay settle until it finds out.
+    // Each emitted event makes the first relay settle, until it detects that it was fenced.
     let emitted = AtomicU32::new(1);
     eventually(PATIENCE, async || {
         stage.emit(&["b"]).await;
@@ -459,7 +460,7 @@ async fn a_store_that_fails_for_a_while_delays_and_loses_nothing() {
 }
 
 fn unavailable() -> Reply {
-    Reply::Fail(SinkError::unavailable("told", "told to"))
+    Reply::Fail(SinkError::unavailable("told", "on purpose"))
 }
 
 #[track_caller]
@@ -473,9 +474,9 @@ fn check_once(sink: &Recorder, events: usize) {
     assert_eq!(twice, [], "positions that arrived more than once");
 }
 
-/// The first delivery of each event comes after those of all earlier ones of its key.
 #[track_caller]
-/// Whether whatever is left of `count` events of so many keys waits behind an offer that hangs.
+/// Whether all of the first `count` events that were not taken wait for a hanging offer of their
+/// key.
 fn is_stuck(sink: &Recorder, count: i64, keys: i64) -> bool {
     let hanging: HashSet<_> = sink.hanging().iter().map(|it| it % keys).collect();
     let taken = sink.counts();
@@ -483,6 +484,7 @@ fn is_stuck(sink: &Recorder, count: i64, keys: i64) -> bool {
     left.all(|it| hanging.contains(&(it % keys)))
 }
 
+/// Checks that the first delivery of each event comes after those of all earlier events of its key.
 fn check_first_deliveries_in_order(taken: &[i64], keys: i64) {
     let mut seen = HashSet::new();
     let mut last = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a runner reports about the sagas that nobody but a person can move.
+//! Metrics of the sagas that need attention.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_runner_reports_how_many_sagas_need_attention_and_that_none_does() {
                 let line = format!("hapax_saga_needs_attention{{kind=\"{name}\"}} {count}");
                 eventually(PATIENCE, async || handle.render().contains(&line)).await;
             };
-            // A kind that is known here is reported before there is any.
+            // A kind that the runner knows is reported before such a saga exists.
             says("checkout", 0).await;
             stand(&stage, "refund", State::NeedsAttention).await;
             says("refund", 1).await;
@@ -46,7 +46,7 @@ fn a_runner_reports_how_many_sagas_need_attention_and_that_none_does() {
     });
 }
 
-/// Writes how the one saga of this name stands, and starts it where there is none.
+/// Writes the state of the saga with this name, and starts the saga if it does not exist.
 async fn stand(stage: &Stage, name: &str, stands: State) {
     let definition: Definition<Tx> = Definition::new(name, 1);
     let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Sagas in trouble: clocks that were ahead, providers that forget, steps that panic early, refusals
-//! that are too long.
+//! Sagas in trouble: clocks that were ahead, providers that forget keys, steps that panic early,
+//! refusals that are too long.
 
 use std::{
     sync::{
@@ -51,7 +51,7 @@ async fn a_call_of_a_clock_that_was_ahead_is_looked_up_and_not_made_again() {
     assert_eq!(far.calls(), 1);
 }
 
-/// The call may have been made just now, and may arrive: the clock says nothing of its age.
+/// The call may have been made just now and may still arrive: the clock does not show its age.
 #[tokio::test]
 async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahead() {
     let stage = Stage::new();
@@ -102,7 +102,8 @@ async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
     assert!(took >= rest && took < 10 * rest, "{took:?}");
 }
 
-/// A day behind the first call a provider has forgotten the key: that it knows nothing says nothing.
+/// A day after the first call the provider has forgotten the key: that it does not know the key
+/// proves nothing.
 #[tokio::test]
 async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
     for way in [Way::Do, Way::Undo] {
@@ -126,7 +127,7 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
         let runner = run_with(&stage, definition(), LEASE);
         start_as(&stage, "s1", &definition()).await;
         eventually(PATIENCE, async || far.calls() == 1).await;
-        // As a crash would; and for more than a day nobody is there.
+        // Like a crash. After it no worker runs for more than a day.
         drop(runner);
         stage.clock.advance(Duration::from_hours(25));
         far.forgets();
@@ -143,7 +144,7 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
     }
 }
 
-/// Panics before there is a future: in the function itself.
+/// The function itself panics, before it returns a future.
 #[tokio::test]
 async fn what_panics_before_it_begins_is_counted_and_asks_a_person() {
     let patience = Patience {
@@ -206,13 +207,14 @@ async fn what_a_provider_says_is_kept_as_far_as_it_can_be() {
     let reason = saga.standing.reason.unwrap();
     for why in [why, reason] {
         assert!(why.code.len() <= ERROR_BYTES && why.detail.len() <= ERROR_BYTES);
-        // PostgreSQL keeps no text that holds one.
+        // PostgreSQL cannot store a text with a zero byte.
         assert!(!why.code.contains('\0') && !why.detail.contains('\0'));
         assert!(why.detail.starts_with("no\u{fffd}"));
     }
 }
 
-/// Does a thing once, loses its answer, and knows of it until it forgets.
+/// A remote system that executes a call once, loses the response, and knows the key until it
+/// forgets it.
 #[derive(Clone, Default)]
 struct Far(Arc<Counts>);
 
@@ -244,7 +246,7 @@ impl Foreign for Far {
 
     fn call<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async { Outcome::Unknown("the answer was lost".into()) })
+        Box::pin(async { Outcome::Unknown("the response was lost".into()) })
     }
 
     fn look_up<'a>(&'a self, _: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
@@ -282,7 +284,7 @@ impl Local<Tx> for Refuses {
     }
 }
 
-/// Panics in the function itself, before there is anything to wait for.
+/// Panics in the function itself, before it returns a future.
 struct Panics;
 
 impl Local<Tx> for Panics {
@@ -320,7 +322,7 @@ impl Ended<Tx> for Panics {
     }
 }
 
-/// Refuses at great length.
+/// A remote system that refuses with a very long message.
 struct Wordy;
 
 impl Foreign for Wordy {

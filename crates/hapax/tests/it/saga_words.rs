@@ -1,4 +1,4 @@
-//! Words from outside that cross a worker: whenever one is committed, it is acted on.
+//! Signals that arrive while a worker runs the saga: every committed signal is handled.
 
 use std::{
     sync::{
@@ -32,14 +32,14 @@ use crate::{
     stage::{PATIENCE, Stage},
 };
 
-/// Shorter than a lease: a call that outlasts it is still its worker's.
+/// Shorter than a lease, so that a call that takes longer is still owned by its worker.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_wait_is_not_in_vain_when_its_word_came_before_its_end() {
     let stage = Stage::new();
     let teller = Teller::of(&stage, "answered");
-    // The word comes while the saga is held, and the wait is over as soon as it begins.
+    // The signal arrives while the saga is owned, and the wait is over as soon as it starts.
     let definition = Definition::new("checkout", 1)
         .step(Step::foreign("ask", teller.clone()))
         .step(Step::wait("answer", "answered", Duration::ZERO));
@@ -93,7 +93,7 @@ async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_
         WHEN OLD.state = 'needs_attention' BEGIN SELECT raise(ABORT, 'no'); END";
     stage.execute(spoil).await;
     tell(&stage.store, "s1", "captured").await;
-    // It is taken once for the word, and again because that came to nothing.
+    // The saga is taken once because of the signal, and again because handling it failed.
     eventually(PATIENCE, async || {
         stage.clock.advance(Duration::from_millis(500));
         read(&stage).await.epoch >= asked.epoch + 2
@@ -102,7 +102,11 @@ async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_
     let saga = read(&stage).await;
     assert_eq!(saga.standing.state, State::NeedsAttention);
     let step = saga.step("capture", Way::Do).unwrap();
-    assert_eq!(step.state, StepState::Open, "the step alone was written");
+    assert_eq!(
+        step.state,
+        StepState::Open,
+        "the step was written without the state of the saga"
+    );
     stage.execute("DROP TRIGGER refuse").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
@@ -129,14 +133,14 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
     draining.await;
     let saga = read(&stage).await;
     assert_eq!(saga.standing.state, State::NeedsAttention);
-    assert!(saga.wake_at.is_some(), "it waits for a person");
+    assert!(saga.wake_at.is_some(), "the saga must be due again");
     let runner = run(&stage, asking(&stage));
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
     assert_eq!(saga.standing.state, State::Completed);
 }
 
-/// Runs one saga to its end; the teller speaks to it.
+/// Runs one saga to its end, while the teller sends its signal.
 async fn ended(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
     start_as(stage, "s1", &definition).await;
     let runner = run(stage, definition);
@@ -147,12 +151,13 @@ async fn ended(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> Sa
     saga
 }
 
-/// Waits for the first step, while the clock stands: the saga may not run out of time before it.
+/// Waits for the first step while the clock stands still, so that the deadline does not pass before
+/// it.
 async fn begun(stage: &Stage) {
     eventually(PATIENCE, async || !read(stage).await.steps.is_empty()).await;
 }
 
-/// A checkout whose only step nobody hears of, until somebody says that it happened.
+/// A checkout whose only step has an unknown outcome, until a signal says that it happened.
 fn asking(stage: &Stage) -> Definition<Tx> {
     let silent = Teller::of(stage, "captured");
     silent.loses(DEADLINE);
@@ -172,7 +177,7 @@ async fn tell(store: &Sqlite, id: &str, word: &str) {
     tx.commit().await.unwrap();
 }
 
-/// A far side whose word about a call overtakes its answer.
+/// A remote system whose signal about a call arrives before the response to it.
 #[derive(Clone)]
 struct Teller(Arc<Inner>);
 
@@ -180,7 +185,7 @@ struct Inner {
     store: Sqlite,
     clock: ManualClock,
     word: &'static str,
-    /// How long a call takes whose answer is lost; none where it is not.
+    /// How long a call takes whose response is lost; `None` if no response is lost.
     loses_after: Mutex<Option<Duration>>,
     speaks_late: AtomicBool,
     has_spoken: AtomicBool,
@@ -198,12 +203,12 @@ impl Teller {
         }))
     }
 
-    /// Loses every answer, after so much time.
+    /// Loses every response, after this time.
     fn loses(&self, after: Duration) {
         *self.0.loses_after.lock().unwrap() = Some(after);
     }
 
-    /// Says its word not when it is called, but when it is looked up.
+    /// Sends the signal when the call is looked up, not when it is made.
     fn when_looked_up(&self) {
         self.0.speaks_late.store(true, Ordering::SeqCst);
     }
@@ -230,7 +235,7 @@ impl Foreign for Teller {
                 return Outcome::Done(Bytes::new());
             };
             self.0.clock.advance(after);
-            Outcome::Unknown("the answer was lost".into())
+            Outcome::Unknown("the response was lost".into())
         })
     }
 
@@ -242,13 +247,14 @@ impl Foreign for Teller {
     }
 }
 
-/// Holds up whoever drives a saga where they ask for the time, and never who looks for sagas.
+/// A clock that blocks the task that runs a saga when it reads the time, and never the task that
+/// looks for sagas.
 #[derive(Clone, Default)]
 struct Gate(Arc<Held>);
 
 #[derive(Default)]
 struct Held {
-    /// The first task that asked: nothing was to be driven yet.
+    /// The first task that read the time: at that moment there was no saga to run.
     looks: OnceLock<task::Id>,
     is_shut: Mutex<bool>,
     opened: Condvar,
@@ -267,7 +273,7 @@ impl Gate {
         })
     }
 
-    /// Shuts it for as long as the guard lives.
+    /// Closes the gate until the guard is dropped.
     fn shut(&self) -> Shut {
         *self.0.is_shut.lock().unwrap() = true;
         Shut(self.clone())

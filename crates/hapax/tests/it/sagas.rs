@@ -1,4 +1,4 @@
-//! What the runner of sagas promises, with a store that is real and providers that misbehave.
+//! Tests of the guarantees of the saga runner, with a real store and providers that fail.
 
 use std::{
     collections::BTreeMap,
@@ -79,7 +79,7 @@ async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
     assert_eq!(saga.standing.state, State::Failed);
-    // What the refused step emitted was rolled back with it.
+    // The events of the refused step were rolled back with it.
     assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
     assert!(far.effects().is_empty());
 }
@@ -138,7 +138,7 @@ async fn what_arrived_while_the_word_that_it_had_not_was_on_its_way_is_not_forgo
         pause: Duration::from_secs(1),
         pause_max: Duration::from_secs(1),
         window: Duration::from_secs(5),
-        // No look-up comes behind it before the one that takes so long.
+        // No look-up follows it before the one that takes so long.
         quiet: Duration::from_hours(1),
     };
     let overtaken = Overtaken {
@@ -250,7 +250,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
     }
 }
 
-/// The far side goes on losing what it is called for until it is to be asked instead.
+/// The remote system loses every call until the window is over and it is looked up instead.
 #[tokio::test]
 async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
     for can_be_asked in [true, false] {
@@ -326,7 +326,7 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
     let runner = run_with(&stage, definition(&far), LEASE);
     start(&stage, "s1").await;
     eventually(PATIENCE, async || far.attempts("ship") == 1).await;
-    // As a crash would: no move comes to its end.
+    // Like a crash: no move is completed.
     drop(runner);
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
     let ship = saga.step("ship", Way::Do).unwrap();
@@ -482,7 +482,7 @@ async fn a_runner_that_drains_leaves_its_sagas_due() {
     let draining = tokio::spawn(runner.drain());
     gate.notify_one();
     draining.await.unwrap();
-    // The call under way came to its end, and nothing after it was begun.
+    // The running call has completed, and no further step has started.
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
     assert_eq!(saga.step("ship", Way::Do).unwrap().state, StepState::Done);
     assert_eq!(saga.step("capture", Way::Do), None);
@@ -491,17 +491,17 @@ async fn a_runner_that_drains_leaves_its_sagas_due() {
     runner.drain().await;
 }
 
-/// The checkout of the tests, whose providers are called again for an hour.
+/// The checkout of the tests. Providers are called again for an hour.
 fn definition(far: &Far) -> Definition<Tx> {
     patient(far, Duration::from_hours(1), Duration::from_hours(24))
 }
 
-/// The same, which soon looks up and soon gives up.
+/// The same, with a short window and a short deadline.
 fn impatient(far: &Far) -> Definition<Tx> {
     patient(far, Duration::from_secs(5), Duration::from_mins(1))
 }
 
-/// Foreign steps behind a local one, called again within `window`, until `deadline`.
+/// Remote steps after a local one, which are called again within `window`, until `deadline`.
 fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
     let patience = Patience {
         call: Duration::from_secs(5),
@@ -532,7 +532,7 @@ fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
         .ended(Tell)
 }
 
-/// A worker that keeps what it drives, however much time goes by meanwhile.
+/// A worker that keeps the sagas that it runs, however much time passes.
 pub(crate) fn run(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
     run_with(stage, definition, Duration::from_hours(12))
 }
@@ -575,7 +575,7 @@ async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     given.await.unwrap();
 }
 
-/// Waits for a call, while the clock stands: the saga may not run out of time before it.
+/// Waits for a call while the clock stands still, so that the deadline does not pass before it.
 async fn called(far: &Far, step: &str) {
     eventually(PATIENCE, async || far.attempts(step) > 0).await;
 }
@@ -587,7 +587,7 @@ pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
     stage.store.saga(id).await.unwrap().unwrap()
 }
 
-/// Waits for the end while time goes by.
+/// Waits for the end while time passes.
 pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
     let ended = async || {
         stage.clock.advance(Duration::from_millis(100));
@@ -597,7 +597,7 @@ pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
     stage.store.saga(id).await.unwrap().unwrap()
 }
 
-/// Waits for a state while time goes by.
+/// Waits for a state while time passes.
 pub(crate) async fn until(stage: &Stage, id: &str, reached: State) -> SagaRecord {
     let stands = async || {
         stage.clock.advance(Duration::from_millis(500));
@@ -613,7 +613,7 @@ async fn is_at_rest(store: &Sqlite, id: &str) -> bool {
     saga.standing.state.is_end()
 }
 
-/// The steps that were done, in the order in which they began.
+/// The names of the steps that have started, in order.
 fn rows(saga: &SagaRecord) -> Vec<&str> {
     saga.steps.iter().map(|step| step.name.as_str()).collect()
 }
@@ -642,7 +642,7 @@ impl Local<Tx> for Write {
     }
 }
 
-/// A local step that writes and then thinks better of it.
+/// A local step that writes, and then refuses.
 struct Refuses;
 
 impl Local<Tx> for Refuses {
@@ -658,7 +658,7 @@ impl Local<Tx> for Refuses {
     }
 }
 
-/// A local step that takes a statement that fails for one that did nothing.
+/// A local step that ignores the error of a statement.
 struct Swallows;
 
 impl Local<Tx> for Swallows {
@@ -675,7 +675,7 @@ impl Local<Tx> for Swallows {
     }
 }
 
-/// Counts its tries, and fails while there is a count.
+/// Fails while the count is not zero, and counts its attempts.
 struct Halting(Arc<AtomicU32>);
 
 impl Ended<Tx> for Halting {
@@ -712,7 +712,7 @@ impl Ended<Tx> for Tell {
     }
 }
 
-/// How a far side answers a call.
+/// The response of the remote system to a call.
 #[derive(Clone, Copy, Debug)]
 enum Reply {
     Do,
@@ -726,7 +726,7 @@ enum Reply {
 
 type Script = Box<dyn Fn(u32) -> Reply + Send>;
 
-/// A foreign system that does a thing once for each key.
+/// A remote system that executes a call once for each key.
 #[derive(Clone, Default)]
 struct Far(Arc<Inner>);
 
@@ -753,7 +753,7 @@ impl Far {
         scripts.insert(name.to_owned(), Box::new(script));
     }
 
-    /// Answers no look-up any more.
+    /// From now on, keys cannot be looked up.
     fn deaf(&self) {
         self.0.is_deaf.store(1, Ordering::SeqCst);
     }
@@ -775,7 +775,7 @@ impl Far {
         attempts.get(name).copied().unwrap_or_default()
     }
 
-    /// The keys under which something was done, and how often it was asked for.
+    /// The keys under which a call was executed, with the number of calls.
     fn keys(&self, name: &str) -> BTreeMap<String, u32> {
         let done = self.0.done.lock().unwrap();
         let of_name = done.iter().filter(|((step, _), _)| step == name);
@@ -822,7 +822,7 @@ impl Foreign for Desk {
     fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
         Box::pin(async move {
             let made = || Outcome::Done(format!("{} made", self.name).into());
-            let lost = || Outcome::Unknown("the answer was lost".into());
+            let lost = || Outcome::Unknown("the response was lost".into());
             assert_eq!(call.request, format!("{} of {}", self.name, call.saga));
             match self.far.asked(self.name) {
                 Reply::Do => {
@@ -864,7 +864,8 @@ impl Foreign for Desk {
     }
 }
 
-/// A desk where a call arrives late, just behind the look-up that did not find it; the answer takes its time.
+/// A desk at which a call arrives late, directly after the look-up that did not find it. The
+/// response to the look-up takes some time.
 struct Overtaken {
     desk: Desk,
     clock: ManualClock,
@@ -893,13 +894,13 @@ impl Foreign for Overtaken {
     }
 }
 
-/// A desk whose request cannot be made up before a moment.
+/// A desk whose request cannot be built before a point in time.
 struct Late(Desk, Clock, Timestamp);
 
 impl Foreign for Late {
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
         if self.1.now() < self.2 {
-            return Err("what it asks for is not there yet".into());
+            return Err("the data of the request does not exist yet".into());
         }
         self.0.request(saga)
     }
@@ -909,7 +910,7 @@ impl Foreign for Late {
     }
 
     fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
-        assert!(!call.key.is_empty(), "nobody knows an empty key");
+        assert!(!call.key.is_empty(), "an empty key must not be looked up");
         self.0.look_up(call)
     }
 }

@@ -1,5 +1,5 @@
-//! A store that is set back to an earlier state under a relay: no event that is committed afterwards is
-//! passed over.
+//! A store that is set back to an earlier state while a relay runs: every event that is committed
+//! afterwards is delivered.
 
 use hapax_testkit::wait::eventually;
 
@@ -21,12 +21,12 @@ async fn of_a_store_that_is_set_back_under_a_relay_every_later_event_arrives() {
     stage.set_back(&image);
     delivered(&stage, &sink, 2).await;
     assert_eq!(relay.stopped(D), None);
-    // What was read of the lost ones is forgotten.
+    // The relay has dropped the lost events that it had read.
     assert!(sink.counts().values().all(|times| *times == 1));
     relay.drain().await;
 }
 
-/// It had a later epoch than the store knows: nobody took over from it.
+/// The relay has a higher epoch than the store, although no other relay took over.
 #[tokio::test]
 async fn a_relay_that_began_after_the_copy_was_taken_goes_on_too() {
     let stage = Stage::new();
@@ -40,12 +40,13 @@ async fn a_relay_that_began_after_the_copy_was_taken_goes_on_too() {
     stage.set_back(&image);
     delivered(&stage, &sink, 2).await;
     assert_eq!(relay.stopped(D), None);
-    // What was read of the lost ones is forgotten.
+    // The relay has dropped the lost events that it had read.
     assert!(sink.counts().values().all(|times| *times == 1));
     relay.drain().await;
 }
 
-/// Nothing comes that it would have to settle: it compares what it knows with what the store holds.
+/// The relay has nothing to settle. It compares the checkpoint that it knows with the one in the
+/// store.
 #[tokio::test]
 async fn an_idle_relay_notices_and_delivers_what_the_copy_had_not_settled() {
     let stage = Stage::new();
@@ -63,7 +64,7 @@ async fn an_idle_relay_notices_and_delivers_what_the_copy_had_not_settled() {
     relay.drain().await;
 }
 
-/// Commits so many events and waits until all that there are have come and are settled.
+/// Commits `count` events and waits until all events have been taken and are settled.
 async fn delivered(stage: &Stage, sink: &Recorder, count: usize) {
     let before = sink.counts().len();
     stage.emit_many(count, 8).await;

@@ -1,4 +1,4 @@
-//! A fresh store, a clock that stands still, and relays over it.
+//! A fresh store, a clock that stands still, and relays that use them.
 
 use std::{
     path::{Path, PathBuf},
@@ -45,7 +45,7 @@ impl Stage {
         }
     }
 
-    /// Commits events of aggregates with these ids, one transaction each.
+    /// Commits events of aggregates with these ids, each in a separate transaction.
     pub(crate) async fn emit(&self, aggregates: &[&str]) {
         for aggregate in aggregates {
             self.emit_event(NewEvent::json("order.created", aggregate).about("order", *aggregate))
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    /// Commits `count` events, in as few transactions as may be, of `keys` aggregates in turn.
+    /// Commits `count` events of `keys` aggregates in turn, in few transactions.
     pub(crate) async fn emit_many(&self, count: usize, keys: usize) {
         let mut numbers = 0..count;
         while !numbers.is_empty() {
@@ -82,7 +82,7 @@ impl Stage {
         Relay::spawn(&self.store, destinations, &settings, &self.store.notifier())
     }
 
-    /// Lets scheduled retries fall due until `condition` holds.
+    /// Advances the clock, so that scheduled retries are due, until `condition` is true.
     pub(crate) async fn as_time_passes(&self, mut condition: impl FnMut() -> bool) {
         eventually(PATIENCE, async || {
             self.clock.advance(Duration::from_millis(100));
@@ -111,12 +111,12 @@ impl Stage {
             .await;
     }
 
-    /// What another program has of the file.
+    /// A connection of another program to the file.
     pub(crate) fn program(&self) -> Connection {
         Connection::open(self.directory.path().join(FILE)).unwrap()
     }
 
-    /// Copies the store to a file beside it.
+    /// Copies the store to a file next to it.
     pub(crate) fn image(&self) -> PathBuf {
         let image = self.directory.path().join("image.db");
         let path = image.to_str().unwrap().to_owned();
@@ -125,7 +125,7 @@ impl Stage {
         image
     }
 
-    /// Puts a copy in the place of what the store holds, by another connection, as `.restore` does.
+    /// Replaces the content of the store by a copy, through another connection, as `.restore` does.
     pub(crate) fn set_back(&self, image: &Path) {
         const TABLES: &str =
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";

@@ -1,4 +1,5 @@
-//! Relays that share a store: each part is carried by one of them, and moves when that one ends.
+//! Relays that share a store: each partition is owned by one of them, and another relay takes it
+//! over when the owner ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +25,7 @@ async fn a_relay_that_stands_by_takes_over_from_one_that_died() {
     let sink = Recorder::new(|_| Reply::Take);
     let [owner, waiting] = two_relays(&stage, &sink).await;
     drop(owner);
-    // Behind the last sign of life that it may have left to be written.
+    // After the last heartbeat that the owner may have sent before it died.
     stage.emit(&["b"]).await;
     stage.clock.advance(LEASE);
     eventually(PATIENCE, async || sink.taken() == [1, 2]).await;
@@ -45,7 +46,7 @@ async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
     eventually(PATIENCE, async || stage.backlog(D).await == 1).await;
     drop(owner);
     sink.now(|_| Reply::Take);
-    // Behind the last sign of life that it may have left to be written.
+    // After the last heartbeat that the owner may have sent before it died.
     stage.execute("SELECT 1").await;
     stage.clock.advance(LEASE);
     eventually(PATIENCE, async || sink.taken().len() == 10).await;
@@ -111,7 +112,7 @@ async fn a_relay_that_drains_hands_over_at_once_and_repeats_nothing() {
     stage.emit_many(50, 5).await;
     eventually(PATIENCE, async || sink.taken().len() > 10).await;
     owner.drain().await;
-    // Not a moment of its lease has passed.
+    // No time of its lease has passed.
     eventually(PATIENCE, async || waiting.stopped(D).is_none()).await;
     stage.emit(&["b"]).await;
     eventually(PATIENCE, async || sink.counts().len() == 52).await;
@@ -153,7 +154,7 @@ async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
             .filter(|it| **it)
             .count()
     };
-    // A handle that has not begun says nothing of standing by.
+    // A partition that the relay has not tried to take yet is not reported as standby.
     eventually(PATIENCE, async || first.stopped("y") == Some("standby")).await;
     stage.emit_many(100, 9).await;
     eventually(PATIENCE, async || x.taken().len() + y.taken().len() == 400).await;
@@ -219,7 +220,7 @@ async fn a_relay_that_stands_by_drains_at_once() {
     assert_eq!(owner.stopped(D), None);
 }
 
-/// The first carries, and has delivered one event; the second stands by.
+/// The first relay owns the destination and has delivered one event. The second waits.
 async fn two_relays(stage: &Stage, sink: &Recorder) -> [RelayHandle; 2] {
     let first = relay(stage, "a", &[(D, sink)]);
     stage.emit(&["a"]).await;
@@ -230,7 +231,7 @@ async fn two_relays(stage: &Stage, sink: &Recorder) -> [RelayHandle; 2] {
     [first, second]
 }
 
-/// Two processes that were given one name.
+/// Two processes with one name.
 #[tokio::test]
 async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
     let stage = Stage::new();
@@ -262,7 +263,7 @@ async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
     eventually(PATIENCE, async || first.namesakes() == 0).await;
 }
 
-/// One that was killed and comes again: the sign of life of the process before it is the judge.
+/// A process that was killed and is restarted waits for the lease of its predecessor.
 #[tokio::test]
 async fn a_relay_that_comes_again_under_its_name_has_its_parts_after_a_lease() {
     let stage = Stage::new();
@@ -297,7 +298,7 @@ fn relay_of(stage: &Stage, name: &str, seed: u64, places: &[(&str, &Recorder)]) 
     Relay::spawn(&stage.store, destinations.collect(), &settings, &wake)
 }
 
-/// When that relay gave its last sign of life of which it is longest ago.
+/// The oldest of the last heartbeats of all relays.
 async fn last_signs(stage: &Stage) -> Timestamp {
     const LAST: &str = "SELECT min(seen_at) FROM hapax_node";
     let seen = stage
@@ -306,7 +307,7 @@ async fn last_signs(stage: &Stage) -> Timestamp {
     Timestamp::from_millis(seen.await.unwrap())
 }
 
-/// Has two leases go by, slower than by any other clock.
+/// Advances the clock by two leases in small steps.
 async fn time_passes(stage: &Stage, check: impl Fn()) {
     let mut passed = Duration::ZERO;
     eventually(PATIENCE, async || {

@@ -1,4 +1,4 @@
-//! What the relay keeps to when its store, its clock, its sinks or its settings turn against it.
+//! The relay when its store, its clock, its sinks or its settings cause trouble.
 
 use std::{
     error::Error,
@@ -43,7 +43,7 @@ async fn an_event_that_hung_until_a_crash_does_not_keep_the_rest_from_being_read
             .timeout(Duration::from_hours(1))
     };
     let relay = stage.relay(vec![destination()]);
-    // All that may be read is read and settled, but for the batch that the first one hangs in.
+    // Everything that may be read is read and settled, except for the batch with the first event.
     eventually(PATIENCE, async || {
         let left = stage.backlog("d").await;
         left <= 1_500 + 100
@@ -85,7 +85,11 @@ async fn draining_outlasts_a_store_that_fails_for_a_moment() {
     eventually(PATIENCE, async || tries.load(Ordering::SeqCst) > before).await;
     stage.rename("hidden", "hapax_checkpoint").await;
     draining.await.unwrap();
-    assert_eq!(stage.backlog("d").await, 0, "what arrived is written down");
+    assert_eq!(
+        stage.backlog("d").await,
+        0,
+        "the delivered event must be settled"
+    );
 }
 
 #[tokio::test]
@@ -120,7 +124,7 @@ async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read
     let sink = gated(&gate);
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     eventually(PATIENCE, async || sink.offers() == [(1, 1)]).await;
-    // By now it waits for seconds between two reads.
+    // By now the pause between two reads is seconds long.
     let began = Instant::now();
     eventually(PATIENCE, async || began.elapsed() > STORE_BACKOFF.1).await;
     gate.add_permits(1);
@@ -134,7 +138,8 @@ async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read
     relay.drain().await;
 }
 
-/// However many there are ahead: the clock stands still, so a breaker that opened would stay open.
+/// This holds for any number of such events: the clock stands still, so a breaker that opened would
+/// stay open.
 #[tokio::test]
 async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
     let stage = Stage::new();
@@ -147,7 +152,7 @@ async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
     let destination = Stage::destination("d", &sink).concurrency(1);
     let relay = stage.relay(vec![destination]);
     eventually(PATIENCE, async || sink.taken() == [91, 92]).await;
-    // They come again by the schedule, and end as dead letters.
+    // They are retried by the schedule, and end as dead letters.
     eventually(PATIENCE, async || {
         stage.clock.advance(Duration::from_millis(500));
         stage.dead("d").await.len() == 90
@@ -159,8 +164,8 @@ async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
     relay.drain().await;
 }
 
-/// Nobody can tell whether a far side that answers 500 is down or fails at one type: the probe asks with
-/// another one.
+/// If a receiver responds with 500, it may be down or it may reject one type. The probe uses an
+/// event of another type.
 #[tokio::test]
 async fn a_type_at_which_the_far_side_fails_holds_up_others_for_a_few_probes_at_most() {
     let stage = Stage::new();
@@ -183,7 +188,8 @@ async fn a_type_at_which_the_far_side_fails_holds_up_others_for_a_few_probes_at_
     relay.drain().await;
 }
 
-/// As a spill leaves it, which parks by key: the first of the key hangs, and holds up none of the others.
+/// A spill parks events by key and leaves them like this: the first event of the key hangs, and
+/// does not delay the others.
 #[tokio::test]
 async fn what_was_blocked_by_its_key_does_not_wait_for_it_where_no_order_is_kept() {
     let stage = Stage::new();
@@ -221,7 +227,7 @@ async fn what_was_blocked_goes_on_when_order_is_no_longer_kept() {
     stage.emit(&["a", "a", "a"]).await;
     eventually(PATIENCE, async || stage.parked("d").await == 3).await;
     relay.drain().await;
-    // It fails once more without its key, and only then arrives.
+    // The delivery fails once more without its key, and then succeeds.
     let tried = sink.offers().len();
     let relay = stage.relay(vec![destination(Order::None)]);
     stage.as_time_passes(|| sink.offers().len() > tried).await;
@@ -336,13 +342,13 @@ async fn a_destination_that_fails_for_days_is_disabled_and_keeps_its_events() {
     stage.clock.advance(Duration::from_secs(2));
     eventually(PATIENCE, async || stage.parked("d").await == 20).await;
     let (half, begun) = (Duration::from_mins(30), stage.now());
-    // Twice an hour at least one event probes.
+    // At least one event is offered as a probe twice an hour.
     while relay.stopped("d").is_none() {
         assert!(stage.now().since(begun) < FAILING_MAX + 4 * half);
         let offers = sink.offers().len();
         stage.clock.advance(half);
         eventually(PATIENCE, async || {
-            // The failure before may have been heard of only now.
+            // The result of the previous failure may have arrived only now.
             stage.clock.advance(BREAKER_OPEN / 2);
             sink.offers().len() > offers || relay.stopped("d").is_some()
         })
@@ -354,7 +360,7 @@ async fn a_destination_that_fails_for_days_is_disabled_and_keeps_its_events() {
     relay.drain().await;
 }
 
-/// While nothing was offered, nothing failed.
+/// Time in which nothing was offered does not count as failing.
 #[tokio::test]
 async fn a_destination_that_had_nothing_to_deliver_for_days_is_not_disabled_for_a_few_failures() {
     let stage = Stage::new();
@@ -397,7 +403,7 @@ fn gated(gate: &Arc<Semaphore>) -> Recorder {
     Recorder::new(move |_| Reply::TakeWith(Arc::clone(&gate)))
 }
 
-/// Runs on this thread alone, so that what is measured is its own.
+/// Runs on this thread only, so that the metrics are those of this test.
 fn watched(run: impl AsyncFnOnce(&PrometheusHandle)) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
@@ -413,7 +419,7 @@ struct PanicsWhenRead;
 
 impl fmt::Display for PanicsWhenRead {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("as told");
+        panic!("the error panics on purpose");
     }
 }
 
@@ -427,5 +433,5 @@ fn gone() -> Reply {
 }
 
 fn unavailable() -> Reply {
-    Reply::Fail(SinkError::unavailable("told", "told to"))
+    Reply::Fail(SinkError::unavailable("told", "on purpose"))
 }

@@ -1,4 +1,5 @@
-//! A relay whose clock is put right, or whose file another program has for a while.
+//! A relay whose clock is corrected, or whose database file is locked by another program for a
+//! while.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +30,7 @@ async fn a_retry_that_was_put_off_by_a_clock_that_was_ahead_is_made_once_it_is_p
     assert_eq!(sink.taken(), [1]);
 }
 
-/// The far side answers while nothing can be written.
+/// The receiver responds while nothing can be written.
 #[tokio::test]
 async fn an_event_is_delivered_once_though_another_program_has_the_file_meanwhile() {
     let stage = Stage::new();
@@ -43,7 +44,7 @@ async fn an_event_is_delivered_once_though_another_program_has_the_file_meanwhil
     program.execute_batch("BEGIN IMMEDIATE").unwrap();
     gate.add_permits(2);
     eventually(PATIENCE, async || sink.taken().len() == 2).await;
-    // The writer has waited for the file as long as it does.
+    // The writer has waited for the lock as long as it may.
     assert!(stage.store.write(|_| Ok(())).await.is_err());
     program.execute_batch("COMMIT").unwrap();
     eventually(PATIENCE, async || stage.backlog(D).await == 0).await;

@@ -1,4 +1,4 @@
-//! The payment provider as a process of its own.
+//! Runs the payment provider as a separate process.
 
 use std::process::ExitCode;
 

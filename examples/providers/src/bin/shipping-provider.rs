@@ -1,4 +1,4 @@
-//! The shipping provider as a process of its own.
+//! Runs the shipping provider as a separate process.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What was applied survives a kill, and what was torn by one is cut off.
+//! Applied operations survive a kill, and an incomplete last line of the ledger is cut off.
 
 use std::{fs, io::Write as _};
 
@@ -61,7 +61,7 @@ async fn a_call_that_is_cut_off_while_it_is_slow_was_applied() {
     let mut provider = Provider::payment();
     let slow = provider.post("/charges", "k", charge("tok_slow"));
     tokio::select! {
-        _ = slow => panic!("it takes three seconds"),
+        _ = slow => panic!("the slow call ended before its three seconds"),
         () = hapax_testkit::wait::eventually(std::time::Duration::from_secs(2), async || {
             !provider.entries().await.is_empty()
         }) => {}

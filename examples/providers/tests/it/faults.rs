@@ -1,4 +1,4 @@
-//! Each fault does what its name says, for as many calls as it was asked for.
+//! Each fault has its documented effect, for the requested number of calls.
 
 use std::time::{Duration, Instant};
 

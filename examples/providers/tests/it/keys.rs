@@ -1,4 +1,4 @@
-//! A key is decided once.
+//! Each idempotency key is decided once.
 
 use serde_json::json;
 use tokio::task::JoinSet;

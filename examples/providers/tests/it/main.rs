@@ -1,8 +1,8 @@
-//! The providers as their callers meet them: processes, answers, ledgers.
+//! Tests of the providers as processes, through their HTTP interface and their ledgers.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a panic fails the test, which is what it should do"
 )]
 
 mod provider;

@@ -1,4 +1,4 @@
-//! What is authorized is captured or voided once; what was taken is given back at most once.
+//! An authorization is captured or voided once, and refunds never exceed the amount taken.
 
 use serde_json::json;
 

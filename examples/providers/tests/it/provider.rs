@@ -1,4 +1,4 @@
-//! A provider in a process of its own, with a ledger that outlives it.
+//! Starts a provider as a separate process, with a ledger that survives its restarts.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// A payment provider with an empty ledger.
+    /// Starts a payment provider with an empty ledger.
     pub(crate) fn payment() -> Self {
         Self::start(
             env!("CARGO_BIN_EXE_payment-provider"),
@@ -29,7 +29,7 @@ impl Provider {
         )
     }
 
-    /// A shipping provider with an empty ledger.
+    /// Starts a shipping provider with an empty ledger.
     pub(crate) fn shipping() -> Self {
         Self::start(
             env!("CARGO_BIN_EXE_shipping-provider"),
@@ -48,7 +48,7 @@ impl Provider {
         }
     }
 
-    /// Kills it with SIGKILL, and starts it again on what it left.
+    /// Kills the provider with SIGKILL, runs `meddle` on its ledger, and starts it again.
     pub(crate) fn killed_and_started_again(&mut self, meddle: impl FnOnce(&Path)) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -60,12 +60,12 @@ impl Provider {
         self.folder.path().join("ledger")
     }
 
-    /// What it said on stderr, in all its lives.
+    /// Returns what the provider has written to stderr, across all restarts.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    /// Posts under a key; `None` when the answer was lost.
+    /// Posts under a key; returns `None` if the response was lost.
     pub(crate) async fn post(&self, path: &str, key: &str, body: Value) -> Option<HttpAnswer> {
         self.post_text(path, &[("idempotency-key", key)], body.to_string())
             .await
@@ -85,27 +85,27 @@ impl Provider {
         self.client.get(&format!("{}{path}", self.url)).await.ok()
     }
 
-    /// Makes its next calls behave like this.
+    /// Requests a fault for the next `count` calls of `operation`.
     pub(crate) async fn misbehave(&self, operation: &str, mode: &str, count: u64) {
         let fault = json!({ "operation": operation, "mode": mode, "count": count });
         let told = self.post_text("/faults", &[], fault.to_string()).await;
         assert_eq!(told.unwrap().status, 200);
     }
 
-    /// Posts under a key, and is answered with this status.
+    /// Posts under a key, asserts the status of the response, and returns its body.
     pub(crate) async fn told(&self, status: u16, path: &str, key: &str, body: Value) -> Value {
         let answer = self.post(path, key, body).await.unwrap();
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
         answer.json().unwrap()
     }
 
-    /// What the ledger holds.
+    /// Returns the entries of the ledger.
     pub(crate) async fn entries(&self) -> Vec<Value> {
         let ledger = self.get("/ledger").await.unwrap().json().unwrap();
         ledger["entries"].as_array().unwrap().clone()
     }
 
-    /// How often an operation was called.
+    /// Returns how often an operation was called.
     pub(crate) async fn calls(&self, operation: &str) -> u64 {
         let ledger = self.get("/ledger").await.unwrap().json().unwrap();
         ledger["calls"][operation].as_u64().unwrap_or_default()
@@ -141,6 +141,6 @@ fn spawn(program: &str, folder: &Path) -> (Child, String) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut first).unwrap();
     let url = first.trim_end().strip_prefix("listening on ");
-    let url = url.unwrap_or_else(|| panic!("it did not start: {first:?}"));
+    let url = url.unwrap_or_else(|| panic!("the provider did not start: {first:?}"));
     (child, url.to_owned())
 }

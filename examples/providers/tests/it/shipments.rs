@@ -1,4 +1,4 @@
-//! What is shipped is cancelled once, and nothing is shipped to nowhere.
+//! A shipment is created and cancelled once, and nothing is shipped to the country `ZZ`.
 
 use serde_json::{Value, json};
 

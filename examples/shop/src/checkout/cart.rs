@@ -1,4 +1,4 @@
-//! What is bought, by whom it is paid, and where it goes: the input of a checkout.
+//! The input of a checkout: items, card and address.
 
 use hapax::{saga::SagaRecord, sink::BoxError};
 use hapax_http::problem::Problem;
@@ -10,14 +10,14 @@ use crate::{
     providers::{Address, Item},
 };
 
-/// The most lines of one cart, and the most of one thing.
+/// The most items of one cart, and the largest quantity of one item.
 const ITEMS_MAX: usize = 20;
 const QUANTITY_MAX: u32 = 1_000;
-/// What is sold, and for how much; all of it in [`CURRENCY`].
+/// The items that the shop sells, with their prices in [`CURRENCY`].
 const CATALOGUE: [(&str, i64); 3] = [("sku_tea", 500), ("sku_mug", 1_200), ("sku_rare", 9_900)];
 const CURRENCY: &str = "EUR";
 
-/// A checkout as it is asked for.
+/// The body of a request to start a checkout.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stated {
@@ -26,7 +26,7 @@ pub(crate) struct Stated {
     address: Address,
 }
 
-/// A checkout as its saga keeps it: checked, and with its sum.
+/// The validated input of a checkout, with its total, as stored in the saga.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Cart {
     pub(crate) items: Vec<Item>,
@@ -37,7 +37,7 @@ pub(crate) struct Cart {
 }
 
 impl Stated {
-    /// What is to be bought, where all of it can be.
+    /// Validates the request and computes its total.
     pub(crate) fn check(self) -> Result<Cart, Problem> {
         let amount = sum(&self.items)?;
         members::card(&self.card)?;
@@ -53,7 +53,7 @@ impl Stated {
 }
 
 impl Cart {
-    /// The cart of a checkout's saga.
+    /// Reads the cart from the input of a saga.
     pub(crate) fn of(saga: &SagaRecord) -> Result<Self, BoxError> {
         Ok(serde_json::from_slice(&saga.input)?)
     }
@@ -61,27 +61,27 @@ impl Cart {
 
 fn sum(items: &[Item]) -> Result<i64, Problem> {
     if !(1..=ITEMS_MAX).contains(&items.len()) {
-        let detail = format!("items are 1 to {ITEMS_MAX}");
+        let detail = format!("items must have 1 to {ITEMS_MAX} entries");
         return Err(Problem::invalid("items", detail));
     }
     let mut amount = 0;
     for (place, item) in items.iter().enumerate() {
         let Some((_, price)) = CATALOGUE.iter().find(|(sku, _)| *sku == item.sku) else {
             let known = CATALOGUE.map(|(sku, _)| sku).join(", ");
-            return Err(Problem::invalid("items", format!("sku is one of {known}")));
+            return Err(Problem::invalid("items", format!("sku: expected {known}")));
         };
         if items[..place].iter().any(|other| other.sku == item.sku) {
-            let detail = format!("{} stands twice in items", item.sku);
+            let detail = format!("items must not list {} twice", item.sku);
             return Err(Problem::invalid("items", detail));
         }
         if !(1..=QUANTITY_MAX).contains(&item.quantity) {
-            let detail = format!("quantity is 1 to {QUANTITY_MAX}");
+            let detail = format!("quantity must be 1 to {QUANTITY_MAX}");
             return Err(Problem::invalid("items", detail));
         }
         amount += price * i64::from(item.quantity);
     }
     if !AMOUNTS.contains(&amount) {
-        let detail = format!("items cost {amount}, and the most is {}", AMOUNTS.end());
+        let detail = format!("items cost {amount}, the maximum is {}", AMOUNTS.end());
         return Err(Problem::invalid("items", detail));
     }
     Ok(amount)
@@ -99,7 +99,7 @@ fn check_address(address: &Address) -> Result<(), Problem> {
     let is_country =
         address.country.len() == 2 && address.country.bytes().all(|it| it.is_ascii_uppercase());
     if !is_country {
-        let detail = "address.country is two capital letters, such as DE";
+        let detail = "address.country must be two capital letters, such as DE";
         return Err(Problem::invalid("address.country", detail));
     }
     Ok(())

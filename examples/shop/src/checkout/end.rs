@@ -1,4 +1,4 @@
-//! The end of a checkout: the charge and its ledger entry, and the event that tells of it.
+//! The end of a checkout: it records the charge with its ledger entry, and emits the final event.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -18,7 +18,7 @@ use crate::{
     routes::ledger,
 };
 
-/// Writes down what was captured, as a charge that can be refunded.
+/// Records the captured payment as a charge that can be refunded.
 pub(super) struct Notify(pub(super) Ids);
 
 impl<Tx: Rows> Local<Tx> for Notify {
@@ -54,12 +54,12 @@ impl<Tx: Rows> Local<Tx> for Notify {
     }
 }
 
-/// What was bought, and what was taken for it: the ledger says nothing else than the provider.
+/// Returns the cart and the capture, and fails if their amounts differ.
 fn captured(saga: &SagaRecord) -> Result<(Cart, Made), BoxError> {
     let (cart, captured) = (Cart::of(saga)?, made(saga, CAPTURE)?);
-    // Only a person can have said so.
+    // Only an operator's decision can have recorded another amount.
     if captured.amount.is_some_and(|amount| amount != cart.amount) {
-        return Err("another amount was captured than the cart costs".into());
+        return Err("the captured amount differs from the total of the cart".into());
     }
     Ok((cart, captured))
 }

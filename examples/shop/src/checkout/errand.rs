@@ -1,8 +1,8 @@
-//! A foreign step in the shop's words: what it asks for, and where it asks what became of it.
+//! Remote steps of a checkout: the request to a provider, and the look-up of its outcome.
 //!
-//! What is asked is frozen as JSON, and so is what was made. A refusal of a call that is not the
-//! first under its key is believed only when the provider stands by it: the call before may be at
-//! work, or done.
+//! The request and the created object are stored as JSON. If a call that is not the first under its
+//! key is refused, the shop looks the key up before it believes the refusal: an earlier call may
+//! still be running, or may have succeeded.
 
 use std::future::Future;
 
@@ -16,24 +16,24 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::providers::{Label, Made, confirmed};
 
-/// What a step has a provider do.
+/// An operation of a provider, for use as a saga step.
 pub(super) trait Errand: Send + Sync + 'static {
-    /// What is asked, the same for every attempt.
+    /// The request, which is the same for every attempt.
     type Asked: DeserializeOwned + Serialize + Send + Sync;
-    /// The code of a refusal that says that there is nothing left to do: then it is done, too.
+    /// The code of a refusal which means that the operation was already done.
     const NOTHING_LEFT: Option<&'static str> = None;
 
-    /// What is to be asked.
+    /// Builds the request from the saga.
     fn asked(&self, saga: &SagaRecord) -> Result<Self::Asked, BoxError>;
 
-    /// Asks for it, once.
+    /// Calls the provider once.
     fn ask(
         &self,
         label: Label<'_>,
         asked: &Self::Asked,
     ) -> impl Future<Output = Outcome<Made>> + Send;
 
-    /// Asks what became of the key.
+    /// Asks the provider for the outcome of the key.
     fn find(
         &self,
         label: Label<'_>,
@@ -41,7 +41,7 @@ pub(super) trait Errand: Send + Sync + 'static {
     ) -> impl Future<Output = Found<Made>> + Send;
 }
 
-/// An errand as a step.
+/// Adapts an [`Errand`] to a remote step of a saga.
 pub(super) struct Sent<E>(pub(super) E);
 
 impl<E: Errand> Foreign for Sent<E> {

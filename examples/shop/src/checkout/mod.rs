@@ -1,9 +1,11 @@
-//! A checkout: reserve, authorize, ship, capture, notify.
+//! The checkout saga: reserve, authorize, ship, capture, notify.
 //!
-//! Stock is the shop's own, money and parcels are others'. A refused card gives the stock back, a
-//! refused parcel lets the money go, and what nobody knows is asked until it is known. The capture
-//! is the pivot: what is paid for is shipped and stays so. Every checkout ends as
-//! shipped and captured, or as nothing and voided, or asks a person.
+//! Stock is in the shop's database; payments and shipments are remote steps. If the card is
+//! refused, the saga releases the stock. If the shipment is refused, it also voids the
+//! authorization. If the outcome of a call is unknown, the saga asks the provider until it is
+//! known. The capture is the pivot: after it, the saga only goes forward. Every checkout ends
+//! shipped and captured, or with nothing shipped and the authorization voided, or it waits for an
+//! operator's decision.
 
 mod cart;
 mod stock;
@@ -37,17 +39,17 @@ use crate::{
 /// The saga's name and version.
 pub(crate) const CHECKOUT: &str = "checkout";
 const VERSION: u32 = 1;
-/// The steps, by name: events, views and tests speak of them.
+/// The names of the steps, which appear in events and views.
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const AUTHORIZE: &str = "authorize";
 pub(crate) const SHIP: &str = "ship";
 pub(crate) const CAPTURE: &str = "capture";
 pub(crate) const NOTIFY: &str = "notify";
-/// All of them, in order.
+/// All steps, in order.
 pub(crate) const STEPS: [&str; 5] = [RESERVE, AUTHORIZE, SHIP, CAPTURE, NOTIFY];
 
-/// How the providers are asked again: calls for 6 s, and another 6 s until one that was given up
-/// can arrive no more; then what they do not know has not happened.
+/// The retries of a remote step: calls for 6 s, then a settle time of 6 s in which an abandoned
+/// call may still arrive. After that, a call that the provider does not know has not happened.
 const PATIENCE: Patience = Patience {
     call: Duration::from_secs(4),
     pause: Duration::from_millis(200),
@@ -55,10 +57,10 @@ const PATIENCE: Patience = Patience {
     window: Duration::from_secs(6),
     quiet: Duration::from_secs(6),
 };
-/// How long a checkout may take before a person is asked.
+/// How long a checkout may take before it waits for an operator's decision.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// What a checkout does.
+/// Defines the steps of a checkout.
 pub(crate) fn definition<Tx: Rows>(
     payments: &Payments,
     shipping: &Shipping,
@@ -93,7 +95,7 @@ pub(crate) fn definition<Tx: Rows>(
         .ended(end::Tell)
 }
 
-/// A checkout that is to begin.
+/// Builds the saga of a new checkout.
 pub(crate) fn begin(id: &str, tenant: Tenant, cart: &Cart) -> Result<NewSaga, BoxError> {
     Ok(NewSaga {
         id: id.to_owned(),
@@ -108,11 +110,11 @@ pub(crate) fn begin(id: &str, tenant: Tenant, cart: &Cart) -> Result<NewSaga, Bo
     })
 }
 
-/// What a foreign step made.
+/// Returns the object that a remote step created.
 fn made(saga: &SagaRecord, step: &str) -> Result<Made, BoxError> {
     let made = saga
         .made(step)
-        .ok_or_else(|| format!("{step} is not done"))?;
+        .ok_or_else(|| format!("the step {step} is not done"))?;
     Ok(serde_json::from_slice(made)?)
 }
 
@@ -125,7 +127,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A checkout that has just begun, without a cart.
+    /// Returns a new checkout without a cart.
     pub(crate) fn record() -> SagaRecord {
         SagaRecord {
             id: "chk_1".to_owned(),

@@ -1,4 +1,4 @@
-//! The money of a checkout: set aside, let go, or taken.
+//! The payment steps of a checkout: authorize, void, capture, refund.
 
 use hapax::{
     saga::{Found, Outcome, SagaRecord},
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{AUTHORIZE, CAPTURE, Cart, errand::Errand, made};
 use crate::providers::{Label, Made, Order, Payments, Wanted};
 
-/// Sets money aside.
+/// Authorizes the total on the card.
 pub(super) struct Authorize(pub(super) Payments);
 
 #[derive(Deserialize, Serialize)]
@@ -51,7 +51,7 @@ impl Errand for Authorize {
     }
 }
 
-/// Money that was set aside.
+/// An authorization, and the total of the cart.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Held {
     authorization: String,
@@ -67,7 +67,7 @@ impl Held {
     }
 }
 
-/// Lets money go that was set aside.
+/// Voids the authorization.
 pub(super) struct Void(pub(super) Payments);
 
 impl Errand for Void {
@@ -88,7 +88,7 @@ impl Errand for Void {
     }
 }
 
-/// Takes money that was set aside.
+/// Captures the authorized amount.
 pub(super) struct Capture(pub(super) Payments);
 
 impl Errand for Capture {
@@ -108,7 +108,7 @@ impl Errand for Capture {
     }
 }
 
-/// Gives the money back: only a person turns a checkout round behind its capture.
+/// Refunds the capture; runs only if an operator decides to compensate after the pivot.
 pub(super) struct Refund(pub(super) Payments);
 
 #[derive(Deserialize, Serialize)]

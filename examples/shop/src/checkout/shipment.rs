@@ -1,4 +1,4 @@
-//! The parcel of a checkout: sent, or taken back.
+//! The shipping steps of a checkout: ship and cancel.
 
 use hapax::{
     saga::{Found, Outcome, SagaRecord},
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cart, SHIP, errand::Errand, made};
 use crate::providers::{Address, Item, Label, Made, Parcel, Shipping, Wanted};
 
-/// Sends a parcel.
+/// Creates the shipment.
 pub(super) struct Ship(pub(super) Shipping);
 
 #[derive(Deserialize, Serialize)]
@@ -39,7 +39,7 @@ impl Errand for Ship {
     }
 }
 
-/// Takes a parcel back.
+/// Cancels the shipment.
 pub(super) struct Cancel(pub(super) Shipping);
 
 #[derive(Deserialize, Serialize)]

@@ -1,4 +1,4 @@
-//! Reserving: the shop's own stock, set aside in one transaction with the step's row.
+//! The stock step of a checkout, which runs in one transaction with the step's row.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -10,10 +10,10 @@ use hapax::{
 use super::Cart;
 use crate::database::{Rows, params, query};
 
-/// The code of a refusal that says that there is not enough.
+/// The code of a refusal because stock is insufficient.
 pub(crate) const OUT_OF_STOCK: &str = "out_of_stock";
 
-/// Sets every item aside, or none.
+/// Reserves all items, or none.
 pub(super) struct Reserve;
 
 impl<Tx: Rows> Local<Tx> for Reserve {
@@ -26,7 +26,7 @@ impl<Tx: Rows> Local<Tx> for Reserve {
             for item in in_order(Cart::of(saga)?) {
                 let row = params![item.sku.clone(), i64::from(item.quantity)];
                 if tx.execute(query::STOCK_RESERVE, row).await? == 0 {
-                    let detail = format!("there is not enough of {}", item.sku);
+                    let detail = format!("there is not enough {} in stock", item.sku);
                     return Ok(Err(Refusal::new(OUT_OF_STOCK, detail)));
                 }
             }
@@ -35,7 +35,7 @@ impl<Tx: Rows> Local<Tx> for Reserve {
     }
 }
 
-/// Gives every item back.
+/// Returns all reserved items to stock.
 pub(super) struct Release;
 
 impl<Tx: Rows> Local<Tx> for Release {
@@ -54,7 +54,7 @@ impl<Tx: Rows> Local<Tx> for Release {
     }
 }
 
-/// Items by name: checkouts that want the same rows lock them in the same order.
+/// Sorts the items by SKU, so that concurrent checkouts lock rows in the same order.
 fn in_order(cart: Cart) -> Vec<crate::providers::Item> {
     let mut items = cart.items;
     items.sort_by(|one, other| one.sku.cmp(&other.sku));

@@ -1,16 +1,16 @@
-//! A checkout as it is shown: every step, with what is known of it.
+//! The view of a checkout in responses: its state, and the state of each step.
 
 use hapax::saga::{Refusal, SagaRecord, State, StepRecord, StepState, Way};
 use serde::Serialize;
 
 use super::{STEPS, made};
 
-/// The code of a checkout that a person has closed: what became of it they have seen to.
+/// The code of a checkout that an operator has closed after handling it outside the shop.
 pub(crate) const CLOSED: &str = "closed";
-/// The codes of what a person has decided.
+/// The codes of an operator's decisions.
 const DECIDED: [&str; 3] = [CLOSED, "decided", "retried"];
 
-/// A reason as a customer is told of it: what a person wrote beside a decision is not for them.
+/// Formats a reason for the customer, without the comment that an operator wrote on a decision.
 pub(crate) fn told(reason: &Refusal) -> String {
     if DECIDED.contains(&reason.code.as_str()) {
         reason.code.clone()
@@ -19,7 +19,7 @@ pub(crate) fn told(reason: &Refusal) -> String {
     }
 }
 
-/// A checkout as it is answered.
+/// A checkout in a response.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
     id: String,
@@ -40,7 +40,7 @@ struct Step {
 }
 
 impl View {
-    /// A checkout, as its saga stands.
+    /// Builds the view from the current state of a saga.
     pub(crate) fn of(saga: &SagaRecord) -> Self {
         let waiting_for = match saga.standing.state {
             State::NeedsAttention => Some("a person".to_owned()),

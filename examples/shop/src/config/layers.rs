@@ -1,7 +1,7 @@
-//! Settings as they were given, by key, with where each came from.
+//! The unparsed settings of all layers, by key, each with its origin.
 //!
-//! Every layer speaks of the same keys, so a setting has one name in the file,
-//! in the environment and in an error. Values stay text until they are read.
+//! All layers use the same keys, so a setting has the same name in the file, in the environment and
+//! in error messages. Values stay text until a setting is read.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use std::{
 
 use super::nearest::nearest;
 
-/// What shape a setting has.
+/// The type of a setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Text,
@@ -21,7 +21,7 @@ enum Shape {
     Pairs,
 }
 
-/// Every setting there is.
+/// All settings.
 const KEYS: [(&str, Shape); 39] = [
     ("listen", Shape::Text),
     ("data_dir", Shape::Text),
@@ -64,28 +64,28 @@ const KEYS: [(&str, Shape); 39] = [
     ("telemetry.service", Shape::Text),
 ];
 
-/// What marks a variable of the environment as ours.
+/// The prefix of the shop's environment variables.
 const PREFIX: &str = "HAPAX__";
-/// Variables that OpenTelemetry has given a meaning; ours win over them.
+/// Environment variables defined by OpenTelemetry; the shop's own variables override them.
 const STANDARD: [(&str, &str); 3] = [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
     ("OTEL_EXPORTER_OTLP_HEADERS", "telemetry.otlp_headers"),
     ("OTEL_SERVICE_NAME", "telemetry.service"),
 ];
 
-/// A value, not yet read.
+/// A value that has not been parsed.
 #[derive(Debug)]
 pub(super) enum Given {
     Text(String),
     List(Vec<String>),
 }
 
-/// The settings of all layers so far.
+/// The settings of the layers read so far.
 #[derive(Debug, Default)]
 pub(super) struct Layers(BTreeMap<&'static str, (String, Given)>);
 
 impl Layers {
-    /// Puts a setting over what was there.
+    /// Sets a value, which replaces the value of an earlier layer.
     pub(super) fn put(&mut self, key: &'static str, origin: &str, given: Given) {
         self.0.insert(key, (origin.to_owned(), given));
     }
@@ -118,7 +118,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Reads every variable that starts with `HAPAX__`, and before them those of OpenTelemetry.
+    /// Reads the variables of OpenTelemetry, and then all that start with `HAPAX__`.
     pub(super) fn read_environment(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -147,13 +147,13 @@ impl Layers {
 
     fn read_standard(&mut self, name: &OsStr, value: &OsStr) -> Result<(), String> {
         let known = STANDARD.iter().find(|(known, _)| name == *known);
-        // One that is set to nothing is not set, says OpenTelemetry.
+        // OpenTelemetry specifies that an empty variable counts as unset.
         let Some((name, key)) = known.filter(|_| !value.is_empty()) else {
             return Ok(());
         };
         let text = value.to_str().ok_or(format!("{name} is not UTF-8"))?;
         let given = if *key == "telemetry.otlp_headers" {
-            let bad = || format!("{name} is a list such as name=value,name=value");
+            let bad = || format!("{name} must be a list such as name=value,name=value");
             let headers = hapax_otlp::headers_of(text).ok_or_else(bad)?;
             Given::List(
                 headers
@@ -181,7 +181,7 @@ impl Layers {
         }
     }
 
-    /// Reads a setting that may be absent.
+    /// Reads an optional setting.
     pub(super) fn maybe<T>(
         &self,
         key: &'static str,
@@ -195,7 +195,7 @@ impl Layers {
             .map_err(|bad| format!("{origin} {bad}"))
     }
 
-    /// A setting that is a list; empty when absent.
+    /// Returns a list setting; empty if it is not set.
     pub(super) fn list(&self, key: &'static str) -> Vec<String> {
         match self.0.get(key) {
             Some((_, Given::List(list))) => list.clone(),
@@ -203,7 +203,7 @@ impl Layers {
         }
     }
 
-    /// A setting of `NAME=VALUE` pairs; empty when absent. The error shows no value.
+    /// Reads a setting of `NAME=VALUE` pairs; empty if it is not set. The error shows no value.
     pub(super) fn pairs(&self, key: &'static str) -> Result<Vec<(String, String)>, String> {
         let origin = self.0.get(key).map_or(key, |(origin, _)| origin);
         self.list(key)
@@ -249,7 +249,7 @@ fn read_value(value: &toml::Value, shape: Shape) -> Result<Given, String> {
             .iter()
             .map(|(name, value)| match value {
                 toml::Value::String(text) if !name.contains('=') => Ok(format!("{name}={text}")),
-                _ => Err("is a table of texts whose names hold no =".to_owned()),
+                _ => Err("must be a table of strings whose names contain no =".to_owned()),
             })
             .collect::<Result<_, _>>()
             .map(Given::List),
@@ -258,10 +258,10 @@ fn read_value(value: &toml::Value, shape: Shape) -> Result<Given, String> {
             .map(|item| item.as_str().map(str::to_owned))
             .collect::<Option<_>>()
             .map(Given::List)
-            .ok_or_else(|| "is a list of texts".to_owned()),
-        (Shape::Text, _) => Err("is a text".to_owned()),
-        (Shape::List, _) => Err("is a list of texts".to_owned()),
-        (Shape::Pairs, _) => Err("is a table of texts".to_owned()),
+            .ok_or_else(|| "must be a list of strings".to_owned()),
+        (Shape::Text, _) => Err("must be a string".to_owned()),
+        (Shape::List, _) => Err("must be a list of strings".to_owned()),
+        (Shape::Pairs, _) => Err("must be a table of strings".to_owned()),
     }
 }
 

@@ -1,10 +1,10 @@
-//! What the shop is told at start: flags, environment, file, defaults.
+//! The configuration of the shop: defaults, file, environment, flags.
 //!
-//! A later layer replaces a setting of an earlier one whole: the defaults, then
-//! the file of `--config`, then `HAPAX__SECTION__NAME`, then the flags. A key
-//! that nobody knows is an error that names the nearest one; a value that
-//! cannot be read is an error that names where it came from, and never prints
-//! a secret. Nothing else in the shop reads the environment.
+//! A later layer replaces the whole value of a setting in an earlier one. The order is: the
+//! defaults, the file of `--config`, `HAPAX__SECTION__NAME`, the flags. An unknown key is an error
+//! that names the closest known key. A value that cannot be parsed is an error that names its
+//! origin and never prints a secret. Nothing else in the shop reads the environment, except for the
+//! failpoints of tests.
 
 mod flags;
 mod layers;
@@ -36,22 +36,22 @@ pub(crate) use self::{
     telemetry::Telemetry,
 };
 
-/// Everything the shop needs to know before it starts.
+/// All settings of the shop.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data_dir: PathBuf,
     pub(crate) storage: Storage,
     pub(crate) webhook: Webhook,
-    /// Where mail goes; the demo's own catcher when absent. It may hold a password.
+    /// The URL of the mail server, which may hold a password; the demo's mail catcher if absent.
     pub(crate) smtp: Option<SecretString>,
-    /// The waits before each attempt of a mail.
+    /// The wait before each attempt of a mail.
     pub(crate) smtp_schedule: Option<Schedule>,
-    /// The waits before each attempt at the thumbnails of an upload.
+    /// The wait before each attempt to make the thumbnails of an upload.
     pub(crate) thumbnail_schedule: Option<Schedule>,
     pub(crate) providers: Providers,
     pub(crate) tokens: Vec<(SecretString, Tenant)>,
-    /// Who operates in the web console.
+    /// The operators of the web console.
     pub(crate) operators: hapax_console::Tokens,
     pub(crate) inbox: Inbox,
     pub(crate) idempotency: Idempotency,
@@ -61,28 +61,29 @@ pub(crate) struct Config {
     pub(crate) telemetry: Telemetry,
 }
 
-/// Where events go over HTTP, besides the demo's receiver.
+/// The webhook destinations besides the demo's receiver.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     pub(crate) urls: Vec<String>,
     pub(crate) secret: Option<Signer>,
-    /// Absent: the demo's quick one for its receiver, the library's for everybody else.
+    /// The retry schedule; if absent, a quick one for the demo's receiver, and the library's
+    /// default for all other webhooks.
     pub(crate) schedule: Option<Schedule>,
     pub(crate) allow_net: Vec<IpNet>,
 }
 
-/// Where the foreign systems are; those of the demo where absent.
+/// The URLs of the providers; the demo's providers if absent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Providers {
     pub(crate) payment: Option<Uri>,
     pub(crate) shipping: Option<Uri>,
 }
 
-/// Whose webhooks are taken.
+/// The sources whose webhooks are accepted.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) secrets: Vec<(String, Verifier)>,
-    /// Whose ledger a message about an unknown charge goes to.
+    /// The tenant whose ledger records messages about unknown charges.
     pub(crate) tenant: Tenant,
 }
 
@@ -95,34 +96,34 @@ pub(crate) struct Idempotency {
     pub(crate) on_failure: OnFailure,
     pub(crate) profile: Profile,
     pub(crate) wait: Duration,
-    /// How long a dead owner of a phased operation keeps its key.
+    /// How long the key of a phased operation stays owned after its owner dies.
     pub(crate) lease: Duration,
-    /// Bytes of completed answers kept in memory; the library's default when absent.
+    /// Bytes of completed responses kept in memory; the library's default if absent.
     pub(crate) cache_bytes: Option<u64>,
-    /// How much one tenant may have stored.
+    /// The most keys and bytes that one tenant may have stored.
     pub(crate) quota: Quota,
 }
 
-/// How the shop speaks to whoever runs it.
+/// The format and level of the log.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) json: bool,
     pub(crate) level: tracing::Level,
 }
 
-/// Why the shop cannot start as it was told.
+/// A wrong flag or setting.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// The command line; clap says it best, and also answers `--help`.
+    /// The command line is wrong, or asks for `--help`; clap has formatted the message.
     #[error(transparent)]
     Usage(#[from] clap::Error),
-    /// A setting, by name.
+    /// A setting is wrong; the message names it.
     #[error("{0}")]
     Setting(String),
 }
 
 impl Providers {
-    /// These, and where one is absent, the other's.
+    /// Fills in the absent URLs from `other`.
     pub(crate) fn or(self, other: Option<Self>) -> Self {
         let other = other.unwrap_or_default();
         Self {
@@ -131,7 +132,7 @@ impl Providers {
         }
     }
 
-    /// Each with its name.
+    /// Returns the name and URL of each provider.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let named = [("payment", &self.payment), ("shipping", &self.shipping)];
         named
@@ -202,20 +203,20 @@ fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)
     }
     if pairs.is_empty() {
         return Err(
-            "without the demo the shop knows no tokens: give --token TOKEN=TENANT, \
+            "no tokens are configured, and the demo is off: set --token TOKEN=TENANT, \
                     HAPAX__TOKENS, or [tokens] in the configuration file"
                 .to_owned(),
         );
     }
     let mut seen = HashSet::new();
     if pairs.iter().any(|(token, _)| !seen.insert(token.as_str())) {
-        return Err("tokens: a token stands twice, and could act for either tenant".to_owned());
+        return Err("tokens: a token is listed twice, but must have one tenant".to_owned());
     }
     pairs
         .into_iter()
         .map(|(token, tenant)| {
             if !token.bytes().all(|byte| byte.is_ascii_graphic()) || token.is_empty() {
-                return Err("tokens: a token is visible ASCII without spaces".to_owned());
+                return Err("tokens: a token must be visible ASCII without spaces".to_owned());
             }
             let tenant = Tenant::new(tenant).map_err(|error| format!("tokens: tenant: {error}"))?;
             Ok((SecretString::from(token), tenant))

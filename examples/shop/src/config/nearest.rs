@@ -1,7 +1,9 @@
-//! The known word that a mistyped one most likely meant.
+//! Suggestions for mistyped words, by edit distance.
 
-/// The nearest of `known` to `word`, the first one when several are as near; none when it has
-/// nothing in common with any.
+/// Returns the word in `known` that is closest to `word`, the first one if several are equally
+/// close.
+///
+/// `None` if `word` has no character in common with any of them.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let changes = known.map(|candidate| (distance(word, candidate), candidate));
     let alike = changes.filter(|(changes, candidate)| {
@@ -12,7 +14,8 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// How many characters must be inserted, deleted or replaced to make one word the other.
+/// Returns the number of characters that must be inserted, deleted or replaced to turn one word
+/// into the other.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

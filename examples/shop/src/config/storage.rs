@@ -1,7 +1,7 @@
-//! Where rows are kept: a file of this machine, or a server that instances share.
+//! The database settings: a local SQLite file, or a PostgreSQL server that instances can share.
 //!
-//! A URL of a server may hold a password: it is never shown, neither whole nor
-//! in part, wherever in the URL somebody put it.
+//! The URL of a server may hold a password, in several places. The password is never printed, in
+//! whole or in part.
 
 use std::{fmt, fs, path::PathBuf};
 
@@ -10,19 +10,19 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{layers::Layers, values};
 
-/// Where rows are kept, and how.
+/// The database, and how to use it.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) place: Place,
-    /// The most requests that share one commit; the store's default when absent.
+    /// The most requests that share one commit; the store's default if absent.
     pub(crate) group_max: Option<usize>,
-    /// The most connections to a server; the store's default when absent.
+    /// The most connections to a server; the store's default if absent.
     pub(crate) connections: Option<usize>,
-    /// Whether a transaction-mode pooler stands before the server.
+    /// Whether connections go through a pooler in transaction mode.
     pub(crate) pooled: bool,
-    /// Whether missing tables are made, or asked for.
+    /// Whether to create missing tables rather than refuse to start.
     pub(crate) makes_tables: bool,
-    /// What encrypts answers, kept requests and payloads.
+    /// The keys that encrypt stored responses, requests and payloads.
     pub(crate) keyring: Keyring,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Place {
     Server(SecretString),
 }
 
-/// A group may be this large, and a pool of connections this wide.
+/// The largest allowed group, and the largest allowed connection pool.
 const COUNT_MAX: usize = 10_000;
 
 impl Storage {
@@ -58,25 +58,25 @@ impl Storage {
     }
 }
 
-/// What is behind `sqlite://path` and `postgres://...`.
+/// Parses `sqlite://path` or `postgres://...`.
 fn place(url: &str) -> Result<Place, String> {
     match url.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() => Ok(Place::File(PathBuf::from(path))),
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
             Ok(Place::Server(SecretString::from(url)))
         }
-        _ => Err("is a URL such as sqlite://shop.db or postgres://user@host/database".to_owned()),
+        _ => Err("must be a URL like sqlite://shop.db or postgres://user@host/database".to_owned()),
     }
 }
 
-/// The keys in a file, one on each line; the first one encrypts.
+/// Reads a file with one key per line; the first key encrypts.
 fn keyring(path: &str) -> Result<Keyring, String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}"))?;
     let text = SecretString::from(text);
     let keys: Vec<_> = text.expose_secret().lines().collect();
     if keys.is_empty() {
-        return Err(format!("{path} holds no key"));
+        return Err(format!("{path} contains no key"));
     }
     let bad = |bad: BadKey| format!("{path}: line {} {bad}", bad.place + 1);
     Keyring::parse(&keys).map_err(bad)
@@ -91,7 +91,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The host and the database: what follows the last `@`, up to the parameters.
+/// Returns the host and the database: the text after the last `@`, up to the parameters.
 fn without_secrets(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
@@ -137,8 +137,8 @@ mod tests {
         assert!(keyring(path).unwrap_err().contains("cannot be read"));
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         for (text, problem) in [
-            (format!("{key}\nhunter2\n"), Some("line 2 is no 32 bytes")),
-            (String::new(), Some("holds no key")),
+            (format!("{key}\nhunter2\n"), Some("line 2 is not 32 bytes")),
+            (String::new(), Some("contains no key")),
             (format!("{key}\n{key}\n"), None),
         ] {
             fs::write(path, text).unwrap();

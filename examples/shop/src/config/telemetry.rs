@@ -1,19 +1,19 @@
-//! Where spans are exported to, and how many.
+//! The settings of tracing: where spans are exported to, and how many.
 
 use hapax_otlp::{Endpoint, Headers, Settings};
 
 use super::{layers::Layers, values};
 
-/// What is traced.
+/// The settings of tracing.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    /// Where spans go; nothing is traced without it.
+    /// The collector that receives spans; nothing is traced without it.
     pub(crate) endpoint: Option<Endpoint>,
-    /// What goes with them: tokens, often.
+    /// The headers of requests to the collector, which often contain tokens.
     pub(crate) headers: Headers,
-    /// The name under which they are told.
+    /// The name of the shop in traces.
     pub(crate) service: String,
-    /// The share of the traces that begin here.
+    /// The share of the traces started by the shop that are recorded.
     pub(crate) sample: f64,
 }
 
@@ -22,7 +22,7 @@ impl Telemetry {
         let mut headers = Headers::default();
         for (name, value) in layers.pairs("telemetry.otlp_headers")? {
             if !headers.add(&name, &value) {
-                return Err(format!("telemetry.otlp_headers: {name:?} is no header"));
+                return Err(format!("telemetry.otlp_headers: invalid header {name:?}"));
             }
         }
         Ok(Self {
@@ -36,7 +36,7 @@ impl Telemetry {
         })
     }
 
-    /// How spans are exported, where they are.
+    /// Returns the settings of the exporter; `None` if nothing is traced.
     pub(crate) fn export(&self, now: fn() -> std::time::SystemTime) -> Option<Settings> {
         let endpoint = self.endpoint.clone()?;
         let mut settings = Settings::new(endpoint, self.service.clone(), now);

@@ -1,7 +1,7 @@
-//! How each kind of value is read from text.
+//! Parsers for the values of settings.
 //!
-//! An error continues the sentence that its caller starts with the setting's
-//! name, and shows the value only where that can be no secret.
+//! An error message is the end of a sentence that its caller starts with the name of the setting.
+//! It shows the value only if the value cannot be a secret.
 
 use std::{
     fmt::Display,
@@ -20,7 +20,7 @@ use secrecy::SecretString;
 
 use super::nearest::nearest;
 
-/// One of a few words.
+/// Parses one of a few words.
 pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
@@ -29,32 +29,32 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String
     let meant = nearest(text, known.iter().copied());
     let meant = meant.map_or_else(String::new, |word| format!(": did you mean {word}?"));
     Err(format!(
-        "is one of {}, not {text:?}{meant}",
+        "must be one of {}, not {text:?}{meant}",
         known.join(", ")
     ))
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     word(text, &[("true", true), ("false", false)])
 }
 
-/// An address and a port.
+/// Parses an address with a port.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
-        .map_err(|_| format!("is an address such as 127.0.0.1:8080, not {text:?}"))
+        .map_err(|_| format!("must be an address such as 127.0.0.1:8080, not {text:?}"))
 }
 
-/// A duration between two bounds.
+/// Parses a duration between two bounds.
 pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let duration = parse_duration(text).map_err(|error| format!("is wrong: {error}"))?;
+    let duration = parse_duration(text).map_err(|error| format!("is not valid: {error}"))?;
     if duration < least || duration > most {
-        return Err(format!("is between {least:?} and {most:?}, not {text}"));
+        return Err(format!("must be from {least:?} to {most:?}, not {text}"));
     }
     Ok(duration)
 }
 
-/// A whole number between two bounds.
+/// Parses a whole number between two bounds.
 pub(super) fn count<N>(text: &str, least: N, most: N) -> Result<N, String>
 where
     N: Copy + FromStr + PartialOrd + Display,
@@ -62,25 +62,25 @@ where
     let count = text.parse().ok();
     count
         .filter(|count| (&least..=&most).contains(&count))
-        .ok_or_else(|| format!("is a whole number from {least} to {most}, not {text:?}"))
+        .ok_or_else(|| format!("must be a whole number from {least} to {most}, not {text:?}"))
 }
 
-/// A network, or a single address.
+/// Parses a network, or a single address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let net = text.parse().ok().or_else(single);
-    net.ok_or_else(|| format!("is a network such as 10.0.0.0/8, not {text:?}"))
+    net.ok_or_else(|| format!("must be a network such as 10.0.0.0/8, not {text:?}"))
 }
 
-/// A share, from 0 to 1.
+/// Parses a share from 0 to 1.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok();
     share
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| format!("is a number from 0 to 1, not {text:?}"))
+        .ok_or_else(|| format!("must be a number from 0 to 1, not {text:?}"))
 }
 
-/// A log level.
+/// Parses a log level.
 pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
     use tracing::Level;
     word(
@@ -95,22 +95,22 @@ pub(super) fn level(text: &str) -> Result<tracing::Level, String> {
     )
 }
 
-/// The waits before each attempt.
+/// Parses a retry schedule: the wait before each attempt.
 pub(super) fn schedule(text: &str) -> Result<Schedule, String> {
     text.parse()
         .map_err(|error: hapax::retry::DurationError| error.to_string())
 }
 
-/// A mail server.
+/// Parses the URL of a mail server.
 pub(super) fn smtp(url: &str) -> Result<SecretString, String> {
     if url.starts_with("smtp://") || url.starts_with("smtps://") {
         Ok(SecretString::from(url))
     } else {
-        Err("is a URL that starts with smtp:// or smtps://".to_owned())
+        Err("must be a URL that starts with smtp:// or smtps://".to_owned())
     }
 }
 
-/// A provider: a URL of plain HTTP, without a query.
+/// Parses the URL of a provider: plain HTTP, without user information and query.
 pub(super) fn provider(url: &str) -> Result<Uri, String> {
     let uri: Option<Uri> = url.parse().ok();
     let fits = |uri: &Uri| {
@@ -120,28 +120,28 @@ pub(super) fn provider(url: &str) -> Result<Uri, String> {
             && authority.is_some_and(|authority| !authority.contains('@'))
     };
     uri.filter(fits)
-        .ok_or_else(|| "is a URL such as http://127.0.0.1:9001, without user or query".to_owned())
+        .ok_or_else(|| "must be like http://127.0.0.1:9001, without user or query".to_owned())
 }
 
-/// What webhooks are signed with.
+/// Parses the secret that signs webhooks.
 pub(super) fn signer(text: &str) -> Result<Signer, String> {
     text.parse()
-        .map_err(|error: KeyTextError| format!("is wrong: {error}"))
+        .map_err(|error: KeyTextError| format!("is not valid: {error}"))
 }
 
-/// What a source's webhooks are verified with.
+/// Parses the secret that verifies the webhooks of a source.
 pub(super) fn verifier(text: &str) -> Result<Verifier, String> {
     text.parse()
-        .map_err(|error: KeyTextError| format!("is wrong: {error}"))
+        .map_err(|error: KeyTextError| format!("is not valid: {error}"))
 }
 
-/// The name of a sender of webhooks: a segment of a path.
+/// Validates the name of a source of webhooks, which is a path segment.
 pub(super) fn source(text: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
         Ok(())
     } else {
-        Err("inbox.secrets: a source is 1 to 64 of A-Z a-z 0-9 _ -".to_owned())
+        Err("inbox.secrets: a source must be 1 to 64 of A-Z a-z 0-9 _ -".to_owned())
     }
 }
 
@@ -154,9 +154,12 @@ mod tests {
         let error = word("gon", &[("new", 0), ("gone", 1)]).unwrap_err();
         assert_eq!(
             error,
-            "is one of new, gone, not \"gon\": did you mean gone?"
+            "must be one of new, gone, not \"gon\": did you mean gone?"
         );
-        assert_eq!(switch("0").unwrap_err(), "is one of true, false, not \"0\"");
+        assert_eq!(
+            switch("0").unwrap_err(),
+            "must be one of true, false, not \"0\""
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The shop's rows: which SQL stands behind which name.
+//! Access to the shop's own tables, on SQLite and PostgreSQL.
 //!
-//! A handler names a [`Query`] and gives parameters; which store runs it, and
-//! in which dialect, is known here alone. What a handler gets back are plain
-//! rows, so it is written once for every store: a [`Database`].
+//! A handler names a [`Query`] and passes parameters. Only this module knows which store runs the
+//! query, and in which SQL dialect. The result is plain rows, so each handler is written once for
+//! all stores, against the trait [`Database`].
 
 pub(crate) mod query;
 mod value;
@@ -24,43 +24,45 @@ pub(crate) use self::{
     value::{Value, params},
 };
 
-/// A store, and the shop's own rows in it.
+/// A store that also holds the shop's own tables.
 pub(crate) trait Database:
     Phases<Tx: Rows> + Outbox + Deliveries + Sagas + fmt::Debug
 {
-    /// A statement of a single-shot request, which runs when its key is free.
+    /// Builds a statement for a write plan, which runs if the key is free.
     ///
-    /// On PostgreSQL it takes an array for each parameter: those of a group run as one.
+    /// On PostgreSQL the statement takes an array for each parameter, so that the same statement of
+    /// all requests in a group runs once.
     fn statement(query: Query, params: Vec<Value>) -> Self::Statement;
 
-    /// Reads rows outside any transaction, as they were committed last.
+    /// Reads the last committed rows, outside any transaction.
     fn select(
         &self,
         query: Query,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
 
-    /// Writes outside any request; says how many rows it changed.
+    /// Runs a statement outside any request; returns the number of changed rows.
     fn execute(
         &self,
         query: Query,
         params: Vec<Value>,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// What the relay goes by on a node whose own clock is `own`: the database's, where nodes share
-    /// it.
+    /// Returns the clock for the relay on a node whose clock is `own`.
+    ///
+    /// If several nodes can share the database, this is the clock of the database.
     fn relay_clock(&self, own: &Clock) -> Clock {
         own.clone()
     }
 
-    /// What rings after each commit that the relay should look at.
+    /// Returns the notifier that wakes the relay after each commit with work for it.
     fn notifier(&self) -> Notifier;
 
-    /// Lets the database go; nothing is asked of it afterwards.
+    /// Closes the database; it must not be used afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// The shop's own rows, in the transaction of a request.
+/// Access to the shop's own tables in the transaction of a request.
 pub(crate) trait Rows: SagaRows {
     /// Reads rows.
     fn select(
@@ -69,7 +71,7 @@ pub(crate) trait Rows: SagaRows {
         params: Vec<Value>,
     ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
 
-    /// Runs a statement; says how many rows it changed.
+    /// Runs a statement; returns the number of changed rows.
     fn execute(
         &mut self,
         query: Query,

@@ -1,4 +1,4 @@
-//! The shop's rows in a PostgreSQL database that many instances may share.
+//! The shop's tables in a PostgreSQL database, which several instances can share.
 
 use hapax::{Clock, notify::Notifier, store::StoreError};
 use hapax_postgres::{
@@ -9,7 +9,7 @@ use hapax_postgres::{
 use super::{Database, Query, Row, Rows, Value};
 use crate::config::Place;
 
-/// The shop's tables.
+/// The migrations of the shop's tables.
 pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
     (
         1,
@@ -33,7 +33,7 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
     ),
 ];
 
-/// Connects to the database, which is shown as `place`, and brings the shop's tables up to date.
+/// Connects to the database and migrates the shop's tables; error messages name it `place`.
 pub(crate) async fn open(settings: Settings, place: &Place) -> anyhow::Result<Postgres> {
     let opened = async {
         let store = Postgres::open(settings).await?;
@@ -112,12 +112,12 @@ impl Row {
             Ok(hapax_postgres::Value::Integer(number)) => Ok(Value::Integer(number)),
             Ok(hapax_postgres::Value::Text(text)) => Ok(Value::Text(text)),
             Ok(hapax_postgres::Value::Blob(bytes)) => Ok(Value::Bytes(bytes)),
-            Ok(_) => Err("of a type that the shop does not keep".to_owned()),
+            Ok(_) => Err("its type is not one that the shop uses".to_owned()),
             Err(error) => Err(error.to_string()),
         });
         let columns = columns.collect::<Result<_, _>>();
         columns.map(Self).map_err(|problem| StoreError::Corrupt {
-            what: format!("a column of the shop: {problem}"),
+            what: format!("a column of the shop's tables: {problem}"),
         })
     }
 }

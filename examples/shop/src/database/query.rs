@@ -1,9 +1,9 @@
-//! Every statement of the shop, by name.
+//! All SQL statements of the shop, by name.
 //!
-//! Each stands in two files of one name, in `queries/sqlite/` and in
-//! `queries/postgres/`; tests prepare all of them against fresh databases.
+//! Each statement has a file in `queries/sqlite/` and one with the same name in
+//! `queries/postgres/`. Tests prepare all of them against fresh databases.
 
-/// A statement in both dialects, by the name of its files.
+/// The text of a statement in both SQL dialects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
     pub(super) sqlite: &'static str,
@@ -24,7 +24,7 @@ macro_rules! queries {
             };
         )*
 
-        /// All of them, for the tests that prepare each.
+        /// All queries, for the tests that prepare them.
         #[cfg(test)]
         pub(super) const ALL: &[(&str, Query)] = &[$(($file, $name)),*];
     };
@@ -61,7 +61,7 @@ queries! {
     USER_INSERT = "user/insert";
 }
 
-/// Skips the comment on top: the rest is what the statement cache hashes on every call.
+/// Removes the comment at the top, because the statement cache hashes the text on every call.
 pub(crate) const fn without_comment(text: &'static str) -> &'static str {
     let bytes = text.as_bytes();
     let mut start = 0;

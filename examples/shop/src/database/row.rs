@@ -1,29 +1,29 @@
-//! A row as a handler sees it: columns by their place.
+//! A result row, whose columns are read by position.
 
 use hapax::store::StoreError;
 
 use super::Value;
 
-/// One row of an answer.
+/// One row of a query result.
 #[derive(Debug)]
 pub(crate) struct Row(pub(super) Vec<Value>);
 
 impl Row {
-    /// The whole number in this column.
+    /// Returns the integer in this column.
     pub(crate) fn integer(&self, column: usize) -> Result<i64, StoreError> {
         match self.0.get(column) {
             Some(Value::Integer(number)) => Ok(*number),
-            _ => Err(unreadable(column, "a whole number")),
+            _ => Err(unreadable(column, "an integer")),
         }
     }
 
-    /// The text in this column, moved out.
+    /// Takes the text from this column.
     pub(crate) fn text(&mut self, column: usize) -> Result<String, StoreError> {
         self.maybe_text(column)?
-            .ok_or_else(|| unreadable(column, "a text"))
+            .ok_or_else(|| unreadable(column, "text"))
     }
 
-    /// The bytes in this column, moved out.
+    /// Takes the bytes from this column.
     pub(crate) fn bytes(&mut self, column: usize) -> Result<Vec<u8>, StoreError> {
         match self.0.get_mut(column) {
             Some(Value::Bytes(bytes)) => Ok(std::mem::take(bytes)),
@@ -31,7 +31,7 @@ impl Row {
         }
     }
 
-    /// The text in this column, moved out, where there is one.
+    /// Takes the text from this column; `None` if it is null.
     pub(crate) fn maybe_text(&mut self, column: usize) -> Result<Option<String>, StoreError> {
         match self
             .0
@@ -40,7 +40,7 @@ impl Row {
         {
             Some(Value::Text(text)) => Ok(Some(text)),
             Some(Value::Null) => Ok(None),
-            _ => Err(unreadable(column, "a text")),
+            _ => Err(unreadable(column, "text")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The shop's rows in one SQLite file.
+//! The shop's tables in one SQLite file.
 
 use anyhow::Context as _;
 use hapax::{notify::Notifier, store::StoreError};
@@ -9,7 +9,7 @@ use hapax_sqlite::{
 
 use super::{Database, Query, Row, Rows, Value};
 
-/// The shop's tables.
+/// The migrations of the shop's tables.
 pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
     (
         1,
@@ -33,7 +33,7 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
     ),
 ];
 
-/// Opens the file and brings the tables of `namespace` up to date.
+/// Opens the file and migrates the tables of `namespace`.
 pub(crate) async fn open(
     settings: Settings,
     namespace: &str,
@@ -44,7 +44,7 @@ pub(crate) async fn open(
     store
         .migrate(namespace, migrations)
         .await
-        .with_context(|| format!("database {} has another schema", path.display()))?;
+        .with_context(|| format!("cannot migrate database {}", path.display()))?;
     Ok(store)
 }
 
@@ -87,7 +87,7 @@ impl Rows for Tx {
     }
 }
 
-/// Runs a statement; says how many rows it changed.
+/// Runs a statement; returns the number of changed rows.
 pub(crate) fn change(
     connection: &Connection,
     sql: &str,

@@ -1,6 +1,6 @@
-//! A parameter or a column, before any store has made it its own.
+//! The values of parameters and columns, independent of the store.
 
-/// What the shop keeps in a column.
+/// A value of one of the types that the shop stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,

@@ -1,10 +1,9 @@
-//! A mail server that keeps what it gets as files, for the demo.
+//! The demo's mail server, which stores each message as a file.
 //!
-//! It speaks enough SMTP for any client, listens on the loopback alone, and
-//! writes `<folder>/<name>.eml` before it says 250: the file is complete and on
-//! disk by then. A message whose `Message-ID` it has seen is acknowledged and
-//! not written again. Lines, messages, recipients, mistakes and connections
-//! are bounded, and only `<CR><LF>.<CR><LF>` ends a message.
+//! It implements enough SMTP for any client and listens on the loopback address only. It writes and
+//! syncs `<folder>/<name>.eml` before it replies 250. If a `Message-ID` was stored before, the
+//! server acknowledges the message and does not write it again. Lines, messages, recipients,
+//! invalid commands and connections are bounded, and only `<CR><LF>.<CR><LF>` ends a message.
 
 use std::{
     io,
@@ -30,26 +29,26 @@ use tokio::{
 
 use crate::server::{Stop, stopped};
 
-/// Bytes of one line; RFC 5321 asks for 1000, some clients send more.
+/// The longest line, in bytes; RFC 5321 requires 1000, and some clients send more.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Bytes of one message.
+/// The largest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// Recipients of one message.
+/// The most recipients of one message.
 const RECIPIENTS_MAX: usize = 100;
-/// Commands that nobody understood before the connection is closed.
+/// The number of invalid commands after which the connection is closed.
 const MISTAKES_MAX: u32 = 10;
-/// Connections at a time.
+/// The most open connections.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a client may be silent.
+/// How long a client may take to send a line, or to read a reply.
 const SILENCE: Duration = Duration::from_mins(1);
-/// How long one conversation may take, however much is said in it.
+/// How long one connection may last.
 const SESSION: Duration = Duration::from_mins(10);
 
-/// Catches mail on `listener` into `folder` until `stop` says so.
+/// Serves mail clients on `listener` until `stop` is set, and stores messages in `folder`.
 pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop) {
     let folder: Arc<Path> = folder.into();
     if let Err(error) = sweep(&folder).await {
-        tracing::warn!(%error, "drafts of an earlier life could not be removed");
+        tracing::warn!(%error, "cannot remove incomplete mail files of an earlier run");
     }
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sessions = JoinSet::new();
@@ -78,7 +77,7 @@ pub(crate) async fn serve(listener: TcpListener, folder: PathBuf, mut stop: Stop
     }
 }
 
-/// One client's conversation.
+/// The connection of one client.
 struct Session<R, W> {
     reader: BufReader<R>,
     writer: W,
@@ -141,7 +140,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
                 self.say("250 2.0.0 ok").await?;
             }
             "NOOP" => self.say("250 2.0.0 ok").await?,
-            "VRFY" => self.say("252 2.1.5 send it and see").await?,
+            "VRFY" => self.say("252 2.1.5 cannot verify, but will try").await?,
             "MAIL" => self.mail(text).await?,
             "RCPT" => self.recipient(text).await?,
             "DATA" => return self.message().await,
@@ -149,7 +148,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
                 self.say("221 2.0.0 bye").await?;
                 return Ok(Go::Away);
             }
-            _ => self.mistake("502 5.5.1 not known here").await?,
+            _ => self.mistake("502 5.5.1 unknown command").await?,
         }
         Ok(Go::On)
     }
@@ -192,18 +191,18 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
             return Ok(Go::On);
         }
         match keep(&self.folder, &message).await {
-            Ok(name) => self.say(&format!("250 2.0.0 kept as {name}")).await?,
+            Ok(name) => self.say(&format!("250 2.0.0 stored as {name}")).await?,
             Err(error) => {
-                tracing::warn!(%error, "caught mail cannot be kept");
-                self.say("452 4.3.1 cannot keep it now").await?;
+                tracing::warn!(%error, "cannot store a caught mail");
+                self.say("452 4.3.1 cannot store it now").await?;
             }
         }
         Ok(Go::On)
     }
 
-    /// Reads up to the line with a single dot; `None` when the client left before it.
+    /// Reads up to the line with a single dot; `None` if the client closed the connection first.
     ///
-    /// What is beyond the bound is read and dropped, so that the client hears why.
+    /// Bytes beyond the limit are read and discarded, so that the client receives an error reply.
     async fn body(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut message = Vec::new();
         let mut at_line_start = true;
@@ -224,7 +223,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         }
     }
 
-    /// Reads one line, or the first part of one that is too long; `None` at the end.
+    /// Reads one line, or the first `LINE_BYTES_MAX` bytes of a longer one; `None` at the end.
     async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.reader).take(LINE_BYTES_MAX);
@@ -262,17 +261,17 @@ fn has_path(text: &str, command: &str) -> bool {
     }
 }
 
-/// Writes a message down for good, once per `Message-ID`.
+/// Stores a message durably, once per `Message-ID`; returns its name.
 async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
     let name = name_of(message);
     let kept = folder.join(format!("{name}.eml"));
     if fs::try_exists(&kept).await? {
-        // Whoever gave it its name may not have come so far yet.
+        // The session that renamed the file may not have synced the folder yet.
         File::open(folder).await?.sync_all().await?;
         return Ok(name);
     }
-    // Two sessions may bring the same message at once: each writes its own file, the name goes
-    // to the last, and both are the same message.
+    // Two sessions may receive the same message at the same time. Each writes its own file, and the
+    // last rename wins; both files hold the same message.
     let draft = draft_path(folder, &name);
     let mut file = OpenOptions::new()
         .write(true)
@@ -293,7 +292,7 @@ async fn keep(folder: &Path, message: &[u8]) -> io::Result<String> {
     written.map(|()| name)
 }
 
-/// Removes the drafts that a crash left: their senders got no answer and will come again.
+/// Removes the incomplete files that a crash left; their senders got no reply and will retry.
 async fn sweep(folder: &Path) -> io::Result<()> {
     let mut entries = fs::read_dir(folder).await?;
     while let Some(entry) = entries.next_entry().await? {
@@ -311,7 +310,7 @@ fn draft_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{}.{draft}.part", std::process::id()))
 }
 
-/// The event's id where the `Message-ID` holds one, otherwise a hash: never the sender's text.
+/// Returns the event id in the `Message-ID`, or a hash if it has none; never text of the sender.
 fn name_of(message: &[u8]) -> String {
     let Some(message_id) = header(message, "message-id") else {
         return hex(&Sha256::digest(message)[..16]);
@@ -351,7 +350,7 @@ mod tests {
         let changed = message.replace("hi", "changed");
         for mail in [&message, &changed] {
             let said = talk(folder.path(), &sent(mail)).await;
-            assert!(said.contains("250 2.0.0 kept as 0190a1b2"), "{said}");
+            assert!(said.contains("250 2.0.0 stored as 0190a1b2"), "{said}");
         }
         let files = files_in(folder.path());
         assert_eq!(files, [format!("{EVENT}.eml")]);

@@ -1,8 +1,8 @@
-//! What the demo adds: somebody to talk to, in the same process.
+//! The demo's external systems, which run in the process of the shop.
 //!
-//! A receiver of webhooks, a mail catcher and two providers, each on a port of
-//! its own, with their files in the data directory: several instances of a shop
-//! may share a database, but each has a demo of its own.
+//! They are a webhook receiver, a mail catcher and two providers. Each has its own port, and its
+//! files are in the data directory. If several instances of the shop share a database, each
+//! instance still has its own demo.
 
 pub(crate) mod mail_catcher;
 pub(crate) mod receiver;
@@ -31,21 +31,21 @@ use crate::{
 use receiver::Receiver;
 use simulators::Simulators;
 
-/// The demo's half of a shop, ready to serve.
+/// The demo's external systems, ready to serve.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) store: Sqlite,
     pub(crate) receiver: Arc<Receiver>,
     pub(crate) hooks: TcpListener,
     pub(crate) mail: TcpListener,
-    /// Where caught mail lies.
+    /// The folder of caught mail.
     pub(crate) folder: PathBuf,
     pub(crate) signer: Signer,
     pub(crate) simulators: Simulators,
 }
 
 impl Parts {
-    /// Opens everything, with its files in `folder`.
+    /// Opens all systems, with their files in `folder`.
     pub(crate) async fn open(
         folder: &Path,
         clock: Clock,
@@ -54,30 +54,31 @@ impl Parts {
     ) -> anyhow::Result<Self> {
         let mails = folder.join("mail");
         files::make_folder(&mails)
-            .with_context(|| format!("mail folder {} cannot be made", mails.display()))?;
-        // It stands for somebody else's machine: a failpoint counts the shop's commits alone.
+            .with_context(|| format!("mail folder {} cannot be created", mails.display()))?;
+        // The receiver is an external system, so it gets no failpoints: they count only the shop's
+        // commits.
         let settings =
             hapax_sqlite::Settings::new(folder.join("receiver.db"), clock.clone(), random);
         let store = sqlite::open(settings, "receiver", receiver::MIGRATIONS).await?;
         let loopback = (Ipv4Addr::LOCALHOST, 0);
-        let secret = secrets::make().context("no randomness for a secret")?;
+        let secret = secrets::make().context("cannot read random bytes for a secret")?;
         let verifier = Verifier::V1(secret.clone());
         Ok(Self {
             receiver: Arc::new(Receiver::new(store.clone(), clock, verifier)),
             store,
             hooks: TcpListener::bind(loopback)
                 .await
-                .context("no port for the demo's receiver")?,
+                .context("cannot listen for the demo's receiver")?,
             mail: TcpListener::bind(loopback)
                 .await
-                .context("no port for the mail catcher")?,
+                .context("cannot listen for the mail catcher")?,
             folder: mails,
             signer: Signer::V1(secret),
             simulators: Simulators::open(&folder.join("providers"), given).await?,
         })
     }
 
-    /// Serves until `stop` says so.
+    /// Serves all systems until `stop` is set.
     pub(crate) fn serve(self, stop: Stop) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let hooks = self.receiver.router();

@@ -1,10 +1,9 @@
-//! A receiver of webhooks that misbehaves on demand.
+//! The demo's webhook receiver, which misbehaves on demand.
 //!
-//! It is a consumer as one should be: it verifies the signature, accepts each
-//! event once in the transaction of its effect, and answers after the commit.
-//! It lives in a database of its own and counts, per event, how often it was
-//! delivered and how often that had an effect. Told to, it fails, dawdles,
-//! loses its answer after the effect, or wants nothing any more.
+//! It works as a consumer should: it verifies the signature, accepts each event once in the
+//! transaction of its effect, and responds after the commit. It has its own database, and counts
+//! for each event the deliveries and the effects. On demand, it fails, responds slowly, loses its
+//! response after the effect, or responds 410.
 
 use std::{
     sync::{
@@ -39,9 +38,9 @@ use crate::{
     server::Unanswered,
 };
 
-/// The name under which it takes events.
+/// The receiver's name as a consumer.
 const CONSUMER: &str = "demo_receiver";
-/// Its tables, in a database of its own.
+/// The migrations of the receiver's own database.
 pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
     1,
     "event",
@@ -49,26 +48,26 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[(
 )];
 const COUNT: &str = without_comment(include_str!("../../queries/receiver/count.sql"));
 const LIST: &str = without_comment(include_str!("../../queries/receiver/list.sql"));
-/// How long a slow answer takes.
+/// The delay of a slow response.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// How the receiver behaves.
+/// The behavior of the receiver.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// It takes every event.
+    /// The receiver accepts every event.
     Ok,
-    /// It answers 500 and does nothing.
+    /// The receiver responds 500 and does nothing.
     Fail,
-    /// It takes the event, three seconds late.
+    /// The receiver accepts the event after three seconds.
     Slow,
-    /// It takes the event and closes the connection instead of answering.
+    /// The receiver accepts the event and closes the connection without a response.
     AckLost,
-    /// It answers 410: the destination is to be disabled.
+    /// The receiver responds 410, after which the relay disables the destination.
     Gone,
 }
 
-/// A way to misbehave, for so many deliveries; until told otherwise when absent.
+/// A mode for the next `count` deliveries; without a count, until the next one is set.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
@@ -86,7 +85,7 @@ pub(crate) struct Receiver {
     said_gone: AtomicBool,
 }
 
-/// What became of one event.
+/// The deliveries and effects of one event.
 #[derive(Debug, Serialize)]
 pub(crate) struct Seen {
     pub(crate) event_id: String,
@@ -98,7 +97,7 @@ pub(crate) struct Seen {
 }
 
 impl Receiver {
-    /// A receiver that keeps what it gets in `store`.
+    /// Creates a receiver that stores events in `store`.
     pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier) -> Self {
         let fault = Mutex::new(Fault {
             mode: Mode::Ok,
@@ -113,20 +112,20 @@ impl Receiver {
         }
     }
 
-    /// Its service: one route, at the root.
+    /// Returns the receiver's routes: one route, at the root.
     pub(crate) fn router(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/", post(receive))
             .with_state(Arc::clone(self))
     }
 
-    /// Behaves like this from now on; true when it had said that it is gone and is not any more.
+    /// Sets the mode of the receiver; returns true if it responded 410 before and no longer does.
     pub(crate) fn misbehave(&self, fault: Fault) -> bool {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         fault.mode == Mode::Ok && self.said_gone.swap(false, Ordering::SeqCst)
     }
 
-    /// What became of each event after `after`, oldest first, at most `limit`.
+    /// Returns at most `limit` events after the id `after`, oldest first.
     pub(crate) async fn seen(&self, after: String, limit: i64) -> Result<Vec<Seen>, StoreError> {
         let page = params![after, limit];
         let rows = self.store.read(move |db| sqlite::rows(db, LIST, &page));
@@ -201,13 +200,13 @@ async fn receive(
     };
     let now = receiver.clock.now();
     if let Err(error) = signature::verify(&message, &receiver.verifier, now, TOLERANCE) {
-        tracing::warn!(%error, "the demo's receiver refuses a webhook");
+        tracing::warn!(%error, "the demo's receiver rejects a webhook");
         return StatusCode::UNAUTHORIZED.into_response();
     }
     answer(&receiver, &message).await.unwrap_or_else(|error| {
         tracing::error!(
             error = error.error_chain(),
-            "the demo's receiver cannot write"
+            "the demo's receiver cannot use its store"
         );
         StatusCode::SERVICE_UNAVAILABLE.into_response()
     })

@@ -1,8 +1,7 @@
-//! The demo's own providers, on ports of their own.
+//! The demo's own providers, each on its own port.
 //!
-//! They are the same programs that run by themselves elsewhere, with their
-//! ledgers under `providers` in the data directory: what they have charged
-//! outlives this process, as it would at a real provider.
+//! They run the same code as the separate provider programs. Their ledgers are in `providers` in the
+//! data directory, so charges survive a restart of the shop, as they would at a real provider.
 
 use std::path::Path;
 
@@ -16,7 +15,7 @@ use crate::{
     server::{Stop, stopped},
 };
 
-/// The providers that the shop was not told of.
+/// The simulators of the providers whose URLs are not configured.
 #[derive(Debug)]
 pub(crate) struct Simulators {
     payment: Option<Simulator>,
@@ -30,14 +29,14 @@ struct Simulator {
 }
 
 impl Simulators {
-    /// Opens those that `given` does not name, with their ledgers in `folder`.
+    /// Opens the providers that `given` does not name, with their ledgers in `folder`.
     pub(crate) async fn open(folder: &Path, given: &Providers) -> anyhow::Result<Self> {
         let open = async |name: &str, open: fn(&Path) -> std::io::Result<Router>| {
             let ledger = folder.join(format!("{name}.jsonl"));
             let shown = ledger.display();
             let router = open(&ledger).with_context(|| format!("ledger {shown} cannot be used"))?;
             let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await;
-            let listener = listener.with_context(|| format!("no port for the {name} provider"))?;
+            let listener = listener.with_context(|| format!("no port for {name} provider"))?;
             anyhow::Ok(Simulator { listener, router })
         };
         Ok(Self {
@@ -52,7 +51,7 @@ impl Simulators {
         })
     }
 
-    /// Where they are.
+    /// Returns the URLs of the simulators.
     pub(crate) fn places(&self) -> anyhow::Result<Providers> {
         let place = |simulator: &Option<Simulator>| match simulator {
             None => Ok(None),
@@ -68,7 +67,7 @@ impl Simulators {
         })
     }
 
-    /// Serves until `stop` says so.
+    /// Serves the simulators until `stop` is set.
     pub(crate) fn serve(self, tasks: &mut JoinSet<()>, stop: &Stop) {
         for Simulator { listener, router } in [self.payment, self.shipping].into_iter().flatten() {
             let mut stop = stop.clone();

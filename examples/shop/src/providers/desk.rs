@@ -1,9 +1,9 @@
-//! One provider's front desk, over HTTP/1.1.
+//! HTTP/1.1 client of one provider, which turns responses into outcomes.
 //!
-//! An answer of the 4xx with a code is a refusal, but for one that asks to come again; of everything
-//! else that is no success nobody knows what it did. Only a code says that the provider itself is
-//! done with a call. A call is bounded in time and its answer in bytes, and nothing is sent twice in
-//! silence: who wants another attempt asks for one.
+//! A 4xx response with a code is a refusal, unless it asks for a retry. After any other response
+//! that is not a success, the outcome of the call is unknown. Only a code shows that the provider
+//! itself has finished the call. Calls are bounded in time, and responses in bytes. The client
+//! never retries by itself; its caller does.
 
 use std::{fmt, time::Duration};
 
@@ -29,28 +29,28 @@ use tokio::time::timeout;
 
 use super::{CallError, Found, Label, Made, Wanted};
 
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How long a call may take, answer and all: longer than a provider that is merely slow.
+/// How long a call may take, including its response: longer than the delay of a slow provider.
 const CALL: Duration = Duration::from_secs(4);
-/// How long a connection that nobody uses stays: less than any server keeps it.
+/// How long an idle connection stays open: less than servers usually keep it.
 const IDLE: Duration = Duration::from_secs(10);
-/// The longest answer.
+/// The largest response body.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
-/// The code of an answer that shows what a key has made before.
+/// The code of a response with the object that the key has already created.
 const DUPLICATE: &str = "duplicate";
-/// The kind of a record that says that something was refused.
+/// The kind of a record for a refusal.
 const DECLINED: &str = "declined";
 
-/// A way to one provider.
+/// A client of one provider.
 #[derive(Clone)]
 pub(super) struct Desk {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
-    /// Its URL, without a slash at the end.
+    /// The provider's URL, without a slash at the end.
     base: String,
 }
 
-/// What an error says.
+/// The body of an error response.
 #[derive(Debug, Deserialize)]
 struct Told {
     code: String,
@@ -60,7 +60,7 @@ struct Told {
 }
 
 impl Desk {
-    /// The desk at `base`, a URL of plain HTTP.
+    /// Creates a client of the provider at `base`, a URL of plain HTTP.
     pub(super) fn at(base: &Uri) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
@@ -74,7 +74,7 @@ impl Desk {
         Self { http, base }
     }
 
-    /// Posts `body`, for something like `wanted` to be made.
+    /// Posts `body`, which should create an object like `wanted`.
     pub(super) async fn post(
         &self,
         path: &str,
@@ -91,7 +91,7 @@ impl Desk {
         told.unwrap_or_else(|error| Outcome::Unknown(error.into()))
     }
 
-    /// Asks what became of the key of `label`, under which `wanted` was to be made.
+    /// Looks up the outcome of the key of `label`, which should have created `wanted`.
     pub(super) async fn look_up(&self, label: Label<'_>, wanted: Wanted<'_>) -> Found<Made> {
         let request = Request::get(self.url(&format!("/operations/{}", label.key)));
         let called = self.call(request, label, Bytes::new()).await;
@@ -113,7 +113,7 @@ impl Desk {
         let request = request.header(CONTENT_TYPE, "application/json");
         let request = request.body(Full::new(body)).map_err(unwritten)?;
         let exchanged = timeout(CALL, self.exchange(request)).await;
-        exchanged.unwrap_or_else(|_| Err(CallError::open("the provider did not answer in time")))
+        exchanged.unwrap_or_else(|_| Err(CallError::open("the provider did not respond in time")))
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, CallError> {
@@ -121,15 +121,15 @@ impl Desk {
             let failed = if error.is_connect() {
                 CallError::over("the provider cannot be reached")
             } else {
-                // It was sent, or some of it: nobody says that the provider does not work on it.
-                CallError::open("the connection closed without an answer")
+                // Part of the request may have been sent, so the provider may be working on it.
+                CallError::open("the connection closed without a response")
             };
             failed.caused_by(error)
         })?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
         let body = body
-            .map_err(|error| CallError::open("the provider's answer broke off").caused_by(error))?;
+            .map_err(|error| CallError::open("the response was cut off").caused_by(error))?;
         Ok(Response::from_parts(parts, body.to_bytes()))
     }
 
@@ -138,13 +138,13 @@ impl Desk {
     }
 }
 
-/// What an answer to an operation says.
+/// Returns the outcome that the response to an operation shows.
 fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>, CallError> {
     let (status, body) = (answer.status(), answer.body());
     if status.is_success() {
         return made(body, wanted).map(Outcome::Done);
     }
-    // Whoever answers this may have passed the call on, or wants it later.
+    // A proxy that responds with these may have passed the call on, or asks for a retry.
     let is_passing = matches!(status.as_u16(), 408 | 425 | 429);
     let Ok(told) = serde_json::from_slice::<Told>(body) else {
         return Err(failure(status, false));
@@ -159,7 +159,7 @@ fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>
             }))
         }
         _ if is_known(answer, &told.code) => {
-            Err(CallError::open("the provider has this key already"))
+            Err(CallError::open("the provider already has this key"))
         }
         _ if status.is_client_error() && !is_passing => {
             Ok(Outcome::Refused(Refusal::new(told.code, told.detail)))
@@ -168,14 +168,14 @@ fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>
     }
 }
 
-/// Whether an answer says that a call under the same key was done, or is being worked on.
+/// Returns whether a response shows that a call under the same key is done or running.
 fn is_known(answer: &Response<Bytes>, code: &str) -> bool {
     let is_later = answer.headers().contains_key(RETRY_AFTER);
     let is_running = answer.status() == StatusCode::CONFLICT && is_later;
     is_running || code == IN_PROGRESS.name() || code == DUPLICATE
 }
 
-/// What an answer to a look-up says.
+/// Returns the outcome that the response to a look-up shows.
 fn found(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Found<Made>, CallError> {
     #[derive(Deserialize)]
     struct Kind {
@@ -190,24 +190,26 @@ fn found(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Found<Made>, Ca
     }
     match (status, serde_json::from_slice::<Told>(body)) {
         (status, _) if status.is_success() => made(body, wanted).map(Found::Done),
-        // With a code: a 404 of somebody else on the way says nothing about the key.
+        // Only with a code: a 404 from a proxy says nothing about the key.
         (StatusCode::NOT_FOUND, Ok(_)) => Ok(Found::Absent),
         (_, told) => Err(failure(status, told.is_ok())),
     }
 }
 
 fn made(body: &[u8], wanted: Wanted<'_>) -> Result<Made, CallError> {
-    // What is wrong with it is not said: the words would quote it.
+    // The error of the parser is not passed on, because it would quote the body.
     let made = serde_json::from_slice(body);
-    let made = made.map_err(|_| CallError::open("the provider's answer is no object"))?;
+    let made = made.map_err(|_| CallError::open("the response is not a valid object"))?;
     wanted.check(made)
 }
 
-/// A call that failed; `is_told` when the answer has a code, and so is of the provider itself.
+/// Builds the error of a failed call.
+///
+/// `is_told`: the response has a code, which shows that it comes from the provider itself.
 fn failure(status: StatusCode, is_told: bool) -> CallError {
-    let error_chain = format!("the provider answered {}", status.as_u16());
+    let error_chain = format!("the provider responded {}", status.as_u16());
     match status {
-        // A gateway gave up on the provider, which may still be at it.
+        // A gateway timed out, and the provider may still be working on the call.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => {
             CallError::open(error_chain)
         }

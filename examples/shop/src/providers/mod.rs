@@ -1,11 +1,10 @@
-//! The foreign systems that the shop calls: a payment provider and a shipping provider.
+//! Clients of the external systems: a payment provider and a shipping provider.
 //!
-//! Every call goes out under a key of the shop's own, and has three outcomes
-//! ([`Outcome`]): what was made, a refusal that stands, or nobody knows.
-//! `desk` speaks HTTP and makes outcomes of answers, `payment` and `shipping`
-//! name the operations, and `settle` asks until an outcome is known or time is
-//! up. What was made counts only where it is what was asked for. Nothing here
-//! writes a row.
+//! Every call has an idempotency key of the shop, and one of three outcomes ([`Outcome`]): an
+//! object was created, the call was refused, or the outcome is unknown. `desk` is the HTTP client,
+//! which turns responses into outcomes. `payment` and `shipping` define the operations. `settle`
+//! repeats calls and look-ups until the outcome is known or time is up. A created object counts
+//! only if it matches the request. Nothing in this module writes a row.
 
 mod desk;
 mod payment;
@@ -30,10 +29,10 @@ pub(crate) use self::{
     shipping::Shipping,
 };
 
-/// The code of a refusal that says that a key of ours was used for something else: a bug of ours.
+/// The code of a refusal because the key was used for another request: a bug of the shop.
 pub(crate) const KEY_REUSED: &str = "key_reused";
 
-/// The providers that the shop was told of.
+/// The clients of the configured providers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Providers {
     pub(crate) payment: Option<Payments>,
@@ -41,7 +40,7 @@ pub(crate) struct Providers {
 }
 
 impl Providers {
-    /// The ways to the providers at these places.
+    /// Creates clients of the providers at these URLs.
     pub(crate) fn at(places: &config::Providers) -> Self {
         Self {
             payment: places.payment.as_ref().map(Payments::at),
@@ -49,18 +48,18 @@ impl Providers {
         }
     }
 
-    /// Both, where the shop was told of both.
+    /// Returns both clients, if both providers are configured.
     pub(crate) fn both(&self) -> Option<(&Payments, &Shipping)> {
         self.payment.as_ref().zip(self.shipping.as_ref())
     }
 }
 
-/// What stands on a call.
+/// The key and the headers of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label<'a> {
-    /// The key that it goes out under: the same for every attempt.
+    /// The idempotency key, which is the same for every attempt.
     pub(crate) key: &'a str,
-    /// What travels along: the `traceparent` of whoever calls.
+    /// The trace context of the caller, such as `traceparent`.
     pub(crate) headers: &'a Headers,
 }
 
@@ -71,18 +70,18 @@ impl<'a> From<&'a Call> for Label<'a> {
     }
 }
 
-/// What a call is to make, and what a look-up of its key is to show.
+/// The expected result of a call, and of a look-up of its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     kind: &'static str,
-    /// How much is to be moved, where anything is.
+    /// The amount, if the operation moves money.
     amount: Option<i64>,
-    /// The currency, where the call names it.
+    /// The currency, if the request names it.
     currency: Option<&'a str>,
 }
 
 impl Wanted<'_> {
-    /// Something that moves no money.
+    /// Expects an object that moves no money.
     const fn thing(kind: &'static str) -> Self {
         Self {
             kind,
@@ -91,7 +90,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// So much of what a call before has moved or set aside.
+    /// Expects an object for `amount` of an earlier charge or authorization.
     const fn part(kind: &'static str, amount: i64) -> Self {
         Self {
             amount: Some(amount),
@@ -99,52 +98,52 @@ impl Wanted<'_> {
         }
     }
 
-    /// What was made, if it is this: anything else may be anything, and nobody knows.
+    /// Returns the created object if it matches; otherwise the outcome is unknown.
     fn check(self, made: Made) -> Result<Made, CallError> {
         let is_this = made.kind == self.kind
             && (self.amount.is_none() || made.amount == self.amount)
             && (self.currency.is_none() || made.currency.as_deref() == self.currency);
         is_this.then_some(made).ok_or_else(|| {
             let asked = self.kind;
-            CallError::open(format!("the provider made another thing than this {asked}"))
+            CallError::open(format!("the response does not match the {asked} requested"))
         })
     }
 }
 
-/// What a provider has made under a key.
+/// The object that a provider has created under a key.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Made {
     pub(crate) id: String,
-    /// Such as `charge` or `shipment`.
+    /// The type of the object, such as `charge` or `shipment`.
     pub(crate) kind: String,
     pub(crate) amount: Option<i64>,
     pub(crate) currency: Option<String>,
-    /// The provider called the request a duplicate, and showed what there was.
+    /// Whether the provider rejected the request as a duplicate and returned the existing object.
     #[serde(skip)]
     pub(crate) is_duplicate: bool,
 }
 
 impl Made {
-    /// As the row of a step keeps it.
+    /// Returns the JSON that the step's row stores.
     pub(crate) fn kept(&self) -> Bytes {
-        let kept = serde_json::to_vec(self).expect("plain members can be written as JSON");
+        let kept = serde_json::to_vec(self).expect("plain members can be serialized");
         kept.into()
     }
 }
 
-/// How a call ended of which nobody knows what it did.
+/// The error of a call whose effect is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{error_chain}")]
 pub(crate) struct CallError {
     error_chain: String,
-    /// Whether nothing of the call is on its way any more.
+    /// Whether the call has ended, so that it can have no later effect.
     is_over: bool,
     #[source]
     source: Option<BoxError>,
 }
 
 impl CallError {
-    /// A call that ended: the provider itself said so, or it never went out.
+    /// The call has ended: the provider itself responded, or the request was never sent.
     fn over(error_chain: impl Into<String>) -> Self {
         Self {
             error_chain: error_chain.into(),
@@ -153,7 +152,7 @@ impl CallError {
         }
     }
 
-    /// A call that may still be at work: it was given up, or whatever ended it was not the provider.
+    /// The call may still take effect: it timed out, or the provider did not end it itself.
     fn open(error_chain: impl Into<String>) -> Self {
         Self {
             is_over: false,
@@ -168,20 +167,21 @@ impl CallError {
         }
     }
 
-    /// Whether a call that failed like this is not on its way any more.
+    /// Returns whether the call that failed with `error` has ended.
     fn is_over(error: &BoxError) -> bool {
         error.downcast_ref::<Self>().is_some_and(|it| it.is_over)
     }
 
-    /// A refusal of which nobody knows whether it speaks for the calls before it.
+    /// The call was refused, but an earlier call under the key may have succeeded.
     fn of_this_call_alone() -> Self {
-        Self::open("the provider refused a call, and one before it may have done it")
+        Self::open("the provider refused a repeated call; an earlier one may have succeeded")
     }
 }
 
-/// What a call comes to that is not the first under its key.
+/// Returns the outcome of a call that is not the first under its key.
 ///
-/// A refusal may be of this call alone: the one before may be at work, or done. So the key is asked.
+/// A refusal may concern only this call: an earlier call may be running or may have succeeded.
+/// Therefore the function looks up the key before it returns a refusal.
 pub(crate) async fn confirmed(
     outcome: Outcome<Made>,
     look_up: impl Future<Output = Found<Made>>,

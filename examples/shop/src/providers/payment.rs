@@ -1,4 +1,4 @@
-//! The payment provider's operations, each under a key of the caller's.
+//! The operations of the payment provider, each under a key of the caller.
 
 use hapax::saga::Outcome;
 use http::Uri;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Found, Label, Made, Wanted, desk::Desk};
 
-/// The cards that the provider knows; each says how it behaves.
+/// The card tokens that the provider knows; each selects a behavior.
 pub(crate) const CARDS: [&str; 6] = [
     "tok_ok",
     "tok_declined",
@@ -15,14 +15,14 @@ pub(crate) const CARDS: [&str; 6] = [
     "tok_timeout_not_applied",
     "tok_5xx",
 ];
-/// What a captured authorization's id begins with.
+/// The prefix of a capture's id.
 const CAPTURE: &str = "cap_";
 
-/// The way to the payment provider.
+/// The client of the payment provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Payments(Desk);
 
-/// What is to be taken from a card.
+/// An amount to authorize on a card or to charge it with.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Order<'a> {
     pub(crate) card: &'a str,
@@ -39,18 +39,18 @@ struct Amount {
 struct Nothing {}
 
 impl Payments {
-    /// The provider at `base`.
+    /// Creates a client of the provider at `base`.
     pub(crate) fn at(base: &Uri) -> Self {
         Self(Desk::at(base))
     }
 
-    /// Takes money at once.
+    /// Charges a card.
     pub(crate) async fn charge(&self, label: Label<'_>, order: Order<'_>) -> Outcome<Made> {
         let wanted = Wanted::charge(order);
         self.0.post("/charges", label, wanted, &order).await
     }
 
-    /// Gives back some of a charge, or of a capture.
+    /// Refunds a part of a charge or of a capture.
     pub(crate) async fn refund(&self, label: Label<'_>, of: &str, amount: i64) -> Outcome<Made> {
         let what = if of.starts_with(CAPTURE) {
             "captures"
@@ -62,20 +62,20 @@ impl Payments {
         self.0.post(&path, label, wanted, &Amount { amount }).await
     }
 
-    /// What became of a key under which this was asked for.
+    /// Looks up the outcome of a key that was used for this request.
     pub(crate) async fn look_up(&self, label: Label<'_>, wanted: Wanted<'_>) -> Found<Made> {
         self.0.look_up(label, wanted).await
     }
 }
 
 impl Payments {
-    /// Sets money aside.
+    /// Authorizes an amount on a card.
     pub(crate) async fn authorize(&self, label: Label<'_>, order: Order<'_>) -> Outcome<Made> {
         let wanted = Wanted::authorization(order);
         self.0.post("/authorizations", label, wanted, &order).await
     }
 
-    /// Takes money that was set aside.
+    /// Captures an amount of an authorization.
     pub(crate) async fn capture(
         &self,
         label: Label<'_>,
@@ -87,7 +87,7 @@ impl Payments {
         self.0.post(&path, label, wanted, &Amount { amount }).await
     }
 
-    /// Lets money go that was set aside, this much of it.
+    /// Voids an authorization of `amount`.
     pub(crate) async fn void(
         &self,
         label: Label<'_>,

@@ -1,9 +1,10 @@
-//! Asks until it is known what became of an operation, or time is up.
+//! Repeats an operation at a provider until its outcome is known or time is up.
 //!
-//! The same call goes out again under the same key, a few times, with waits between them that
-//! grow and differ. Then the provider is asked what it knows of the key, and before a refusal is
-//! believed of which nobody knows whether it speaks for the calls before it. That the provider
-//! knows nothing counts only when every call has ended: any other may still arrive.
+//! The same call is repeated a few times under the same key, with growing, randomized waits. If its
+//! outcome is still unknown, the provider is asked for the outcome of the key. A refusal of a
+//! repeated call is also looked up, because an earlier call may have succeeded. A key that the
+//! provider does not know proves that nothing happened only if every call has ended, because any
+//! other call may still arrive.
 
 use std::{future::Future, time::Duration};
 
@@ -17,41 +18,41 @@ use tokio::time::{Instant, sleep};
 
 use super::{CallError, Found, KEY_REUSED};
 
-/// The most calls, and the most look-ups.
+/// The most calls of an operation, and the most look-ups of its key.
 const ATTEMPTS_MAX: u32 = 4;
-/// No further call begins later than this.
+/// The time after which no further call starts.
 const CALLS: Duration = Duration::from_secs(5);
-/// No further look-up begins later than this: with the longest call, all of it is within 15 s.
+/// The time after which no further look-up starts; with the longest call, the total is below 15 s.
 const LOOK_UPS: Duration = Duration::from_secs(9);
-/// The longest wait behind the first attempt; it doubles with each.
+/// The longest wait after the first attempt; it doubles with each attempt.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// An operation that may be called again under its key, and looked up.
+/// An operation that can be repeated and looked up under its key.
 pub(crate) trait Operation<T>: Sync {
-    /// Whether somebody had it before and did not finish: a call of theirs may still arrive.
+    /// Returns whether an earlier owner started the operation, whose call may still arrive.
     fn is_resumed(&self) -> bool;
 
-    /// Calls it, once.
+    /// Calls the provider once.
     fn call(&self) -> impl Future<Output = Outcome<T>> + Send;
 
-    /// Asks what became of its key.
+    /// Asks the provider for the outcome of the key.
     fn look_up(&self) -> impl Future<Output = Found<T>> + Send;
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub(crate) enum Settled<T> {
-    /// It happened, and this is what it made.
+    /// The operation succeeded and created this object.
     Done(T),
-    /// It was refused, and stays so.
+    /// The provider refused the operation; a retry would be refused too.
     Refused(Refusal),
-    /// It did not happen, and nothing that would make it happen is on its way.
+    /// The operation did not happen, and no call is running that could still apply it.
     Nothing(BoxError),
-    /// Nobody knows yet.
+    /// The outcome is not known yet.
     Unknown(BoxError),
 }
 
-/// Calls, and looks up what became of it when the calls do not say.
+/// Calls the provider, and looks the key up if the calls do not show the outcome.
 pub(crate) async fn settle<T>(random: &Random, operation: &impl Operation<T>) -> Settled<T> {
     let began = Instant::now();
     let (mut all_over, mut attempt) = (!operation.is_resumed(), 1);
@@ -70,7 +71,7 @@ pub(crate) async fn settle<T>(random: &Random, operation: &impl Operation<T>) ->
             }
             Outcome::Unknown(error) => error,
         };
-        tracing::info!(error = %error, attempt, "a provider left open what it did");
+        tracing::info!(error = %error, attempt, "the outcome of a call to a provider is unknown");
         all_over &= CallError::is_over(&error);
         if attempt == ATTEMPTS_MAX || began.elapsed() > CALLS {
             break (None, error);
@@ -87,7 +88,7 @@ pub(crate) async fn settle<T>(random: &Random, operation: &impl Operation<T>) ->
     }
 }
 
-/// Asks what became of a key until it is told, or time is up.
+/// Asks the provider for the outcome of the key until it responds or time is up.
 async fn look_up<T>(random: &Random, operation: &impl Operation<T>, began: Instant) -> Found<T> {
     let mut attempt = 1;
     loop {
@@ -95,7 +96,7 @@ async fn look_up<T>(random: &Random, operation: &impl Operation<T>, began: Insta
             Found::Unknown(error) => error,
             found => return found,
         };
-        tracing::info!(error = %error, attempt, "a provider cannot be asked what it did");
+        tracing::info!(error = %error, attempt, "cannot look up a key at a provider");
         if attempt == ATTEMPTS_MAX || began.elapsed() > LOOK_UPS {
             return Found::Unknown(error);
         }
@@ -104,7 +105,9 @@ async fn look_up<T>(random: &Random, operation: &impl Operation<T>, began: Insta
     }
 }
 
-/// Up to `BACKOFF` behind the first attempt and doubling, and at least half of it.
+/// Returns a random wait between half the maximum and the maximum.
+///
+/// The maximum is `BACKOFF` after the first attempt and doubles with each attempt.
 fn backoff(attempt: u32, random: &Random) -> Duration {
     let most = BACKOFF * 2_u32.pow(attempt.min(ATTEMPTS_MAX) - 1);
     most.mul_f64(f64::midpoint(1.0, random.unit()))

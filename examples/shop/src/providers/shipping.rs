@@ -1,4 +1,4 @@
-//! The shipping provider's operations, each under a key of the caller's.
+//! The operations of the shipping provider, each under a key of the caller.
 
 use hapax::saga::Outcome;
 use http::Uri;
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Found, Label, Made, Wanted, desk::Desk};
 
-/// The way to the shipping provider.
+/// The client of the shipping provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Shipping(Desk);
 
-/// Where something goes.
+/// A postal address.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Address {
@@ -21,7 +21,7 @@ pub(crate) struct Address {
     pub(crate) country: String,
 }
 
-/// So many of one thing.
+/// A quantity of one SKU.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Item {
@@ -29,7 +29,7 @@ pub(crate) struct Item {
     pub(crate) quantity: u32,
 }
 
-/// What goes where.
+/// The items to ship, and their address.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Parcel<'a> {
     pub(crate) address: &'a Address,
@@ -40,21 +40,21 @@ pub(crate) struct Parcel<'a> {
 struct Nothing {}
 
 impl Shipping {
-    /// The provider at `base`.
+    /// Creates a client of the provider at `base`.
     pub(crate) fn at(base: &Uri) -> Self {
         Self(Desk::at(base))
     }
 }
 
 impl Shipping {
-    /// Sends a parcel.
+    /// Creates a shipment.
     pub(crate) async fn ship(&self, label: Label<'_>, parcel: Parcel<'_>) -> Outcome<Made> {
         self.0
             .post("/shipments", label, Wanted::SHIPMENT, &parcel)
             .await
     }
 
-    /// Takes a shipment back.
+    /// Cancels a shipment.
     pub(crate) async fn cancel(&self, label: Label<'_>, shipment: &str) -> Outcome<Made> {
         let path = format!("/shipments/{shipment}/cancel");
         self.0
@@ -62,7 +62,7 @@ impl Shipping {
             .await
     }
 
-    /// What became of a key under which this was asked for.
+    /// Looks up the outcome of a key that was used for this request.
     pub(crate) async fn look_up(&self, label: Label<'_>, wanted: Wanted<'_>) -> Found<Made> {
         self.0.look_up(label, wanted).await
     }

@@ -1,4 +1,4 @@
-//! The clients against real providers, and against far sides that are none.
+//! Tests of the clients against real providers, and against servers with scripted responses.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -26,7 +26,7 @@ const ORDER: Order<'_> = Order {
     currency: "EUR",
 };
 
-/// Both providers, on ports of their own.
+/// Both providers, each on its own port.
 struct Far {
     payment: Payments,
     shipping: Shipping,
@@ -280,7 +280,7 @@ async fn a_step_that_is_refused_in_a_later_try_is_looked_up() {
     refused(confirmed(refuses(KEY_REUSED), unasked).await, KEY_REUSED);
 }
 
-/// A far side that answers as it is told.
+/// A server that sends scripted responses.
 struct Told<C, L> {
     call: C,
     look_up: L,
@@ -312,7 +312,7 @@ async fn settled(
     settle_as(call, look_up, false).await
 }
 
-/// The same for who goes on where somebody stopped.
+/// The same for an operation that an earlier owner has started.
 async fn resumed(
     call: impl Fn() -> Outcome<u8> + Sync,
     look_up: impl Fn() -> Found<u8> + Sync,
@@ -346,7 +346,7 @@ fn lost<T>(is_over: bool) -> Outcome<T> {
     Outcome::Unknown(error.into())
 }
 
-/// What a charge comes to at a far side that answers so.
+/// Returns the outcome of a charge at a server that sends this response.
 async fn told(reply: HttpReply) -> Outcome<Made> {
     let receiver = HttpReceiver::start().await;
     receiver.reply(reply);
@@ -354,7 +354,7 @@ async fn told(reply: HttpReply) -> Outcome<Made> {
     pay.charge(label("c"), ORDER).await
 }
 
-/// Has a far side say that it made this, whatever it is asked.
+/// Starts a server that responds to every request with this created object.
 fn answer(receiver: &HttpReceiver, kind: &str, amount: i64, currency: &str) {
     let made =
         format!(r#"{{"id":"x_1","kind":"{kind}","amount":{amount},"currency":"{currency}"}}"#);
@@ -380,7 +380,7 @@ async fn serve(router: axum::Router) -> String {
     url
 }
 
-/// A call under this key, with nothing beside it.
+/// The label of a call under this key, without headers.
 fn label(key: &str) -> Label<'_> {
     static NOTHING: Headers = Headers::new();
     let headers = &NOTHING;
@@ -422,7 +422,7 @@ fn refused(outcome: Outcome<Made>, code: &str) {
     }
 }
 
-/// Whether a call of which nobody knows what it did is over.
+/// Returns whether a call with an unknown outcome has ended.
 #[track_caller]
 fn unknown(outcome: Outcome<Made>) -> bool {
     match outcome {

@@ -1,8 +1,8 @@
-//! Checkouts: begun once, and told how far they are.
+//! Routes of checkouts: starting one, and reading its state.
 //!
-//! The first phase starts the saga, and that is all that the request does itself. Then it waits a
-//! while for the end: who waits in vain is told where to look. However often it is sent, the
-//! request starts one checkout.
+//! The first phase of the request starts the saga; the request writes nothing else. Then it waits
+//! up to three seconds for the end of the saga. If the saga is still running, the response is 202
+//! with a `Location`. Repeated requests with the same key start one checkout.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,13 +28,13 @@ use crate::{
     problem::{CARD_DECLINED, CHECKOUT_CLOSED, CHECKOUT_FAILED, STOCK_OUT},
 };
 
-/// The phase that starts the saga; behind it stands the saga's id.
+/// The prefix of the recovery point after the phase that starts the saga; the saga's id follows.
 const STARTED: &str = "started:";
 /// How long a request waits for the end of its checkout.
 const WAIT: Duration = Duration::from_secs(3);
-/// How often it looks, at first and at most.
+/// The shortest and the longest wait between two reads of the saga.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
-/// When to look again, for who waited in vain.
+/// The `Retry-After` of a 202 response.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// `POST /checkouts`.
@@ -71,7 +71,7 @@ pub(super) async fn read<D: Database>(
     Ok(Json(View::of(&saga)).into_response())
 }
 
-/// Starts the saga, in the phase that remembers its id.
+/// Starts the saga, in a phase whose recovery point contains the saga's id.
 async fn start<D: Database>(
     shop: &Shop<D>,
     tenant: Tenant,
@@ -90,14 +90,14 @@ async fn start<D: Database>(
     Ok(id)
 }
 
-/// Waits for the end of a saga, and no longer than a request may.
+/// Waits for the end of a saga, at most `WAIT`.
 async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
     let until = Instant::now() + WAIT;
     let mut pause = LOOKS.0;
     loop {
         let saga = shop.store.saga(id).await?;
         let Some(saga) = saga else {
-            let gone = format!("checkout {id} is not there any more");
+            let gone = format!("the saga of checkout {id} is missing");
             return Err(Problem::internal(std::io::Error::other(gone)));
         };
         let rests = saga.standing.state != saga::State::Running;
@@ -109,7 +109,7 @@ async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Prob
     }
 }
 
-/// What the caller is told of a checkout that has ended, or goes on.
+/// Builds the response for a checkout that has ended or is still running.
 fn answer(saga: &SagaRecord) -> Result<Response, Problem> {
     let status = match saga.standing.state {
         saga::State::Completed => StatusCode::CREATED,
@@ -125,7 +125,7 @@ fn answer(saga: &SagaRecord) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// Why nothing was bought, or that a person has seen to it.
+/// Builds the problem for a checkout that failed or was closed by an operator.
 fn refusal(saga: &SagaRecord) -> Problem {
     let reason = saga.standing.reason.as_ref();
     let detail = reason.map_or_else(String::new, checkout::told);
@@ -184,7 +184,7 @@ mod tests {
         check_silent(&saga, &told);
     }
 
-    /// What a person wrote stands in the rows, and nowhere in what a customer is told.
+    /// Asserts that the operator's comment is stored, but appears in no response.
     #[track_caller]
     fn check_silent(saga: &SagaRecord, told: &Value) {
         let kept = saga.standing.reason.as_ref().unwrap();

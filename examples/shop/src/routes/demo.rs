@@ -1,4 +1,4 @@
-//! The demo's receiver, seen from the shop: what it got, and how it behaves.
+//! Routes of the demo's receiver: list its events, and set its mode.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::{
     members::NoQuery,
 };
 
-/// The most events of a page: the demo's whole story fits one.
+/// The most events of a page, which all events of a demo usually fit into.
 const LIMIT_MAX: u32 = 10_000;
 
-/// What the demo's routes work on.
+/// The state of the demo's routes.
 #[derive(Clone, Debug)]
 pub(crate) struct Demo {
     pub(crate) receiver: Arc<Receiver>,
@@ -41,7 +41,7 @@ struct Listed {
     next: Option<String>,
 }
 
-/// The demo's routes.
+/// Returns the demo's routes.
 pub(crate) fn routes(demo: Demo) -> Router {
     Router::new()
         .route("/demo/receiver", get(seen))
@@ -52,7 +52,7 @@ pub(crate) fn routes(demo: Demo) -> Router {
 async fn seen(State(demo): State<Demo>, Query(wanted): Query<Wanted>) -> Result<Response, Problem> {
     let limit = wanted.limit.unwrap_or(LIMIT_MAX);
     if !(1..=LIMIT_MAX).contains(&limit) {
-        let detail = format!("limit is a whole number from 1 to {LIMIT_MAX}");
+        let detail = format!("limit must be a whole number from 1 to {LIMIT_MAX}");
         return Err(Problem::invalid("limit", detail));
     }
     let after = wanted.after.unwrap_or_default();
@@ -72,7 +72,7 @@ async fn misbehave(
     Json(fault): Json<Fault>,
 ) -> Response {
     if demo.receiver.misbehave(fault) {
-        // Its 410 disabled the destination, or is about to: either way it is wanted again.
+        // The receiver's 410 has disabled the destination, or is about to.
         demo.carriage.enable(DEMO);
     }
     Json(fault).into_response()

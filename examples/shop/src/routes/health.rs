@@ -1,4 +1,4 @@
-//! Is it alive, is it of use, and what has it done.
+//! Liveness, readiness and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use crate::{
     members::NoQuery,
 };
 
-/// How long an answer about the store stays good: asking costs a commit, and anybody may ask.
+/// How long a result of the store probe is reused: a probe costs a commit, and any client may ask.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long the store may take to show that it can be written.
+/// The time limit of a store probe.
 const READY: Duration = Duration::from_secs(2);
 
-/// When the store was last asked, and whether it could be written.
+/// The time and result of the last store probe.
 #[derive(Debug, Default)]
 pub(crate) struct Probe(Mutex<Option<(Timestamp, bool)>>);
 
@@ -42,22 +42,22 @@ struct Readiness {
     relay: &'static str,
 }
 
-/// `GET /healthz`: it answers, so it is alive.
+/// `GET /healthz`: responds while the process serves requests.
 pub(super) async fn alive(Query(NoQuery {}): Query<NoQuery>) -> Response {
     Json(Alive { status: "ok" }).into_response()
 }
 
-/// `GET /readyz`: whether the store takes a write and the relay carries.
+/// `GET /readyz`: reports whether the store can be written and the relay delivers.
 pub(super) async fn ready<D: Database>(
     State(shop): State<Arc<Shop<D>>>,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
-    // A balancer that waits learns less than one that is told.
+    // A load balancer needs a response in time more than an exact one.
     let writable = timeout(READY, shop.probe.ask(&shop)).await.unwrap_or(false);
     let (relay, carries) = match shop.carriage.standing() {
         Standing::Running => ("running", true),
         Standing::Standby => ("standby", true),
-        // It harms no delivery, so it is no reason to take requests away from either of them.
+        // A namesake does not disturb deliveries, so both instances stay ready.
         Standing::Namesake => ("namesake", true),
         Standing::Absent => ("off", !shop.relays),
         Standing::Fenced => ("fenced", false),
@@ -76,7 +76,7 @@ pub(super) async fn ready<D: Database>(
     Ok((status, Json(readiness)).into_response())
 }
 
-/// `GET /metrics`, as Prometheus reads it.
+/// `GET /metrics`, in the text format of Prometheus.
 pub(super) async fn metrics(
     State(handle): State<PrometheusHandle>,
     Query(NoQuery {}): Query<NoQuery>,
@@ -103,5 +103,5 @@ impl Probe {
 }
 
 fn complain(error: &StoreError) {
-    tracing::error!(error = error.error_chain(), "the store cannot be written");
+    tracing::error!(error = error.error_chain(), "cannot write to the store");
 }

@@ -1,4 +1,4 @@
-//! The ledger: one entry per effect, the oracle for "exactly one".
+//! The ledger: one entry per effect, which lets tests check that each effect happened once.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::{
     members::{self, LIMIT_MAX},
 };
 
-/// An entry that is about to be written.
+/// A new ledger entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) tenant: &'a str,
     pub(crate) charge_id: &'a str,
     pub(crate) kind: &'static str,
     pub(crate) amount: i64,
-    /// Who said so: `shop`, or the sender of a webhook.
+    /// Where the entry comes from: `shop`, or the source of a webhook.
     pub(crate) source: &'a str,
 }
 

@@ -1,8 +1,8 @@
-//! The routes, one file per noun, and what stands around them.
+//! The routes, one file per noun, and their layers.
 //!
-//! From the outside in: a request's name, its tenant, its key, its handler.
-//! What has no tenant (health, metrics, received webhooks, the demo) stands
-//! beside that. Every refusal is a problem, those of the router too.
+//! A request passes these layers in order: request id, authentication, idempotency key, handler.
+//! Routes without a tenant (health, metrics, received webhooks, the demo) skip authentication and
+//! keys. All error responses are problems, including those of the router.
 
 pub(crate) mod demo;
 mod checkouts;
@@ -44,7 +44,7 @@ use crate::{
     uploads::{Folder, UPLOAD_BYTES_MAX},
 };
 
-/// What handlers work on.
+/// The state shared by all handlers.
 #[derive(Debug)]
 pub(crate) struct Shop<D> {
     pub(crate) store: D,
@@ -52,17 +52,17 @@ pub(crate) struct Shop<D> {
     pub(crate) providers: Providers,
     pub(crate) failpoints: Failpoints,
     pub(crate) uploads: Folder,
-    /// Whose ledger a webhook about an unknown charge goes to.
+    /// The tenant whose ledger records webhooks about unknown charges.
     pub(crate) inbox_tenant: Tenant,
-    /// How messages are traced.
+    /// The tracing of received messages.
     pub(crate) traces: Traces,
     pub(crate) carriage: Carriage,
-    /// Whether this shop is to carry events.
+    /// Whether this process is configured to run a relay.
     pub(crate) relays: bool,
     pub(crate) probe: Probe,
 }
 
-/// What the routes are made of besides the shop itself.
+/// Everything that the router is built from.
 #[derive(Debug)]
 pub(crate) struct Parts<D: Database> {
     pub(crate) shop: Arc<Shop<D>>,
@@ -74,7 +74,7 @@ pub(crate) struct Parts<D: Database> {
     pub(crate) random: Random,
 }
 
-/// Every route of the shop.
+/// Returns all routes of the shop.
 pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
     let Parts {
         shop,
@@ -99,7 +99,7 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         .layer(RequestIds::new(random))
 }
 
-/// What a completer resumes, behind authentication: it knows the tenant.
+/// Returns the routes for the completer, without authentication, because it knows the tenant.
 pub(crate) fn resumed<D: Database>(
     shop: &Arc<Shop<D>>,
     idempotency: &Idempotency<D>,
@@ -111,7 +111,7 @@ pub(crate) fn resumed<D: Database>(
         .layer(RequestIds::new(random))
 }
 
-/// What calls foreign systems, and is committed phase by phase.
+/// Returns the phased routes, whose handlers call external systems.
 fn phased<D: Database>(idempotency: &Idempotency<D>) -> Router<Arc<Shop<D>>> {
     let phased = |template| idempotency.operation(template).phased();
     let (paid, refunded) = (phased("/payments"), phased("/refunds"));
@@ -122,7 +122,7 @@ fn phased<D: Database>(idempotency: &Idempotency<D>) -> Router<Arc<Shop<D>>> {
         .route("/refunds", post(refunds::create::<D>).layer(refunded))
 }
 
-/// What belongs to a tenant.
+/// Returns the routes that require authentication.
 fn tenants<D: Database>(
     shop: &Arc<Shop<D>>,
     idempotency: &Idempotency<D>,
@@ -130,11 +130,13 @@ fn tenants<D: Database>(
 ) -> Router {
     let operation = |template| idempotency.operation(template);
     let placed = operation("/orders").single_shot();
-    // These do nothing outside their transaction: the claim may travel with its first statement.
+    // These handlers do nothing outside their transaction, so the claim can be pipelined with the
+    // first statement.
     let riding = |template| operation(template).claim_with_first_statement();
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
-    // This one stores a file before it, which may happen twice: the same bytes are one file.
+    // This handler stores a file before its first statement. That may happen twice, but equal
+    // content is stored as one file.
     let uploaded = riding("/uploads")
         .body_max(UPLOAD_BYTES_MAX)
         .media_types(["multipart/form-data"]);
@@ -167,7 +169,7 @@ fn tenants<D: Database>(
         .with_state(Arc::clone(shop))
 }
 
-/// What the person who runs the shop asks.
+/// Returns the routes for operators: health, metrics and the description of the API.
 fn operations<D: Database>(shop: &Arc<Shop<D>>, metrics: PrometheusHandle) -> Router {
     Router::new()
         .route("/readyz", get(health::ready::<D>))
@@ -178,8 +180,8 @@ fn operations<D: Database>(shop: &Arc<Shop<D>>, metrics: PrometheusHandle) -> Ro
         .route("/openapi.json", get(openapi::show))
 }
 
-/// Says where the thing that was made can be found.
+/// Sets the `Location` of a created object.
 fn locate(response: &mut Response, path: &str) {
-    let location = HeaderValue::from_str(path).expect("a minted path is visible ASCII");
+    let location = HeaderValue::from_str(path).expect("a path with an id is visible ASCII");
     response.headers_mut().insert(header::LOCATION, location);
 }

@@ -1,7 +1,7 @@
-//! The API, described: `/openapi.json`.
+//! The OpenAPI description, served at `/openapi.json`.
 //!
-//! The description is written by hand, and tests hold it to the truth: it names the routes that there are, and every
-//! answer to what it allows, or forbids, is one that it names.
+//! The description is written by hand. Tests check that it names exactly the existing routes, and
+//! that the shop responds to valid and invalid requests only with responses that it describes.
 
 use axum::response::{IntoResponse as _, Response};
 use hapax_http::Query;
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
     use crate::providers::CARDS;
 
-    /// Where routes are made, but for the demo's.
+    /// The files that define routes, except for those of the demo.
     const SOURCES: [&str; 2] = [include_str!("mod.rs"), include_str!("webhooks.rs")];
 
     #[test]

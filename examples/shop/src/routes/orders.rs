@@ -1,8 +1,8 @@
-//! Orders: created once, read, listed, and changed under a condition.
+//! Routes of orders: create, read, list, and replace under a condition.
 //!
-//! `POST` says beforehand all that it will write, so that it shares a commit
-//! with its neighbours. `PUT` needs no key: its condition, the version that the
-//! caller has seen, makes a second one fail instead of happening.
+//! `POST` returns a write plan, so several requests can share a commit. `PUT` does not need a key:
+//! its condition is the version that the client has read, so a second `PUT` fails instead of being
+//! applied.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     members::{self, LIMIT, NoQuery, Page},
 };
 
-/// An order as its creator or its changer states it.
+/// The body of a request to create or replace an order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stated {
@@ -36,7 +36,7 @@ pub(super) struct Stated {
     note: Option<String>,
 }
 
-/// An order as it is answered.
+/// An order in a response.
 #[derive(Debug, Serialize)]
 struct Order {
     id: String,
@@ -101,7 +101,7 @@ pub(super) async fn list<D: Database>(
 ) -> Result<Response, Problem> {
     let limit = members::limit(page.limit, LIMIT)?;
     let after = members::after(page.after, "ord")?;
-    // One row more than asked for tells whether there is a next page.
+    // One row more than requested shows whether there is a next page.
     let key = params![tenant.as_str().to_owned(), after, i64::from(limit) + 1];
     let rows = shop.store.select(query::ORDER_LIST, key).await?;
     let mut items = rows
@@ -144,7 +144,10 @@ pub(super) async fn replace<D: Database>(
     Ok(order.answer(StatusCode::OK))
 }
 
-/// Whether `If-Match` lets a change of this version happen; without one it is refused.
+/// Returns whether `If-Match` allows a change of this version.
+///
+/// # Errors
+/// Fails with 428 if the header is missing.
 fn holds(headers: &HeaderMap, version: i64) -> Result<bool, Problem> {
     let mut values = headers.get_all(header::IF_MATCH).iter().peekable();
     if values.peek().is_none() {

@@ -1,12 +1,11 @@
-//! Payments, through a foreign provider.
+//! The route of payments, which an external provider charges.
 //!
-//! What the provider has charged no transaction of the shop takes back. So a
-//! payment is phased: the provider is called under a key that is the same for
-//! every attempt; the charge, its ledger entry and its event are one phase, and
-//! the answer is stored last. A declined card is a refusal: remembered, and
-//! without effect. When the provider does not say what it did it is asked
-//! again, and then what it knows of the key; only when it knows nothing, and no
-//! call is on its way, is the key let go.
+//! No transaction of the shop can undo a charge at the provider, so a payment is phased. The
+//! provider is called under a key that is the same for every attempt. The charge, its ledger entry
+//! and its event are one phase, and the response is stored last. A declined card is a refusal,
+//! which is stored and has no effect. If the outcome of the call is unknown, the shop repeats it
+//! and then looks the key up at the provider. The shop releases the key only if the provider does
+//! not know it and no call is running.
 
 use std::sync::Arc;
 
@@ -31,12 +30,12 @@ use crate::{
     providers::{Found, Label, Made, Operation, Order, Outcome, Payments, Settled, Wanted, settle},
 };
 
-/// The phase that writes down what was charged.
+/// The phase that records the charge.
 const CHARGED: &str = "charged";
-/// Names the problem that an answer is a result of all the same.
+/// The header that names a problem code on a successful response.
 const PROBLEM_CODE: HeaderName = HeaderName::from_static("problem-code");
 
-/// A payment as it is asked for.
+/// The body of a payment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stated {
@@ -63,7 +62,7 @@ struct Succeeded<'a> {
     currency: &'a str,
 }
 
-/// A charge that is asked for under its key.
+/// A charge to request from the provider under a key.
 struct Charging<'a> {
     provider: &'a Payments,
     label: Label<'a>,
@@ -101,7 +100,7 @@ pub(super) async fn create<D: Database>(
     Ok(response)
 }
 
-/// Has the provider charge, once, whatever becomes of its answers.
+/// Charges the card at the provider once, even if responses are lost.
 async fn charge<D: Database>(
     shop: &Shop<D>,
     phased: &Phased<D::Tx>,
@@ -135,13 +134,13 @@ async fn charge<D: Database>(
     }
 }
 
-/// What a request before this one wrote down.
+/// Reads the charge that an earlier attempt recorded.
 async fn find<D: Database>(store: &D, tenant: &Tenant, key: &str) -> Result<Charge, Problem> {
     let row = params![key.to_owned(), tenant.as_str().to_owned()];
     let mut found = store.select(query::CHARGE_FIND, row).await?;
     let mut row = found
         .pop()
-        .ok_or_else(|| Problem::internal("a charge that was written is not there"))?;
+        .ok_or_else(|| Problem::internal("the recorded charge is missing"))?;
     Ok(Charge {
         id: row.text(0)?,
         order_id: row.maybe_text(1)?,
@@ -161,7 +160,7 @@ async fn check_order<D: Database>(
     if store.select(query::ORDER_SELECT, key).await?.is_empty() {
         return Err(Problem::not_found()
             .member("order_id")
-            .detail("there is no such order"));
+            .detail("no order has this id"));
     }
     Ok(())
 }

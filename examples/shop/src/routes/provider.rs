@@ -1,4 +1,4 @@
-//! What a client is told of a foreign provider that did not do what was asked.
+//! Problems for clients when a provider did not execute an operation.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::{
     providers::KEY_REUSED,
 };
 
-/// When a client may come again, at the earliest.
+/// The `Retry-After` of these problems.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The provider, or 503 where the shop was not told of one.
+/// Returns the provider, or 503 if none is configured.
 pub(super) fn provided<'a, P, T: Transaction>(
     provider: Option<&'a P>,
     phased: &Phased<T>,
@@ -24,12 +24,12 @@ pub(super) fn provided<'a, P, T: Transaction>(
     provider.ok_or_else(|| {
         phased.nothing_happened();
         Problem::new(UNAVAILABLE)
-            .detail("this service has no provider for it")
+            .detail("no provider is configured for this operation")
             .retry_after(RETRY_AFTER)
     })
 }
 
-/// The provider refused, and that stands.
+/// Builds the problem for a refusal by the provider, which a retry would not change.
 pub(super) fn refused(refusal: Refusal) -> Problem {
     match refusal.code.as_str() {
         "declined" => Problem::new(CARD_DECLINED),
@@ -38,18 +38,18 @@ pub(super) fn refused(refusal: Refusal) -> Problem {
     }
 }
 
-/// The provider fails, and has done nothing.
+/// Builds the problem for a provider that failed and has done nothing.
 pub(super) fn failed(error: BoxError) -> Problem {
     Problem::new(PROVIDER_FAILED)
-        .detail("the provider failed, and nothing happened; try again")
+        .detail("the provider failed, and nothing was done; try again")
         .retry_after(RETRY_AFTER)
         .caused_by(error)
 }
 
-/// Nobody knows what the provider did; who comes again is told.
+/// Builds the problem for an unknown outcome, which a retry with the same key finds out.
 pub(super) fn unknown(error: BoxError) -> Problem {
     Problem::new(TIMEOUT)
-        .detail("the provider does not say what it did; a retry finds out")
+        .detail("the outcome at the provider is unknown; retry with the same key")
         .retry_after(RETRY_AFTER)
         .caused_by(error)
 }

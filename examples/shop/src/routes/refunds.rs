@@ -1,12 +1,11 @@
-//! Refunds: the reverse operation, never more than was charged.
+//! The route of refunds, whose sum never exceeds the charge.
 //!
-//! The charge's row holds the sum of its refunds, and the statement that adds
-//! to it changes nothing when the sum would exceed the charge: two refunds at
-//! once, at whichever instances, cannot both take the last of it. That is the
-//! first phase: the amount is reserved and the refund pending. The provider
-//! refunds under its key; the last phase makes the refund done, with its entry,
-//! its event and the answer. A refusal gives the reservation back with the
-//! answer that says so.
+//! The row of a charge contains the sum of its refunds. The first phase adds the amount to the sum
+//! and writes a pending refund. Its statement changes nothing if the sum would exceed the charge,
+//! so two concurrent refunds, on any instances, cannot both take the last of it. Then the provider
+//! refunds under its key. The last phase completes the refund with its ledger entry, its event and
+//! the response. If the provider refuses, the reservation is returned in the same commit as the
+//! response.
 
 use std::sync::Arc;
 
@@ -31,12 +30,12 @@ use crate::{
     },
 };
 
-/// The phase that takes the amount from what is left of the charge.
+/// The phase that reserves the amount.
 const RESERVED: &str = "reserved";
-/// The phase that gives it back, because the provider has done nothing: the refund begins anew.
+/// The phase that returns the amount after the provider did nothing; a retry reserves it again.
 const RETURNED: &str = "returned";
 
-/// A refund as it is asked for.
+/// The body of a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stated {
@@ -60,7 +59,7 @@ struct Succeeded<'a> {
     amount: i64,
 }
 
-/// A refund that is asked for under its key.
+/// A refund to request from the provider under a key.
 struct Refunding<'a> {
     provider: &'a Payments,
     label: Label<'a>,
@@ -94,7 +93,7 @@ pub(super) async fn create<D: Database>(
             let mut tx = phased.last().await?;
             refund.give_back(&mut *tx, &tenant).await?;
             drop(tx);
-            // The refusal is stored as any, but with what this phase wrote.
+            // The refusal is stored like others, but here the writes of the phase are kept.
             let kept = Extension(Remember::WithEffect);
             Ok((kept, super::refused(refusal)).into_response())
         }
@@ -102,7 +101,7 @@ pub(super) async fn create<D: Database>(
         Settled::Nothing(error) => {
             let back = async |tx: &mut D::Tx| refund.give_back(tx, &tenant).await;
             phased.phase(RETURNED, back).await?;
-            // Said last: where the phase fails the reservation stands, and the key with it.
+            // Only after the phase: if it fails, the reservation and the key must stay.
             phased.nothing_happened();
             Err(super::failed(error))
         }
@@ -110,7 +109,7 @@ pub(super) async fn create<D: Database>(
     }
 }
 
-/// The pending refund: written by a request before this one, or now.
+/// Returns the pending refund, which an earlier attempt or this one has written.
 async fn reserved<D: Database>(
     shop: &Shop<D>,
     phased: &mut Phased<D::Tx>,
@@ -127,7 +126,7 @@ async fn reserved<D: Database>(
     Ok(refund)
 }
 
-/// Has the provider refund, once, whatever becomes of its answers.
+/// Refunds at the provider once, even if responses are lost.
 async fn call<D: Database>(
     shop: &Shop<D>,
     phased: &Phased<D::Tx>,
@@ -146,7 +145,7 @@ async fn call<D: Database>(
     settle(&shop.ids.sources().1, &refunding).await
 }
 
-/// Takes the amount from what is left of the charge, and writes a pending refund of it.
+/// Reserves the amount and writes a pending refund.
 async fn reserve<D: Database>(
     tx: &mut D::Tx,
     shop: &Shop<D>,
@@ -175,14 +174,14 @@ async fn reserve<D: Database>(
     Ok(refund)
 }
 
-/// Takes the amount from what is left of the charge, and returns the charge's currency.
+/// Adds the amount to the refunded sum of the charge, and returns the charge's currency.
 async fn take(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<String, Problem> {
     let charge = || params![stated.charge_id.clone()];
     let mut found = tx.select(query::CHARGE_SELECT, charge()).await?;
     let missing = || {
         Problem::not_found()
             .member("charge_id")
-            .detail("there is no such charge")
+            .detail("no charge has this id")
     };
     let mut found = found.pop().ok_or_else(missing)?;
     if found.text(0)? != tenant.as_str() {
@@ -194,7 +193,7 @@ async fn take(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<St
         stated.amount
     ];
     if tx.execute(query::CHARGE_REFUND, key).await? == 0 {
-        // Others may have refunded it since it was read.
+        // Another request may have refunded a part since the charge was read.
         let mut now = tx.select(query::CHARGE_SELECT, charge()).await?;
         let now = now.pop().ok_or_else(missing)?;
         let left = now.integer(1)? - now.integer(2)?;
@@ -227,13 +226,13 @@ impl Operation<Made> for Refunding<'_> {
 }
 
 impl Refund {
-    /// What a request before this one reserved.
+    /// Reads the pending refund that an earlier attempt has written.
     async fn find<D: Database>(store: &D, tenant: &Tenant, key: &str) -> Result<Self, Problem> {
         let row = params![key.to_owned(), tenant.as_str().to_owned()];
         let mut found = store.select(query::REFUND_FIND, row).await?;
         let row = found
             .pop()
-            .ok_or_else(|| Problem::internal("a refund that was reserved is not there"))?;
+            .ok_or_else(|| Problem::internal("the pending refund is missing"))?;
         Ok(Self::read(row)?)
     }
 
@@ -247,7 +246,7 @@ impl Refund {
         })
     }
 
-    /// Makes it done, with its ledger entry.
+    /// Completes the refund, and writes its ledger entry.
     async fn settle<D: Database>(
         &self,
         tx: &mut D::Tx,
@@ -258,7 +257,7 @@ impl Refund {
         let tenant = tenant.as_str();
         let row = params![self.id.clone(), tenant.to_owned(), provider_ref];
         if tx.execute(query::REFUND_SETTLE, row).await? == 0 {
-            return Err(Problem::internal("a refund that was reserved is not there"));
+            return Err(Problem::internal("the pending refund is missing"));
         }
         let entry = ledger::Entry {
             tenant,
@@ -270,7 +269,7 @@ impl Refund {
         Ok(entry.write(tx, &shop.ids).await?)
     }
 
-    /// Gives what was reserved back to the charge, and forgets the refund.
+    /// Returns the reserved amount to the charge, and deletes the pending refund.
     async fn give_back(&self, tx: &mut impl Rows, tenant: &Tenant) -> Result<(), Problem> {
         let tenant = || tenant.as_str().to_owned();
         let row = params![self.id.clone(), tenant()];

@@ -1,9 +1,9 @@
-//! Signups: a person and a welcome e-mail, once per address.
+//! The route of signups: one user and one welcome mail per e-mail address.
 //!
-//! Without a key the address is the key, its case folded; and because it is
-//! folded in the fingerprint too, `Ann@x.org` and `ann@x.org` with one name are
-//! one intent, and with two names a conflict. After the key has expired the
-//! table still knows the address.
+//! If a request has no key, the key is derived from the address in lower case. The fingerprint uses
+//! the address in lower case too: `Ann@x.org` and `ann@x.org` with the same name are the same
+//! request, and with different names a conflict. After the key has expired, the table still
+//! prevents a second signup of the address.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     problem::SIGNUP_EXISTS,
 };
 
-/// A person as they sign up.
+/// The body of a signup.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stated {
@@ -80,14 +80,14 @@ pub(super) async fn create<D: Database>(
     Ok((StatusCode::CREATED, Json(user)).into_response())
 }
 
-/// The key of a signup that came without one.
+/// Derives the key of a signup without an `Idempotency-Key`.
 pub(super) fn derive(request: &View<'_>) -> Result<Derived, Problem> {
     let stated: Stated = request.json()?;
     members::email(&stated.email)?;
     Ok(Derived::new().member("email", folded(&stated.email)))
 }
 
-/// The form of an address that two spellings of it share.
+/// Returns the address in lower case, which is equal for all spellings of it.
 fn folded(email: &str) -> String {
     email.to_lowercase()
 }

@@ -1,8 +1,8 @@
-//! The shop as a consumer: what others report goes into the ledger, once.
+//! The route of received webhooks, each of which creates one ledger entry.
 //!
-//! The layer verifies the sender and accepts the message in the transaction
-//! that the entry is written in. An entry belongs to the tenant of its charge;
-//! where the shop does not know the charge, to the tenant of the settings.
+//! The layer verifies the sender, and accepts the message in the transaction that writes the entry.
+//! The entry belongs to the tenant of its charge. If the charge is unknown, the entry belongs to
+//! the tenant that the configuration names.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     members::{self, NoQuery},
 };
 
-/// The name under which the shop takes messages.
+/// The shop's name as a consumer.
 const CONSUMER: &str = "ledger";
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ struct Reported {
     amount: i64,
 }
 
-/// `POST /webhooks/{source}`, for the sources that have a key.
+/// Returns the route `POST /webhooks/{source}` for the configured sources.
 pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Verifier)>) -> Router {
     let mut keys: HashMap<String, Vec<Verifier>> = HashMap::new();
     for (source, verifier) in sources {

@@ -1,9 +1,9 @@
-//! A file on its way in: written and hashed as it comes, looked at, kept once.
+//! Receives a file: writes and hashes it chunk by chunk, checks its header, and stores it once.
 //!
-//! One thread writes it, fed through a short channel, so that memory holds a
-//! few chunks of it however long it is. It is flushed, renamed to the hash of
-//! its bytes, and the folder is flushed, before anybody is told that it is
-//! there. Whoever goes away before the end leaves nothing behind.
+//! One thread writes the file. It is fed through a short channel, so memory holds only a few chunks
+//! of a file of any length. Before the upload is reported as stored, the file is synced and renamed
+//! to the hash of its bytes, and the folder is synced. If the upload is aborted, the draft is
+//! deleted.
 
 use std::{
     fs::{self, File},
@@ -25,10 +25,10 @@ use super::{
     header::{self, Header, Unfit},
 };
 
-/// Chunks that wait to be written.
+/// The most chunks that wait to be written.
 const CHUNKS: usize = 4;
 
-/// A file that is kept.
+/// A stored file.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) sha256: String,
@@ -36,25 +36,26 @@ pub(crate) struct Stored {
     pub(crate) header: Header,
 }
 
-/// Why a file was not kept.
+/// The reason why a file was not stored.
 #[derive(Debug)]
 pub(crate) enum NotStored {
-    /// It is none that is taken.
+    /// The file is not an image that the shop accepts.
     Unfit(Unfit),
-    /// The disk does not take it now.
+    /// The file could not be written.
     Failed(io::Error),
 }
 
 /// A file that is being written.
 #[derive(Debug)]
 pub(crate) struct Storing {
-    /// `None` says that the file is whole; a channel that closes without it, that it is not.
+    /// The chunks, and then `None` if the file is complete; if the channel closes without it, the
+    /// file is incomplete.
     chunks: mpsc::Sender<Option<Bytes>>,
     stored: JoinHandle<Result<Stored, NotStored>>,
 }
 
 impl Storing {
-    /// Begins a file; waits while many others are written.
+    /// Starts a file; waits while the maximum number of files are being written.
     pub(crate) async fn begin(folder: &Folder) -> Self {
         let slot = folder.storing.clone().acquire_owned().await;
         let slot = slot.expect("the semaphore is never closed");
@@ -64,13 +65,13 @@ impl Storing {
         Self { chunks, stored }
     }
 
-    /// Adds to the file.
+    /// Appends a chunk to the file.
     pub(crate) async fn push(&self, chunk: Bytes) {
-        // Whoever does not take it any more says why at the end.
+        // If the writing thread has ended, `finish` returns its error.
         let _ended = self.chunks.send(Some(chunk)).await;
     }
 
-    /// Keeps the file, if it is one that is taken.
+    /// Stores the file, if it is an image that the shop accepts.
     pub(crate) async fn finish(self) -> Result<Stored, NotStored> {
         let _ended = self.chunks.send(None).await;
         let stored = self.stored.await;
@@ -101,7 +102,7 @@ fn store(
     })
 }
 
-/// A draft on the disk: gone when it is dropped, unless it was kept.
+/// A draft on disk, which is deleted when it is dropped, unless it was stored.
 struct Draft {
     folder: Folder,
     path: PathBuf,
@@ -140,7 +141,7 @@ impl Draft {
         header::read(&mut BufReader::new(&self.file)).map_err(NotStored::Unfit)
     }
 
-    /// Gives the draft its name, unless a file with these bytes is there; returns the name.
+    /// Renames the draft to its hash, unless a file with these bytes exists; returns the hash.
     fn keep(mut self) -> io::Result<String> {
         let name = hex(&std::mem::take(&mut self.hash).finalize());
         let kept = self.folder.file(&name);
@@ -152,7 +153,7 @@ impl Draft {
                 fs::rename(&self.path, &kept)?;
             }
         }
-        // Also where it was there: whoever renamed it may not have come so far yet.
+        // Also if the file existed: the upload that renamed it may not have synced the folder yet.
         self.folder.sync()?;
         Ok(name)
     }
@@ -160,7 +161,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // A draft that was kept has another name by now.
+        // A stored draft has been renamed, so this removes nothing.
         let _gone = fs::remove_file(&self.path);
     }
 }
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A header that is let through.
+    /// A file with a valid header.
     const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x03\0\0\0\x04\x08\x02\0\0\0";
 
     #[tokio::test]

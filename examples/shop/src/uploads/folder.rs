@@ -1,9 +1,8 @@
-//! Where uploaded files lie: one folder, shared by the instances of a shop.
+//! The folder of uploaded files, which the instances of a shop share.
 //!
-//! A file is named after the SHA-256 of its bytes, in hex; a draft of one ends
-//! in `.part`. Whoever keeps a file holds the folder's lock together with
-//! others, whoever sweeps holds it alone, so that a file is never swept while
-//! somebody finds that it is there already.
+//! The name of a file is the SHA-256 of its bytes, in hex; the name of a draft ends in `.part`. An
+//! upload holds a shared lock on the folder while it stores a file, and the sweep holds an
+//! exclusive lock. Therefore no file is swept while an upload finds that it already exists.
 
 use std::{
     fs::{self, File},
@@ -19,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::files;
 
-/// Files that are written at once: each takes a thread and a share of the disk.
+/// The most files written at the same time; each takes a thread and a share of the disk.
 const STORING: usize = 8;
 
 /// The folder of a shop's uploads.
@@ -32,7 +31,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder at `path`, made when it is missing.
+    /// Opens the folder at `path`, and creates it if it is missing.
     pub(crate) fn open(path: PathBuf, clock: Clock, random: Random) -> io::Result<Self> {
         files::make_folder(&path)?;
         Ok(Self {
@@ -43,7 +42,7 @@ impl Folder {
         })
     }
 
-    /// The file with these bytes.
+    /// Returns the path of the file with this hash.
     pub(crate) fn file(&self, sha256: &str) -> PathBuf {
         self.path.join(sha256)
     }
@@ -52,40 +51,40 @@ impl Folder {
         &self.path
     }
 
-    /// A name for a draft that nobody else has.
+    /// Returns a unique path for a draft.
     pub(super) fn draft(&self) -> PathBuf {
         let [high, low] = [self.random.bits(), self.random.bits()].map(u64::to_be_bytes);
         self.path.join(format!("{}{}.part", hex(&high), hex(&low)))
     }
 
-    /// Holds the folder against whoever sweeps, until the file is dropped.
+    /// Takes the shared lock, which keeps the sweep out until the returned file is dropped.
     pub(super) fn held(&self) -> io::Result<File> {
         let lock = self.lock()?;
         lock.lock_shared()?;
         Ok(lock)
     }
 
-    /// Holds the folder alone, until the file is dropped.
+    /// Takes the exclusive lock, which is held until the returned file is dropped.
     pub(super) fn held_alone(&self) -> io::Result<File> {
         let lock = self.lock()?;
         lock.lock()?;
         Ok(lock)
     }
 
-    /// Lets a file that is there already count as new.
+    /// Sets the modification time of an existing file to now, so that it is not swept.
     pub(super) fn touch(&self, path: &Path) -> io::Result<()> {
         let millis = u64::try_from(self.clock.now().as_millis()).unwrap_or(0);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
         File::open(path)?.set_modified(now)
     }
 
-    /// Whether what is at `path` has been left alone for at least `age`.
+    /// Returns whether the file at `path` was not modified for at least `age`.
     pub(super) fn is_older(&self, path: &Path, age: Duration) -> io::Result<bool> {
         let touched = Timestamp::from(fs::metadata(path)?.modified()?);
         Ok(self.clock.now().since(touched) >= age)
     }
 
-    /// Sees to it that a name which was just given is there after a power cut.
+    /// Syncs the folder, so that a new name survives a power cut.
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }

@@ -1,11 +1,11 @@
-//! The job that makes thumbnails: a function that takes `file.uploaded`, once.
+//! The job that makes thumbnails: a handler that accepts each `file.uploaded` event once.
 //!
-//! Decoding stands before the transaction, which then writes what was made:
-//! the thumbnails, the upload's new state and the inbox row are one commit. A
-//! crash before it makes them again, a crash after it finds the inbox row. A
-//! picture that cannot be decoded has failed for good, and that is an outcome,
-//! written down like any other; a file that is not there is asked for again on
-//! the destination's schedule, and then a dead letter.
+//! The handler decodes the image before its transaction. The transaction then writes the
+//! thumbnails, the upload's new state and the inbox row in one commit. If the process crashes
+//! before the commit, the retry makes the thumbnails again; if it crashes later, the retry finds
+//! the inbox row. If an image cannot be decoded, the handler records the upload as failed,
+//! permanently. If the file is missing, the event is retried on the destination's schedule, and
+//! then becomes a dead letter.
 
 use std::sync::Arc;
 
@@ -28,26 +28,26 @@ use super::{
 };
 use crate::database::{Database, Rows as _, params, query};
 
-/// Pictures that are decoded at once: each may take a few hundred megabytes.
+/// The most images decoded at the same time; each may take a few hundred megabytes.
 pub(crate) const DECODED: usize = 2;
-/// The name under which events are taken; the inbox knows it.
+/// The job's name as a consumer, which its inbox rows contain.
 const CONSUMER: &str = "thumbnails";
 
-/// What is read of an event.
+/// The part of an event's payload that the job needs.
 #[derive(Debug, Deserialize)]
 struct Uploaded {
     upload_id: String,
 }
 
-/// What came of an upload.
+/// The result of the job.
 enum Made {
     Thumbnails(Vec<Thumbnail>),
     Failed(String),
-    /// It was seen to before.
+    /// The upload is already finished.
     Nothing,
 }
 
-/// Makes thumbnails of what is uploaded to `folder`.
+/// Returns the sink that makes thumbnails of the files in `folder`.
 pub(crate) fn sink<D: Database>(
     store: D,
     folder: Folder,
@@ -78,7 +78,7 @@ pub(crate) fn sink<D: Database>(
     }))
 }
 
-/// Looks at the upload, and makes what is to be written about it.
+/// Reads the upload and makes its thumbnails, outside the transaction.
 async fn prepare<D: Database>(
     rows: &D,
     folder: &Folder,
@@ -88,21 +88,22 @@ async fn prepare<D: Database>(
     let id = upload_of(event)?;
     let found = rows.select(query::UPLOAD_FIND, params![id.clone()]).await;
     let found = found.map_err(HandlerError::again)?.pop();
-    let mut row = found.ok_or_else(|| HandlerError::never(format!("there is no upload {id}")))?;
+    let mut row = found.ok_or_else(|| HandlerError::never(format!("upload {id} is missing")))?;
     let mut text = |column| row.text(column).map_err(HandlerError::never);
     let (sha256, content_type, state) = (text(0)?, text(1)?, text(2)?);
     if state != "pending" {
         return Ok(Made::Nothing);
     }
     let format = Format::of(&content_type);
-    let format = format.ok_or_else(|| HandlerError::never(format!("{content_type} is new")))?;
+    let format = format.ok_or_else(|| HandlerError::never(format!("{content_type}: unknown")))?;
     let slot = decoding
         .acquire_owned()
         .await
         .map_err(HandlerError::again)?;
     let file = folder.file(&sha256);
     let making = spawn_blocking(move || {
-        // A decoder cannot be stopped: its place is taken until it ends, whoever still waits.
+        // A decoder cannot be cancelled, so it holds its slot until it ends, even if the caller
+        // stops waiting.
         let _slot = slot;
         thumbnail::make(&file, format)
     });
@@ -116,7 +117,7 @@ async fn prepare<D: Database>(
     }
 }
 
-/// Writes down what came of the upload.
+/// Writes the result of the job.
 async fn write<D: Database>(tx: &mut D::Tx, event: &Event, made: Made) -> Result<(), HandlerError> {
     let id = upload_of(event)?;
     let (state, reason) = match made {
@@ -151,13 +152,13 @@ fn upload_of(event: &Event) -> Result<String, HandlerError> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("upload's file {file} cannot be read: is this the data directory it was stored in?")]
+#[error("cannot read uploaded file {file}: check that this is the data directory it is in")]
 struct Unread {
     file: String,
     source: std::io::Error,
 }
 
-/// A handler whose commits a test can see from outside.
+/// A handler with a failpoint after its commit.
 #[derive(Debug)]
 struct Watched<K: Keys> {
     handler: Handler<K>,

@@ -1,10 +1,9 @@
-//! Uploaded pictures: files by their content, and what is made of them.
+//! Storage of uploaded images, and the job that makes their thumbnails.
 //!
-//! A file is kept once, under the SHA-256 of its bytes, before the row that
-//! names it is committed (`folder`, `draft`): a crash between the two leaves a
-//! file that nobody names, which is swept (`sweep`). What a picture claims to
-//! be is read from its header at once (`header`); the rest is found out by the
-//! job that makes thumbnails of it (`thumbnail`, `job`).
+//! A file is stored once, under the SHA-256 of its bytes, before the row that names it is committed
+//! (`folder`, `draft`). A crash between the two leaves a file without a row, which `sweep` deletes.
+//! The request reads only the header of the image (`header`); the job that makes the thumbnails
+//! decodes the rest (`thumbnail`, `job`).
 
 mod folder;
 mod draft;
@@ -20,5 +19,5 @@ pub(crate) use job::{DECODED, sink};
 pub(crate) use sweep::{SWEEP, sweep};
 pub(crate) use thumbnail::SIZES;
 
-/// Bytes of one upload, its form included.
+/// The largest upload including its form, in bytes.
 pub(crate) const UPLOAD_BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -1,9 +1,9 @@
-//! Removes what crashes have left: drafts, and files that no row names.
+//! Deletes the files that crashes have left: drafts, and files that no row names.
 //!
-//! An upload keeps its file before it commits its row, so a file without a row
-//! may be about to get one. Only what nobody has touched for longer than any
-//! request lasts is swept, and that is judged again under the folder's lock: an
-//! upload that finds its bytes there already touches them first.
+//! An upload stores its file before it commits its row, so a file without a row may still get one.
+//! The sweep deletes only files that were not modified for longer than any request lasts. It checks
+//! their age again under the folder's exclusive lock, because an upload that finds its file already
+//! stored updates the modification time.
 
 use std::{
     fs, io,
@@ -19,19 +19,19 @@ use crate::database::{Database, params, query};
 
 /// How often the folder is swept.
 pub(crate) const SWEEP: Duration = Duration::from_hours(1);
-/// How long a file is left alone first; a request takes seconds.
+/// The age from which a file may be deleted; a request takes seconds.
 const AGE: Duration = Duration::from_hours(1);
-/// Files that are asked for at once.
+/// The most files that one query checks.
 const BATCH: usize = 500;
 
-/// Sweeps the folder once.
+/// Deletes old drafts and files without a row, once.
 pub(crate) async fn sweep<D: Database>(folder: &Folder, store: &D) -> Result<(), SweepError> {
     let listed = folder.clone();
     let old = spawn_blocking(move || old(&listed)).await;
     let (drafts, files) = old.map_err(io::Error::other)??;
     remove(folder, drafts).await?;
     for names in files.chunks(BATCH) {
-        let names = serde_json::to_string(names).expect("names can be written as JSON");
+        let names = serde_json::to_string(names).expect("names can be serialized");
         let unnamed = store.select(query::UPLOAD_UNNAMED, params![names]).await?;
         let paths = unnamed
             .into_iter()
@@ -42,7 +42,7 @@ pub(crate) async fn sweep<D: Database>(folder: &Folder, store: &D) -> Result<(),
     Ok(())
 }
 
-/// The drafts and the files that nobody has touched for long.
+/// Returns the drafts and the files that are older than `AGE`.
 fn old(folder: &Folder) -> io::Result<(Vec<PathBuf>, Vec<String>)> {
     let (mut drafts, mut files) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(folder.path())? {
@@ -50,7 +50,7 @@ fn old(folder: &Folder) -> io::Result<(Vec<PathBuf>, Vec<String>)> {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             continue;
         };
-        // Who removes or renames it meanwhile has seen to it.
+        // A file that is removed or renamed in the meantime needs no sweep.
         let is_old = || folder.is_older(&path, AGE).unwrap_or(false);
         if is_draft(&path) && is_old() {
             drafts.push(path);
@@ -61,7 +61,7 @@ fn old(folder: &Folder) -> io::Result<(Vec<PathBuf>, Vec<String>)> {
     Ok((drafts, files))
 }
 
-/// Removes what is still old when nobody else can touch it.
+/// Removes the files that are still old under the exclusive lock.
 async fn remove(folder: &Folder, paths: Vec<PathBuf>) -> io::Result<()> {
     if paths.is_empty() {
         return Ok(());
@@ -90,14 +90,14 @@ fn is_file(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Why the folder could not be swept; the next time will do.
+/// An error of the sweep, which runs again later.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SweepError {
-    /// The folder is in the way.
-    #[error("folder of uploads cannot be read or written")]
+    /// The folder cannot be read or written.
+    #[error("cannot read or write the upload folder")]
     Folder(#[from] io::Error),
-    /// Nobody knows which files have rows.
-    #[error("store does not say which files are named")]
+    /// The store cannot be queried for the files that have rows.
+    #[error("cannot query which files have rows")]
     Store(#[from] StoreError),
 }
 
@@ -124,7 +124,7 @@ mod tests {
             file.set_modified(std::time::SystemTime::UNIX_EPOCH)
                 .unwrap();
         }
-        // An upload holds the folder, and finds one of them there.
+        // An upload holds the shared lock, and finds one of the files.
         let held = folder.held().unwrap();
         let (sweeper, paths) = (folder.clone(), vec![found.clone(), left.clone()]);
         let sweeping = tokio::spawn(async move { remove(&sweeper, paths).await });

@@ -1,9 +1,8 @@
-//! Thumbnails of a picture: decoded within bounds, scaled down, encoded anew.
+//! Makes thumbnails: decodes an image within limits, scales it down, and encodes the result.
 //!
-//! A file is a stranger's, and the decoder is not to be trusted with it: what
-//! it may allocate is bounded, what its header promises is held against the
-//! bounds once more, and a panic is a verdict on the file. Whatever cannot be
-//! decoded now can never be: such an upload has failed.
+//! The file is untrusted. The decoder's memory is limited, the size in the header is checked again,
+//! and a panic of the decoder counts as an error of the file. An image that cannot be decoded now
+//! never can be, so its upload has failed permanently.
 
 use std::{
     fs, io,
@@ -24,9 +23,9 @@ use super::{
     header::{Format, UNPACKED_BYTES_MAX},
 };
 
-/// The longer sides of the thumbnails, in pixels.
+/// The longer side of each thumbnail, in pixels.
 pub(crate) const SIZES: [u32; 2] = [128, 512];
-/// What is kept of a JPEG.
+/// The quality of JPEG thumbnails, of 100.
 const QUALITY: u8 = 85;
 
 /// One thumbnail.
@@ -39,36 +38,36 @@ pub(super) struct Thumbnail {
     pub(super) content: Vec<u8>,
 }
 
-/// Why there are no thumbnails.
+/// The reason why no thumbnails were made.
 #[derive(Debug)]
 pub(super) enum NoThumbnails {
-    /// The file cannot be read now.
+    /// The file cannot be read; a retry may succeed.
     Unread(io::Error),
-    /// It is no picture, whatever it claims; and why, for a person.
+    /// The file is not a valid image; with the reason, for the client.
     Failed(String),
 }
 
-/// Makes the thumbnails of a file. It takes a while: not for a thread that others wait for.
+/// Makes the thumbnails of a file. This blocks for a while, so call it on a blocking thread.
 pub(super) fn make(file: &Path, format: Format) -> Result<Vec<Thumbnail>, NoThumbnails> {
     let length = fs::metadata(file).map_err(NoThumbnails::Unread)?.len();
     if length > UPLOAD_BYTES_MAX {
-        return Err(NoThumbnails::Failed("the file is too long".to_owned()));
+        return Err(NoThumbnails::Failed("the file is too large".to_owned()));
     }
     let file = fs::read(file).map_err(NoThumbnails::Unread)?;
     guarded(|| scaled(&file, format).map_err(|error| told(&error)))
 }
 
-/// Runs the decoder; a panic of it is its word on the file.
+/// Runs the decoder; a panic counts as a failure to decode the file.
 fn guarded<R>(decode: impl FnOnce() -> Result<R, String>) -> Result<R, NoThumbnails> {
     catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err("the decoder gave up on it".to_owned()))
+        .unwrap_or_else(|_| Err("the decoder panicked".to_owned()))
         .map_err(NoThumbnails::Failed)
 }
 
 fn scaled(file: &[u8], format: Format) -> Result<Vec<Thumbnail>, ImageError> {
     let (mut picture, mut orientation) = decoded(file, format)?;
     let mut made = Vec::with_capacity(SIZES.len());
-    // The larger first: the smaller is made of it.
+    // The larger thumbnail comes first, because the smaller one is made from it.
     for size in SIZES.into_iter().rev() {
         let (width, height) = fitted(picture.width(), picture.height(), size);
         if (width, height) != (picture.width(), picture.height()) {
@@ -89,7 +88,7 @@ fn scaled(file: &[u8], format: Format) -> Result<Vec<Thumbnail>, ImageError> {
     Ok(made)
 }
 
-/// Decodes a picture, unless it takes more memory than its header was let through with.
+/// Decodes an image, unless it takes more memory than the limit for its header allows.
 fn decoded(file: &[u8], format: Format) -> Result<(DynamicImage, Orientation), ImageError> {
     let mut limits = Limits::default();
     limits.max_alloc = Some(UNPACKED_BYTES_MAX);
@@ -97,7 +96,7 @@ fn decoded(file: &[u8], format: Format) -> Result<(DynamicImage, Orientation), I
     reader.limits(limits.clone());
     let mut decoder = reader.into_decoder()?;
     limits.reserve(decoder.total_bytes())?;
-    // A note that makes no sense is no reason to lose the picture.
+    // If the orientation is not valid, the image is used as it is.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     Ok((DynamicImage::from_decoder(decoder)?, orientation))
 }
@@ -121,7 +120,7 @@ fn encoded(picture: &DynamicImage, format: Format) -> Result<Vec<u8>, ImageError
     Ok(content)
 }
 
-/// The sides of a picture that fits into a square, never larger than it was.
+/// Returns the width and height that fit into a square of `size`; an image is never enlarged.
 fn fitted(width: u32, height: u32, size: u32) -> (u32, u32) {
     let longer = width.max(height);
     if longer <= size {
@@ -142,12 +141,12 @@ fn of(format: Format) -> ImageFormat {
     }
 }
 
-/// Why a picture cannot be decoded, for the person who sent it.
+/// Returns why an image cannot be decoded, for the client.
 fn told(error: &ImageError) -> String {
     match error {
-        ImageError::Limits(_) => "it takes too much memory, unpacked".to_owned(),
-        ImageError::Unsupported(_) => "it is of a kind that is not supported".to_owned(),
-        _ => "it cannot be decoded".to_owned(),
+        ImageError::Limits(_) => "the decoded image takes too much memory".to_owned(),
+        ImageError::Unsupported(_) => "this kind of image is not supported".to_owned(),
+        _ => "the image cannot be decoded".to_owned(),
     }
 }
 
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn a_picture_stands_upright_as_its_camera_noted() {
         let mut jpeg = jpeg_of(300, 200);
-        // EXIF with one entry: orientation 6, to be turned right.
+        // EXIF with one entry: orientation 6, which means a rotation to the right.
         let exif = b"\xff\xe1\0\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
         jpeg.splice(2..2, exif.iter().copied());
         let made = scaled(&jpeg, Format::Jpeg).unwrap();
@@ -199,12 +198,12 @@ mod tests {
 
     #[test]
     fn what_would_take_more_memory_than_its_header_was_let_through_with_is_refused() {
-        // Forty megapixels are let through; these are more, behind any header check.
+        // Forty megapixels are allowed; this image has more, and bypasses the header check.
         let mut png = Vec::new();
         let large = image::GrayImage::new(20_000, 10_000);
         let file = &mut Cursor::new(&mut png);
         large.write_to(file, ImageFormat::Png).unwrap();
-        assert!(png.len() < 1_000_000, "it is a bomb");
+        assert!(png.len() < 1_000_000, "the file is a decompression bomb");
         let failed = scaled(&png, Format::Png);
         assert!(matches!(failed, Err(ImageError::Limits(_))), "{failed:?}");
     }

@@ -247,7 +247,7 @@ fn check_quiet(shop: &Shop) {
     for line in log.lines() {
         let place = line.split("destination=").nth(1);
         let place = place.and_then(|it| it.split_whitespace().next());
-        if line.contains("is not carried here") {
+        if line.contains("is not served here") {
             assert!(stood_by.insert(place), "{log}");
         } else if line.contains("the destination is taken") {
             stood_by.remove(&place);

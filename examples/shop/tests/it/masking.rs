@@ -69,7 +69,7 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     // The first try of each has failed, with what the far side said of it.
     eventually(PATIENCE, async || {
         let log = shop.log();
-        log.contains("status_5xx") && log.contains("server answered 550")
+        log.contains("status_5xx") && log.contains("server replied with 550")
     })
     .await;
     if on == Store::Postgres {
@@ -179,7 +179,7 @@ async fn nothing_that_was_planted_is_told_by_the_relay() {
     shop.post("/signups", Some(KEY), signup).await;
     eventually(PATIENCE, async || {
         let said = relay.said();
-        said.contains("status_5xx") && said.contains("server answered 550")
+        said.contains("status_5xx") && said.contains("server replied with 550")
     })
     .await;
     eventually(PATIENCE, async || !collector.spans().is_empty()).await;

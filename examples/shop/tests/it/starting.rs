@@ -114,7 +114,7 @@ fn a_data_directory_that_is_none_is_named() {
     fs::write(&file, "").unwrap();
     let (code, said) = refused(command_in(&file, &[]));
     assert_eq!(code, Some(1));
-    assert!(said.contains("file cannot be made"), "{said}");
+    assert!(said.contains("file cannot be created"), "{said}");
     check_one_line(&said);
 }
 
@@ -136,8 +136,8 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 
 #[test]
 fn settings_that_cannot_be_are_usage_errors_that_say_which() {
-    check(&["--no-demo"], "knows no tokens");
-    check(&["--database", "mysql://db"], "--database is a URL such as");
+    check(&["--no-demo"], "no tokens are configured");
+    check(&["--database", "mysql://db"], "--database must be a URL");
     check(&["--database-connections", "1"], "--database-connections");
     check(&["--database-schema", "appl"], "did you mean apply?");
     check(&["--retention", "soon"], "--retention");
@@ -154,7 +154,7 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
     check(&["--smtp", "http://x"], "--smtp");
     check(
         &["--token", "t=alice", "--token", "t=bob"],
-        "tokens: a token stands twice",
+        "tokens: a token is listed twice",
     );
     check(
         &["--console-token", "ops=short"],

@@ -1,4 +1,4 @@
-//! What a client is told, case by case, and that nothing hostile is answered with a failure.
+//! Responses in each case of the HTTP contract; hostile requests never get a 500.
 
 use hapax_testkit::wait::Patience;
 
@@ -29,7 +29,7 @@ async fn check_answers(language: Language) {
     check_dead_database(&shop).await;
 }
 
-/// The same key in both of its spellings is the same request; another body is another one.
+/// Checks that two spellings of a key are the same request, and that another body is a mismatch.
 async fn check_replay(shop: &Shop) {
     let first = shop.order(0, "\"a \\\" key\"", &body("socks", 500)).await;
     assert_eq!(
@@ -53,7 +53,7 @@ async fn check_replay(shop: &Shop) {
     assert_eq!(other.header("retry-after"), None);
 }
 
-/// A conditional header belongs to the request: under another condition it is another one.
+/// Checks that a conditional header is part of the fingerprint.
 async fn check_conditions(shop: &Shop) {
     let url = format!("{}/orders", shop.urls()[0]);
     let send = async |condition: &str| {
@@ -63,7 +63,7 @@ async fn check_conditions(shop: &Shop) {
             ("if-match", condition),
         ];
         let sent = shop.http.post(&url, &headers, body("socks", 1)).await;
-        sent.expect("the service answers")
+        sent.expect("the service responds")
     };
     assert_eq!(send("\"1\"").await.status, 201);
     let again = send(" \"1\"").await;
@@ -76,7 +76,7 @@ async fn check_conditions(shop: &Shop) {
     }
 }
 
-/// A refusal is remembered, without an effect.
+/// Checks that a refusal is stored without an effect.
 async fn check_refusal(shop: &Shop) {
     let orders = shop.count("SELECT count(*) FROM shop_order").await;
     let refused = shop.order(0, "refused", &body("sold out", 1)).await;
@@ -88,7 +88,7 @@ async fn check_refusal(shop: &Shop) {
     assert_eq!(shop.count("SELECT count(*) FROM shop_order").await, orders);
 }
 
-/// A mistake lets the key go: the corrected request may use it.
+/// Checks that a client error releases the key, so that the corrected request can use it.
 async fn check_correction(shop: &Shop) {
     let mistaken = shop.order(0, "corrected", &body("socks", 0)).await;
     check_problem(&mistaken, 400, "VALIDATION.member");
@@ -99,7 +99,8 @@ async fn check_correction(shop: &Shop) {
     );
 }
 
-/// While another transaction holds the key, a duplicate is told to come again; then it runs.
+/// Checks that a duplicate gets `Retry-After` while another transaction holds the key, and then
+/// runs.
 async fn check_in_progress(shop: &Shop) {
     let mut other = shop.another_client().await;
     let tx = other.transaction().await.expect("a transaction");
@@ -135,11 +136,11 @@ async fn check_keys(shop: &Shop) {
     }
     let url = format!("{}/orders", shop.urls()[0]);
     let without = shop.http.post(&url, &[], body("socks", 1)).await;
-    let without = without.expect("the service answers");
+    let without = without.expect("the service responds");
     check_problem(&without, 400, "VALIDATION.idempotency_key.missing");
     let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
     let twice = shop.http.post(&url, &twice, body("socks", 1)).await;
-    let twice = twice.expect("the service answers");
+    let twice = twice.expect("the service responds");
     check_problem(&twice, 400, "VALIDATION.idempotency_key.invalid");
     let longest = shop.order(0, &"k".repeat(255), &body("socks", 1)).await;
     assert_eq!(longest.status, 201);
@@ -173,10 +174,10 @@ async fn check_bodies(shop: &Shop) {
     let after = shop
         .count("SELECT count(*) FROM hapax.idempotency_key")
         .await;
-    assert_eq!(after, keys, "what is refused is not remembered");
+    assert_eq!(after, keys, "rejected requests must not store keys");
 }
 
-/// While the database takes no connections nothing runs, and nothing is lost when it does again.
+/// Checks that requests get 503 while the database accepts no connections, and run afterwards.
 async fn check_dead_database(shop: &Shop) {
     let gone = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
                 WHERE datname = current_database() AND application_name LIKE 'shop%'";
@@ -184,7 +185,7 @@ async fn check_dead_database(shop: &Shop) {
     shop.client
         .query(gone, &[])
         .await
-        .expect("sessions are cut");
+        .expect("the sessions can be terminated");
     let refused = shop.order(0, "dead", &body("socks", 1)).await;
     check_problem(&refused, 503, "DEPENDENCY.unavailable");
     assert_eq!(refused.header("retry-after"), Some("1"));

@@ -1,4 +1,4 @@
-//! What goes wrong in a service for good: it is no use to try it again, and its key is let go.
+//! Permanent errors of a service: they are not retryable, and they release the key.
 
 use crate::{
     answers::check_problem,
@@ -11,7 +11,7 @@ const CONSTRAINTS: &str = "ALTER TABLE shop_order
     ADD CONSTRAINT shop_order_amount_check CHECK (amount < 1000)";
 const UNCONSTRAINED: &str = "ALTER TABLE shop_order
     DROP CONSTRAINT shop_order_item_key, DROP CONSTRAINT shop_order_amount_check";
-/// Raises errors of a program itself, where a handler would.
+/// Raises programming errors in a route.
 const PYTHON: &str = "import asyncio, idempotency, psycopg
 
 @idempotency.guarded
@@ -49,7 +49,7 @@ fn an_error_of_the_program_is_not_retryable_in_node() {
 
 async fn check_violations(language: Language) {
     let shop = Shop::open(&[language]).await;
-    let alter = async |sql: &str| shop.client.batch_execute(sql).await.expect("it is altered");
+    let alter = async |sql: &str| shop.client.batch_execute(sql).await.expect("valid DDL");
     alter(CONSTRAINTS).await;
     assert_eq!(shop.order(0, "first", &body("socks", 1)).await.status, 201);
     for (key, body) in [
@@ -69,7 +69,7 @@ async fn check_violations(language: Language) {
         assert!(!said.contains("shop_order"), "{said}");
     }
     shop.check_effects(1).await;
-    // The keys are free: what was refused may be sent again, with another payload too.
+    // The keys are free: a rejected request can be sent again, even with another payload.
     alter(UNCONSTRAINED).await;
     for key in ["unique", "check"] {
         let taken = shop.order(0, key, &body("socks", 2)).await;

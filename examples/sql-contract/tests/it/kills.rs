@@ -1,7 +1,7 @@
-//! Processes killed and sessions cut in the middle of their transactions, under load.
+//! Kills of processes and terminated sessions in the middle of transactions, under load.
 //!
-//! Whatever was acknowledged is there, nothing is there twice, and an event is there exactly with
-//! its effect.
+//! The tests check that every acknowledged order exists, that none exists twice, and that each
+//! order has its event.
 
 use std::sync::{
     Arc,
@@ -35,11 +35,11 @@ async fn check_kills(language: Language) {
     for kill in 0..KILLS {
         let victim = in_mid_transaction(&shop).await;
         if kill % 4 == 3 {
-            // The process lives on and finds its sessions gone.
+            // The process keeps running, but its sessions are closed.
             cut_sessions(&shop, &victim).await;
         } else {
             let service = shop.services.iter_mut().find(|it| it.name == victim);
-            service.expect("it is one of ours").kill_and_restart();
+            service.expect("a session of a service").kill_and_restart();
         }
         load.goes_on().await;
     }
@@ -53,7 +53,7 @@ async fn check_kills(language: Language) {
     }
 }
 
-/// Waits until one of the processes is in the middle of a transaction, and says which.
+/// Waits until one of the processes is in the middle of a transaction, and returns its name.
 async fn in_mid_transaction(shop: &Shop) -> String {
     const SQL: &str = "
         SELECT application_name FROM pg_stat_activity
@@ -62,7 +62,7 @@ async fn in_mid_transaction(shop: &Shop) -> String {
         ORDER BY random() LIMIT 1";
     let patience = Patience::within(LONG);
     loop {
-        if let Some(row) = shop.client.query_opt(SQL, &[]).await.expect("who is busy") {
+        if let Some(row) = shop.client.query_opt(SQL, &[]).await.expect("valid SQL") {
             return row.get(0);
         }
         patience.pause().await;
@@ -75,10 +75,10 @@ async fn cut_sessions(shop: &Shop, name: &str) {
     shop.client
         .query(sql, &[&name])
         .await
-        .expect("sessions are cut");
+        .expect("the sessions can be terminated");
 }
 
-/// Clients that order something new as soon as the last order was acknowledged.
+/// Clients that send a new order as soon as the last one was acknowledged.
 struct Load {
     clients: JoinSet<Vec<(String, String)>>,
     acknowledged: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ impl Load {
         }
     }
 
-    /// Waits until every client could have gone on.
+    /// Waits until as many orders as there are clients have been acknowledged.
     async fn goes_on(&self) {
         let seen = self.acknowledged.load(Ordering::Relaxed);
         let patience = Patience::within(LONG);
@@ -116,7 +116,7 @@ impl Load {
     }
 }
 
-/// Orders until it is over; the items and the orders that were acknowledged.
+/// Sends orders until `over` is set; returns the items and ids of the acknowledged orders.
 async fn order_on(
     client: usize,
     http: HttpClient,

@@ -1,6 +1,6 @@
-//! What is fired at the two services: duplicates, races, kills, and hostile words.
+//! Tests of the two services: duplicates, races, kills, and hostile requests.
 //!
-//! Every test runs real processes on a fresh database, once for each language. `cargo x contract`
+//! Each test runs real processes on a fresh database, once for each language. `cargo x contract`
 //! installs the packages that the services need, and then runs these tests.
 
 mod service;

@@ -1,4 +1,4 @@
-//! Many at once: duplicates of one request, and two requests under one key.
+//! Concurrent requests: duplicates of one request, and two requests under one key.
 
 use futures_util::future::join_all;
 use hapax_testkit::http::HttpAnswer;
@@ -77,7 +77,7 @@ async fn check_two_payloads(language: Language) {
         let (socks, shoes) = (taken(0), taken(1));
         let one_won = [(socks, shoes), (shoes, socks)].contains(&((201, 201), (409, 409)));
         assert!(one_won, "{key}: {socks:?} {shoes:?}");
-        let lost = four.iter().find(|it| it.status == 409).expect("one lost");
+        let lost = four.iter().find(|it| it.status == 409).expect("a 409");
         let code = &lost.json().expect("a problem is JSON")["code"];
         assert_eq!(code, "CONFLICT.idempotency.payload_mismatch");
     }

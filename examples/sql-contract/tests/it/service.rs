@@ -1,4 +1,4 @@
-//! A service in another language, as a process of its own.
+//! Starts a service in another language as a separate process.
 
 use std::{
     fs::File,
@@ -8,7 +8,7 @@ use std::{
 
 use hapax_testkit::port::free_port;
 
-/// The languages that there is an example in.
+/// The languages of the examples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
     Python,
@@ -19,7 +19,7 @@ pub(crate) enum Language {
 #[derive(Debug)]
 pub(crate) struct Service {
     language: Language,
-    /// What its sessions are called in the database.
+    /// The application name of the service's database sessions.
     pub(crate) name: String,
     pub(crate) url: String,
     port: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it on a free port; its sessions are called `name`.
+    /// Starts the service on a free port; `name` is the application name of its sessions.
     pub(crate) fn start(language: Language, database: &str, name: &str) -> Self {
         let port = free_port();
         let database = format!("{database}?application_name={name}");
@@ -42,16 +42,16 @@ impl Service {
         }
     }
 
-    /// Kills it without a word, and starts it again on the same port.
+    /// Kills the service with SIGKILL, and starts it again on the same port.
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
         self.child = spawn(self.language, &self.database, &self.name, self.port);
     }
 
-    /// Kills it with SIGKILL, and waits until it is dead.
+    /// Kills the service with SIGKILL, and waits until it has exited.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("it can be killed");
-        self.child.wait().expect("it was our child");
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
     }
 }
 
@@ -62,7 +62,7 @@ impl Drop for Service {
     }
 }
 
-/// Runs a script beside the sources of a service, and returns what it prints.
+/// Runs a script in the source folder of a service, and returns its output.
 #[track_caller]
 pub(crate) fn say(language: Language, script: &str) -> String {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
@@ -85,9 +85,9 @@ pub(crate) fn say(language: Language, script: &str) -> String {
             command
         }
     };
-    let ran = command.output().expect("it can be started");
+    let ran = command.output().expect("the script can be started");
     assert!(ran.status.success(), "{ran:?}");
-    String::from_utf8(ran.stdout).expect("it prints text")
+    String::from_utf8(ran.stdout).expect("the output is UTF-8")
 }
 
 fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
@@ -117,7 +117,7 @@ fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
     command
         .env("DATABASE_URL", database)
         .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file can be written by two"))
+        .stdout(log.try_clone().expect("a file handle can be cloned"))
         .stderr(log)
         .spawn()
         .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
@@ -129,17 +129,17 @@ fn installed(packages: &Path) -> PathBuf {
         there,
         "the packages of the examples are not installed: run `cargo x contract` once"
     );
-    packages.canonicalize().expect("it is there")
+    packages.canonicalize().expect("the folder exists")
 }
 
-/// Where the service writes what it has to say: kept for whoever looks after a test that failed.
+/// Opens the log of the service, which is kept for the analysis of failed tests.
 fn log(language: Language, name: &str) -> File {
     let logs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sql-contract");
-    std::fs::create_dir_all(&logs).expect("a folder for the logs");
+    std::fs::create_dir_all(&logs).expect("the log folder can be created");
     let file = format!("{language:?}-{}-{name}.log", std::process::id());
     File::options()
         .create(true)
         .append(true)
         .open(logs.join(file))
-        .expect("a log can be written")
+        .expect("the log can be opened")
 }

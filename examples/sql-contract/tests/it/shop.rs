@@ -1,4 +1,4 @@
-//! A fresh database with some processes of one service, and a client that retries as told.
+//! Fixture of the tests: a fresh database, service processes, and a client that retries.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use hapax_testkit::{
 
 use crate::service::{Language, Service};
 
-/// How long anything may take on a machine that is busy with other things.
+/// The time limit of every wait, long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 const TABLES: &str = include_str!("../../migrations/0001_shop.sql");
@@ -26,13 +26,13 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    /// One database, and a process for each of `languages`, all of them up.
+    /// Creates a database, and starts a process for each of `languages`.
     pub(crate) async fn open(languages: &[Language]) -> Self {
         let database = Database::fresh().await;
         #[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
         let clock = Clock::new(std::time::SystemTime::now);
         let settings = Settings::new(database.url(), clock, Random::new(|| 0));
-        let store = Postgres::open(settings).await.expect("the schema is made");
+        let store = Postgres::open(settings).await.expect("a new schema");
         store.close();
         let client = database.client().await;
         client.batch_execute(TABLES).await.expect("the tables");
@@ -58,12 +58,12 @@ impl Shop {
         self.database.client().await
     }
 
-    /// Opens or closes the database to new sessions.
+    /// Allows or forbids new sessions of the database.
     pub(crate) async fn allow_connections(&self, allow: bool) {
         let name = self.database.name();
         let alter = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allow}");
         let server = connect(&server()).await;
-        server.batch_execute(&alter).await.expect("it is altered");
+        server.batch_execute(&alter).await.expect("valid DDL");
     }
 
     async fn is_up(&self, url: &str) {
@@ -77,22 +77,22 @@ impl Shop {
     pub(crate) async fn order(&self, place: usize, key: &str, body: &str) -> HttpAnswer {
         order_once(&self.http, &self.urls()[place], key, body)
             .await
-            .expect("the service answers")
+            .expect("the service responds")
     }
 
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let row = self.client.query_one(sql, &[]).await;
-        row.expect("it can be counted").get(0)
+        row.expect("a count").get(0)
     }
 
-    /// What there is exactly one of for each key: orders, events and answers.
+    /// Checks that there are `count` orders, events and stored responses.
     pub(crate) async fn check_effects(&self, count: i64) {
         for (what, sql) in [
             ("orders", "SELECT count(*) FROM shop_order"),
             ("events", "SELECT count(*) FROM hapax.outbox_event"),
-            ("answers", "SELECT count(*) FROM hapax.idempotency_key"),
+            ("keys", "SELECT count(*) FROM hapax.idempotency_key"),
             (
-                "events of an order that is there",
+                "events of existing orders",
                 "SELECT count(*) FROM hapax.outbox_event JOIN shop_order AS o ON o.id = aggregate_id",
             ),
         ] {
@@ -110,7 +110,7 @@ async fn order_once(http: &HttpClient, url: &str, key: &str, body: &str) -> Opti
     http.post(&url, &headers, body.to_owned()).await.ok()
 }
 
-/// Posts an order again and again, to one process after the other, until it is answered for good.
+/// Posts an order to one process after the other, until a response has no `Retry-After`.
 pub(crate) async fn order_until_answered(
     http: &HttpClient,
     urls: &[String],
@@ -125,7 +125,7 @@ pub(crate) async fn order_until_answered(
             _ => patience.pause().await,
         }
     }
-    unreachable!("there is always another process")
+    unreachable!("the iterator over the processes is endless")
 }
 
 pub(crate) fn body(item: &str, amount: u32) -> String {

@@ -1,4 +1,4 @@
-//! The inbox: a message is taken once, however often it comes.
+//! Tests of the inbox: a message is accepted once, even if it is delivered repeatedly.
 
 use futures_util::future::join_all;
 use hapax_testkit::http::HttpAnswer;
@@ -51,7 +51,7 @@ async fn check_webhooks(language: Language) {
             .status,
         400
     );
-    // Another sender's message of the same id is another message, whatever it says.
+    // A message of another source with the same id is another message.
     for (id, amount) in [("msg_1", 20), ("msg_2", 6)] {
         let body = format!("{{\"amount\": {amount}}}");
         for url in &urls {
@@ -75,5 +75,5 @@ async fn post(shop: &Shop, url: &str, source: &str, id: &str, body: &str) -> Htt
     let headers = [("webhook-id", id), ("content-type", "application/json")];
     let url = format!("{url}/webhooks/{source}");
     let answer = shop.http.post(&url, &headers, body.to_owned()).await;
-    answer.expect("the service answers")
+    answer.expect("the service responds")
 }

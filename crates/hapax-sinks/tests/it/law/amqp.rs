@@ -1,4 +1,4 @@
-//! The AMQP sink under the law, with the RabbitMQ broker of this machine behind a proxy.
+//! The AMQP sink in the conformance suite, with the RabbitMQ broker of this machine after a proxy.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The file sink under the law.
+//! The file sink in the conformance suite.
 
 use std::{fs, sync::Arc};
 
@@ -39,7 +39,8 @@ impl SinkUnderTest for Lines {
             let event: serde_json::Value = serde_json::from_str(line).unwrap();
             Arrival {
                 id: event["id"].as_str().unwrap().to_owned(),
-                // Line ends between tokens become spaces: it is the meaning that is carried.
+                // Line breaks between tokens become spaces, so payloads are not compared byte for
+                // byte.
                 payload: None,
             }
         });

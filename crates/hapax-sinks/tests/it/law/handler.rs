@@ -1,4 +1,5 @@
-//! The handler sink under the law, with a function that writes what it is given.
+//! The handler sink in the conformance suite, with a function that writes the events that it
+//! receives.
 
 use std::{
     collections::HashMap,
@@ -49,7 +50,7 @@ impl SinkUnderTest for Function {
                 let insert = "INSERT INTO arrivals (id, payload) VALUES (?1, ?2)";
                 let written = tx.with(move |rows| rows.execute(insert, row)).await;
                 written.map_err(HandlerError::again)?;
-                assert!(!is_stray, "as told");
+                assert!(!is_stray, "the function panics as configured");
                 match mood {
                     Mood::Fail => Err(HandlerError::again("not now")),
                     Mood::Refuse => Err(HandlerError::never("never")),

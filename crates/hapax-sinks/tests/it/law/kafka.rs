@@ -1,4 +1,4 @@
-//! The Kafka sink under the law, with a cluster that fails as it is told.
+//! The Kafka sink in the conformance suite, with a cluster that fails on request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ impl SinkUnderTest for Topic {
     async fn fresh() -> Self {
         let cluster = Cluster::start(&[(TOPIC, 3)]);
         let sink = Kafka::to(&cluster.servers).source("/law").timeout(TIMEOUT);
-        // It is back before the time of the next offer is over.
+        // The client finds the cluster again before the timeout of the next offer.
         let sink = sink
             .set("reconnect.backoff.ms", "10")
             .set("reconnect.backoff.max.ms", "50");
@@ -76,7 +76,8 @@ impl SinkUnderTest for Topic {
     }
 
     async fn arrivals(&self) -> Vec<Arrival> {
-        // A cluster that is down cannot be asked, and being asked changes nothing.
+        // Records cannot be read while the cluster is down, and reading them does not change
+        // anything.
         self.cluster.tell(|broker| {
             broker.broker_round_trip_time(1, Duration::ZERO).unwrap();
             broker.broker_up(1).unwrap();

@@ -1,4 +1,4 @@
-//! Every sink under the law of `hapax-testkit`.
+//! Every sink in the conformance suite of `hapax-testkit`.
 
 mod webhook;
 mod smtp;

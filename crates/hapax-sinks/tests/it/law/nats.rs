@@ -1,4 +1,4 @@
-//! The NATS sink under the law, with a stream of its own behind a proxy.
+//! The NATS sink in the conformance suite, with a private stream, through a proxy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,7 +59,7 @@ impl SinkUnderTest for Stream {
         match mood {
             Mood::Accept => self.proxy.heal().await,
             Mood::Fail => {
-                // Full, and the new is what is turned away.
+                // The stream is full, and new messages are refused.
                 settings.max_bytes = 1;
                 settings.discard = stream::DiscardPolicy::New;
             }

@@ -1,4 +1,4 @@
-//! The PostgreSQL sink under the law, with a table whose trigger does as it is told.
+//! The PostgreSQL sink in the conformance suite, with a table whose trigger fails on request.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The Redis sink under the law, with a stream of its own behind a proxy.
+//! The Redis sink in the conformance suite, with a private stream, through a proxy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ impl SinkUnderTest for Stream {
                 self.proxy.refuse(true).await;
                 self.proxy.reset();
             }
-            // Redis has no word for "never".
+            // Redis has no response for a permanent refusal.
             Mood::Talk | Mood::Gone | Mood::Refuse => return false,
         }
         true

@@ -1,4 +1,4 @@
-//! The mail sink under the law, with a recording server.
+//! The mail sink in the conformance suite, with a server that records mails.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The webhook sink under the law, with a receiver that answers as it is told.
+//! The webhook sink in the conformance suite, with a receiver that responds on request.
 
 use std::{
     collections::HashMap,
@@ -110,7 +110,7 @@ impl SinkUnderTest for Endpoint {
     }
 }
 
-/// A webhook has no word for "never": what is refused is tried on schedule.
+/// A webhook has no response for a permanent refusal: a refused event is retried on schedule.
 fn reply(mood: Mood) -> Option<HttpReply> {
     match mood {
         Mood::Accept => Some(HttpReply::status(204)),
@@ -126,7 +126,8 @@ fn id(request: &Received) -> &str {
     request.header("webhook-id").unwrap()
 }
 
-/// A text may be the base64 of something else, so texts are not compared.
+/// The payload of a request. A string may be the base64 of a binary payload, so strings are not
+/// compared.
 fn payload(request: &Received) -> Option<Bytes> {
     let text = std::str::from_utf8(&request.body).unwrap();
     let (_, data) = text.split_once("\"data\":").unwrap();

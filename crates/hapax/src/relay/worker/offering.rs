@@ -75,7 +75,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     pub(super) fn conclude(&mut self, finished: Result<Vec<Tried>, JoinError>) {
-        // The task was aborted and has no outcome. Its events are still recorded as offered.
+        // The task was aborted and has no outcome. Its events remain recorded as offered.
         let Ok(tried) = finished else { return };
         let now = self.settings.clock.now();
         for tried in tried {
@@ -83,7 +83,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             self.queue.conclude(tried, now, self.settings.random.unit());
         }
         if self.breaker.is_hopeless() {
-            let reason = "every offer has failed for five days";
+            let reason = "all offers have failed for five days";
             self.queue
                 .pending
                 .disable
@@ -113,7 +113,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             destination = self.queue.part,
             from_state = word(was_open),
             to_state = word(is_open),
-            "breaker changed"
+            "the state of the breaker has changed"
         );
     }
 }

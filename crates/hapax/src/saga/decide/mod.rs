@@ -1,9 +1,10 @@
-//! What a saga does next: its rows and the time in, one move out.
+//! Decides the next move of a saga from its rows and the time, as a pure function.
 //!
-//! Forward, the first step that is not done is at stake. Backward, the last one that has happened
-//! and is not undone. A step whose outcome nobody knows stands in the way of both: it is asked
-//! again under its key, looked up, waited for, and at the deadline left to a person. It is never
-//! taken for refused, and never undone, unless what undoes it is declared to bear that.
+//! Going forward, the move concerns the first step that is not done. Compensating, it concerns the
+//! last step that has happened and is not compensated. A step with an unknown outcome blocks both
+//! directions: it is called again under its key, then looked up, then waited for, and at the
+//! deadline left to an operator. It is never treated as refused, and it is not compensated unless
+//! its definition allows that (`undo_unknown`).
 
 use super::{Act, Definition, Refusal, SagaRecord, Step, StepRecord, StepState, Way};
 use crate::{
@@ -12,65 +13,65 @@ use crate::{
     seeded::{self, Bug},
 };
 
-/// What a saga does next.
+/// The next move of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// Runs a local step: one transaction.
+    /// Run a local step, in one transaction.
     Run {
-        /// Which step.
+        /// The index of the step.
         step: usize,
-        /// Which way.
+        /// The direction.
         way: Way,
     },
-    /// Commits that a foreign step is meant, or tried once more, and calls.
+    /// Commit the intent of a remote step, or another attempt at it, and call the remote system.
     Call {
-        /// Which step.
+        /// The index of the step.
         step: usize,
-        /// Which way.
+        /// The direction.
         way: Way,
     },
-    /// Asks the foreign system what it knows.
+    /// Ask the remote system what it knows about the key of a step.
     LookUp {
-        /// Which step.
+        /// The index of the step.
         step: usize,
-        /// Which way.
+        /// The direction.
         way: Way,
     },
-    /// Begins to wait: the step's row says since when.
+    /// Start to wait. The row of the step records since when.
     Await {
-        /// Which step.
+        /// The index of the step.
         step: usize,
     },
-    /// Writes down that a step is done, by a word from outside or because its time went by.
+    /// Record that a step is done, because a signal has arrived or its time has passed.
     Settle {
-        /// Which step.
+        /// The index of the step.
         step: usize,
-        /// Which signal settles it; none where a time went by.
+        /// The signal that settles the step; `None` if its time has passed.
         signal: Option<&'static str>,
     },
-    /// Writes down that a wait was in vain.
+    /// Record that no signal arrived in time.
     TimeOut {
-        /// Which step.
+        /// The index of the step.
         step: usize,
     },
-    /// Has nothing to do before this moment.
+    /// Wait, because nothing is to be done before a point in time.
     Sleep {
-        /// Until when.
+        /// The point in time.
         until: Timestamp,
-        /// What it waits for.
+        /// The reason why the saga waits, for operators.
         waiting_for: String,
     },
-    /// Turns round: what was done is undone.
+    /// Start to compensate, for this reason.
     Turn(Refusal),
-    /// Has done every step.
+    /// End the saga as completed: every step is done.
     Complete,
-    /// Has undone what was done.
+    /// End the saga as failed: all completed steps are compensated.
     Fail,
-    /// Leaves it to a person.
+    /// Leave the saga to an operator, for this reason.
     Ask(Refusal),
 }
 
-/// Decides what `saga` does next at `now`.
+/// Decides the next move of `saga` at `now`.
 pub fn next<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -> Move {
     if saga.standing.undoing {
         backward(definition, saga, now)
@@ -98,10 +99,10 @@ fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -
                 return open(step, place, row, saga, now, is_past_pivot);
             }
             None if is_late && is_past_pivot => {
-                return Move::Ask(late(format!("{} was not begun", step.name)));
+                return Move::Ask(late(format!("{} had not started", step.name)));
             }
             None if is_late => {
-                return Move::Turn(late(format!("{} was not begun", step.name)));
+                return Move::Turn(late(format!("{} had not started", step.name)));
             }
             None => return begin(&step.act, place, Way::Do),
         }
@@ -109,7 +110,7 @@ fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -
     Move::Complete
 }
 
-/// What becomes of a step that has begun and is not known to have ended.
+/// The move for a step that has started and whose end is not recorded.
 fn open<Tx>(
     step: &Step<Tx>,
     place: usize,
@@ -129,7 +130,7 @@ fn open<Tx>(
     let is_late = now >= saga.standing.deadline_at;
     match &step.act {
         Act::Wait { signal, .. } if told(signal) => settle(Some(*signal)),
-        // It is waited for as long as it was to be, from now.
+        // The wait started while the clock was ahead. It starts again now, with its full duration.
         Act::Wait { .. } | Act::Pause(_) if is_ahead(row.began_at, now) => {
             Move::Await { step: place }
         }
@@ -146,10 +147,10 @@ fn open<Tx>(
             if now >= until {
                 settle(None)
             } else {
-                sleep(until, format!("{} to go by", step.name))
+                sleep(until, format!("the end of {}", step.name))
             }
         }
-        // What failed was rolled back: nothing of it has happened.
+        // A failed local step was rolled back, so nothing of it has happened.
         Act::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
         Act::Local(_) if is_late => Move::Turn(late(last_words(row))),
         Act::Foreign(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
@@ -206,15 +207,19 @@ fn begin<Tx>(act: &Act<Tx>, step: usize, way: Way) -> Move {
     }
 }
 
-/// The next try of what has not ended.
+/// The next attempt at a step that has not ended.
 fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Timestamp) -> Move {
     let longest = now.after(step.patience.wait_max());
-    // A longer wait than there is was begun while the clock was ahead.
+    // A wait that is longer than the longest possible one was recorded while the clock was ahead.
     if now < row.next_at && row.next_at <= longest {
-        let waiting_for = format!("{} again: {}", spoken(step.name, way), last_words(row));
+        let waiting_for = format!(
+            "the next attempt at {}; last error: {}",
+            spoken(step.name, way),
+            last_words(row)
+        );
         return sleep(row.next_at, waiting_for);
     }
-    // Nobody knows how old a call is that was made while the clock was ahead.
+    // If a call was made while the clock was ahead, its age is unknown.
     let is_in_window =
         !is_ahead(row.began_at, now) && now < row.began_at.after(step.patience.window);
     match step.act(way) {
@@ -226,8 +231,8 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
     }
 }
 
-/// Since when a wait goes on that is counted anew: a clock that was behind meanwhile, and is put right,
-/// has it count from when it began.
+/// The start of a wait that was started again. If the clock lagged at that time and has been
+/// corrected since, the original start counts.
 fn waits_since(row: &StepRecord, now: Timestamp) -> Timestamp {
     if row.next_at <= now {
         row.began_at.max(row.next_at)
@@ -236,13 +241,13 @@ fn waits_since(row: &StepRecord, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Whether what is past was written down while the clock was ahead of `now`.
+/// Whether a time in the past was recorded while the clock was ahead of `now`.
 pub(super) fn is_ahead(moment: Timestamp, now: Timestamp) -> bool {
     moment > now.after(CLOCK_AHEAD)
 }
 
-/// Whether a call may have gone out: without a key on record nothing was sent, and nobody can be asked
-/// about it.
+/// Whether a call may have been sent. If no key is recorded, nothing was sent, and there is nothing
+/// to look up.
 fn was_sent(row: &StepRecord) -> bool {
     row.provider_key.is_some()
 }
@@ -263,19 +268,19 @@ fn refused(step: &str) -> Refusal {
     Refusal::new("refused", format!("{step} was refused"))
 }
 
-/// What went wrong with a step the last time, or what is not known of it.
+/// The last error of a step, or a note that its outcome is unknown.
 fn last_words(row: &StepRecord) -> String {
     let name = spoken(&row.name, row.way);
     match &row.error {
         Some(error) => format!("{name}: {error}"),
-        None => format!("{name} has no known outcome"),
+        None => format!("{name} has an unknown outcome"),
     }
 }
 
 fn spoken(name: &str, way: Way) -> String {
     match way {
         Way::Do => name.to_owned(),
-        Way::Undo => format!("undoing {name}"),
+        Way::Undo => format!("compensation of {name}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows and a time in, one move out: every decision, without a store.
+//! Tests of every decision: from rows and a time to a move, without a store.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn a_foreign_step_of_unknown_outcome_is_called_again_under_its_key() {
     check(&asked(0), 0, &call(1));
     check(&asked(500), 500, &call(1));
     let Move::Sleep { until, waiting_for } = decide(&asked(500), 499) else {
-        panic!("it does not wait");
+        panic!("the saga must wait");
     };
     assert_eq!(until, Timestamp::from_millis(500));
     assert!(waiting_for.contains("authorize"), "{waiting_for}");
@@ -84,11 +84,12 @@ fn what_was_never_sent_is_called_and_not_looked_up() {
 #[test]
 fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
     let Move::Ask(why) = decide(&[done("reserve"), open("authorize")], DEADLINE) else {
-        panic!("nobody is asked");
+        panic!("the saga must be left to an operator");
     };
     assert_eq!(why.code, "deadline");
     let undoing = |rows: &[StepRecord]| undo(rows, 0);
-    // A person turned it round: what is unknown is left alone all the same.
+    // An operator has started the compensation. The step with the unknown outcome is not
+    // compensated all the same.
     assert_eq!(
         undoing(&[done("reserve"), open("authorize")]),
         Move::Run {
@@ -102,7 +103,7 @@ fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
 fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
     let rows = [done("reserve"), done("authorize"), open("ship")];
     let Move::Turn(why) = decide(&rows, DEADLINE) else {
-        panic!("it does not turn round");
+        panic!("the saga must start to compensate");
     };
     assert_eq!(why.code, "deadline");
     assert_eq!(
@@ -123,28 +124,28 @@ fn what_was_never_sent_is_not_undone_and_nobody_is_asked_about_it() {
     };
     assert_eq!(undo(&rows, 0), undo_authorize);
     let Move::Turn(why) = decide(&[done("reserve"), unsent(open("authorize"))], DEADLINE) else {
-        panic!("it does not turn round");
+        panic!("the saga must start to compensate");
     };
     assert_eq!(why.code, "deadline");
     let behind = ["reserve", "authorize", "ship", "capture"].map(done);
     let behind = [&behind[..], &[unsent(open("notify"))]].concat();
     let Move::Ask(_) = decide(&behind, DEADLINE) else {
-        panic!("nobody is asked");
+        panic!("the saga must be left to an operator");
     };
 }
 
 #[test]
 fn at_the_deadline_a_saga_turns_round_before_its_pivot_and_asks_behind_it() {
     let Move::Turn(_) = decide(&[done("reserve")], DEADLINE) else {
-        panic!("it does not turn round");
+        panic!("the saga must start to compensate");
     };
     let behind = ["reserve", "authorize", "ship", "capture"].map(done);
     let Move::Ask(_) = decide(&behind, DEADLINE) else {
-        panic!("nobody is asked");
+        panic!("the saga must be left to an operator");
     };
-    // A local step that failed was rolled back: nothing of it stands.
+    // A local step that failed was rolled back.
     let Move::Turn(_) = decide(&[open("reserve")], DEADLINE) else {
-        panic!("it does not turn round");
+        panic!("the saga must start to compensate");
     };
 }
 
@@ -175,7 +176,7 @@ fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() 
         state: StepState::Open,
         ..undone_row("authorize")
     };
-    // Past the saga's deadline too.
+    // After the deadline of the saga too.
     let again = undo(&rows(unknown.clone()), DEADLINE + 1);
     assert!(matches!(
         again,
@@ -190,7 +191,7 @@ fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() 
         ..unknown.clone()
     };
     let Move::Ask(why) = undo(&rows(refused), 0) else {
-        panic!("nobody is asked");
+        panic!("the saga must be left to an operator");
     };
     assert_eq!(why.code, "compensation_failed");
     let worn_out = StepRecord {
@@ -198,7 +199,7 @@ fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() 
         ..unknown
     };
     let Move::Ask(why) = undo(&rows(worn_out), 0) else {
-        panic!("nobody is asked");
+        panic!("the saga must be left to an operator");
     };
     assert_eq!(why.code, "compensation_failed");
 }
@@ -291,14 +292,15 @@ fn what_a_clock_that_was_ahead_put_off_is_due_and_its_call_is_looked_up() {
         began_at: Timestamp::from_millis(began_at),
         ..open("authorize")
     };
-    // The first call is in the window by a clock that differs, and of no known age by one that was ahead.
+    // The first time can be explained by clocks that differ, so the call is in the window. The
+    // second was recorded while the clock was ahead, so its age is unknown.
     check(&[done("reserve"), called(60_000)], 0, &call(1));
     check(&[done("reserve"), called(60_001)], 0, &look_up);
     check(&[done("reserve"), at(called(far), far)], 0, &look_up);
     check(&[at(open("reserve"), far)], 0, &run(0));
-    // As long as the longest pause and its jitter a wait may be.
+    // A wait may be as long as the longest pause with its jitter.
     let Move::Sleep { .. } = decide(&[at(open("reserve"), 120_000)], 0) else {
-        panic!("it does not wait");
+        panic!("the saga must wait");
     };
     check(&[at(open("reserve"), 120_001)], 0, &run(0));
 }
@@ -316,7 +318,7 @@ fn decide(rows: &[StepRecord], now: i64) -> Move {
     next(&checkout(), &saga, Timestamp::from_millis(now))
 }
 
-/// What is decided once the saga has turned round.
+/// The decision for a saga that compensates.
 fn undo(rows: &[StepRecord], now: i64) -> Move {
     let mut saga = SagaRecord {
         steps: rows.to_vec(),
@@ -401,7 +403,7 @@ pub(crate) fn open(name: &str) -> StepRecord {
     }
 }
 
-/// The row of a step whose request could not be made up.
+/// The row of a step whose request could not be built.
 fn unsent(row: StepRecord) -> StepRecord {
     StepRecord {
         state: StepState::Open,

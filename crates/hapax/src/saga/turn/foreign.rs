@@ -39,7 +39,10 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             match asked.unwrap_or_else(|_| Err(PANICKED.into())) {
                 Ok(request) if request.len() <= SAGA_INPUT_BYTES_MAX => row.request = request,
                 Ok(request) => {
-                    let why = format!("a request of {} bytes", request.len());
+                    let why = format!(
+                        "a request of {} bytes, at most {SAGA_INPUT_BYTES_MAX} are allowed",
+                        request.len()
+                    );
                     return self.write(self.failed(row, "request", why)).await;
                 }
                 Err(error) => {
@@ -70,7 +73,10 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.settings.failpoints.hit("saga.call.after");
         let row = match outcome {
             Outcome::Done(made) if made.len() > SAGA_INPUT_BYTES_MAX => {
-                let why = format!("an answer of {} bytes", made.len());
+                let why = format!(
+                    "a response of {} bytes, at most {SAGA_INPUT_BYTES_MAX} are allowed",
+                    made.len()
+                );
                 self.failed(row, unknown, why)
             }
             Outcome::Done(made) => done(row, made, self.now()),
@@ -94,7 +100,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         match timeout(longest, caught(|| act.call(&call))).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(Panicked)) => Outcome::Unknown(PANICKED.into()),
-            Err(_) => Outcome::Unknown(format!("no answer within {longest:?}").into()),
+            Err(_) => Outcome::Unknown(format!("no response within {longest:?}").into()),
         }
     }
 
@@ -115,12 +121,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let found = match asks.unwrap_or_else(|_| panics()) {
             None if is_retried(&row) => None,
             None => Some(Found::Unknown(
-                "the far side cannot be asked about a key".into(),
+                "the remote system cannot look up a key".into(),
             )),
             Some(asked) => Some(match timeout(longest, caught(|| asked)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Panicked)) => Found::Unknown(PANICKED.into()),
-                Err(_) => Found::Unknown(format!("no answer within {longest:?}").into()),
+                Err(_) => Found::Unknown(format!("no response within {longest:?}").into()),
             }),
         };
         let Some(found) = found else {
@@ -131,7 +137,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let is_silence = matches!(found, Found::Absent);
         let row = match found {
             Found::Done(made) if made.len() <= SAGA_INPUT_BYTES_MAX => done(row, made, self.now()),
-            Found::Done(_) => self.failed(row, unknown, "the answer is too long".to_owned()),
+            Found::Done(_) => self.failed(row, unknown, "the response is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
             Found::Absent => self.absent(row, place, way, asked_at),
             Found::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
@@ -142,16 +148,17 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         self.write(row).await
     }
 
-    /// The new row of a step that the remote system did not know when it was asked.
+    /// The new row of a step for which the remote system did not know the key.
     ///
-    /// The response may have been delayed for long, and the call may have arrived meanwhile.
+    /// The response to the look-up may have been delayed for long, and the call may have arrived
+    /// meanwhile.
     fn absent(&self, row: StepRecord, place: usize, way: Way, asked_at: Timestamp) -> StepRecord {
         let patience = self.step(place).patience;
         if is_ahead(row.began_at, asked_at) {
-            // The last call may have been made just now: its age is not known before the clock has
-            // reached its time.
+            // The last call may have been made just now: its age is unknown until the clock has
+            // reached the recorded time.
             let why =
-                "nothing is known of its key so far, and the clock was ahead when it was used";
+                "the remote system does not know the key, and the clock was ahead when it was used";
             let code = unknown(&row);
             return self.failed(row, code, why.to_owned());
         }
@@ -159,7 +166,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         if asked_at < quiet_at {
             // A call that was given up may still arrive.
             let code = if is_retried(&row) { RETRIED } else { "absent" };
-            let why = Refusal::new(code, "nothing happened under its key so far");
+            let why = Refusal::new(code, "the remote system does not know the key so far");
             return StepRecord {
                 error: Some(why),
                 next_at: quiet_at,
@@ -168,17 +175,17 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
         let forgotten_at = row.began_at.after(patience.memory());
         if asked_at >= forgotten_at && !is_retried(&row) {
-            let why = "nothing is known of its key, which may have been forgotten";
+            let why = "the remote system does not know the key, and may have forgotten it";
             return self.failed(row, "unknown", why.to_owned());
         }
         if way == Way::Undo || self.is_past_pivot(place) || is_retried(&row) {
             return self.anew(row);
         }
-        let why = Refusal::new("absent", "nothing happened under its key");
+        let why = Refusal::new("absent", "nothing happened under the key");
         refused(row, why, self.now())
     }
 
-    /// A step that has to happen and has not: it starts again as if for the first time.
+    /// The row for a step that has to happen and has not: it starts again as if for the first time.
     fn anew(&self, row: StepRecord) -> StepRecord {
         StepRecord {
             error: None,
@@ -205,7 +212,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         provider_key(&self.saga, &format!("{} {number}", row.name), row.way)
     }
 
-    /// A call ends well before its lease does, so that the next owner is the only one that calls.
+    /// The time limit of a call. It ends well before the lease does, so that only the next owner
+    /// calls after that.
     fn call_max(&self, place: usize) -> Duration {
         self.step(place).patience.call.min(self.settings.lease / 2)
     }

@@ -94,7 +94,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             error_code,
             from_state = StepState::Open.as_str(),
             to_state = row.state.as_str(),
-            "a step was tried"
+            "a step was attempted"
         );
     }
 
@@ -116,7 +116,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Move::Settle { step, signal } => self.settle(step, signal).await,
             Move::TimeOut { step } => {
                 let row = self.meant(step, Way::Do);
-                let why = Refusal::new("timeout", format!("{} waited in vain", row.name));
+                let why = Refusal::new("timeout", format!("no signal arrived for {}", row.name));
                 self.write_unless_told(refused(row, why, self.now())).await
             }
             Move::Turn(reason) => {
@@ -182,7 +182,10 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                     Err(error) => return Err(error),
                 }
             }
-            Ok(Ok(Ok(made))) => format!("{} bytes are more than a step may make", made.len()),
+            Ok(Ok(Ok(made))) => format!(
+                "a result of {} bytes, at most {SAGA_INPUT_BYTES_MAX} are allowed",
+                made.len()
+            ),
             Ok(Ok(Err(refusal))) => {
                 tx.rollback().await;
                 return Ok(Err(Some(refusal)));

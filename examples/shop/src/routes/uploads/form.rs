@@ -1,8 +1,8 @@
-//! The form that an upload comes in: one part, `file`, with a file name.
+//! Reads the form of an upload: one part, `file`, with a file name.
 //!
-//! The layer in front has read it to its end and found it well-formed; here it
-//! streams once more, to the disk. The name is a stranger's text: it is kept
-//! and shown, and never becomes part of a path.
+//! The idempotency layer has already read the whole form and checked its syntax. This module reads
+//! it again and streams the file to disk. The file name is untrusted text: it is stored and shown,
+//! but never becomes part of a path.
 
 use axum::body::Body;
 use hapax_http::problem::{self, Problem};
@@ -15,11 +15,11 @@ use crate::{
     uploads::{Folder, NotStored, Stored, Storing, Unfit},
 };
 
-/// The one part of the form.
+/// The name of the form's only part.
 const PART: &str = "file";
-/// Characters of a file's name.
+/// The longest file name, in characters.
 const NAME_MAX: usize = 255;
-/// How soon a disk that failed may be asked again.
+/// The `Retry-After` if the file cannot be stored.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Stores the file of a form, and returns it with its name.
@@ -44,7 +44,7 @@ pub(super) async fn receive(
     while let Some(chunk) = next(&mut part).await? {
         storing.push(chunk).await;
     }
-    // Only one part at a time can be held.
+    // The parser allows only one open part at a time.
     drop(part);
     if form.next_field().await.map_err(malformed)?.is_some() {
         return Err(misshapen());
@@ -58,7 +58,7 @@ async fn next(part: &mut Field<'_>) -> Result<Option<axum::body::Bytes>, Problem
 }
 
 fn misshapen() -> Problem {
-    Problem::invalid(PART, "the form has one part, file, with a file name")
+    Problem::invalid(PART, "the form must have one part, file, with a file name")
 }
 
 fn malformed(error: multer::Error) -> Problem {
@@ -71,12 +71,12 @@ fn refused(reason: NotStored) -> Problem {
         NotStored::Unfit(Unfit::Broken(how)) => Problem::new(UPLOAD_TYPE).member(PART).detail(how),
         NotStored::Unfit(Unfit::Large { width, height }) => {
             Problem::new(UPLOAD_DIMENSIONS).member(PART).detail(format!(
-                "{width} x {height} is more than 40 megapixels of 8 bits, or 20 of 16"
+                "{width} x {height} is too large: at most 40 megapixels of 8 bits, or 20 of 16"
             ))
         }
         NotStored::Unfit(Unfit::Unread(error)) | NotStored::Failed(error) => {
             Problem::new(problem::UNAVAILABLE)
-                .detail("the file could not be kept; nothing was changed")
+                .detail("the file could not be stored; nothing was changed")
                 .retry_after(RETRY_AFTER)
                 .caused_by(error)
         }

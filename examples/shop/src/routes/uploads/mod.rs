@@ -1,9 +1,8 @@
-//! Uploads: a picture kept once, and what became of it.
+//! Routes of uploads: store an image, read its state, fetch its thumbnails.
 //!
-//! The file is on the disk before its row is committed, and kept under its
-//! content, so that a request which runs twice stores it once. The event that
-//! is committed with the row is the job: `uploads::job` makes the thumbnails
-//! and turns `pending` into `ready` or `failed`.
+//! The file is on disk before its row is committed. It is named by the hash of its content, so a
+//! request that runs twice stores it once. The event that is committed with the row starts the job:
+//! `uploads::job` makes the thumbnails and changes the state from `pending` to `ready` or `failed`.
 
 mod form;
 
@@ -28,10 +27,10 @@ use crate::{
     uploads::{SIZES, Stored},
 };
 
-/// How soon somebody may ask again for a thumbnail that is being made.
+/// The `Retry-After` while the thumbnails are being made.
 const PENDING: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// An upload as it is answered.
+/// An upload in a response.
 #[derive(Debug, Serialize)]
 struct Upload {
     id: String,
@@ -42,16 +41,16 @@ struct Upload {
     width: i64,
     height: i64,
     state: String,
-    /// Why it has failed.
+    /// The reason for the state `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Not in the answer to the upload itself.
+    /// Absent in the response to `POST /uploads`.
     #[serde(skip_serializing_if = "Option::is_none")]
     thumbnails: Option<Vec<Listed>>,
     created_at: String,
 }
 
-/// A thumbnail that can be fetched.
+/// A thumbnail in the list of an upload.
 #[derive(Debug, Serialize)]
 struct Listed {
     size: i64,
@@ -72,7 +71,7 @@ struct Uploaded<'a> {
     height: i64,
 }
 
-/// Which thumbnail is meant.
+/// The path parameters of a thumbnail.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     id: String,
@@ -119,7 +118,7 @@ pub(super) async fn read<D: Database>(
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Response, Problem> {
     let mut upload = find(&shop, &tenant, id).await?;
-    // Its state came first: what is ready has all its thumbnails.
+    // The state is read before the thumbnails, so a ready upload lists all of them.
     let mut thumbnails = Vec::new();
     if upload.state == "ready" {
         let key = params![upload.id.clone()];
@@ -145,10 +144,10 @@ pub(super) async fn thumbnail<D: Database>(
     match upload.state.as_str() {
         "pending" => {
             return Err(Problem::not_found()
-                .detail("the thumbnail is not made yet")
+                .detail("the thumbnail is not ready yet")
                 .retry_after(PENDING));
         }
-        "failed" => return Err(Problem::not_found().detail("there is none: the upload failed")),
+        "failed" => return Err(Problem::not_found().detail("the upload failed: no thumbnails")),
         _ => {}
     }
     let key = params![upload.id, i64::from(size)];
@@ -164,12 +163,12 @@ pub(super) async fn thumbnail<D: Database>(
     };
     let lasting = [
         (header::ETAG, HeaderValue::from_str(&tag)),
-        // It is made once, and for its tenant alone.
+        // A thumbnail never changes, and belongs to one tenant.
         (
             header::CACHE_CONTROL,
             HeaderValue::from_str("private, max-age=31536000, immutable"),
         ),
-        // It was a stranger's file: nobody is to guess at what it could be instead.
+        // The file is untrusted, so browsers must not guess its type.
         (
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_str("nosniff"),
@@ -190,7 +189,7 @@ async fn find<D: Database>(shop: &Shop<D>, tenant: &Tenant, id: String) -> Resul
     Ok(Upload::read(row)?)
 }
 
-/// Whether the client has what carries this tag.
+/// Returns whether `If-None-Match` contains this tag.
 fn is_known(headers: &HeaderMap, tag: &str) -> bool {
     let sent = headers.get_all(header::IF_NONE_MATCH);
     sent.iter().filter_map(|it| it.to_str().ok()).any(|it| {

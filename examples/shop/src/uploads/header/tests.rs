@@ -1,4 +1,4 @@
-//! Headers that are good, and headers that only look so.
+//! Tests with valid headers, and with headers that are broken or too large.
 
 use std::io::Cursor;
 

@@ -305,7 +305,7 @@ mod tests {
         );
         let ledger = receiver.ledger();
         assert_eq!((ledger.effects.len(), ledger.deliveries.len()), (0, 0));
-        assert_eq!(ledger.refusals, ["ev_1: no signature fits"]);
+        assert_eq!(ledger.refusals, ["ev_1: no signature matches"]);
     }
 
     #[tokio::test]

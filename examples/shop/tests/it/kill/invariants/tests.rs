@@ -395,7 +395,7 @@ fn an_event_that_the_demos_receiver_never_got_is_found() {
 
 #[test]
 fn a_delivery_that_was_refused_is_found() {
-    let why = "ev_a: no signature fits".to_owned();
+    let why = "ev_a: no signature matches".to_owned();
     let refused = Violation::RefusedDelivery { why: why.clone() };
     check(|evidence| evidence.received.refusals.push(why), &[refused]);
 }
