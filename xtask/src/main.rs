@@ -54,7 +54,7 @@ cargo x TASK
             torture --store postgres --seconds 60: on this store, for a minute;
             torture bugs: with each seeded bug, as a table; torture power: with power failures;
             torture upgrade v0.1.0: upgrades from that release and back, under load;
-            torture shrink FOLDER: finds the faults that a violation needs
+            torture minimize FOLDER: finds the faults that a violation needs
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
             --keep adds the inputs that reach more code to the corpus
   package   builds and checks the Debian package of an optimised build; --check: checks the package

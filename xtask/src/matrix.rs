@@ -27,8 +27,8 @@ const WAYS: &[&str] = &["direct", "pooled", "role", "tls"];
 const DIRECT: &str = "--direct";
 const TESTS: &str = "test --package hapax-postgres --all-features --test it --";
 /// Tests that are left out of the first run: `bad_days` needs a standby, which is not available for
-/// every version, and `law` has separate runs.
-const ELSEWHERE: &[&str] = &["--skip", "bad_days::", "--skip", "law::"];
+/// every version, and `conformance` has separate runs.
+const ELSEWHERE: &[&str] = &["--skip", "bad_days::", "--skip", "conformance::"];
 
 /// Runs the matrix for these versions, or for all.
 pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<()> {
@@ -50,9 +50,9 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
             run(&programs, &server, "direct", ELSEWHERE)
         })?;
         for way in ways {
-            let law = &["law::"];
+            let conformance = &["conformance::"];
             steps.run(&name(&format!("conformance suite, {way}")), || {
-                run(&programs, &server, way, law)
+                run(&programs, &server, way, conformance)
             })?;
         }
     }

@@ -15,7 +15,7 @@ const SEEDED: &str = "target/seeded";
 
 /// The folder in which another release is checked out and built.
 const PREVIOUS: &str = "target/previous";
-const PARTS: [&str; 4] = ["bugs", "judge", "power", "shrink"];
+const PARTS: [&str; 4] = ["bugs", "check", "minimize", "power"];
 
 /// Builds and runs `torture`. The arguments are those of `torture run`; or the name of another
 /// command and its arguments; or `upgrade`, a revision, and the arguments of `torture run`.

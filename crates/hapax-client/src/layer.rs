@@ -23,9 +23,10 @@ use tower_service::Service;
 
 use crate::{
     attempt::Attempts,
-    course::{Course, Step, Stopped},
-    destination, hint,
+    destination,
+    operation::{Operation, Step, Stopped},
     policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
+    retry_after,
     shared::Shared,
 };
 
@@ -148,20 +149,20 @@ where
     let repeatable = is_repeatable(request.method(), key.is_some());
     // A request without an authority is for a client with a single server.
     let destination = destination::of(request.uri()).unwrap_or_else(|| "".into());
-    let mut course = Course::begin(&shared, destination, repeatable);
+    let mut operation = Operation::begin(&shared, destination, repeatable);
     loop {
-        let (left, at_most) = course.time(started.elapsed());
+        let (left, at_most) = operation.time(started.elapsed());
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut next = request.clone();
         next.headers_mut()
             .insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
         let came = timeout(at_most, inner.call(next)).await;
         let (seen, note) = look(&came, &is_unsent, &shared);
-        let stopped = match course.seen(seen, None, &note, started.elapsed()) {
+        let stopped = match operation.seen(seen, None, &note, started.elapsed()) {
             Step::Stop(stopped) => stopped,
             Step::Wait(wait) => {
                 sleep(wait).await;
-                if let Err(stopped) = course.resume(started.elapsed()) {
+                if let Err(stopped) = operation.resume(started.elapsed()) {
                     stopped
                 } else {
                     let ready = poll_fn(|context| inner.poll_ready(context)).await;
@@ -170,7 +171,7 @@ where
                 }
             }
         };
-        let attempts = course.end(stopped);
+        let attempts = operation.end(stopped);
         return match came {
             Ok(Ok(mut answer)) => {
                 answer.extensions_mut().insert(Retried {
@@ -200,7 +201,7 @@ type Came<R, E> = Result<Result<Response<R>, E>, tokio::time::error::Elapsed>;
 fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (Seen, String) {
     match came {
         Ok(Ok(answer)) => {
-            let retry_after = hint::retry_after(answer.headers(), shared.clock.now());
+            let retry_after = retry_after::retry_after(answer.headers(), shared.clock.now());
             let status = answer.status();
             let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
             let seen = Seen::Answer {

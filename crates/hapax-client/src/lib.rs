@@ -33,11 +33,11 @@
 )]
 
 mod policy;
-mod hint;
+mod retry_after;
 mod attempt;
 mod destination;
 mod shared;
-mod course;
+mod operation;
 mod telemetry;
 mod journal;
 #[cfg(feature = "reqwest")]
@@ -48,9 +48,9 @@ mod layer;
 pub use attempt::{Attempt, Attempts};
 #[cfg(feature = "reqwest")]
 pub use client::{Answer, Client, ClientError, Request, RequestError, SendError, Settings, Watch};
-pub use course::Stopped;
 pub use hapax::retry::{Backoff, Budget};
 pub use journal::{Begun, FileJournal, Intent, Journal};
 #[cfg(feature = "tower")]
 pub use layer::{LayerError, Retried, Retry, RetryLayer};
+pub use operation::Stopped;
 pub use policy::Policy;

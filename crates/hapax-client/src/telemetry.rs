@@ -7,7 +7,7 @@ use hapax::telemetry::{
 };
 use metrics::{counter, histogram};
 
-use crate::course::Stopped;
+use crate::operation::Stopped;
 
 /// Records an attempt and the wait before it.
 pub(crate) fn attempt(destination: &Arc<str>, number: u32, delay: Duration, status: Option<u16>) {
@@ -33,7 +33,7 @@ pub(crate) fn operation(destination: &Arc<str>, stopped: Stopped) {
     let name = || Arc::clone(destination);
     counter!(CLIENT_OPERATIONS, "destination" => name(), "outcome" => stopped.word()).increment(1);
     // The counter exists from the start, so that the first refusal shows as an increase.
-    let refused = u64::from(stopped == Stopped::Spent);
+    let refused = u64::from(stopped == Stopped::BudgetExhausted);
     counter!(CLIENT_BUDGET_REFUSALS, "destination" => name()).increment(refused);
     tracing::debug!(outcome = stopped.word(), "operation ended");
 }

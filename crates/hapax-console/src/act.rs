@@ -20,12 +20,12 @@ use hapax::Timestamp;
 
 use crate::{
     Console,
-    desk::{REASON_BYTES_MAX, keys::Version},
     fields::Fields,
-    frame::{Page, sealed},
-    guard::Visit,
+    guard::PageRequest,
     html::{Element, Html, el, link},
+    layout::{Page, sealed},
     pages::{Shown, Trouble},
+    queries::{REASON_BYTES_MAX, keys::Version},
     session::{self, LIFE},
 };
 
@@ -115,17 +115,17 @@ struct Plan {
 }
 
 /// Shows the confirmation page.
-pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
-    if !visit.acts() {
+pub(crate) async fn ask(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    if !page_request.acts() {
         return Err(Trouble::wrong("A viewer has read access only."));
     }
-    let act = Act::read(&visit.fields)?;
+    let act = Act::read(&page_request.fields)?;
     let at = console.0.clock.now();
-    let plan = act.plan(&console, &visit.caller().actor, at).await?;
+    let plan = act.plan(&console, &page_request.caller().actor, at).await?;
     let (key, at) = (session::mint(), at.as_millis().to_string());
     let again = FIELDS
         .iter()
-        .filter_map(|name| Some((*name, visit.fields.get(name)?)));
+        .filter_map(|name| Some((*name, page_request.fields.get(name)?)));
     let again = again
         .chain([("request_key", key.as_str()), (ASKED_AT, &at)])
         .map(|(name, value)| hidden(name, value));
@@ -140,7 +140,7 @@ pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
         .attr("method", "post")
         .attr("action", "/console/act")
         .class("act")
-        .add(sealed(&visit))
+        .add(sealed(&page_request))
         .all(again)
         .add(el("p").class("says").add(&plan.says))
         .add(plan.more)
@@ -165,18 +165,23 @@ pub(crate) async fn ask(State(console): State<Console>, visit: Visit) -> Shown {
 }
 
 /// Executes the action.
-pub(crate) async fn act(State(console): State<Console>, visit: Visit) -> Result<Response, Trouble> {
-    let act = Act::read(&visit.fields)?;
-    let reason = visit.fields.text("reason").trim();
+pub(crate) async fn act(
+    State(console): State<Console>,
+    page_request: PageRequest,
+) -> Result<Response, Trouble> {
+    let act = Act::read(&page_request.fields)?;
+    let reason = page_request.fields.text("reason").trim();
     if reason.is_empty() {
         return Err(Trouble::wrong("A reason is required. Nothing was done."));
     }
     if reason.len() > REASON_BYTES_MAX {
         return Err(Trouble::wrong("The reason is too long. Nothing was done."));
     }
-    let actor = visit.caller().actor.clone().because(reason);
-    let at = asked_at(&visit.fields, console.0.clock.now())?;
-    let (back, said) = act.run(&console, &actor, &visit.fields, reason, at).await?;
+    let actor = page_request.caller().actor.clone().because(reason);
+    let at = asked_at(&page_request.fields, console.0.clock.now())?;
+    let (back, said) = act
+        .run(&console, &actor, &page_request.fields, reason, at)
+        .await?;
     tracing::info!(
         actor = actor.name,
         said,

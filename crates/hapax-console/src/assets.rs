@@ -10,7 +10,7 @@ use axum::{
 use hapax::key::hex;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::door::hash;
+use crate::auth::hash;
 
 /// The path of the static files.
 pub(crate) const FOLDER: &str = "/console/assets/";

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use crate::{
     BASE, Console, assets,
-    door::{Caller, Role, is_local},
+    auth::{Caller, Role, is_local},
     fields::{Fields, url},
-    frame::{self, Page},
+    layout::{self, Page},
     session::{self, COOKIE, LIFE},
 };
 
@@ -38,11 +38,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// The request of a page: caller and fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Visit {
+pub(crate) struct PageRequest {
     /// The caller; none on the sign-in page.
     pub(crate) caller: Option<Caller>,
     /// The CSRF token for forms.
-    pub(crate) seal: String,
+    pub(crate) csrf_token: String,
     /// The fields of the query or of the form.
     pub(crate) fields: Fields,
     /// The requested path.
@@ -53,7 +53,7 @@ pub(crate) struct Visit {
     pub(crate) signs_in: bool,
 }
 
-impl Visit {
+impl PageRequest {
     /// The caller. There always is one after authentication.
     pub(crate) fn caller(&self) -> &Caller {
         self.caller
@@ -69,12 +69,12 @@ impl Visit {
     }
 }
 
-impl FromRequestParts<Console> for Visit {
+impl FromRequestParts<Console> for PageRequest {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, StatusCode> {
-        let visit = parts.extensions.get::<Self>().cloned();
-        visit.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
+        let page_request = parts.extensions.get::<Self>().cloned();
+        page_request.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
@@ -93,9 +93,9 @@ async fn answer(console: &Console, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let given = cookie(&parts.headers);
     let cookie = given.clone().unwrap_or_else(session::mint);
-    let mut visit = Visit {
+    let mut page_request = PageRequest {
         caller: who(console, given.as_deref()),
-        seal: console.0.sessions.seal(&cookie),
+        csrf_token: console.0.sessions.csrf_token(&cookie),
         fields: Fields::parse(parts.uri.query().unwrap_or_default().as_bytes()),
         path: parts.uri.path().to_owned(),
         cookie: cookie.clone(),
@@ -103,18 +103,18 @@ async fn answer(console: &Console, request: Request, next: Next) -> Response {
     };
     let mut request = Request::from_parts(parts, Body::empty());
     let refused = if *request.method() == Method::POST {
-        take(console, &mut visit, request.headers(), body).await
+        take(console, &mut page_request, request.headers(), body).await
     } else {
-        may_see(console, &visit, &request)
+        may_see(console, &page_request, &request)
     };
     let mut response = if let Some(refused) = refused {
         refused
     } else {
-        request.extensions_mut().insert(visit.clone());
+        request.extensions_mut().insert(page_request.clone());
         next.run(request).await
     };
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        response = framed(&visit, page, response);
+        response = framed(&page_request, page, response);
     }
     if given.is_none() && !response.headers().contains_key(header::SET_COOKIE) {
         set_cookie(console, &mut response, &cookie);
@@ -130,14 +130,14 @@ fn who(console: &Console, cookie: Option<&str>) -> Option<Caller> {
     console.0.sessions.find(cookie?)
 }
 
-fn may_see(console: &Console, visit: &Visit, request: &Request) -> Option<Response> {
+fn may_see(console: &Console, page_request: &PageRequest, request: &Request) -> Option<Response> {
     if let Some(refused) = called_rightly(console, request.headers()) {
         return Some(refused);
     }
-    if visit.caller.is_some() || visit.path == LOGIN {
+    if page_request.caller.is_some() || page_request.path == LOGIN {
         return None;
     }
-    if visit.path == "/console/live" {
+    if page_request.path == "/console/live" {
         return Some(StatusCode::UNAUTHORIZED.into_response());
     }
     let next = request.uri().path_and_query();
@@ -149,19 +149,23 @@ fn may_see(console: &Console, visit: &Visit, request: &Request) -> Option<Respon
 /// Reads a form. A caller who may not send forms is refused before any of it is read.
 async fn take(
     console: &Console,
-    visit: &mut Visit,
+    page_request: &mut PageRequest,
     headers: &HeaderMap,
     body: Body,
 ) -> Option<Response> {
-    if let Some(refused) = may_act(console, visit, headers) {
+    if let Some(refused) = may_act(console, page_request, headers) {
         return Some(refused);
     }
     match form(body).await {
-        Ok(form) => visit.fields = Fields::parse(&form),
+        Ok(form) => page_request.fields = Fields::parse(&form),
         Err(refused) => return Some(refused),
     }
-    let seal = visit.fields.text("seal");
-    if console.0.sessions.is_sealed(&visit.cookie, seal) {
+    let csrf_token = page_request.fields.text("seal");
+    if console
+        .0
+        .sessions
+        .is_csrf_token(&page_request.cookie, csrf_token)
+    {
         return None;
     }
     let why = "The page is older than this console, or its cookie is gone. \
@@ -183,19 +187,19 @@ async fn form(body: Body) -> Result<Bytes, Response> {
     }
 }
 
-fn may_act(console: &Console, visit: &Visit, headers: &HeaderMap) -> Option<Response> {
+fn may_act(console: &Console, page_request: &PageRequest, headers: &HeaderMap) -> Option<Response> {
     if let Some(refused) = called_rightly(console, headers) {
         return Some(refused);
     }
     if !is_own(headers) {
-        tracing::warn!(path = visit.path, "a form came from another site");
+        tracing::warn!(path = page_request.path, "a form came from another site");
         let why = "The form was not sent by a page of this console.";
         return Some(refuse(StatusCode::FORBIDDEN, "Not from here", why));
     }
-    if visit.path == LOGIN || visit.path == LOGOUT {
+    if page_request.path == LOGIN || page_request.path == LOGOUT {
         return None;
     }
-    let Some(caller) = &visit.caller else {
+    let Some(caller) = &page_request.caller else {
         let why = "The session has ended: sign in again. Nothing was done.";
         return Some(refuse(StatusCode::UNAUTHORIZED, "Signed out", why));
     };
@@ -238,9 +242,9 @@ fn refuse(status: StatusCode, title: &'static str, why: &str) -> Response {
     Page::problem(status, title, why).into_response()
 }
 
-fn framed(visit: &Visit, page: Page, inner: Response) -> Response {
+fn framed(page_request: &PageRequest, page: Page, inner: Response) -> Response {
     let status = page.status;
-    let html = frame::render(visit, page);
+    let html = layout::render(page_request, page);
     let (mut parts, _) = inner.into_parts();
     parts.status = status;
     let kind = HeaderValue::from_static("text/html; charset=utf-8");

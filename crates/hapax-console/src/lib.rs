@@ -15,14 +15,14 @@ mod filter;
 mod html;
 mod fields;
 mod assets;
-mod door;
+mod auth;
 mod session;
-mod knock;
+mod rate_limit;
 mod guard;
-mod desk;
-mod book;
-mod frame;
-mod words;
+mod queries;
+mod destination_index;
+mod layout;
+mod format;
 mod chart;
 mod sample;
 mod live;
@@ -38,11 +38,11 @@ use hapax::{Clock, mask::Mask};
 use hapax_postgres::Postgres;
 use tokio::sync::{Semaphore, watch};
 
-pub use book::{Book, Configured};
-pub use door::{BadToken, Caller, Given, Role, Tokens, is_local};
+pub use auth::{BadToken, Caller, Given, Role, Tokens, is_local};
+pub use destination_index::{Configured, DestinationIndex};
 
-use desk::Desk;
-use knock::Knocks;
+use queries::Queries;
+use rate_limit::RateLimit;
 use sample::Samples;
 use session::Sessions;
 
@@ -93,10 +93,10 @@ pub struct Setting {
 pub struct Console(Arc<Inner>);
 
 struct Inner {
-    desk: Desk,
+    queries: Queries,
     tokens: Tokens,
     sessions: Sessions,
-    knocks: Knocks,
+    rate_limit: RateLimit,
     https: bool,
     clock: Clock,
     effective: Vec<Setting>,
@@ -151,12 +151,12 @@ impl Console {
             metrics,
             live_max,
         } = settings;
-        let book = Book::new(store.clone(), configured);
+        let destinations_index = DestinationIndex::new(store.clone(), configured);
         Self(Arc::new(Inner {
-            desk: Desk::new(store, book, mask),
+            queries: Queries::new(store, destinations_index, mask),
             tokens,
             sessions: Sessions::new(clock.clone()),
-            knocks: Knocks::new(),
+            rate_limit: RateLimit::new(),
             https,
             clock,
             effective,
@@ -192,7 +192,7 @@ impl Console {
         self.0.closing.send_replace(true);
     }
 
-    fn desk(&self) -> &Desk {
-        &self.0.desk
+    fn queries(&self) -> &Queries {
+        &self.0.queries
     }
 }

@@ -18,7 +18,7 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, sync::watch, time::sleep};
 
-use crate::{Console, guard::Visit, pages::overview};
+use crate::{Console, guard::PageRequest, pages::overview};
 
 /// The interval of events.
 const TELL: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 struct Watcher {
     console: Console,
-    visit: Visit,
+    page_request: PageRequest,
     closing: watch::Receiver<bool>,
     told: String,
     is_first: bool,
@@ -37,7 +37,7 @@ struct Watcher {
 }
 
 /// Streams the events.
-pub(crate) async fn stream(State(console): State<Console>, visit: Visit) -> Response {
+pub(crate) async fn stream(State(console): State<Console>, page_request: PageRequest) -> Response {
     let Ok(permit) = Arc::clone(&console.0.live).try_acquire_owned() else {
         let later = [(header::RETRY_AFTER, "10")];
         return (StatusCode::SERVICE_UNAVAILABLE, later).into_response();
@@ -45,7 +45,7 @@ pub(crate) async fn stream(State(console): State<Console>, visit: Visit) -> Resp
     let watcher = Watcher {
         closing: console.0.closing.subscribe(),
         console,
-        visit,
+        page_request,
         told: String::new(),
         is_first: true,
         _permit: permit,
@@ -81,12 +81,12 @@ impl Watcher {
     }
 
     fn is_signed_in(&self) -> bool {
-        !self.visit.signs_in || self.console.0.sessions.lives(&self.visit.cookie)
+        !self.page_request.signs_in || self.console.0.sessions.lives(&self.page_request.cookie)
     }
 
     /// The parts of the overview that change, by their element ids, as JSON.
     async fn figures(&self) -> String {
-        let actor = &self.visit.caller().actor;
+        let actor = &self.page_request.caller().actor;
         let Ok(look) = self.console.0.samples.look(&self.console, actor).await else {
             return r#"{"trouble":"the database does not answer"}"#.to_owned();
         };

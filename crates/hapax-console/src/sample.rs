@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     Console, Metrics,
-    desk::{Actor, OperateError, overview::Overview, stalled::Stalled},
+    queries::{Actor, AdminError, overview::Overview, stalled::Stalled},
 };
 
 /// How long a sample is used.
@@ -88,7 +88,7 @@ impl Samples {
         &self,
         console: &Console,
         actor: &Actor,
-    ) -> Result<Arc<Look>, OperateError> {
+    ) -> Result<Arc<Look>, AdminError> {
         let tenant = actor.tenant.as_ref().map(Tenant::as_str);
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl Samples {
         {
             return Ok(Arc::clone(look));
         }
-        let (overview, stalled) = console.desk().overview(actor).await?;
+        let (overview, stalled) = console.queries().overview(actor).await?;
         // The metrics of this process contain all tenants.
         let text = self.metrics.as_ref().filter(|_| tenant.is_none());
         let text = text.map(|render| render()).unwrap_or_default();
@@ -212,7 +212,7 @@ fn breakers(text: &str) -> Vec<String> {
     let open = series(text, "hapax_relay_breaker_open").filter(|(_, value)| *value > 0.0);
     let names = open.filter_map(|(labels, _)| label(labels, "destination"));
     let mut names: Vec<String> = names
-        .map(|it| crate::desk::destination_of(it).to_owned())
+        .map(|it| crate::queries::destination_of(it).to_owned())
         .collect();
     names.sort_unstable();
     names.dedup();

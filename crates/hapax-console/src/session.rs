@@ -17,7 +17,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::door::{Caller, hash};
+use crate::auth::{Caller, hash};
 
 /// The name of the cookie.
 pub(crate) const COOKIE: &str = "hapax_console";
@@ -100,14 +100,14 @@ impl Sessions {
     }
 
     /// The CSRF token for forms of this browser.
-    pub(crate) fn seal(&self, cookie: &str) -> String {
+    pub(crate) fn csrf_token(&self, cookie: &str) -> String {
         let tag = hmac::sign(&self.key, cookie.as_bytes());
         URL_SAFE_NO_PAD.encode(tag)
     }
 
     /// Checks a CSRF token in constant time.
-    pub(crate) fn is_sealed(&self, cookie: &str, seal: &str) -> bool {
-        let tag = URL_SAFE_NO_PAD.decode(seal).unwrap_or_default();
+    pub(crate) fn is_csrf_token(&self, cookie: &str, csrf_token: &str) -> bool {
+        let tag = URL_SAFE_NO_PAD.decode(csrf_token).unwrap_or_default();
         hmac::verify(&self.key, cookie.as_bytes(), &tag).is_ok()
     }
 
@@ -141,10 +141,10 @@ mod tests {
         atomic::{AtomicI64, Ordering},
     };
 
-    use hapax_postgres::operate::Actor;
+    use hapax_postgres::admin::Actor;
 
     use super::*;
-    use crate::door::Role;
+    use crate::auth::Role;
 
     fn caller(name: &str) -> Caller {
         Caller {
@@ -193,12 +193,12 @@ mod tests {
     fn a_form_of_another_browser_is_not_believed() {
         let (sessions, _) = sessions();
         let (one, two) = (mint(), mint());
-        let seal = sessions.seal(&one);
-        assert!(sessions.is_sealed(&one, &seal));
-        assert!(!sessions.is_sealed(&two, &seal));
-        assert!(!sessions.is_sealed(&one, ""));
+        let csrf_token = sessions.csrf_token(&one);
+        assert!(sessions.is_csrf_token(&one, &csrf_token));
+        assert!(!sessions.is_csrf_token(&two, &csrf_token));
+        assert!(!sessions.is_csrf_token(&one, ""));
         let (again, _) = self::sessions();
-        assert!(!again.is_sealed(&one, &seal));
+        assert!(!again.is_csrf_token(&one, &csrf_token));
     }
 
     #[test]

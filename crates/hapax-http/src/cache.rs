@@ -46,7 +46,7 @@ impl Equivalent<Scope> for ScopeRef<'_> {
 /// The replay cache.
 #[derive(Debug)]
 pub(crate) struct Replays {
-    answers: Option<Cache<Scope, Arc<Stored>, Bytes>>,
+    responses: Option<Cache<Scope, Arc<Stored>, Bytes>>,
     forgotten: AtomicU64,
 }
 
@@ -59,17 +59,17 @@ impl Replays {
     pub(crate) fn new(bytes: u64) -> Self {
         let items = usize::try_from(bytes / 1024).unwrap_or(usize::MAX);
         Self {
-            answers: (bytes > 0).then(|| Cache::with_weighter(items.max(1), bytes, Bytes)),
+            responses: (bytes > 0).then(|| Cache::with_weighter(items.max(1), bytes, Bytes)),
             forgotten: AtomicU64::new(0),
         }
     }
 
     /// Returns the response for a key, unless it has expired.
     pub(crate) fn get(&self, scope: &ScopeRef<'_>, now: Moment) -> Option<Arc<Stored>> {
-        let answers = self.answers.as_ref()?;
-        let stored = answers.get(scope)?;
+        let responses = self.responses.as_ref()?;
+        let stored = responses.get(scope)?;
         if stored.expires_at.is_past(now) {
-            answers.remove(scope);
+            responses.remove(scope);
             return None;
         }
         Some(stored)
@@ -83,38 +83,38 @@ impl Replays {
 
     /// Caches a response, unless a key was forgotten since `since`.
     pub(crate) fn keep(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
-        let Some(answers) = &self.answers else {
+        let Some(responses) = &self.responses else {
             return;
         };
         if self.generation().0 != since.0 {
             return;
         }
-        answers.insert(scope.clone(), Arc::clone(stored));
+        responses.insert(scope.clone(), Arc::clone(stored));
         // Checked again after the insert: if a key was forgotten meanwhile, either this check sees
         // it, or `forget` removes the inserted response.
         if self.generation().0 != since.0 {
-            answers.remove(scope);
+            responses.remove(scope);
         }
     }
 
     /// Removes all responses, because any key may have been forgotten.
     pub(crate) fn forget_all(&self) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
-        if let Some(answers) = &self.answers {
-            answers.clear();
+        if let Some(responses) = &self.responses {
+            responses.clear();
         }
     }
 
     /// Whether the cache is disabled.
     pub(crate) fn is_off(&self) -> bool {
-        self.answers.is_none()
+        self.responses.is_none()
     }
 
     /// Removes the response for a key that the store has forgotten.
     pub(crate) fn forget(&self, scope: &Scope) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
-        if let Some(answers) = &self.answers {
-            answers.remove(scope);
+        if let Some(responses) = &self.responses {
+            responses.remove(scope);
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
 
     use hapax::{
         Timestamp,
-        idempotency::Answer,
+        idempotency::StoredResponse,
         key::{Fingerprint, IdempotencyKey},
     };
 
@@ -190,7 +190,7 @@ mod tests {
         for n in 0..10_000 {
             cache.keep(&scope("a", &n.to_string()), &stored(10), cache.generation());
         }
-        assert!(cache.answers.as_ref().unwrap().weight() <= 64 * 1024);
+        assert!(cache.responses.as_ref().unwrap().weight() <= 64 * 1024);
     }
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
     }
 
     fn stored(seconds: u64) -> Arc<Stored> {
-        let answer = Answer {
+        let response = StoredResponse {
             status: 200,
-            ..Answer::default()
+            ..StoredResponse::default()
         };
         let expires_at = Moment::default().after(Duration::from_secs(seconds));
         let key = IdempotencyKey::new("k").unwrap();
         let print = Fingerprint::from_bytes([1; 32]);
-        Arc::new(Stored::new(answer, &key, print, expires_at, Profile::Hapax).unwrap())
+        Arc::new(Stored::new(response, &key, print, expires_at, Profile::Hapax).unwrap())
     }
 }

@@ -25,12 +25,12 @@ use crate::{
     cache::{Generation, Replays, ScopeRef},
     extract::{Json, read_query},
     header::{IDEMPOTENCY_KEY, echo},
+    key_status::KeyStatus,
     operation::OperationLayer,
     problem::Problem,
     purges::{Purges, Turn},
     settings::Settings,
     stored::Stored,
-    told::Told,
 };
 
 /// Idempotency keys of a service in one store: creates the layers of its operations.
@@ -45,7 +45,7 @@ struct Shared<K> {
     settings: Settings,
     replays: Replays,
     purges: Purges,
-    flights: SingleFlight<Told>,
+    flights: SingleFlight<KeyStatus>,
     quotas: Quotas,
     room: Room,
     phased: Mutex<Vec<Operation>>,
@@ -200,7 +200,7 @@ impl<K: Keys> Idempotency<K> {
     }
 
     /// Returns the generation of the cache, to be read before the store and then passed to
-    /// [`Idempotency::remember`].
+    /// [`Idempotency::cache_response`].
     pub(crate) async fn generation(&self) -> Generation {
         // The first read of purges empties the cache, so nothing is cached before it.
         if self.0.purges.is_new() && !self.0.replays.is_off() {
@@ -210,7 +210,7 @@ impl<K: Keys> Idempotency<K> {
     }
 
     /// Caches a response, unless a key was purged since `since`.
-    pub(crate) fn remember(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
+    pub(crate) fn cache_response(&self, scope: &Scope, stored: &Arc<Stored>, since: Generation) {
         self.0.replays.keep(scope, stored, since);
     }
 
@@ -273,7 +273,7 @@ impl<K: Keys> Idempotency<K> {
         &self.0.quotas
     }
 
-    pub(crate) fn flights(&self) -> &SingleFlight<Told> {
+    pub(crate) fn flights(&self) -> &SingleFlight<KeyStatus> {
         &self.0.flights
     }
 }

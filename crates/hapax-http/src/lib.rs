@@ -6,7 +6,7 @@
 //! declared in the order in which a request passes through them. The page "The HTTP contract"
 //! specifies the behaviour.
 //!
-//! If an operation pipelines its claim ([`OperationLayer::claim_with_first_statement`]) and the key
+//! If an operation pipelines its claim ([`OperationLayer::claim_pipelined`]) and the key
 //! is taken, the handler's first statement fails with
 //! [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed). This is not a failure: the
 //! layer responds according to the state of the key, and neither logs nor counts an error. A
@@ -94,7 +94,7 @@ pub mod request_id;
 mod operation;
 mod settings;
 mod idempotency;
-mod visit;
+mod request;
 pub mod header;
 mod body;
 mod content;
@@ -103,9 +103,9 @@ mod cache;
 mod purges;
 mod tx;
 mod phased;
-mod planned;
+mod write_plan;
 mod stored;
-mod told;
+mod key_status;
 mod trace;
 mod inbox;
 pub mod extract;
@@ -117,14 +117,14 @@ pub mod fuzz;
 
 pub use derived::{Derived, View};
 pub use extract::{Json, Path, Query};
-pub use hapax::idempotency::Remember;
+pub use hapax::idempotency::Disposition;
 pub use header::EXPOSED_HEADERS;
 pub use idempotency::Idempotency;
 pub use inbox::{Verified, WebhookLayer};
 pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
-pub use planned::Planned;
 pub use problem::{Code, ConflictOn, Problem};
 pub use request_id::{RequestId, RequestIds};
 pub use settings::{Profile, Settings};
 pub use tx::Tx;
+pub use write_plan::WritePlan;

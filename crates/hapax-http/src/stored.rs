@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use hapax::{
-    idempotency::Answer,
+    idempotency::StoredResponse,
     key::{Fingerprint, IdempotencyKey},
     keyring::ENCRYPTED_UNDER,
     seeded::{self, Bug},
@@ -66,17 +66,17 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Prepares `answer` for sending. Returns `None` if its status or a header is not valid in
+    /// Prepares `response` for sending. Returns `None` if its status or a header is not valid in
     /// HTTP.
     pub(crate) fn new(
-        answer: Answer,
+        response: StoredResponse,
         key: &IdempotencyKey,
         fingerprint: Fingerprint,
         expires_at: Moment,
         profile: Profile,
     ) -> Option<Self> {
-        let mut headers = HeaderMap::with_capacity(answer.headers.len() + 3);
-        for (name, value) in answer.headers {
+        let mut headers = HeaderMap::with_capacity(response.headers.len() + 3);
+        for (name, value) in response.headers {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
             headers.append(name, HeaderValue::from_maybe_shared(value).ok()?);
         }
@@ -88,9 +88,9 @@ impl Stored {
         Some(Self {
             fingerprint,
             expires_at,
-            status: StatusCode::from_u16(answer.status).ok()?,
+            status: StatusCode::from_u16(response.status).ok()?,
             headers,
-            body: answer.body,
+            body: response.body,
         })
     }
 

@@ -369,24 +369,24 @@ impl Drop for Link {
 pub(crate) async fn within<R>(
     max: Duration,
     flight: impl Future<Output = Result<R, tokio_postgres::Error>>,
-) -> Result<R, Flight> {
+) -> Result<R, QueryError> {
     match timeout(max, flight).await {
-        Ok(Ok(landed)) => Ok(landed),
-        Ok(Err(error)) => Err(Flight::Failed(error)),
-        Err(_) => Err(Flight::Lost),
+        Ok(Ok(completed)) => Ok(completed),
+        Ok(Err(error)) => Err(QueryError::Failed(error)),
+        Err(_) => Err(QueryError::Lost),
     }
 }
 
 /// Why a flight did not land.
 #[derive(Debug)]
-pub(crate) enum Flight {
+pub(crate) enum QueryError {
     /// The database or the wire said so.
     Failed(tokio_postgres::Error),
     /// Nothing was heard.
     Lost,
 }
 
-impl Flight {
+impl QueryError {
     /// Whether it may have happened all the same.
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
@@ -396,11 +396,11 @@ impl Flight {
     }
 }
 
-impl From<Flight> for StoreError {
-    fn from(flight: Flight) -> Self {
+impl From<QueryError> for StoreError {
+    fn from(flight: QueryError) -> Self {
         match flight {
-            Flight::Failed(error) => store_error(error),
-            Flight::Lost => unavailable("the database did not answer in time"),
+            QueryError::Failed(error) => store_error(error),
+            QueryError::Lost => unavailable("the database did not answer in time"),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     outbox::{self, begin, rows},
     postgres::Postgres,
     query,
-    session::{Leg, Session},
+    session::{QueuedStatement, Session},
     settle::text,
     value::{Moment, Param},
 };
@@ -131,15 +131,15 @@ async fn decide(
     let sql = [query!("delivery/hold"), sql];
     let ready = session.run(async |link| link.ready(sql).await).await?;
     let [hold, decide] = &ready;
-    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
             Box::pin(link.none(&begin)),
             Box::pin(link.rows(hold, &params[..1])),
             Box::pin(link.rows(decide, params)),
         ]
     });
-    let landed = flown.await.map_err(told)?;
-    Ok(match landed[2].first() {
+    let completed = results.await.map_err(told)?;
+    Ok(match completed[2].first() {
         None => Decided::Nothing,
         Some(row) => Decided::Yes(row.try_get(0).unwrap_or_default()),
     })

@@ -9,14 +9,14 @@
 mod opening;
 mod lease;
 pub(crate) mod sweep;
-mod standing;
+mod backlog;
 
 use std::time::Duration;
 
 use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Attempt, Attendance, Opened, Parked, ParkedState, Settlement, Standing},
+    delivery::{Attempt, Backlog, Membership, Opened, Parked, ParkedState, Settlement},
     keyring::Keyring,
     limits::READ_BYTES,
     store::{Deliveries, StoreError},
@@ -29,7 +29,7 @@ use crate::{
     outbox::{self, rows},
     postgres::Postgres,
     query,
-    session::Crash,
+    session::PipelineError,
     settle,
     value::{Moment, Param},
 };
@@ -56,13 +56,13 @@ impl Deliveries for Postgres {
         opening::open(self, part, Some(Claimant { node, lease })).await
     }
 
-    async fn attend(
+    async fn heartbeat(
         &self,
         node: &str,
         knows: &[String],
         lease: Duration,
-    ) -> Result<Attendance, StoreError> {
-        lease::attend(self, node, knows, lease).await
+    ) -> Result<Membership, StoreError> {
+        lease::heartbeat(self, node, knows, lease).await
     }
 
     async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {
@@ -130,8 +130,8 @@ impl Deliveries for Postgres {
         Ok(next.first().map(|row| row.get::<_, Moment>(0).0))
     }
 
-    async fn standing(&self, destination: &str) -> Result<Standing, StoreError> {
-        standing::read(self, destination).await
+    async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
+        backlog::read(self, destination).await
     }
 
     async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
@@ -173,8 +173,8 @@ pub(crate) fn word(state: ParkedState) -> &'static str {
 }
 
 /// Why a flight of deliveries did not land.
-pub(crate) fn told(crash: Crash) -> StoreError {
-    crash.cause.into()
+pub(crate) fn told(failed: PipelineError) -> StoreError {
+    failed.cause.into()
 }
 
 fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {

@@ -19,20 +19,20 @@ use std::{
 use futures_util::{StreamExt, stream};
 use hapax::{
     group::Waiting,
-    idempotency::{Known, judge},
-    store::Ran,
+    idempotency::{Taken, evaluate_claim},
+    store::ClaimOutcome,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
-    connection::Flight,
+    connection::QueryError,
     emit::Columns,
     error::unavailable,
     idempotency::{begin, millis, on_expired, parts, record, retention},
     postgres::{Handle, Postgres},
     query,
-    session::{Crash, Leg, Session},
+    session::{PipelineError, QueuedStatement, Session},
     single_shot::{Member, alone, resolved},
     statement::calls,
     value::{Moment, Param},
@@ -93,7 +93,7 @@ enum Place {
     /// It is committed with it.
     Won,
     /// Its key was taken.
-    Known(Known),
+    Taken(Taken),
     /// Nothing is known yet.
     Left,
 }
@@ -113,9 +113,9 @@ enum Outcome {
 }
 
 async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphorePermit) {
-    let hopes = store.hopes();
+    let is_optimistic = store.is_optimistic();
     if members.len() == 1
-        && hopes
+        && is_optimistic
         && let Some(member) = members.pop()
     {
         return alone(store, member, Some(lane)).await;
@@ -124,12 +124,12 @@ async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphoreP
         return;
     }
     let mut outcome = Outcome::NotFree;
-    if hopes {
+    if is_optimistic {
         outcome = in_hope(store, &members).await;
     }
     if matches!(outcome, Outcome::NotFree) {
-        if hopes {
-            store.lose_hope(CAREFUL);
+        if is_optimistic {
+            store.disable_optimistic_claims(CAREFUL);
         }
         outcome = with_care(store, &members).await;
     }
@@ -146,9 +146,9 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
                 match place {
                     Place::Won => {
                         let ran = member.committed();
-                        member.answer(Ok(ran));
+                        member.response(Ok(ran));
                     }
-                    Place::Known(known) => member.answer(Ok(Ran::Known(known))),
+                    Place::Taken(taken) => member.response(Ok(ClaimOutcome::Taken(taken))),
                     Place::Left => left.push(member),
                 }
             }
@@ -156,7 +156,7 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
         }
         Outcome::Unreachable(why) => {
             for member in members {
-                member.answer(Err(unavailable(why.clone())));
+                member.response(Err(unavailable(why.clone())));
             }
             return;
         }
@@ -180,10 +180,10 @@ async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
     match group.fly_in_hope(&mut session).await {
         Ok(()) => {
             session.end();
-            group.landed();
+            group.completed();
             Outcome::Committed(members.iter().map(|_| Place::Won).collect())
         }
-        Err(crash) => crashed(session, &crash).await,
+        Err(failed) => crashed(session, &failed).await,
     }
 }
 
@@ -196,7 +196,7 @@ async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
     let all = Group::of(store, members.iter().collect());
     let places = match all.claim(&mut session).await {
         Ok(places) => places,
-        Err(crash) => return crashed(session, &crash).await,
+        Err(failed) => return crashed(session, &failed).await,
     };
     let won = members.iter().zip(&places);
     let won = won.filter(|(_, place)| matches!(place, Place::Won));
@@ -208,29 +208,29 @@ async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
     match group.fly_on(&mut session).await {
         Ok(()) => {
             session.end();
-            group.landed();
+            group.completed();
             Outcome::Committed(places)
         }
-        Err(crash) => crashed(session, &crash).await,
+        Err(failed) => crashed(session, &failed).await,
     }
 }
 
-async fn crashed(session: Session, crash: &Crash) -> Outcome {
-    if crash.cause.is_unknown() {
+async fn crashed(session: Session, failed: &PipelineError) -> Outcome {
+    if failed.cause.is_unknown() {
         session.discard();
         return Outcome::Unknown;
     }
     session.rollback().await;
-    match &crash.cause {
-        Flight::Failed(error) if is_not_free(crash.leg, error) => Outcome::NotFree,
+    match &failed.cause {
+        QueryError::Failed(error) if is_not_free(failed.statement, error) => Outcome::NotFree,
         _ => Outcome::Failed,
     }
 }
 
 /// Whether a flight in hope failed because a key is stored or being used.
-pub(crate) fn is_not_free(leg: usize, error: &tokio_postgres::Error) -> bool {
+pub(crate) fn is_not_free(statement: usize, error: &tokio_postgres::Error) -> bool {
     let hopeless = [SqlState::DIVISION_BY_ZERO, SqlState::UNIQUE_VIOLATION];
-    leg == CLAIM && error.code().is_some_and(|code| hopeless.contains(code))
+    statement == CLAIM && error.code().is_some_and(|code| hopeless.contains(code))
 }
 
 /// Requests as one transaction.
@@ -263,18 +263,18 @@ impl<'a> Group<'a> {
     }
 
     /// Claims all keys and writes everything in one flight, which fails if a key is not free.
-    pub(crate) async fn fly_in_hope(&self, session: &mut Session) -> Result<(), Crash> {
+    pub(crate) async fn fly_in_hope(&self, session: &mut Session) -> Result<(), PipelineError> {
         let claim = query!("idempotency/claim_all_free");
-        self.fly(session, Some(claim)).await
+        self.pipeline(session, Some(claim)).await
     }
 
     /// Writes what belongs to keys that are claimed, and commits.
-    async fn fly_on(&self, session: &mut Session) -> Result<(), Crash> {
-        self.fly(session, None).await
+    async fn fly_on(&self, session: &mut Session) -> Result<(), PipelineError> {
+        self.pipeline(session, None).await
     }
 
     /// Says that it is committed, to whom it concerns.
-    pub(crate) fn landed(&self) {
+    pub(crate) fn completed(&self) {
         self.store
             .settings()
             .failpoints
@@ -285,24 +285,27 @@ impl<'a> Group<'a> {
     }
 
     /// Opens the transaction, claims what is free and reads what is not, in one flight.
-    async fn claim(&self, session: &mut Session) -> Result<Vec<Place>, Crash> {
+    async fn claim(&self, session: &mut Session) -> Result<Vec<Place>, PipelineError> {
         let sql = [
             query!("idempotency/claim_all"),
             query!("idempotency/find_all"),
         ];
-        let not_begun = |cause| Crash { leg: 0, cause };
+        let not_begun = |cause| PipelineError {
+            statement: 0,
+            cause,
+        };
         let ready = session.ready(&sql).await.map_err(not_begun)?;
         let keys = Keys::of(&self.members, self.store.time());
         let params = keys.params();
         let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
-        let flown = session.fly(|link| {
+        let results = session.pipeline(|link| {
             vec![
-                Box::pin(link.none(&self.begin)) as Leg<'_>,
+                Box::pin(link.none(&self.begin)) as QueuedStatement<'_>,
                 Box::pin(link.rows(&ready[0], &params)),
                 Box::pin(link.rows(&ready[1], &scopes)),
             ]
         });
-        let rows = flown.await?;
+        let rows = results.await?;
         let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_at(row, 0)).collect();
         let found: HashMap<[&str; 3], &Row> =
             rows[2].iter().map(|row| (scope_at(row, 10), row)).collect();
@@ -314,23 +317,30 @@ impl<'a> Group<'a> {
             }
             // What cannot be read, or has expired, is found out about by itself.
             let record = found.get(&scope).and_then(|row| record(row).ok());
-            let known = record.and_then(|record| {
+            let taken = record.and_then(|record| {
                 let now = record.read_at;
-                let known = judge(record, &member.claim, now)?;
-                keyring.decrypt_known(&member.claim.scope, known).ok()
+                let taken = evaluate_claim(record, &member.claim, now)?;
+                keyring.decrypt_taken(&member.claim.scope, taken).ok()
             });
-            known.map_or(Place::Left, Place::Known)
+            taken.map_or(Place::Left, Place::Taken)
         };
         Ok(self.members.iter().map(place).collect())
     }
 
-    async fn fly(&self, session: &mut Session, claim: Option<&'static str>) -> Result<(), Crash> {
+    async fn pipeline(
+        &self,
+        session: &mut Session,
+        claim: Option<&'static str>,
+    ) -> Result<(), PipelineError> {
         let statements = self
             .members
             .iter()
             .map(|member| member.statements.as_slice());
         let calls = calls(statements);
-        let not_begun = |cause| Crash { leg: 0, cause };
+        let not_begun = |cause| PipelineError {
+            statement: 0,
+            cause,
+        };
         let prepared = session.run(async |link| link.prepare_all(&calls).await);
         let prepared = prepared.await.map_err(not_begun)?;
         let mut sql = vec![query!("outbox/emit")];
@@ -348,27 +358,27 @@ impl<'a> Group<'a> {
             .settings()
             .failpoints
             .hit("postgres.commit.before");
-        let flown = session.fly(|link| {
-            let mut legs: Vec<Leg<'_>> = Vec::with_capacity(calls.len() + 4);
+        let results = session.pipeline(|link| {
+            let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(calls.len() + 4);
             if let (Some(claim), Some(keys)) = (claim, &keys) {
-                legs.push(Box::pin(link.none(&self.begin)));
-                legs.push(Box::pin(link.rows(claim, keys)));
+                statements.push(Box::pin(link.none(&self.begin)));
+                statements.push(Box::pin(link.rows(claim, keys)));
             }
             for (call, prepared) in calls.iter().zip(&prepared) {
-                legs.push(Box::pin(link.call(call, prepared.as_ref())));
+                statements.push(Box::pin(link.call(call, prepared.as_ref())));
             }
             if !columns.is_empty() {
-                legs.push(Box::pin(link.rows(emit, &events)));
+                statements.push(Box::pin(link.rows(emit, &events)));
             }
-            legs.push(Box::pin(link.none("COMMIT")));
-            legs
+            statements.push(Box::pin(link.none("COMMIT")));
+            statements
         });
-        flown.await.map(drop).map_err(|mut crash| {
+        results.await.map(drop).map_err(|mut failed| {
             if claim.is_none() {
                 // Its keys are claimed: whatever failed, it was not those.
-                crash.leg += CLAIM + 1;
+                failed.statement += CLAIM + 1;
             }
-            crash
+            failed
         })
     }
 }

@@ -11,7 +11,10 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::Headers,
-    idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
+    idempotency::{
+        Claim, KeyRecord, KeyState, OnExpired, PlannedRequest, StoredResponse, Taken,
+        evaluate_claim,
+    },
     key::{DerivationSecret, Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, TOMBSTONE},
@@ -19,7 +22,7 @@ use hapax::{
     purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
-    store::{Claimed, Keys, Ran, StoreError},
+    store::{ClaimOutcome, Keys, StoreError},
 };
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};
@@ -29,7 +32,7 @@ use crate::{
     outbox::rows,
     postgres::Postgres,
     query,
-    session::{Crash, Session},
+    session::{PipelineError, Session},
     single_shot,
     statement::Statement,
     transaction::Tx,
@@ -53,37 +56,39 @@ impl Keys for Postgres {
         Ok(Tx::new(self, session, Draft::new(tenant, context), None))
     }
 
-    async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
+    async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
         let draft = Draft::of(&mut claim);
         Ok(match hold(self, &claim).await? {
-            Found::Free(session, row) => {
+            ClaimOutcome::Open((session, row)) => {
                 let held = Held { claim, row };
-                Claimed::Open(Tx::new(self, *session, draft, Some(held)))
+                ClaimOutcome::Open(Tx::new(self, *session, draft, Some(held)))
             }
-            Found::Taken(known) => Claimed::Known(known),
+            ClaimOutcome::Taken(taken) => ClaimOutcome::Taken(taken),
         })
     }
 
-    async fn claim_with_first_statement(
-        &self,
-        mut claim: Claim,
-    ) -> Result<Claimed<Tx>, StoreError> {
+    async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
         let draft = Draft::of(&mut claim);
         let session = Session::open(self).await?;
-        Ok(Claimed::Open(Tx::riding(self, session, draft, claim)))
+        Ok(ClaimOutcome::Open(Tx::pipelined(
+            self, session, draft, claim,
+        )))
     }
 
-    async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
-        single_shot::run(self, shot).await
+    async fn execute_plan(
+        &self,
+        planned: PlannedRequest<Statement>,
+    ) -> Result<ClaimOutcome<Duration>, StoreError> {
+        single_shot::run(self, planned).await
     }
 
     async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
         let Some(mut record) = find(self, scope).await? else {
             return Ok(None);
         };
-        if let Some(kept) = record.answer.take() {
-            let answer = self.keyring().decrypt_answer(scope, kept);
-            record.answer = Some(answer.map_err(encrypted("stored answer"))?);
+        if let Some(kept) = record.response.take() {
+            let response = self.keyring().decrypt_response(scope, kept);
+            record.response = Some(response.map_err(encrypted("stored answer"))?);
         }
         Ok(Some(record))
     }
@@ -166,7 +171,7 @@ pub(crate) enum Found {
     /// The key is free, and locked by the transaction of this session.
     Free(Box<Session>, OldRow),
     /// The key is taken.
-    Taken(Known),
+    Taken(Taken),
 }
 
 /// Locks a key in a transaction of its own, or finds out what is known about it.
@@ -188,7 +193,7 @@ pub(crate) async fn hold(store: &Postgres, claim: &Claim) -> Result<Found, Store
         }
         let wait = pause.mul_f64(0.5 + store.random().unit() / 2.0);
         if Instant::now() + wait >= end {
-            return Ok(Found::Taken(Known::InProgress));
+            return Ok(ClaimOutcome::Taken(Taken::InProgress));
         }
         // No connection is held while it waits.
         sleep(wait).await;
@@ -221,25 +226,25 @@ pub(crate) async fn try_hold(
     let time = store.time();
     let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
     let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
-    let flown = session.fly(|link| {
+    let results = session.pipeline(|link| {
         vec![
             Box::pin(link.none(begin)),
             Box::pin(link.rows(&lock, &scope)),
             Box::pin(link.rows(&find, &scope_at)),
         ]
     });
-    let rows = match flown.await {
+    let rows = match results.await {
         Ok(rows) => rows,
-        Err(Crash { cause, .. }) => {
+        Err(PipelineError { cause, .. }) => {
             session.rollback().await;
             return Err(cause.into());
         }
     };
-    match judge_rows(&rows[1], &rows[2], claim, store.keyring()) {
-        Ok(Verdict::Free(row)) => Ok(Some(Found::Free(Box::new(session), row))),
-        Ok(Verdict::Taken(known)) => {
+    match evaluate_rows(&rows[1], &rows[2], claim, store.keyring()) {
+        Ok(Verdict::Free(row)) => Ok(Some(ClaimOutcome::Open((Box::new(session), row)))),
+        Ok(Verdict::Taken(taken)) => {
             session.rollback().await;
-            Ok(Some(Found::Taken(known)))
+            Ok(Some(ClaimOutcome::Taken(taken)))
         }
         Ok(Verdict::Busy) => {
             session.rollback().await;
@@ -257,13 +262,13 @@ pub(crate) enum Verdict {
     /// It is free, and locked.
     Free(OldRow),
     /// It is taken.
-    Taken(Known),
+    Taken(Taken),
     /// Another transaction has it.
     Busy,
 }
 
 /// Judges a key by the rows of `lock` and `find`, in that order.
-pub(crate) fn judge_rows(
+pub(crate) fn evaluate_rows(
     lock: &[Row],
     find: &[Row],
     claim: &Claim,
@@ -274,11 +279,11 @@ pub(crate) fn judge_rows(
         None => OldRow::None,
         Some(record) => {
             let now = record.read_at;
-            match judge(record, claim, now) {
+            match evaluate_claim(record, claim, now) {
                 // A row that is there tells all, whoever has the lock.
-                Some(known) => {
-                    let known = keyring.decrypt_known(&claim.scope, known);
-                    return known
+                Some(taken) => {
+                    let taken = keyring.decrypt_taken(&claim.scope, taken);
+                    return taken
                         .map(Verdict::Taken)
                         .map_err(encrypted("stored answer"));
                 }
@@ -330,19 +335,19 @@ pub(crate) fn on_expired(claim: &Claim) -> &'static str {
 
 /// An answer as the row keeps it.
 #[derive(Debug)]
-pub(crate) struct StoredAnswer {
+pub(crate) struct ResponseColumns {
     pub(crate) status: i16,
     pub(crate) headers: Vec<u8>,
     pub(crate) body: Bytes,
 }
 
-impl StoredAnswer {
+impl ResponseColumns {
     pub(crate) fn of(
         keyring: &Keyring,
         scope: &Scope,
-        answer: &Answer,
+        response: &StoredResponse,
     ) -> Result<Self, StoreError> {
-        let kept = keyring.encrypt_answer(scope, answer);
+        let kept = keyring.encrypt_response(scope, response);
         let kept = kept.map_err(unavailable)?;
         Ok(Self {
             status: i16::try_from(kept.status).unwrap_or(i16::MAX),
@@ -384,8 +389,8 @@ pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
         state,
         epoch: row.try_get(2).map_err(bad)?,
         lease_until: lease.map(|Moment(at)| at),
-        answer: (state == KeyState::Completed)
-            .then(|| answer(row))
+        response: (state == KeyState::Completed)
+            .then(|| response(row))
             .transpose()?,
         created_at: moment(7)?,
         expires_at: moment(8)?,
@@ -393,12 +398,12 @@ pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     })
 }
 
-fn answer(row: &Row) -> Result<Answer, StoreError> {
+fn response(row: &Row) -> Result<StoredResponse, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("stored answer: {error}"));
     let status: i16 = row.try_get(4).map_err(bad)?;
-    let headers = Answer::parse_header_block(row.try_get(5).map_err(bad)?);
+    let headers = StoredResponse::parse_header_block(row.try_get(5).map_err(bad)?);
     let body: &[u8] = row.try_get(6).map_err(bad)?;
-    Ok(Answer {
+    Ok(StoredResponse {
         status: status.unsigned_abs(),
         headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
         body: Bytes::copy_from_slice(body),

@@ -10,12 +10,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     event::Headers,
-    idempotency::{Answer, Known},
+    idempotency::{StoredResponse, Taken},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
-    phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
+    phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
     seeded::{self, Bug},
     store::{Phases, StoreError},
 };
@@ -23,18 +23,18 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
-    connection::{Flight, Link, Ready},
+    connection::{Link, QueryError, Ready},
     error::{corrupt, encrypted, unavailable},
-    idempotency::{PAUSE, StoredAnswer, begin, find, millis, on_expired, parts, retention},
+    idempotency::{PAUSE, ResponseColumns, begin, find, millis, on_expired, parts, retention},
     postgres::Postgres,
     query,
-    session::{Crash, Session},
+    session::{PipelineError, Session},
     transaction::Tx,
     value::{Moment, Param},
 };
 
 impl Phases for Postgres {
-    async fn enter(&self, entry: Entry) -> Result<Entered, StoreError> {
+    async fn enter(&self, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
         let end = Instant::now() + self.settings().wait;
         let mut pause = PAUSE.0;
         loop {
@@ -43,7 +43,7 @@ impl Phases for Postgres {
             }
             let wait = pause.mul_f64(0.5 + self.random().unit() / 2.0);
             if Instant::now() + wait >= end {
-                return Ok(Entered::Known(Known::InProgress));
+                return Ok(ClaimOutcome::Taken(Taken::InProgress));
             }
             sleep(wait).await;
             pause = (pause * 2).min(PAUSE.1);
@@ -109,24 +109,31 @@ impl Phases for Postgres {
 }
 
 /// Tries once to enter. Returns `None` while another transaction holds the key.
-async fn try_enter(store: &Postgres, entry: &Entry) -> Result<Option<Entered>, StoreError> {
+async fn try_enter(
+    store: &Postgres,
+    entry: &Entry,
+) -> Result<Option<ClaimOutcome<Ownership>>, StoreError> {
     if let Some(owned) = write(store, query!("idempotency/enter"), entry).await? {
-        return Ok(Some(Entered::Owned(owned)));
+        return Ok(Some(ClaimOutcome::Open(owned)));
     }
     let Some(record) = find(store, &entry.claim.scope).await? else {
         return Ok(None);
     };
     let (now, read) = (record.read_at, (record.epoch, Moment(record.created_at)));
-    Ok(match judge_entry(Some(record), &entry.claim, now) {
-        Found::Known(known) => {
-            let known = store.keyring().decrypt_known(&entry.claim.scope, known);
-            Some(Entered::Known(known.map_err(encrypted("stored answer"))?))
+    Ok(match evaluate_entry(Some(record), &entry.claim, now) {
+        ClaimOutcome::Taken(taken) => {
+            let taken = store.keyring().decrypt_taken(&entry.claim.scope, taken);
+            Some(ClaimOutcome::Taken(
+                taken.map_err(encrypted("stored answer"))?,
+            ))
         }
-        Found::New => {
+        ClaimOutcome::Open(Start::New) => {
             let anew = write(store, query!("idempotency/enter_anew"), entry);
-            anew.await?.map(Entered::Owned)
+            anew.await?.map(ClaimOutcome::Open)
         }
-        Found::Resume => resume(store, entry, read).await?.map(Entered::Owned),
+        ClaimOutcome::Open(Start::Resume) => {
+            resume(store, entry, read).await?.map(ClaimOutcome::Open)
+        }
     })
 }
 
@@ -222,8 +229,8 @@ pub(crate) struct Phase {
 impl Phase {
     /// The statement that ends the phase: it finishes the key if there is a response, and otherwise
     /// advances it.
-    pub(crate) fn sql(answer: Option<&StoredAnswer>) -> &'static str {
-        match answer {
+    pub(crate) fn sql(response: Option<&ResponseColumns>) -> &'static str {
+        match response {
             Some(_) if seeded::has(Bug::NoFence) => query!("seeded/finish"),
             None if seeded::has(Bug::NoFence) => query!("seeded/advance"),
             Some(_) => query!("idempotency/finish"),
@@ -236,47 +243,52 @@ impl Phase {
         &self,
         link: &Link,
         ready: &Ready,
-        answer: Option<&StoredAnswer>,
+        response: Option<&ResponseColumns>,
         time: Option<Moment>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let owned = &self.owned;
         let [tenant, operation, key] = parts(&owned.scope);
         let created_at = Moment(owned.created_at);
         let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-        let Some(answer) = answer else {
+        let Some(response) = response else {
             let point = self.recovery_point.as_deref();
             let params = [&fence[..], &[&point]].concat();
             return link.rows(ready, &params).await;
         };
-        let (headers, body): (&[u8], &[u8]) = (&answer.headers, &answer.body);
-        let (state, retention) = (answer.state(), millis(owned.retention));
-        let values: [&dyn Param; 6] = [&state, &answer.status, &headers, &body, &retention, &time];
+        let (headers, body): (&[u8], &[u8]) = (&response.headers, &response.body);
+        let (state, retention) = (response.state(), millis(owned.retention));
+        let values: [&dyn Param; 6] =
+            [&state, &response.status, &headers, &body, &retention, &time];
         link.rows(ready, &[&fence[..], &values].concat()).await
     }
 
     /// Stores a response without an effect, in a separate transaction.
-    pub(crate) async fn refuse(self, store: &Postgres, answer: &Answer) -> Result<(), StoreError> {
-        let answer = StoredAnswer::of(store.keyring(), &self.owned.scope, answer)?;
+    pub(crate) async fn refuse(
+        self,
+        store: &Postgres,
+        response: &StoredResponse,
+    ) -> Result<(), StoreError> {
+        let response = ResponseColumns::of(store.keyring(), &self.owned.scope, response)?;
         let mut session = Session::open(store).await?;
-        let sql = [Self::sql(Some(&answer))];
+        let sql = [Self::sql(Some(&response))];
         let [finish] = session.run(async |link| link.ready(sql).await).await?;
         let (begin, time) = (begin(store), store.time());
-        let flown = session.fly(|link| {
+        let results = session.pipeline(|link| {
             vec![
                 Box::pin(link.none(&begin)),
-                Box::pin(self.end(link, &finish, Some(&answer), time)),
+                Box::pin(self.end(link, &finish, Some(&response), time)),
                 Box::pin(link.none("COMMIT")),
             ]
         });
-        match flown.await {
+        match results.await {
             Ok(_) => {
                 session.end();
                 Ok(())
             }
-            Err(Crash { cause, .. }) => {
+            Err(PipelineError { cause, .. }) => {
                 session.rollback().await;
                 Err(match cause {
-                    Flight::Failed(error) if is_fenced(&error) => StoreError::Fenced,
+                    QueryError::Failed(error) if is_fenced(&error) => StoreError::Fenced,
                     cause => cause.into(),
                 })
             }

@@ -22,7 +22,7 @@ use hapax::{
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    connection::{Connections, Flight, Link, within},
+    connection::{Connections, Link, QueryError, within},
     error::{OpenError, SchemaError},
     group::dispatch,
     idempotency,
@@ -206,7 +206,7 @@ impl Postgres {
     }
 
     /// Whether the next group may use an optimistic claim.
-    pub(crate) fn hopes(&self) -> bool {
+    pub(crate) fn is_optimistic(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         let careful = &self.0.careful;
         careful
@@ -215,7 +215,7 @@ impl Postgres {
     }
 
     /// Records that an optimistic claim has failed: the next `groups` groups claim first.
-    pub(crate) fn lose_hope(&self, groups: u32) {
+    pub(crate) fn disable_optimistic_claims(&self, groups: u32) {
         self.0.careful.store(groups, Ordering::Relaxed);
     }
 
@@ -301,7 +301,7 @@ impl Postgres {
         match within(self.settings().statement_max, ask(&link)).await {
             Ok(found) => Ok(found),
             Err(flight) => {
-                if let Flight::Failed(error) = &flight {
+                if let QueryError::Failed(error) = &flight {
                     link.hear(error);
                 }
                 if flight.is_unknown() {

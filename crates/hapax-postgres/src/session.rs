@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tokio_postgres::Row;
 
 use crate::{
-    connection::{Flight, Link, Ready, within},
+    connection::{Link, QueryError, Ready, within},
     error::is_wire,
     postgres::Postgres,
 };
@@ -26,7 +26,7 @@ use crate::{
 const ROLLBACK: Duration = Duration::from_secs(2);
 
 /// One statement of a pipeline.
-pub(crate) type Leg<'a> =
+pub(crate) type QueuedStatement<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
 
 /// A connection on which a transaction is open, or will be opened by the first pipeline.
@@ -37,15 +37,15 @@ pub(crate) struct Session {
     /// The statement that opens the transaction, until it is sent with the first pipeline.
     begin: Option<Cow<'static, str>>,
     /// Whether a pipeline was sent and has not completed.
-    flying: bool,
+    in_flight: bool,
     max: Duration,
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
 #[derive(Debug)]
-pub(crate) struct Crash {
-    pub(crate) leg: usize,
-    pub(crate) cause: Flight,
+pub(crate) struct PipelineError {
+    pub(crate) statement: usize,
+    pub(crate) cause: QueryError,
 }
 
 impl Session {
@@ -53,7 +53,7 @@ impl Session {
         Ok(Self {
             link: Some(store.link().await?),
             begin: None,
-            flying: false,
+            in_flight: false,
             max: store.settings().statement_max,
         })
     }
@@ -78,11 +78,11 @@ impl Session {
     pub(crate) async fn run<R>(
         &mut self,
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
-    ) -> Result<R, Flight> {
-        self.flying = true;
+    ) -> Result<R, QueryError> {
+        self.in_flight = true;
         let begin = self.begin.take();
         let ran = within(self.max, first(self.link(), begin, run)).await;
-        self.landed(ran)
+        self.completed(ran)
     }
 
     /// Sends the statements `ahead` and then runs a function without waiting for their results.
@@ -91,12 +91,15 @@ impl Session {
     /// returned separately.
     pub(crate) async fn run_behind<'a, R>(
         &'a mut self,
-        ahead: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
+        ahead: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
-    ) -> Result<(Vec<Vec<Row>>, Result<R, tokio_postgres::Error>), Flight> {
-        self.flying = true;
+    ) -> Result<(Vec<Vec<Row>>, Result<R, tokio_postgres::Error>), QueryError> {
+        self.in_flight = true;
         let Self {
-            link, flying, max, ..
+            link,
+            in_flight,
+            max,
+            ..
         } = self;
         let link = link
             .as_ref()
@@ -104,74 +107,78 @@ impl Session {
         let flight = async {
             let mut sent = Sent::of(ahead(link)).await?;
             let ran = run(link).await;
-            Ok((sent.landed().await?, ran))
+            Ok((sent.completed().await?, ran))
         };
-        let flown = within(*max, flight).await;
-        if let Ok((_, Err(error))) | Err(Flight::Failed(error)) = &flown {
+        let results = within(*max, flight).await;
+        if let Ok((_, Err(error))) | Err(QueryError::Failed(error)) = &results {
             link.hear(error);
         }
-        *flying = match &flown {
-            Ok((_, Err(error))) | Err(Flight::Failed(error)) => {
+        *in_flight = match &results {
+            Ok((_, Err(error))) | Err(QueryError::Failed(error)) => {
                 link.hear(error);
                 is_wire(error)
             }
             Ok(_) => false,
-            Err(Flight::Lost) => true,
+            Err(QueryError::Lost) => true,
         };
-        flown
+        results
     }
 
     /// Prepares statements of this crate before the next pipeline is sent.
-    pub(crate) async fn ready(&mut self, sql: &[&'static str]) -> Result<Vec<Ready>, Flight> {
-        self.flying = true;
+    pub(crate) async fn ready(&mut self, sql: &[&'static str]) -> Result<Vec<Ready>, QueryError> {
+        self.in_flight = true;
         let ready = within(self.max, self.link().ready_all(sql)).await;
-        self.landed(ready)
+        self.completed(ready)
     }
 
     /// Sends all statements at once, in order, and waits for all of them.
     ///
     /// If a statement cannot be sent, those after it are not sent either: a commit is never sent
     /// without the statements that it commits.
-    pub(crate) async fn fly<'a>(
+    pub(crate) async fn pipeline<'a>(
         &'a mut self,
-        legs: impl FnOnce(&'a Link) -> Vec<Leg<'a>>,
-    ) -> Result<Vec<Vec<Row>>, Crash> {
-        self.flying = true;
+        statements: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
+    ) -> Result<Vec<Vec<Row>>, PipelineError> {
+        self.in_flight = true;
         let Self {
             link,
             begin,
-            flying,
+            in_flight,
             max,
         } = self;
         let link = link
             .as_ref()
             .expect("a session has its connection until it ends");
         let begin = begin.take();
-        let begin = begin.map(|begin| Box::pin(async move { link.none(&begin).await }) as Leg<'_>);
-        let flown = timeout(*max, fly(begin, legs(link))).await;
-        let flown = flown.unwrap_or(Err(Crash {
-            leg: 0,
-            cause: Flight::Lost,
+        let begin = begin
+            .map(|begin| Box::pin(async move { link.none(&begin).await }) as QueuedStatement<'_>);
+        let results = timeout(*max, pipeline(begin, statements(link))).await;
+        let results = results.unwrap_or(Err(PipelineError {
+            statement: 0,
+            cause: QueryError::Lost,
         }));
-        if let Err(Crash {
-            cause: Flight::Failed(error),
+        if let Err(PipelineError {
+            cause: QueryError::Failed(error),
             ..
-        }) = &flown
+        }) = &results
         {
             link.hear(error);
         }
-        if !flown.as_ref().is_err_and(|crash| crash.cause.is_unknown()) {
-            *flying = false;
+        if !results
+            .as_ref()
+            .is_err_and(|failed| failed.cause.is_unknown())
+        {
+            *in_flight = false;
         }
-        flown
+        results
     }
 
-    fn landed<R>(&mut self, ran: Result<R, Flight>) -> Result<R, Flight> {
-        if let Err(Flight::Failed(error)) = &ran {
+    fn completed<R>(&mut self, ran: Result<R, QueryError>) -> Result<R, QueryError> {
+        if let Err(QueryError::Failed(error)) = &ran {
             self.link().hear(error);
         }
-        if !ran.as_ref().is_err_and(Flight::is_unknown) {
-            self.flying = false;
+        if !ran.as_ref().is_err_and(QueryError::is_unknown) {
+            self.in_flight = false;
         }
         ran
     }
@@ -192,7 +199,7 @@ impl Session {
     pub(crate) async fn rollback(mut self) {
         let Some(link) = self.link.take() else { return };
         if self.begin.is_none() {
-            roll_back(link, self.flying).await;
+            roll_back(link, self.in_flight).await;
         }
     }
 }
@@ -205,8 +212,8 @@ impl Drop for Session {
         }
         match Handle::try_current() {
             Ok(handle) => {
-                let flying = self.flying;
-                drop(handle.spawn(roll_back(link, flying)));
+                let in_flight = self.in_flight;
+                drop(handle.spawn(roll_back(link, in_flight)));
             }
             Err(_) => link.discard(),
         }
@@ -214,8 +221,8 @@ impl Drop for Session {
 }
 
 /// Rolls back an open transaction. If this takes too long, the connection is closed.
-async fn roll_back(link: Link, flying: bool) {
-    if flying {
+async fn roll_back(link: Link, in_flight: bool) {
+    if in_flight {
         return link.abandon(ROLLBACK).await;
     }
     match timeout(ROLLBACK, link.run("ROLLBACK")).await {
@@ -234,7 +241,7 @@ async fn first<R>(
     let Some(begin) = begin else {
         return run(link).await;
     };
-    let mut ahead: Leg<'_> = Box::pin(link.none(&begin));
+    let mut ahead: QueuedStatement<'_> = Box::pin(link.none(&begin));
     let sent = send(&mut ahead).await;
     if let Some(Err(error)) = sent {
         return Err(error);
@@ -247,80 +254,83 @@ async fn first<R>(
 }
 
 /// Statements that were sent.
-struct Sent<'a>(Vec<(Leg<'a>, Option<Landed>)>);
+struct Sent<'a>(Vec<(QueuedStatement<'a>, Option<Completed>)>);
 
 impl<'a> Sent<'a> {
     /// Sends statements in order, and stops at the first one that cannot be sent.
-    async fn of(legs: Vec<Leg<'a>>) -> Result<Self, tokio_postgres::Error> {
-        let mut sent = Vec::with_capacity(legs.len());
-        for mut leg in legs {
-            let landed = match send(&mut leg).await {
+    async fn of(statements: Vec<QueuedStatement<'a>>) -> Result<Self, tokio_postgres::Error> {
+        let mut sent = Vec::with_capacity(statements.len());
+        for mut statement in statements {
+            let completed = match send(&mut statement).await {
                 Some(Err(error)) => return Err(error),
-                landed => landed,
+                completed => completed,
             };
-            sent.push((leg, landed));
+            sent.push((statement, completed));
         }
         Ok(Self(sent))
     }
 
-    async fn landed(&mut self) -> Landings {
+    async fn completed(&mut self) -> Completions {
         let mut rows = Vec::with_capacity(self.0.len());
-        for (leg, landed) in &mut self.0 {
-            rows.push(match landed.take() {
-                Some(landed) => landed?,
-                None => leg.await?,
+        for (statement, completed) in &mut self.0 {
+            rows.push(match completed.take() {
+                Some(completed) => completed?,
+                None => statement.await?,
             });
         }
         Ok(rows)
     }
 }
 
-type Landings = Result<Vec<Vec<Row>>, tokio_postgres::Error>;
-type Landed = Result<Vec<Row>, tokio_postgres::Error>;
+type Completions = Result<Vec<Vec<Row>>, tokio_postgres::Error>;
+type Completed = Result<Vec<Row>, tokio_postgres::Error>;
 
 /// Sends a statement. Returns its result if there is one immediately.
-async fn send(leg: &mut Leg<'_>) -> Option<Landed> {
+async fn send(statement: &mut QueuedStatement<'_>) -> Option<Completed> {
     poll_fn(|context| {
-        Poll::Ready(match leg.as_mut().poll(context) {
-            Poll::Ready(landed) => Some(landed),
+        Poll::Ready(match statement.as_mut().poll(context) {
+            Poll::Ready(completed) => Some(completed),
             Poll::Pending => None,
         })
     })
     .await
 }
 
-async fn fly(begin: Option<Leg<'_>>, legs: Vec<Leg<'_>>) -> Result<Vec<Vec<Row>>, Crash> {
+async fn pipeline(
+    begin: Option<QueuedStatement<'_>>,
+    statements: Vec<QueuedStatement<'_>>,
+) -> Result<Vec<Vec<Row>>, PipelineError> {
     let ahead = usize::from(begin.is_some());
-    let mut legs: Vec<Leg<'_>> = begin.into_iter().chain(legs).collect();
-    let mut sent: Vec<Option<Landed>> = Vec::with_capacity(legs.len());
-    for leg in &mut legs {
-        let landed = send(leg).await;
-        let is_held_back = matches!(landed, Some(Err(_)));
-        sent.push(landed);
+    let mut statements: Vec<QueuedStatement<'_>> = begin.into_iter().chain(statements).collect();
+    let mut sent: Vec<Option<Completed>> = Vec::with_capacity(statements.len());
+    for statement in &mut statements {
+        let completed = send(statement).await;
+        let is_held_back = matches!(completed, Some(Err(_)));
+        sent.push(completed);
         if is_held_back {
             break;
         }
     }
-    let mut rows = Vec::with_capacity(legs.len());
-    let mut crash = None;
-    for (number, (leg, landed)) in legs.iter_mut().zip(sent).enumerate() {
-        let landed = match landed {
-            Some(landed) => landed,
-            None => leg.await,
+    let mut rows = Vec::with_capacity(statements.len());
+    let mut failed = None;
+    for (number, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
+        let completed = match completed {
+            Some(completed) => completed,
+            None => statement.await,
         };
-        match landed {
+        match completed {
             Ok(found) if number >= ahead => rows.push(found),
-            Err(error) if crash.is_none() => {
-                let (leg, cause) = (number.saturating_sub(ahead), Flight::Failed(error));
-                crash = Some(Crash { leg, cause });
+            Err(error) if failed.is_none() => {
+                let (statement, cause) = (number.saturating_sub(ahead), QueryError::Failed(error));
+                failed = Some(PipelineError { statement, cause });
             }
             // The statement that opens the transaction has no rows. Statements after a failed one
             // fail as well.
             Ok(_) | Err(_) => {}
         }
     }
-    match crash {
+    match failed {
         None => Ok(rows),
-        Some(crash) => Err(crash),
+        Some(failed) => Err(failed),
     }
 }

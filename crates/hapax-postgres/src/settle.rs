@@ -29,7 +29,7 @@ use crate::{
     outbox::{begin, is_refused},
     postgres::Postgres,
     query,
-    session::{Crash, Leg, Session},
+    session::{PipelineError, QueuedStatement, Session},
     value::{Moment, Param},
 };
 
@@ -51,7 +51,7 @@ pub(crate) async fn settle(
         Ok((statements, link.ready_all(&asked).await?))
     };
     let statements = session.run(ready).await;
-    let flown = match statements {
+    let results = match statements {
         Ok((statements, asks)) => {
             store.settings().failpoints.hit("postgres.commit.before");
             let seen = (&*asks, &*seen);
@@ -59,7 +59,7 @@ pub(crate) async fn settle(
         }
         Err(flight) => Err(flight.into()),
     };
-    match flown {
+    match results {
         Ok(Some(written)) => {
             session.end();
             store.settings().failpoints.hit("postgres.commit.after");
@@ -243,14 +243,14 @@ async fn write(
     let noted = arrivals.params(&destination);
     let reason = settlement.disable.as_deref().map(text);
     let disabled: [&dyn Param; 3] = [&destination, &now, &reason];
-    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
-        let mut legs: Vec<Leg<'_>> = vec![
+    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
+        let mut statements: Vec<QueuedStatement<'_>> = vec![
             Box::pin(link.none(&start)),
             Box::pin(link.rows(&statements.epoch, &owner)),
         ];
         let mut add = |wanted: bool, ready, params| {
             if wanted {
-                legs.push(Box::pin(link.rows(ready, params)));
+                statements.push(Box::pin(link.rows(ready, params)));
             }
         };
         add(asks, &statements.is_written, &known[..]);
@@ -270,16 +270,18 @@ async fn write(
         add(!lowered.is_empty(), &statements.release, &release[..]);
         // The keys that are still blocked are queried last, so that their rows come before COMMIT.
         add(!released.is_empty(), &statements.is_held, &held[..]);
-        legs.push(Box::pin(link.none("COMMIT")));
-        legs
+        statements.push(Box::pin(link.none("COMMIT")));
+        statements
     });
-    let landed = match flown.await {
-        Ok(landed) => landed,
-        Err(crash) if asks && crash.leg == 2 && is_refused(&crash.cause) => return Ok(None),
-        Err(crash) => return Err(fenced(crash, asked)),
+    let completed = match results.await {
+        Ok(completed) => completed,
+        Err(failed) if asks && failed.statement == 2 && is_refused(&failed.cause) => {
+            return Ok(None);
+        }
+        Err(failed) => return Err(fenced(failed, asked)),
     };
-    let held = landed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
-    let drawn = moved.as_ref().and(landed.get(asked));
+    let held = completed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
+    let drawn = moved.as_ref().and(completed.get(asked));
     Ok(Some(Written {
         checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
         free: free(&settlement.release, held),
@@ -297,11 +299,11 @@ fn read(settlement: &Settlement) -> (Vec<i64>, Vec<&str>) {
 }
 
 /// The error of a settlement. Its first `asked` statements check whether it may be written.
-fn fenced(crash: Crash, asked: usize) -> StoreError {
-    if (1..asked).contains(&crash.leg) && is_refused(&crash.cause) {
+fn fenced(failed: PipelineError, asked: usize) -> StoreError {
+    if (1..asked).contains(&failed.statement) && is_refused(&failed.cause) {
         return StoreError::Fenced;
     }
-    told(crash)
+    told(failed)
 }
 
 fn free(released: &[String], held: &[Row]) -> Vec<String> {

@@ -7,19 +7,19 @@
 use hapax::{
     event::Headers,
     group::{Turn, answered},
-    idempotency::{Answer, Claim, SingleShot},
+    idempotency::{Claim, PlannedRequest, StoredResponse},
     outbox::{Draft, Sealed},
     seeded::{self, Bug},
-    store::{Effect, Ran, StoreError, Transaction as _},
+    store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
-    connection::Flight,
+    connection::QueryError,
     emit::Columns,
     error::{store_error, unavailable},
     group::{CAREFUL, Group, is_not_free},
-    idempotency::{Found, Held, StoredAnswer, hold, retention},
+    idempotency::{Found, Held, ResponseColumns, hold, retention},
     postgres::Postgres,
     query, resolve,
     seeded::emit_apart,
@@ -34,26 +34,29 @@ pub(crate) struct Member {
     pub(crate) claim: Claim,
     pub(crate) statements: Vec<Statement>,
     pub(crate) events: Vec<Sealed>,
-    pub(crate) answer: Answer,
-    pub(crate) stored: StoredAnswer,
+    pub(crate) response: StoredResponse,
+    pub(crate) stored: ResponseColumns,
     turn: Turn,
-    reply: oneshot::Sender<Result<Ran, StoreError>>,
+    reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
 }
 
 /// Runs a single-shot request.
-pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
-    let SingleShot {
+pub(crate) async fn run(
+    store: &Postgres,
+    planned: PlannedRequest<Statement>,
+) -> Result<ClaimOutcome<Duration>, StoreError> {
+    let PlannedRequest {
         mut claim,
         statements,
         events,
-        answer,
+        response,
         deadline,
-    } = shot;
+    } = planned;
     let mut draft = Draft::of(&mut claim);
     for event in events {
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
-    let stored = StoredAnswer::of(store.keyring(), &claim.scope, &answer)?;
+    let stored = ResponseColumns::of(store.keyring(), &claim.scope, &response)?;
     let mut events = draft.into_events();
     if seeded::has(Bug::PublishBeforeCommit) {
         emit_apart(store, &std::mem::take(&mut events)).await;
@@ -65,7 +68,7 @@ pub(crate) async fn run(store: &Postgres, shot: SingleShot<Statement>) -> Result
         statements,
         events,
         stored,
-        answer,
+        response,
         turn: turn.clone(),
         reply,
     };
@@ -83,15 +86,13 @@ impl Member {
     }
 
     /// Sends the outcome to the caller.
-    pub(crate) fn answer(self, outcome: Result<Ran, StoreError>) {
+    pub(crate) fn response(self, outcome: Result<ClaimOutcome<Duration>, StoreError>) {
         // A caller that has gone does not need the outcome.
         let _gone = self.reply.send(outcome);
     }
 
-    pub(crate) fn committed(&self) -> Ran {
-        Ran::Committed {
-            fresh_for: retention(&self.claim),
-        }
+    pub(crate) fn committed(&self) -> ClaimOutcome<Duration> {
+        ClaimOutcome::Open(retention(&self.claim))
     }
 }
 
@@ -107,20 +108,20 @@ pub(crate) async fn alone(
         reruns -= 1;
         outcome = once(store, &member, &mut lane).await;
     }
-    member.answer(outcome);
+    member.response(outcome);
 }
 
 /// Finds out whether a request was committed if the result of its group was lost, and runs it if it
 /// was not.
 pub(crate) async fn resolved(store: &Postgres, member: Member) {
-    match resolve::committed(store, &member.claim, &member.answer).await {
+    match commit_recovery::committed(store, &member.claim, &member.response).await {
         Ok(()) => {
             store.notifier().notify();
             let ran = member.committed();
-            member.answer(Ok(ran));
+            member.response(Ok(ran));
         }
         Err(StoreError::Conflict { .. }) => alone(store, member, None).await,
-        Err(error) => member.answer(Err(error)),
+        Err(error) => member.response(Err(error)),
     }
 }
 
@@ -131,36 +132,41 @@ async fn once(
     store: &Postgres,
     member: &Member,
     lane: &mut Option<OwnedSemaphorePermit>,
-) -> Result<Ran, StoreError> {
+) -> Result<ClaimOutcome<Duration>, StoreError> {
     let mut session = Session::open(store).await?;
     let group = if lane.is_some() {
         Group::of(store, vec![member])
     } else {
         Group::of_one(store, member)
     };
-    let crash = match group.fly_in_hope(&mut session).await {
+    let failed = match group.fly_in_hope(&mut session).await {
         Ok(()) => {
             session.end();
-            group.landed();
+            group.completed();
             return Ok(member.committed());
         }
-        Err(crash) => crash,
+        Err(failed) => failed,
     };
     drop(lane.take());
-    if crash.cause.is_unknown() {
+    if failed.cause.is_unknown() {
         session.discard();
-        Box::pin(resolve::committed(store, &member.claim, &member.answer)).await?;
+        Box::pin(commit_recovery::committed(
+            store,
+            &member.claim,
+            &member.response,
+        ))
+        .await?;
         store.notifier().notify();
         return Ok(member.committed());
     }
     session.rollback().await;
-    match crash.cause {
-        Flight::Failed(error) if is_not_free(crash.leg, &error) => {
-            store.lose_hope(CAREFUL);
+    match failed.cause {
+        QueryError::Failed(error) if is_not_free(failed.statement, &error) => {
+            store.disable_optimistic_claims(CAREFUL);
             Box::pin(by_claim(store, member)).await
         }
-        Flight::Failed(error) => Err(store_error(error)),
-        Flight::Lost => Err(Flight::Lost.into()),
+        QueryError::Failed(error) => Err(store_error(error)),
+        QueryError::Lost => Err(QueryError::Lost.into()),
     }
 }
 
@@ -172,10 +178,10 @@ fn goes_step_by_step() -> bool {
 }
 
 /// Runs a request with a regular claim, which waits for a while if the key is in use.
-async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> {
+async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Duration>, StoreError> {
     let (session, row) = match hold(store, &member.claim).await? {
-        Found::Taken(known) => return Ok(Ran::Known(known)),
-        Found::Free(session, row) => (session, row),
+        ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
+        ClaimOutcome::Open((session, row)) => (session, row),
     };
     let held = Held {
         claim: member.claim.clone(),
@@ -191,12 +197,12 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<Ran, StoreError> 
         tx.rollback().await;
         return Err(error);
     }
-    let fresh_for = tx.complete(&member.answer, Effect::Keep).await?;
+    let fresh_for = tx.complete(&member.response, Effect::Keep).await?;
     emit_apart(store, late).await;
     if !member.events.is_empty() {
         store.notifier().notify();
     }
-    Ok(Ran::Committed { fresh_for })
+    Ok(ClaimOutcome::Open(fresh_for))
 }
 
 impl Tx {

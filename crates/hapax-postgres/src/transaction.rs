@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hapax::{
     event::{EventId, Headers, NewEvent},
-    idempotency::{Answer, Claim, Known},
+    idempotency::{Claim, StoredResponse, Taken},
     inbox::{Acceptance, Message},
     key::Scope,
     outbox::{Draft, EventError},
@@ -19,18 +19,19 @@ use hapax::{
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
+    commit::Ending,
     connection::Link,
-    ending::Ending,
     error::store_error,
     idempotency::{
-        Found, Held, StoredAnswer, Verdict, begin, hold, judge_rows, parts, retention, try_hold,
+        Found, Held, ResponseColumns, Verdict, begin, evaluate_rows, hold, parts, retention,
+        try_hold,
     },
     inbox,
     phases::Phase,
     postgres::Postgres,
     query, resolve,
     seeded::{emit_apart, publish},
-    session::{Leg, Session},
+    session::{QueuedStatement, Session},
     value::Param,
 };
 
@@ -43,9 +44,9 @@ pub struct Tx {
     held: Option<Held>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
-    riding: Option<Claim>,
+    pipelined: Option<Claim>,
     /// The outcome of that claim if the key was taken.
-    known: Option<Known>,
+    taken: Option<Taken>,
     doom: Option<Doom>,
     /// Whether to notify this process after the commit even if there are no events.
     notifies: bool,
@@ -75,17 +76,22 @@ impl Tx {
             draft,
             held,
             phase: None,
-            riding: None,
-            known: None,
+            pipelined: None,
+            taken: None,
             doom: None,
             notifies: false,
         }
     }
 
     /// Creates a transaction with a pipelined claim, which is sent with the first statement.
-    pub(crate) fn riding(store: &Postgres, session: Session, draft: Draft, claim: Claim) -> Self {
+    pub(crate) fn pipelined(
+        store: &Postgres,
+        session: Session,
+        draft: Draft,
+        claim: Claim,
+    ) -> Self {
         Self {
-            riding: Some(claim),
+            pipelined: Some(claim),
             ..Self::new(store, session, draft, None)
         }
     }
@@ -110,7 +116,7 @@ impl Tx {
     /// The scope of its key.
     pub(crate) fn scope(&self) -> Option<&Scope> {
         let held = self.held.as_ref().map(|held| &held.claim);
-        let claimed = held.or(self.riding.as_ref()).map(|claim| &claim.scope);
+        let claimed = held.or(self.pipelined.as_ref()).map(|claim| &claim.scope);
         claimed.or_else(|| self.phase.as_ref().map(|phase| &phase.owned.scope))
     }
 
@@ -155,14 +161,14 @@ impl Tx {
         self.check()?;
         // If this future is dropped, the transaction must not be committed.
         self.doom = Some(Doom::Failed);
-        let asked = match self.riding.take() {
+        let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
             Some(claim) => self.ride(claim, ask).await,
         };
         let error = match asked {
-            Ok(answer) => {
+            Ok(response) => {
                 self.doom = None;
-                return Ok(answer);
+                return Ok(response);
             }
             Err(error) => error,
         };
@@ -189,24 +195,24 @@ impl Tx {
         let time = self.store.time();
         let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
-        let flown = self.session.run_behind(
+        let results = self.session.run_behind(
             |link| {
                 vec![
-                    Box::pin(link.none(&begin)) as Leg<'_>,
+                    Box::pin(link.none(&begin)) as QueuedStatement<'_>,
                     Box::pin(link.rows(&ready[0], &scope)),
                     Box::pin(link.rows(&ready[1], &scope_at)),
                 ]
             },
             ask,
         );
-        let (ahead, asked) = flown.await?;
-        match judge_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
+        let (ahead, asked) = results.await?;
+        match evaluate_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
             Verdict::Free(row) => {
                 self.held = Some(Held { claim, row });
                 asked.map_err(store_error)
             }
-            Verdict::Taken(known) => {
-                self.known = Some(known);
+            Verdict::Taken(taken) => {
+                self.taken = Some(taken);
                 Err(StoreError::NotClaimed)
             }
             Verdict::Busy => Err(StoreError::NotClaimed),
@@ -225,7 +231,7 @@ impl Tx {
     }
 
     /// Commits the events, and the response if there is a key under which to store it.
-    async fn keep(mut self, answer: Option<&Answer>) -> Result<(), StoreError> {
+    async fn keep(mut self, response: Option<&StoredResponse>) -> Result<(), StoreError> {
         if let Err(error) = self.check() {
             self.session.rollback().await;
             return Err(error);
@@ -246,8 +252,8 @@ impl Tx {
             (None, None) => None,
         };
         let stored = scope
-            .zip(answer)
-            .map(|(scope, answer)| StoredAnswer::of(self.store.keyring(), scope, answer));
+            .zip(response)
+            .map(|(scope, response)| ResponseColumns::of(self.store.keyring(), scope, response));
         let stored = match stored.transpose() {
             Ok(stored) => stored,
             Err(error) => {
@@ -258,7 +264,7 @@ impl Tx {
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
         let ending = Ending::of(held, phase, stored.as_ref(), &events, self.store.time());
         let failpoints = &self.store.settings().failpoints;
-        let crash = match ending.fly(&mut self.session, failpoints).await {
+        let failed = match ending.pipeline(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
                 failpoints.hit("postgres.commit.after");
@@ -268,34 +274,43 @@ impl Tx {
                 emit_apart(&self.store, &late).await;
                 return Ok(());
             }
-            Err(crash) => crash,
+            Err(failed) => failed,
         };
-        if !crash.is_unknown() {
+        if !failed.is_unknown() {
             self.session.rollback().await;
-            return Err(crash.into_error());
+            return Err(failed.into_error());
         }
         self.session.discard();
-        match (self.held, answer) {
-            (Some(held), Some(answer)) => {
-                Box::pin(resolve::committed(&self.store, &held.claim, answer)).await?;
+        match (self.held, response) {
+            (Some(held), Some(response)) => {
+                Box::pin(commit_recovery::committed(
+                    &self.store,
+                    &held.claim,
+                    response,
+                ))
+                .await?;
                 self.store.notifier().notify();
                 Ok(())
             }
-            _ => Err(crash.into_error()),
+            _ => Err(failed.into_error()),
         }
     }
 
     /// Commits the effect and stores the response in a second transaction. This is a seeded bug.
-    async fn keep_then_answer(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
+    async fn keep_then_answer(
+        self,
+        held: Held,
+        response: &StoredResponse,
+    ) -> Result<(), StoreError> {
         let store = self.store.clone();
         self.keep(None).await?;
-        let Found::Free(session, row) = hold(&store, &held.claim).await? else {
+        let ClaimOutcome::Open((session, row)) = hold(&store, &held.claim).await? else {
             return Ok(());
         };
         let draft = Draft::new(None, Headers::new());
         let held = Held { row, ..held };
         let tx = Self::new(&store, *session, draft, Some(held));
-        tx.keep(Some(answer)).await
+        tx.keep(Some(response)).await
     }
 
     /// Rolls the effect back and stores the response alone, in a second transaction that is sent
@@ -303,16 +318,16 @@ impl Tx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: Held, answer: &Answer) -> Result<(), StoreError> {
+    async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         let Self { store, session, .. } = self;
         let begin = format!("ROLLBACK; {}", begin(&store));
         match try_hold(&store, session, &held.claim, &begin).await? {
-            Some(Found::Free(session, row)) => {
+            Some(ClaimOutcome::Open((session, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
                 let held = Held { row, ..held };
                 let tx = Self::new(&store, *session, draft, Some(held));
-                tx.keep(Some(answer)).await
+                tx.keep(Some(response)).await
             }
             _ => Err(lost("another request took the key")),
         }
@@ -335,14 +350,18 @@ impl Transaction for Tx {
             .await
     }
 
-    async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
+    async fn complete(
+        mut self,
+        response: &StoredResponse,
+        effect: Effect,
+    ) -> Result<Duration, StoreError> {
         if self.has_conflict()
             && let Err(told) = self.check()
         {
             self.session.rollback().await;
             return Err(told);
         }
-        if self.riding.is_some() {
+        if self.pipelined.is_some() {
             // No statement was sent yet, so the claim is sent alone.
             self.ask(async |_| Ok(())).await?;
         }
@@ -353,7 +372,7 @@ impl Transaction for Tx {
         };
         match (effect, self.held.take(), self.phase.take()) {
             (Effect::Keep, Some(held), _) if seeded::has(Bug::AnswerOutside) => {
-                Box::pin(self.keep_then_answer(held, answer)).await?;
+                Box::pin(self.keep_then_answer(held, response)).await?;
             }
             (Effect::Keep, held, phase) => {
                 let kept = Self {
@@ -361,13 +380,13 @@ impl Transaction for Tx {
                     phase,
                     ..self
                 };
-                kept.keep(Some(answer)).await?;
+                kept.keep(Some(response)).await?;
             }
-            (Effect::Drop, Some(held), _) => Box::pin(self.drop_effect(held, answer)).await?,
+            (Effect::Drop, Some(held), _) => Box::pin(self.drop_effect(held, response)).await?,
             (Effect::Drop, None, phase) => {
                 self.session.rollback().await;
                 if let Some(phase) = phase {
-                    phase.refuse(&self.store, answer).await?;
+                    phase.refuse(&self.store, response).await?;
                 }
             }
         }
@@ -375,7 +394,7 @@ impl Transaction for Tx {
     }
 
     async fn commit(mut self) -> Result<(), StoreError> {
-        if self.riding.take().is_some() {
+        if self.pipelined.take().is_some() {
             // There was no statement and there is no response, but there may be events.
             self.session.begin(begin(&self.store));
         }
@@ -386,8 +405,8 @@ impl Transaction for Tx {
         self.session.rollback().await;
     }
 
-    fn known(&mut self) -> Option<Known> {
-        self.known.take()
+    fn taken(&mut self) -> Option<Taken> {
+        self.taken.take()
     }
 
     fn has_conflict(&self) -> bool {

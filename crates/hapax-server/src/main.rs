@@ -7,11 +7,11 @@
 mod config;
 mod telemetry;
 mod output;
-mod surroundings;
+mod environment;
 mod failpoint;
 mod destination;
 mod wiring;
-mod roster;
+mod destination_set;
 mod health;
 mod retention;
 mod admin;

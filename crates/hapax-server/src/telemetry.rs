@@ -14,7 +14,7 @@ use tracing_subscriber::{
 
 use crate::{
     config::{Config, Level, LogFormat, Wrong},
-    surroundings,
+    environment,
 };
 
 /// Starts logging and, if spans are exported, tracing. The exporter runs once it is spawned.
@@ -31,7 +31,7 @@ pub(crate) fn start(config: &Config) -> Result<Option<Exporter>, Wrong> {
         lines.with_target(false).boxed()
     };
     let lines = lines.with_filter(filter(config.log.level));
-    let export = config.telemetry.export(surroundings::time())?;
+    let export = config.telemetry.export(environment::time())?;
     let (spans, exporter) = export.map(Exporter::new).unzip();
     let mut layers = vec![lines.boxed()];
     layers.extend(spans.map(|spans| spans.layer().boxed()));

@@ -35,12 +35,13 @@ use crate::{
     command::{Context, Failure},
     config::{Config, Listen, Schema, Wrong},
     destination::{Spec, SpecError, build},
+    destination_set::{Declared, DestinationSet},
+    environment,
     health::Health,
     output::FAILED,
     retention,
-    roster::{Declared, Roster},
     shutdown::{Asked, Signals},
-    surroundings, telemetry,
+    telemetry,
 };
 
 /// The settings of the store.
@@ -50,7 +51,7 @@ pub(crate) fn store(
     failpoints: Failpoints,
 ) -> Result<hapax_postgres::Settings, Wrong> {
     let database = &config.database;
-    let (clock, random) = (surroundings::clock(), surroundings::random());
+    let (clock, random) = (environment::clock(), environment::random());
     let mut settings = hapax_postgres::Settings::new(url.expose_secret(), clock, random);
     settings
         .root_certificates
@@ -109,9 +110,9 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let address = address(health_listener.as_ref())?;
     let admin_address = self::address(admin_listener.as_ref())?;
     let keys = Keys::of(config)?;
-    let mut roster = Roster::new(surroundings::clock());
+    let mut destination_set = DestinationSet::new(environment::clock());
     let mut declared = Declared::in_configuration(config);
-    roster.check(&declared)?;
+    destination_set.check(&declared)?;
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = desk(&context, store.clone(), Some(&metrics), &bounds)?;
@@ -129,13 +130,13 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         .look()
         .await
         .context("declared destinations cannot be read")?;
-    let destinations = roster.destinations(&declared.and(&watch));
+    let destinations = destination_set.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
     let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
     let health = Health::new(store.clone(), metrics.clone());
-    health.shows(roster.all(), &handle);
+    health.shows(destination_set.all(), &handle);
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let served = [(health_listener, health.router()), (admin_listener, api)];
@@ -156,7 +157,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
 
     tracing::info!(
         node = handle.identity(),
-        destinations = roster.all().len(),
+        destinations = destination_set.all().len(),
         listen = address.map(tracing::field::display),
         admin_listen = admin_address.map(tracing::field::display),
         ready_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -170,16 +171,16 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         tokio::select! {
             asked = signals.heard() => match asked {
                 Asked::Stop(signal) => break signal,
-                Asked::Reload => if let Some(now) = reread(&context, &mut roster) {
+                Asked::Reload => if let Some(now) = reread(&context, &mut destination_set) {
                     declared = now;
-                    handle.set(roster.destinations(&declared.and(&watch)));
+                    handle.set(destination_set.destinations(&declared.and(&watch)));
                 },
             },
             _ = looks.tick() => {
-                if looked(&mut watch).await || roster.lags() {
-                    handle.set(roster.destinations(&declared.and(&watch)));
+                if looked(&mut watch).await || destination_set.lags() {
+                    handle.set(destination_set.destinations(&declared.and(&watch)));
                 }
-                health.shows(roster.all(), &handle);
+                health.shows(destination_set.all(), &handle);
             }
         }
     };
@@ -251,7 +252,7 @@ fn desk(
     bounds: &Bounds,
 ) -> Result<Console, Failure> {
     let config = &context.config;
-    let mut settings = hapax_console::Settings::new(surroundings::clock());
+    let mut settings = hapax_console::Settings::new(environment::clock());
     settings.bounded_by(bounds);
     settings.tokens = admin::tokens(&config.admin.tokens)?;
     settings.https = config.admin.https;
@@ -293,7 +294,7 @@ async fn looked(watch: &mut Watch) -> bool {
     match timeout(LOOK_MAX, watch.look()).await {
         Ok(Ok(is_changed)) => is_changed,
         Ok(Err(error)) => {
-            let error = surroundings::error_chain(&error);
+            let error = environment::error_chain(&error);
             tracing::warn!(error, "declared destinations cannot be read");
             false
         }
@@ -310,7 +311,7 @@ async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Fa
     for (name, source) in &config.sources {
         let described = source.described(name);
         let table = Imported::open(store, described).await.map_err(|error| {
-            let why = surroundings::error_chain(&error);
+            let why = environment::error_chain(&error);
             Failure::new(FAILED, format!("sources.{name}: {why}"))
         })?;
         opened.push(table);
@@ -339,10 +340,10 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
 }
 
 /// Reads the destinations of the configuration again. If they are not valid, nothing changes.
-fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
+fn reread(context: &Context, destination_set: &mut DestinationSet) -> Option<Declared> {
     let read = context.again.layers().and_then(|layers| layers.config());
     let read = read.map(|config| Declared::in_configuration(&config));
-    let read = read.and_then(|declared| roster.check(&declared).map(|()| declared));
+    let read = read.and_then(|declared| destination_set.check(&declared).map(|()| declared));
     match read {
         Ok(declared) => {
             tracing::info!("configuration reloaded: its destinations are in effect");
@@ -357,13 +358,13 @@ fn reread(context: &Context, roster: &mut Roster) -> Option<Declared> {
 
 fn settings(context: &Context, clock: Clock) -> relay::Settings {
     let relay = &context.config.relay;
-    let random = surroundings::random();
+    let random = environment::random();
     let traces = match context.exporter {
         Some(_) => Traces::sampled(random.clone(), context.config.telemetry.sample),
         None => Traces::off(),
     };
     let name = relay.node.clone();
-    let mut node = Node::new(name.unwrap_or_else(|| surroundings::node(&random)));
+    let mut node = Node::new(name.unwrap_or_else(|| environment::node(&random)));
     node.lease = relay.lease.0;
     relay::Settings {
         clock,
@@ -406,7 +407,7 @@ mod tests {
             "url": "https://example.com/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         }}});
         let spec = Spec::read(&json).unwrap();
-        let destination = destination("orders", &spec, &surroundings::clock()).unwrap();
+        let destination = destination("orders", &spec, &environment::clock()).unwrap();
         assert_eq!(destination.timeout, Duration::from_secs(3));
     }
 }

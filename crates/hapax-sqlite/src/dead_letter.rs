@@ -21,7 +21,7 @@ use crate::{
     idempotency::rows,
     outbox, query,
     settle::release,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// Lists dead letters after a position, each with its attempts.
@@ -50,27 +50,31 @@ pub(crate) fn list(
 }
 
 /// Makes a dead letter due again.
-pub(crate) fn replay(desk: &mut Desk, destination: &str, position: i64) -> rusqlite::Result<bool> {
-    let now = desk.now().as_millis();
-    let replayed = desk
+pub(crate) fn replay(
+    ctx: &mut WriterContext,
+    destination: &str,
+    position: i64,
+) -> rusqlite::Result<bool> {
+    let now = ctx.now().as_millis();
+    let replayed = ctx
         .conn
         .prepare_cached(query!("delivery/replay"))?
         .execute(params![destination, position, now])?;
     if replayed == 1 {
-        desk.notify_after_commit();
+        ctx.notify_after_commit();
     }
     Ok(replayed == 1)
 }
 
 /// Discards a dead letter, and releases the deliveries that it blocked.
 pub(crate) fn discard(
-    desk: &mut Desk,
+    ctx: &mut WriterContext,
     destination: &str,
     position: i64,
     reason: &str,
 ) -> rusqlite::Result<bool> {
-    let now = desk.now().as_millis();
-    let discarded: Option<Option<String>> = desk
+    let now = ctx.now().as_millis();
+    let discarded: Option<Option<String>> = ctx
         .conn
         .prepare_cached(query!("delivery/discard"))?
         .query_row(params![destination, position, now, reason], |row| {
@@ -81,8 +85,8 @@ pub(crate) fn discard(
         return Ok(false);
     };
     if let Some(key) = order_key {
-        release(&desk.conn, destination, &key, now)?;
-        desk.notify_after_commit();
+        release(&ctx.conn, destination, &key, now)?;
+        ctx.notify_after_commit();
     }
     Ok(true)
 }

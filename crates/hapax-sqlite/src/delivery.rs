@@ -17,8 +17,8 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Attempt, AttemptOutcome, Attendance, Checkpoint, CheckpointId, Frontier, KnownDestinations,
-        Opened, Parked, ParkedState, Settlement, Standing, positions,
+        Attempt, AttemptOutcome, Backlog, Checkpoint, CheckpointId, Frontier, KnownDestinations,
+        Membership, Opened, Parked, ParkedState, Settlement, positions,
     },
     limits::BLOCKED_KEYS,
     store::{Deliveries, StoreError},
@@ -31,7 +31,7 @@ use crate::{
     idempotency::rows,
     query, settle,
     sqlite::Sqlite,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 use due::Found;
@@ -43,7 +43,7 @@ const INTERRUPTED: &str = "the relay ended before the attempt did";
 impl Deliveries for Sqlite {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
         let destination = destination.to_owned();
-        self.submit(move |desk| open(desk, &destination)).await
+        self.submit(move |ctx| open(ctx, &destination)).await
     }
 
     async fn take(
@@ -53,18 +53,18 @@ impl Deliveries for Sqlite {
         lease: Duration,
     ) -> Result<Option<Opened>, StoreError> {
         let (part, node) = (part.to_owned(), node.to_owned());
-        self.submit(move |desk| lease::take(desk, &part, &node, lease))
+        self.submit(move |ctx| lease::take(ctx, &part, &node, lease))
             .await
     }
 
-    async fn attend(
+    async fn heartbeat(
         &self,
         node: &str,
         knows: &[String],
         lease: Duration,
-    ) -> Result<Attendance, StoreError> {
+    ) -> Result<Membership, StoreError> {
         let (node, knows) = (node.to_owned(), knows.join("\n"));
-        self.submit(move |desk| lease::attend(desk, &node, &knows, lease))
+        self.submit(move |ctx| lease::heartbeat(ctx, &node, &knows, lease))
             .await
     }
 
@@ -74,13 +74,13 @@ impl Deliveries for Sqlite {
 
     async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {
         let part = part.to_owned();
-        self.submit(move |desk| lease::give_up(desk, &part, epoch))
+        self.submit(move |ctx| lease::give_up(ctx, &part, epoch))
             .await
     }
 
     async fn leave(&self, node: &str) -> Result<(), StoreError> {
         let node = node.to_owned();
-        self.submit(move |desk| lease::leave(desk, &node).map_err(store_error))
+        self.submit(move |ctx| lease::leave(ctx, &node).map_err(store_error))
             .await
     }
 
@@ -98,15 +98,15 @@ impl Deliveries for Sqlite {
         limit: usize,
     ) -> Result<Option<i64>, StoreError> {
         let part = part.to_owned();
-        let ignore = move |desk: &mut Desk| {
-            let ignored = due::ignore_keys(desk, &part, epoch, after, limit);
+        let ignore = move |ctx: &mut WriterContext| {
+            let ignored = due::ignore_keys(ctx, &part, epoch, after, limit);
             ignored.map_err(store_error)
         };
         self.submit(ignore).await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
-        self.submit(move |desk| settle::settle(desk, &settlement))
+        self.submit(move |ctx| settle::settle(ctx, &settlement))
             .await
     }
 
@@ -163,9 +163,9 @@ impl Deliveries for Sqlite {
         Ok(self.read(next).await?.map(Timestamp::from_millis))
     }
 
-    async fn standing(&self, destination: &str) -> Result<Standing, StoreError> {
+    async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
         let destination = destination.to_owned();
-        self.look(move |conn| standing(conn, &destination)).await
+        self.look(move |conn| backlog(conn, &destination)).await
     }
 
     async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
@@ -187,8 +187,8 @@ impl Deliveries for Sqlite {
 
     async fn replay(&self, destination: &str, position: i64) -> Result<bool, StoreError> {
         let destination = destination.to_owned();
-        let replay = move |desk: &mut Desk| {
-            dead_letter::replay(desk, &destination, position).map_err(store_error)
+        let replay = move |ctx: &mut WriterContext| {
+            dead_letter::replay(ctx, &destination, position).map_err(store_error)
         };
         self.submit(replay).await
     }
@@ -200,8 +200,8 @@ impl Deliveries for Sqlite {
         reason: &str,
     ) -> Result<bool, StoreError> {
         let (destination, reason) = (destination.to_owned(), reason.to_owned());
-        let discard = move |desk: &mut Desk| {
-            dead_letter::discard(desk, &destination, position, &reason).map_err(store_error)
+        let discard = move |ctx: &mut WriterContext| {
+            dead_letter::discard(ctx, &destination, position, &reason).map_err(store_error)
         };
         self.submit(discard).await
     }
@@ -240,17 +240,21 @@ pub(crate) fn log(
     Ok(())
 }
 
-fn open(desk: &Desk, destination: &str) -> Result<Opened, StoreError> {
-    open_after(desk, destination, None)
+fn open(ctx: &WriterContext, destination: &str) -> Result<Opened, StoreError> {
+    open_after(ctx, destination, None)
 }
 
 /// Opens a partition. Attempts that it interrupts are recorded as those of `owner`, the previous
 /// node.
-fn open_after(desk: &Desk, destination: &str, owner: Option<&str>) -> Result<Opened, StoreError> {
-    let now = desk.now().as_millis();
-    let was_disabled = disabled_reason(&desk.conn, destination).map_err(store_error)?;
+fn open_after(
+    ctx: &WriterContext,
+    destination: &str,
+    owner: Option<&str>,
+) -> Result<Opened, StoreError> {
+    let now = ctx.now().as_millis();
+    let was_disabled = disabled_reason(&ctx.conn, destination).map_err(store_error)?;
     let take = || {
-        let conn = &desk.conn;
+        let conn = &ctx.conn;
         conn.prepare_cached(query!("delivery/register"))?
             .execute(params![destination, now])?;
         let mut open = conn.prepare_cached(query!("delivery/open"))?;
@@ -272,21 +276,21 @@ fn open_after(desk: &Desk, destination: &str, owner: Option<&str>) -> Result<Ope
         offered: read(&offered)?,
     };
     let mut interrupt = || {
-        let mut cut_off = interrupt_begun(&desk.conn, destination, now)?;
+        let mut cut_off = interrupt_begun(&ctx.conn, destination, now)?;
         cut_off.extend(interrupt_offered(
-            &desk.conn,
+            &ctx.conn,
             destination,
             &mut checkpoint,
             now,
             written_at,
         )?);
         if let Some(owner) = owner {
-            lease::interrupt_owner(&desk.conn, destination, &cut_off, owner)?;
+            lease::interrupt_owner(&ctx.conn, destination, &cut_off, owner)?;
         }
         Ok(cut_off.len() as u64)
     };
     let interrupted = interrupt().map_err(store_error)?;
-    let blocked_keys = blocked_keys(&desk.conn, destination, BLOCKED_KEYS + 1);
+    let blocked_keys = blocked_keys(&ctx.conn, destination, BLOCKED_KEYS + 1);
     let blocked_keys = blocked_keys.map_err(store_error)?;
     Ok(Opened {
         epoch,
@@ -389,7 +393,7 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
         .optional()
 }
 
-fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError> {
+fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> {
     let found = find_checkpoint(conn, destination).map_err(store_error)?;
     let newest = found.as_ref().map(|(newest, _)| *newest);
     let (CheckpointId { high, .. }, settled) = found.unwrap_or_default();
@@ -407,7 +411,7 @@ fn standing(conn: &Connection, destination: &str) -> Result<Standing, StoreError
         let beyond = count_beyond(conn, high)?.saturating_sub(settled.len() as u64);
         let oldest_parked = written_at(conn, first_parked)?;
         let oldest_beyond = oldest_beyond(conn, high, |position| !settled.contains(&position))?;
-        Ok(Standing {
+        Ok(Backlog {
             backlog: beyond + parked.unsigned_abs(),
             parked: parked.unsigned_abs(),
             dead: dead.unsigned_abs(),

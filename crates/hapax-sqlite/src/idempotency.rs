@@ -2,7 +2,7 @@
 //!
 //! There is only one writer, so a claim writes no row: the job that is in its savepoint owns the
 //! key until the savepoint ends. A completed row is written at once, with all its columns. If a
-//! claim finds a row, [`judge`] evaluates it; an expired row is overwritten.
+//! claim finds a row, [`evaluate_claim`] evaluates it; an expired row is overwritten.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -10,7 +10,10 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::Headers,
-    idempotency::{Answer, Claim, KeyRecord, KeyState, Known, OnExpired, SingleShot, judge},
+    idempotency::{
+        Claim, KeyRecord, KeyState, OnExpired, PlannedRequest, StoredResponse, Taken,
+        evaluate_claim,
+    },
     key::{DerivationSecret, Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, SAGA_KEY, TOMBSTONE},
@@ -18,17 +21,17 @@ use hapax::{
     purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
-    store::{Claimed, Keys, Ran, StoreError},
+    store::{ClaimOutcome, Keys, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
 use crate::{
-    dialogue::{self, Under},
     error::{corrupt, encrypted, not_encrypted, store_error},
+    interactive::{self, TransactionKind},
     query, single_shot,
     sqlite::Sqlite,
     transaction::Tx,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// One statement of a single-shot request, with its parameters in order.
@@ -55,35 +58,36 @@ impl Keys for Sqlite {
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
-        match dialogue::open(self, Under::Nothing, Draft::new(tenant, context)).await? {
-            Claimed::Open(tx) => Ok(tx),
-            Claimed::Known(_) => Err(corrupt("a claim outcome although no claim was made")),
+        match interactive::open(self, TransactionKind::Nothing, Draft::new(tenant, context)).await?
+        {
+            ClaimOutcome::Open(tx) => Ok(tx),
+            ClaimOutcome::Taken(_) => Err(corrupt("a claim outcome although no claim was made")),
         }
     }
 
-    async fn claim(&self, mut claim: Claim) -> Result<Claimed<Tx>, StoreError> {
+    async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
         if seeded::has(Bug::CheckThenInsert)
-            && let Some(known) = looked(self, &claim).await?
+            && let Some(taken) = looked(self, &claim).await?
         {
-            return Ok(Claimed::Known(known));
+            return Ok(ClaimOutcome::Taken(taken));
         }
         let draft = Draft::of(&mut claim);
-        dialogue::open(self, Under::Claim(claim), draft).await
+        interactive::open(self, TransactionKind::Claim(claim), draft).await
     }
 
-    async fn claim_with_first_statement(
-        &self,
-        mut claim: Claim,
-    ) -> Result<Claimed<Tx>, StoreError> {
+    async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
         if seeded::has(Bug::CheckThenInsert) {
             return self.claim(claim).await;
         }
         let draft = Draft::of(&mut claim);
-        Ok(Claimed::Open(Tx::riding(self, draft, claim)))
+        Ok(ClaimOutcome::Open(Tx::pipelined(self, draft, claim)))
     }
 
-    async fn single_shot(&self, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
-        single_shot::run(self, shot).await
+    async fn execute_plan(
+        &self,
+        planned: PlannedRequest<Statement>,
+    ) -> Result<ClaimOutcome<Duration>, StoreError> {
+        single_shot::run(self, planned).await
     }
 
     async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
@@ -92,16 +96,16 @@ impl Keys for Sqlite {
         let Some(mut record) = found else {
             return Ok(None);
         };
-        if let Some(kept) = record.answer.take() {
-            let answer = self.keyring().decrypt_answer(scope, kept);
-            record.answer = Some(answer.map_err(encrypted("stored response"))?);
+        if let Some(kept) = record.response.take() {
+            let response = self.keyring().decrypt_response(scope, kept);
+            record.response = Some(response.map_err(encrypted("stored response"))?);
         }
         Ok(Some(record))
     }
 
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let scope = scope.clone();
-        self.submit(move |desk| forget(desk, &scope).map_err(store_error))
+        self.submit(move |ctx| forget(ctx, &scope).map_err(store_error))
             .await
     }
 
@@ -115,7 +119,7 @@ impl Keys for Sqlite {
     }
 
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
-        self.submit(|desk| purge(desk)).await
+        self.submit(|ctx| purge(ctx)).await
     }
 
     async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
@@ -153,21 +157,21 @@ impl Keys for Sqlite {
 
 /// A response as it is stored in the row, encoded before the writer runs the job.
 #[derive(Debug)]
-pub(crate) struct StoredAnswer {
+pub(crate) struct ResponseColumns {
     pub(crate) status: u16,
     pub(crate) headers: Vec<u8>,
     pub(crate) body: Bytes,
 }
 
-impl StoredAnswer {
+impl ResponseColumns {
     pub(crate) fn of(
         keyring: &Keyring,
         scope: Option<&Scope>,
-        answer: &Answer,
+        response: &StoredResponse,
     ) -> Result<Self, StoreError> {
         let kept = match scope {
-            Some(scope) => keyring.encrypt_answer(scope, answer),
-            None => Ok(Cow::Borrowed(answer)),
+            Some(scope) => keyring.encrypt_response(scope, response),
+            None => Ok(Cow::Borrowed(response)),
         };
         let kept = kept.map_err(not_encrypted)?;
         Ok(Self {
@@ -201,62 +205,62 @@ pub(crate) fn on_expired(claim: &Claim) -> &'static str {
 }
 
 /// Returns the claim outcome of a key, or `None` if it is free.
-pub(crate) fn known(desk: &Desk, claim: &Claim) -> Result<Option<Known>, StoreError> {
-    let now = desk.now();
-    let record = find(&desk.conn, &claim.scope, now)?;
-    let known = record.and_then(|record| judge(record, claim, now));
-    let known = known.map(|known| desk.keyring.decrypt_known(&claim.scope, known));
-    known.transpose().map_err(encrypted("stored response"))
+pub(crate) fn taken(ctx: &WriterContext, claim: &Claim) -> Result<Option<Taken>, StoreError> {
+    let now = ctx.now();
+    let record = find(&ctx.conn, &claim.scope, now)?;
+    let taken = record.and_then(|record| evaluate_claim(record, claim, now));
+    let taken = taken.map(|taken| ctx.keyring.decrypt_taken(&claim.scope, taken));
+    taken.transpose().map_err(encrypted("stored response"))
 }
 
 /// Looks a key up before the writer runs the job; used only by a seeded bug.
-pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Known>, StoreError> {
+pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Taken>, StoreError> {
     let now = store.clock().now();
     let record = store.look_up(&claim.scope).await?;
-    Ok(record.and_then(|record| judge(record, claim, now)))
+    Ok(record.and_then(|record| evaluate_claim(record, claim, now)))
 }
 
 /// Stores the response under a key that this job owns.
 pub(crate) fn complete(
-    desk: &Desk,
+    ctx: &WriterContext,
     claim: &Claim,
     created_at: Timestamp,
-    answer: &StoredAnswer,
+    response: &ResponseColumns,
 ) -> Result<(), StoreError> {
     let sql = query!("idempotency/complete");
-    store(desk, sql, claim, created_at, answer)
+    store(ctx, sql, claim, created_at, response)
         .map(drop)
         .map_err(store_error)
 }
 
 /// Stores the response under a key if it is free. Returns false if it is taken.
 pub(crate) fn claim_completed(
-    desk: &Desk,
+    ctx: &WriterContext,
     claim: &Claim,
-    answer: &StoredAnswer,
+    response: &ResponseColumns,
 ) -> Result<bool, StoreError> {
     let sql = query!("idempotency/claim_completed");
-    let stored = store(desk, sql, claim, desk.now(), answer).map_err(store_error)?;
+    let stored = store(ctx, sql, claim, ctx.now(), response).map_err(store_error)?;
     Ok(stored == 1)
 }
 
 fn store(
-    desk: &Desk,
+    ctx: &WriterContext,
     sql: &str,
     claim: &Claim,
     created_at: Timestamp,
-    answer: &StoredAnswer,
+    response: &ResponseColumns,
 ) -> rusqlite::Result<usize> {
-    let now = desk.now();
-    desk.conn.prepare_cached(sql)?.execute(params![
+    let now = ctx.now();
+    ctx.conn.prepare_cached(sql)?.execute(params![
         claim.scope.tenant.as_str(),
         claim.scope.operation.as_str(),
         claim.scope.key.as_str(),
         claim.fingerprint.as_bytes(),
-        answer.state(),
-        answer.status,
-        answer.headers,
-        &*answer.body,
+        response.state(),
+        response.status,
+        response.headers,
+        &*response.body,
         on_expired(claim),
         created_at.as_millis(),
         now.as_millis(),
@@ -305,8 +309,8 @@ fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
             .get::<_, Option<i64>>(3)
             .map_err(bad)?
             .map(Timestamp::from_millis),
-        answer: (state == KeyState::Completed)
-            .then(|| answer(row))
+        response: (state == KeyState::Completed)
+            .then(|| response(row))
             .transpose()?,
         created_at: Timestamp::from_millis(row.get(7).map_err(bad)?),
         expires_at: Timestamp::from_millis(row.get(8).map_err(bad)?),
@@ -314,35 +318,33 @@ fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
     })
 }
 
-fn answer(row: &Row<'_>) -> Result<Answer, StoreError> {
+fn response(row: &Row<'_>) -> Result<StoredResponse, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("stored response: {error}"));
     let block: Vec<u8> = row.get(5).map_err(bad)?;
-    Ok(Answer {
+    Ok(StoredResponse {
         status: row.get(4).map_err(bad)?,
-        headers: Answer::parse_header_block(&block)
+        headers: StoredResponse::parse_header_block(&block)
             .ok_or_else(|| corrupt("stored response: malformed header block"))?,
         body: Bytes::from(row.get::<_, Vec<u8>>(6).map_err(bad)?),
     })
 }
 
 /// Deletes a key and records the purge.
-fn forget(desk: &Desk, scope: &Scope) -> rusqlite::Result<bool> {
+fn forget(ctx: &WriterContext, scope: &Scope) -> rusqlite::Result<bool> {
     let parts = [
         scope.tenant.as_str(),
         scope.operation.as_str(),
         scope.key.as_str(),
     ];
-    let mut forget = desk.conn.prepare_cached(query!("idempotency/forget"))?;
+    let mut forget = ctx.conn.prepare_cached(query!("idempotency/forget"))?;
     if forget.execute(parts)? == 0 {
         return Ok(false);
     }
     let [tenant, operation, key] = parts;
-    let now = desk.now().as_millis();
-    let mut note = desk.conn.prepare_cached(query!("idempotency/note_purge"))?;
+    let now = ctx.now().as_millis();
+    let mut note = ctx.conn.prepare_cached(query!("idempotency/note_purge"))?;
     let drawn: i64 = note.query_row(params![tenant, operation, key, now], |row| row.get(0))?;
-    let mut drop = desk
-        .conn
-        .prepare_cached(query!("idempotency/drop_purges"))?;
+    let mut drop = ctx.conn.prepare_cached(query!("idempotency/drop_purges"))?;
     drop.execute([drawn - rows(PURGES_KEPT)])?;
     Ok(true)
 }
@@ -378,18 +380,18 @@ struct Expired {
     expires_at: Timestamp,
 }
 
-fn purge(desk: &Desk) -> Result<Vec<(Operation, u64)>, StoreError> {
-    let mut now = desk.now();
+fn purge(ctx: &WriterContext) -> Result<Vec<(Operation, u64)>, StoreError> {
+    let mut now = ctx.now();
     if seeded::has(Bug::PurgeLiveKey) {
         now = now.after(RETENTION_MAX);
     }
     let mut gone: Vec<String> = Vec::new();
     let mut purge = || {
-        for row in expired(&desk.conn, now)? {
-            purge_one(&desk.conn, &row, now)?;
+        for row in expired(&ctx.conn, now)? {
+            purge_one(&ctx.conn, &row, now)?;
             gone.push(row.operation);
         }
-        let mut tombstones = desk
+        let mut tombstones = ctx
             .conn
             .prepare_cached(query!("idempotency/purge_tombstones"))?;
         let operations = |row: &Row<'_>| row.get(0);

@@ -9,12 +9,12 @@ use hapax::{
 };
 use rusqlite::{Connection, params};
 
-use crate::{error::store_error, idempotency::rows, query, writer::Desk};
+use crate::{error::store_error, idempotency::rows, query, writer::WriterContext};
 
 /// Accepts a message for its consumer, unless the consumer has already accepted it.
-pub(crate) fn accept(desk: &Desk, message: &Message) -> Result<Acceptance, StoreError> {
+pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptance, StoreError> {
     let accept = || {
-        let taken = desk
+        let taken = ctx
             .conn
             .prepare_cached(query!("inbox/accept"))?
             .execute(params![
@@ -22,12 +22,12 @@ pub(crate) fn accept(desk: &Desk, message: &Message) -> Result<Acceptance, Store
                 message.message_id,
                 message.source,
                 message.payload_hash,
-                desk.now().as_millis(),
+                ctx.now().as_millis(),
             ])?;
         if taken == 1 {
             return Ok(Acceptance::First);
         }
-        let mut find = desk.conn.prepare_cached(query!("inbox/find"))?;
+        let mut find = ctx.conn.prepare_cached(query!("inbox/find"))?;
         let known = [&message.consumer, &message.message_id, &message.source];
         let hash: Vec<u8> = find.query_row(known, |row| row.get(0))?;
         Ok(if hash == message.payload_hash {

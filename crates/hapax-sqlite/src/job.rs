@@ -11,7 +11,7 @@ use hapax::{
 };
 use tokio::sync::oneshot;
 
-use crate::writer::Desk;
+use crate::writer::WriterContext;
 
 /// One member of a group.
 pub(crate) trait Job: Send {
@@ -19,13 +19,13 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 
     /// Does the work, inside a savepoint.
-    fn run(&mut self, desk: &mut Desk) -> Verdict;
+    fn run(&mut self, ctx: &mut WriterContext) -> Verdict;
 
     /// The error of the job, after it has run.
     fn failure(&self) -> Option<&StoreError>;
 
     /// Sends the result to the caller.
-    fn answer(self: Box<Self>, fate: &Fate);
+    fn response(self: Box<Self>, fate: &Fate);
 }
 
 /// What happens to a job's savepoint.
@@ -58,19 +58,19 @@ impl<F, R> Brief<F, R> {
 
 impl<F, R> Job for Brief<F, R>
 where
-    F: FnOnce(&mut Desk) -> Result<R, StoreError> + Send,
+    F: FnOnce(&mut WriterContext) -> Result<R, StoreError> + Send,
     R: Send,
 {
     fn is_wanted(&self) -> bool {
         !self.reply.is_closed() && self.turn.take()
     }
 
-    fn run(&mut self, desk: &mut Desk) -> Verdict {
+    fn run(&mut self, ctx: &mut WriterContext) -> Verdict {
         let Some(work) = self.work.take() else {
             return Verdict::RollBack;
         };
-        desk.until(Some(Instant::now() + desk.tx_max));
-        let outcome = work(desk);
+        ctx.until(Some(Instant::now() + ctx.tx_max));
+        let outcome = work(ctx);
         let verdict = if outcome.is_ok() {
             Verdict::Keep
         } else {
@@ -84,7 +84,7 @@ where
         self.outcome.as_ref()?.as_ref().err()
     }
 
-    fn answer(self: Box<Self>, fate: &Fate) {
+    fn response(self: Box<Self>, fate: &Fate) {
         // A caller that has gone does not need the result.
         let _gone = self.reply.send(fate.apply(self.outcome));
     }

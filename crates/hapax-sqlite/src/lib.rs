@@ -49,7 +49,7 @@ mod writer;
 mod job;
 mod readers;
 mod transaction;
-mod dialogue;
+mod interactive;
 mod idempotency;
 mod phases;
 mod single_shot;

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::{
     error::{SchemaError, store_error},
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// One migration: its number, starting at 1, its name, and its SQL.
@@ -125,12 +125,12 @@ impl Plan {
     }
 
     /// Applies the missing migrations in the writer's savepoint.
-    pub(crate) fn apply_in(&self, desk: &Desk) -> Result<(), SchemaError> {
+    pub(crate) fn apply_in(&self, ctx: &WriterContext) -> Result<(), SchemaError> {
         let mut outcome = Ok(());
-        let ran = desk.foreign(|conn| {
+        let ran = ctx.foreign(|conn| {
             // The caller keeps its savepoint, so a plan that fails half-way is undone here.
             conn.execute_batch("SAVEPOINT hapax_migration")?;
-            outcome = self.apply(conn, desk.now());
+            outcome = self.apply(conn, ctx.now());
             if outcome.is_err() {
                 conn.execute_batch("ROLLBACK TO hapax_migration")?;
             }

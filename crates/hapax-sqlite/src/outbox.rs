@@ -22,7 +22,7 @@ use crate::{
     error::{corrupt, store_error},
     inbox, query,
     sqlite::Sqlite,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// The most events that one read visits to find those of its shards, which bounds how long it holds
@@ -79,8 +79,8 @@ impl Outbox for Sqlite {
         let (passed, has_notes) = self.read(look).await?;
         // A relay may have learned of a destination or opened one since.
         let known = self.known();
-        let purge = move |desk: &mut Desk| {
-            let (mut events, conn) = (0, &desk.conn);
+        let purge = move |ctx: &mut WriterContext| {
+            let (mut events, conn) = (0, &ctx.conn);
             let mut purge_events = || {
                 let absences = Absences::look(conn, &known, now, age)?;
                 absences.note(conn)?;
@@ -99,13 +99,13 @@ impl Outbox for Sqlite {
 }
 
 /// Appends events to the outbox.
-pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreError> {
+pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
     }
-    let first = desk.take_positions(events.len());
+    let first = ctx.take_positions(events.len());
     let insert = || {
-        let mut emit = desk.conn.prepare_cached(query!("outbox/emit"))?;
+        let mut emit = ctx.conn.prepare_cached(query!("outbox/emit"))?;
         for (position, sealed) in (first..).zip(events) {
             insert(&mut emit, position, sealed)?;
         }
@@ -116,7 +116,7 @@ pub(crate) fn append(desk: &mut Desk, events: &[Sealed]) -> Result<(), StoreErro
 
 /// Appends events in a separate transaction; used only by a seeded bug.
 pub(crate) async fn append_apart(store: &Sqlite, events: Vec<Sealed>) -> Result<(), StoreError> {
-    store.submit(move |desk| append(desk, &events)).await
+    store.submit(move |ctx| append(ctx, &events)).await
 }
 
 fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {

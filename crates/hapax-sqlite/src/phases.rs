@@ -14,24 +14,24 @@ use hapax::{
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
-    phases::{Entered, Entry, Found, Lapsed, Ownership, TakenOver, judge_entry},
+    phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
     seeded::{self, Bug},
-    store::{Claimed, Phases, StoreError},
+    store::{ClaimOutcome, Phases, StoreError},
 };
 use rusqlite::{Row, ToSql, params};
 
 use crate::{
-    dialogue::{self, Under},
     error::{corrupt, encrypted, not_encrypted, store_error},
-    idempotency::{StoredAnswer, find, on_expired, retention, rows},
+    idempotency::{ResponseColumns, find, on_expired, retention, rows},
+    interactive::{self, TransactionKind},
     query,
     sqlite::Sqlite,
     transaction::Tx,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 impl Phases for Sqlite {
-    async fn enter(&self, entry: Entry) -> Result<Entered, StoreError> {
+    async fn enter(&self, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
         let request = entry.request.map(|request| {
             let keyring = self.keyring();
             keyring.encrypt_request(&entry.claim.scope, request)
@@ -41,14 +41,14 @@ impl Phases for Sqlite {
             ..entry
         };
         self.heed_clock().await?;
-        self.submit(move |desk| enter(desk, entry)).await
+        self.submit(move |ctx| enter(ctx, entry)).await
     }
 
     async fn renew(&self, owned: &Ownership, lease: Duration) -> Result<(), StoreError> {
         let owned = owned.clone();
-        let renew = move |desk: &mut Desk| {
-            let until = desk.now().after(lease).as_millis();
-            fenced(desk, query!("idempotency/renew"), &owned, &[&until])
+        let renew = move |ctx: &mut WriterContext| {
+            let until = ctx.now().after(lease).as_millis();
+            fenced(ctx, query!("idempotency/renew"), &owned, &[&until])
         };
         self.submit(renew).await
     }
@@ -64,9 +64,9 @@ impl Phases for Sqlite {
             owned: owned.clone(),
             recovery_point: recovery_point.map(str::to_owned),
         };
-        match dialogue::open(self, Under::Phase(phase), draft).await? {
-            Claimed::Open(tx) => Ok(tx),
-            Claimed::Known(_) => Err(corrupt("a claim outcome although no claim was made")),
+        match interactive::open(self, TransactionKind::Phase(phase), draft).await? {
+            ClaimOutcome::Open(tx) => Ok(tx),
+            ClaimOutcome::Taken(_) => Err(corrupt("a claim outcome although no claim was made")),
         }
     }
 
@@ -77,7 +77,7 @@ impl Phases for Sqlite {
     async fn release(&self, owned: &Ownership) -> Result<(), StoreError> {
         let owned = owned.clone();
         let release =
-            move |desk: &mut Desk| fenced(desk, query!("idempotency/release"), &owned, &[]);
+            move |ctx: &mut WriterContext| fenced(ctx, query!("idempotency/release"), &owned, &[]);
         self.submit(release).await
     }
 
@@ -90,7 +90,7 @@ impl Phases for Sqlite {
         let operations: Vec<_> = operations.iter().map(Operation::as_str).collect();
         let operations = serde_json::to_string(&operations)
             .map_err(|error| corrupt(format!("operations: {error}")))?;
-        self.submit(move |desk| take_over(desk, &operations, lapsed))
+        self.submit(move |ctx| take_over(ctx, &operations, lapsed))
             .await
     }
 }
@@ -104,24 +104,28 @@ pub(crate) struct Phase {
 
 impl Phase {
     /// Writes the recovery point, if the request still owns its key.
-    pub(crate) fn advance(&self, desk: &Desk) -> Result<(), StoreError> {
+    pub(crate) fn advance(&self, ctx: &WriterContext) -> Result<(), StoreError> {
         let sql = query!("idempotency/advance");
-        fenced(desk, &unfenced(sql), &self.owned, &[&self.recovery_point])
+        fenced(ctx, &unfenced(sql), &self.owned, &[&self.recovery_point])
     }
 
     /// Stores the response, if the request still owns its key.
-    pub(crate) fn finish(&self, desk: &Desk, answer: &StoredAnswer) -> Result<(), StoreError> {
-        let now = desk.now();
+    pub(crate) fn finish(
+        &self,
+        ctx: &WriterContext,
+        response: &ResponseColumns,
+    ) -> Result<(), StoreError> {
+        let now = ctx.now();
         let values: [&dyn ToSql; 6] = [
-            &answer.state(),
-            &answer.status,
-            &answer.headers,
-            &&*answer.body,
+            &response.state(),
+            &response.status,
+            &response.headers,
+            &&*response.body,
             &now.as_millis(),
             &now.after(self.owned.retention).as_millis(),
         ];
         let sql = unfenced(query!("idempotency/finish"));
-        fenced(desk, &sql, &self.owned, &values)
+        fenced(ctx, &sql, &self.owned, &values)
     }
 }
 
@@ -138,7 +142,7 @@ fn unfenced(sql: &'static str) -> Cow<'static, str> {
 
 /// Runs a statement that changes only the row of this owner.
 fn fenced(
-    desk: &Desk,
+    ctx: &WriterContext,
     sql: &str,
     owned: &Ownership,
     values: &[&dyn ToSql],
@@ -150,7 +154,7 @@ fn fenced(
     let fence: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
     let values = fence.iter().chain(values);
     let run = || {
-        let mut statement = desk.conn.prepare_cached(sql)?;
+        let mut statement = ctx.conn.prepare_cached(sql)?;
         for (place, value) in (1..).zip(values) {
             statement.raw_bind_parameter(place, value)?;
         }
@@ -162,27 +166,32 @@ fn fenced(
     }
 }
 
-fn enter(desk: &Desk, entry: Entry) -> Result<Entered, StoreError> {
-    let now = desk.now();
+fn enter(ctx: &WriterContext, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
+    let now = ctx.now();
     let scope = entry.claim.scope.clone();
-    let record = find(&desk.conn, &scope, now)?;
+    let record = find(&ctx.conn, &scope, now)?;
     let sql = match &record {
         None => query!("idempotency/enter"),
         Some(_) => query!("idempotency/enter_anew"),
     };
-    match judge_entry(record, &entry.claim, now) {
-        Found::Known(known) => {
-            let known = desk.keyring.decrypt_known(&scope, known);
-            known
-                .map(Entered::Known)
+    match evaluate_entry(record, &entry.claim, now) {
+        ClaimOutcome::Taken(taken) => {
+            let taken = ctx.keyring.decrypt_taken(&scope, taken);
+            taken
+                .map(ClaimOutcome::Taken)
                 .map_err(encrypted("stored response"))
         }
-        Found::New => begin(desk, sql, entry, now).map(Entered::Owned),
-        Found::Resume => resume(desk, entry, now).map(Entered::Owned),
+        ClaimOutcome::Open(Start::New) => begin(ctx, sql, entry, now).map(ClaimOutcome::Open),
+        ClaimOutcome::Open(Start::Resume) => resume(ctx, entry, now).map(ClaimOutcome::Open),
     }
 }
 
-fn begin(desk: &Desk, sql: &str, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
+fn begin(
+    ctx: &WriterContext,
+    sql: &str,
+    entry: Entry,
+    now: Timestamp,
+) -> Result<Ownership, StoreError> {
     let Claim { scope, .. } = &entry.claim;
     let retention = retention(&entry.claim);
     let row = params![
@@ -197,7 +206,7 @@ fn begin(desk: &Desk, sql: &str, entry: Entry, now: Timestamp) -> Result<Ownersh
         now.after(retention).as_millis(),
     ];
     let begin = || {
-        let mut statement = desk.conn.prepare_cached(sql)?;
+        let mut statement = ctx.conn.prepare_cached(sql)?;
         statement.query_row(row, |row| row.get(0))
     };
     let epoch = begin().map_err(store_error)?;
@@ -212,7 +221,7 @@ fn begin(desk: &Desk, sql: &str, entry: Entry, now: Timestamp) -> Result<Ownersh
     })
 }
 
-fn resume(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
+fn resume(ctx: &WriterContext, entry: Entry, now: Timestamp) -> Result<Ownership, StoreError> {
     let Claim {
         scope, fingerprint, ..
     } = entry.claim;
@@ -224,7 +233,7 @@ fn resume(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreE
         entry.request.as_deref(),
     ];
     let resume = || {
-        let mut statement = desk.conn.prepare_cached(query!("idempotency/resume"))?;
+        let mut statement = ctx.conn.prepare_cached(query!("idempotency/resume"))?;
         statement.query_row(row, |row| {
             let (created_at, expires_at) = (row.get(2)?, row.get(3)?);
             Ok((row.get(0)?, row.get(1)?, created_at, expires_at))
@@ -242,8 +251,12 @@ fn resume(desk: &Desk, entry: Entry, now: Timestamp) -> Result<Ownership, StoreE
     })
 }
 
-fn take_over(desk: &Desk, operations: &str, lapsed: Lapsed) -> Result<Vec<TakenOver>, StoreError> {
-    let now = desk.now();
+fn take_over(
+    ctx: &WriterContext,
+    operations: &str,
+    lapsed: Lapsed,
+) -> Result<Vec<TakenOver>, StoreError> {
+    let now = ctx.now();
     let grace = i64::try_from(lapsed.grace.as_millis()).unwrap_or(i64::MAX >> GRACE_DOUBLINGS);
     let asked = params![
         now.as_millis(),
@@ -254,8 +267,8 @@ fn take_over(desk: &Desk, operations: &str, lapsed: Lapsed) -> Result<Vec<TakenO
         rows(lapsed.limit),
     ];
     let take_over = || {
-        let mut statement = desk.conn.prepare_cached(query!("idempotency/take_over"))?;
-        let taken = statement.query_map(asked, |row| Ok(taken_over(row, &desk.keyring)))?;
+        let mut statement = ctx.conn.prepare_cached(query!("idempotency/take_over"))?;
+        let taken = statement.query_map(asked, |row| Ok(taken_over(row, &ctx.keyring)))?;
         taken.collect::<rusqlite::Result<Vec<_>>>()
     };
     let readable = |taken| match taken {

@@ -15,24 +15,27 @@ use crate::{
     delivery::{arrival, log, word},
     error::store_error,
     query,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// Writes a settlement, if its epoch still owns the destination.
 ///
 /// Returns the released order keys that have no unfinished deliveries.
-pub(crate) fn settle(desk: &Desk, settlement: &Settlement) -> Result<Vec<String>, StoreError> {
-    let newest = newest(&desk.conn, &settlement.destination).map_err(store_error)?;
+pub(crate) fn settle(
+    ctx: &WriterContext,
+    settlement: &Settlement,
+) -> Result<Vec<String>, StoreError> {
+    let newest = newest(&ctx.conn, &settlement.destination).map_err(store_error)?;
     if !seeded::has(Bug::NoFence) {
         check_owner(newest, settlement)?;
     }
     let last = newest.map(|newest| newest.settlement);
-    let now = desk.now().as_millis();
+    let now = ctx.now().as_millis();
     let written = if settlement.number > 0 && last >= Some(settlement.number) {
         let destination = &settlement.destination;
-        release_all(&desk.conn, destination, &settlement.release, now)
+        release_all(&ctx.conn, destination, &settlement.release, now)
     } else {
-        write(&desk.conn, settlement, now)
+        write(&ctx.conn, settlement, now)
     };
     written.map_err(store_error)
 }

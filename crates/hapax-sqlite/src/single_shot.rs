@@ -4,29 +4,34 @@
 //! share one commit; a request that fails only rolls back its own savepoint.
 
 use hapax::{
-    idempotency::{Claim, SingleShot},
+    idempotency::{Claim, PlannedRequest},
     outbox::Draft,
     seeded::{self, Bug},
-    store::{Ran, StoreError},
+    store::{ClaimOutcome, StoreError},
 };
 use rusqlite::params_from_iter;
 
 use crate::{
-    idempotency::{Statement, StoredAnswer, claim_completed, complete, known, looked, retention},
+    idempotency::{
+        ResponseColumns, Statement, claim_completed, complete, looked, retention, taken,
+    },
     outbox,
     sqlite::Sqlite,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// Runs a single-shot request.
-pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<Ran, StoreError> {
-    let SingleShot {
+pub(crate) async fn run(
+    store: &Sqlite,
+    planned: PlannedRequest<Statement>,
+) -> Result<ClaimOutcome<Duration>, StoreError> {
+    let PlannedRequest {
         mut claim,
         statements,
         events,
-        answer,
+        response,
         deadline,
-    } = shot;
+    } = planned;
     let mut draft = Draft::of(&mut claim);
     for event in events {
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
@@ -36,56 +41,54 @@ pub(crate) async fn run(store: &Sqlite, shot: SingleShot<Statement>) -> Result<R
         outbox::append_apart(store, std::mem::take(&mut events)).await?;
     }
     if seeded::has(Bug::CheckThenInsert)
-        && let Some(known) = looked(store, &claim).await?
+        && let Some(taken) = looked(store, &claim).await?
     {
-        return Ok(Ran::Known(known));
+        return Ok(ClaimOutcome::Taken(taken));
     }
-    let answer = StoredAnswer::of(store.keyring(), Some(&claim.scope), &answer)?;
-    let run = move |desk: &mut Desk| {
-        if let Some(taken) = claim_or_known(desk, &claim, &answer)? {
-            return Ok(Ran::Known(taken));
+    let response = ResponseColumns::of(store.keyring(), Some(&claim.scope), &response)?;
+    let run = move |ctx: &mut WriterContext| {
+        if let Some(taken) = claim_or_known(ctx, &claim, &response)? {
+            return Ok(ClaimOutcome::Taken(taken));
         }
         for statement in &statements {
-            execute(desk, statement)?;
+            execute(ctx, statement)?;
         }
         if seeded::has(Bug::OutboxOutside) {
-            desk.commit_early()?;
+            ctx.commit_early()?;
         }
-        outbox::append(desk, &events)?;
+        outbox::append(ctx, &events)?;
         if seeded::has(Bug::AnswerOutside) {
-            desk.commit_early()?;
-            complete(desk, &claim, desk.now(), &answer)?;
+            ctx.commit_early()?;
+            complete(ctx, &claim, ctx.now(), &response)?;
         }
-        Ok(Ran::Committed {
-            fresh_for: retention(&claim),
-        })
+        Ok(ClaimOutcome::Open(retention(&claim)))
     };
     store.submit_by(deadline, run).await
 }
 
 fn claim_or_known(
-    desk: &Desk,
+    ctx: &WriterContext,
     claim: &Claim,
-    answer: &StoredAnswer,
-) -> Result<Option<hapax::idempotency::Known>, StoreError> {
+    response: &ResponseColumns,
+) -> Result<Option<hapax::idempotency::Taken>, StoreError> {
     if seeded::has(Bug::CheckThenInsert) {
-        return complete(desk, claim, desk.now(), answer).map(|()| None);
+        return complete(ctx, claim, ctx.now(), response).map(|()| None);
     }
     if seeded::has(Bug::AnswerOutside) {
-        return known(desk, claim);
+        return taken(ctx, claim);
     }
-    if claim_completed(desk, claim, answer)? {
+    if claim_completed(ctx, claim, response)? {
         return Ok(None);
     }
-    let known = known(desk, claim)?;
-    if known.is_none() {
-        complete(desk, claim, desk.now(), answer)?;
+    let taken = taken(ctx, claim)?;
+    if taken.is_none() {
+        complete(ctx, claim, ctx.now(), response)?;
     }
-    Ok(known)
+    Ok(taken)
 }
 
-fn execute(desk: &Desk, statement: &Statement) -> Result<(), StoreError> {
-    desk.foreign(|conn| {
+fn execute(ctx: &WriterContext, statement: &Statement) -> Result<(), StoreError> {
+    ctx.foreign(|conn| {
         let mut prepared = conn.prepare_cached(&statement.sql)?;
         if prepared.column_count() == 0 {
             return prepared

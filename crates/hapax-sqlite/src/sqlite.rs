@@ -34,7 +34,7 @@ use crate::{
     query,
     readers::Readers,
     settings::Settings,
-    writer::{Desk, Writer},
+    writer::{Writer, WriterContext},
 };
 
 /// A SQLite database as a store.
@@ -80,7 +80,7 @@ impl Sqlite {
         let readers = Readers::open(&settings.path, settings.readers)?;
         let notifier = Notifier::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
-        let desk = Desk::new(
+        let ctx = WriterContext::new(
             conn,
             clock.clone(),
             settings.tx_max,
@@ -89,7 +89,7 @@ impl Sqlite {
             position,
         );
         let writer = Writer {
-            desk,
+            ctx,
             jobs,
             failpoints: settings.failpoints,
             notifier: notifier.clone(),
@@ -142,7 +142,7 @@ impl Sqlite {
         &self,
         write: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.submit(move |desk| desk.foreign(write)).await
+        self.submit(move |ctx| ctx.foreign(write)).await
     }
 
     /// Brings the service's tables up to date, by the same rules as the store's own migrations.
@@ -160,9 +160,9 @@ impl Sqlite {
     ) -> Result<(), SchemaError> {
         let plan = migrations::Plan::new(namespace, migrations)?;
         let outcome = self
-            .submit(move |desk| {
-                desk.until(None);
-                Ok(plan.apply_in(desk))
+            .submit(move |ctx| {
+                ctx.until(None);
+                Ok(plan.apply_in(ctx))
             })
             .await;
         outcome.map_err(SchemaError::Store)?
@@ -222,7 +222,7 @@ impl Sqlite {
     /// Runs `work` on the writer and returns its result after the commit.
     pub(crate) async fn submit<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriterContext) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.submit_by(None, work).await
     }
@@ -231,12 +231,12 @@ impl Sqlite {
     pub(crate) async fn submit_by<R: Send + 'static>(
         &self,
         deadline: Option<Instant>,
-        work: impl FnOnce(&mut Desk) -> Result<R, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriterContext) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let turn = Turn::default();
         let job = Box::new(Brief::new(work, turn.clone(), reply));
-        group::answered(&self.0.jobs, job, &turn, answer, deadline, closed).await
+        group::answered(&self.0.jobs, job, &turn, response, deadline, closed).await
     }
 
     /// Adds a job to the writer's queue, and waits while the queue is full.

@@ -13,23 +13,24 @@ use std::{
 
 use hapax::{
     event::{EventId, Headers, NewEvent},
-    idempotency::{Answer, Claim, Known},
+    idempotency::{Claim, StoredResponse, Taken},
     inbox::{Acceptance, Message},
     key::Scope,
     outbox::{Draft, EventError},
     seeded::{self, Bug},
-    store::{Claimed, Effect, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::{
-    dialogue::{self, Ending, Request, Under},
     error::unavailable,
-    idempotency::StoredAnswer,
-    inbox, outbox,
+    idempotency::ResponseColumns,
+    inbox,
+    interactive::{self, Ending, Request, TransactionKind},
+    outbox,
     sqlite::Sqlite,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// An open transaction on the writer.
@@ -40,9 +41,9 @@ pub struct Tx {
     /// The connection to the writer. `None` before a pipelined claim is made, and if it failed.
     line: Option<Line>,
     /// A pipelined claim that is not yet made: it is sent with the first statement.
-    riding: Option<Claim>,
+    pipelined: Option<Claim>,
     /// The claim outcome, if that claim found the key taken.
-    known: Option<Known>,
+    taken: Option<Taken>,
 }
 
 /// A transaction's connection to the writer.
@@ -75,20 +76,20 @@ impl Tx {
             store,
             draft,
             line: Some(line),
-            riding: None,
-            known: None,
+            pipelined: None,
+            taken: None,
         }
     }
 
     /// A transaction whose claim is sent with its first statement. Until then the writer serves
     /// other requests.
-    pub(crate) fn riding(store: &Sqlite, draft: Draft, claim: Claim) -> Self {
+    pub(crate) fn pipelined(store: &Sqlite, draft: Draft, claim: Claim) -> Self {
         Self {
             store: store.clone(),
             draft,
             line: None,
-            riding: Some(claim),
-            known: None,
+            pipelined: Some(claim),
+            taken: None,
         }
     }
 
@@ -103,7 +104,7 @@ impl Tx {
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.ask(move |desk| desk.foreign(work)).await
+        self.ask(move |ctx| ctx.foreign(work)).await
     }
 
     /// The trace context of its request.
@@ -113,41 +114,41 @@ impl Tx {
 
     /// The key of its request.
     pub(crate) fn scope(&self) -> Option<&Scope> {
-        let riding = self.riding.as_ref().map(|claim| &claim.scope);
-        riding.or_else(|| self.line.as_ref()?.scope.as_ref())
+        let pipelined = self.pipelined.as_ref().map(|claim| &claim.scope);
+        pipelined.or_else(|| self.line.as_ref()?.scope.as_ref())
     }
 
     pub(crate) async fn ask<R: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&Desk) -> Result<R, StoreError> + Send + 'static,
+        work: impl FnOnce(&WriterContext) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.claim().await?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.send(Request::run(work, reply))?;
-        answer.await.map_err(|_| self.over())?
+        response.await.map_err(|_| self.over())?
     }
 
     async fn end(mut self, ending: Ending) -> Result<(), StoreError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let events = self.draft.take_events();
         self.send(Request::End {
             ending,
             events,
             reply,
         })?;
-        answer.await.map_err(|_| self.over())?
+        response.await.map_err(|_| self.over())?
     }
 
     /// Makes the pipelined claim, if it is not yet made.
     async fn claim(&mut self) -> Result<(), StoreError> {
-        let Some(claim) = self.riding.take() else {
+        let Some(claim) = self.pipelined.take() else {
             return Ok(());
         };
         let events = std::mem::replace(&mut self.draft, Draft::new(None, Headers::new()));
-        match dialogue::open(&self.store, Under::Claim(claim), events).await? {
-            Claimed::Open(tx) => *self = tx,
-            Claimed::Known(known) => {
-                self.known = Some(known);
+        match interactive::open(&self.store, TransactionKind::Claim(claim), events).await? {
+            ClaimOutcome::Open(tx) => *self = tx,
+            ClaimOutcome::Taken(taken) => {
+                self.taken = Some(taken);
                 return Err(StoreError::NotClaimed);
             }
         }
@@ -185,10 +186,14 @@ impl Transaction for Tx {
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
         let message = message.clone();
-        self.ask(move |desk| inbox::accept(desk, &message)).await
+        self.ask(move |ctx| inbox::accept(ctx, &message)).await
     }
 
-    async fn complete(mut self, answer: &Answer, effect: Effect) -> Result<Duration, StoreError> {
+    async fn complete(
+        mut self,
+        response: &StoredResponse,
+        effect: Effect,
+    ) -> Result<Duration, StoreError> {
         // If the handler ran no statement, the claim is sent on its own.
         self.claim().await?;
         let retention = self
@@ -197,8 +202,8 @@ impl Transaction for Tx {
             .map_or(Duration::ZERO, |line| line.retention);
         let scope = self.line.as_ref().and_then(|line| line.scope.as_ref());
         let keyring = self.store.keyring();
-        let answer = StoredAnswer::of(keyring, scope, answer)?;
-        self.end(Ending::Complete { answer, effect }).await?;
+        let response = ResponseColumns::of(keyring, scope, response)?;
+        self.end(Ending::Complete { response, effect }).await?;
         Ok(retention)
     }
 
@@ -212,11 +217,11 @@ impl Transaction for Tx {
         let _over = self.end(Ending::Rollback).await;
     }
 
-    fn known(&mut self) -> Option<Known> {
-        self.known.take()
+    fn taken(&mut self) -> Option<Taken> {
+        self.taken.take()
     }
 
     fn has_conflict(&self) -> bool {
-        self.line.is_none() && self.riding.is_none()
+        self.line.is_none() && self.pipelined.is_none()
     }
 }

@@ -37,7 +37,7 @@ const GROUP_AGE: Duration = Duration::from_millis(5);
 
 /// The writer context: what a job uses inside its savepoint.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct WriterContext {
     pub(crate) conn: Connection,
     pub(crate) clock: Clock,
     /// How long one job may hold the writer.
@@ -51,7 +51,7 @@ pub(crate) struct Desk {
     notifies: Cell<bool>,
 }
 
-impl Desk {
+impl WriterContext {
     pub(crate) fn new(
         conn: Connection,
         clock: Clock,
@@ -134,7 +134,7 @@ impl Desk {
 
 /// The state of the writer thread.
 pub(crate) struct Writer {
-    pub(crate) desk: Desk,
+    pub(crate) ctx: WriterContext,
     pub(crate) jobs: Waiting<Box<dyn Job>>,
     pub(crate) failpoints: Failpoints,
     pub(crate) notifier: Notifier,
@@ -154,18 +154,18 @@ impl Writer {
             self.run_group(first, &mut group);
         }
         let checkpointed = self
-            .desk
+            .ctx
             .conn
             .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         if let Err(error) = checkpointed {
             tracing::warn!(%error, "log was not merged into the database at close");
         }
-        drop(self.desk);
+        drop(self.ctx);
         drop(self.lock);
     }
 
     fn run_group(&mut self, first: Box<dyn Job>, group: &mut Vec<Box<dyn Job>>) {
-        self.desk.notifies.set(false);
+        self.ctx.notifies.set(false);
         self.logged = false;
         // A panic in a request only rolls back that request. Any other panic is a bug of the
         // writer. It must not end the thread, because a store without its writer refuses all
@@ -179,11 +179,11 @@ impl Writer {
             Ok(()) => Fate::Committed,
             Err(error) => self.lose(error, group.len()),
         };
-        if self.desk.notifies.get() && matches!(fate, Fate::Committed) {
+        if self.ctx.notifies.get() && matches!(fate, Fate::Committed) {
             self.notifier.notify();
         }
         for job in group.drain(..) {
-            job.answer(&fate);
+            job.response(&fate);
         }
     }
 
@@ -192,7 +192,7 @@ impl Writer {
         first: Box<dyn Job>,
         group: &mut Vec<Box<dyn Job>>,
     ) -> Result<(), StoreError> {
-        if let Err(error) = self.desk.run(control::BEGIN) {
+        if let Err(error) = self.ctx.run(control::BEGIN) {
             group.push(first);
             return Err(again(error));
         }
@@ -217,16 +217,16 @@ impl Writer {
                  be lost; restart to use the file that is at its path now",
             ));
         }
-        self.desk.run(control::COMMIT)?;
+        self.ctx.run(control::COMMIT)?;
         self.failpoints.hit("sqlite.commit.after");
         Ok(())
     }
 
     /// Runs one job in its savepoint. Returns an error only if the whole group has failed.
     fn write_member(&mut self, job: &mut dyn Job) -> Result<(), StoreError> {
-        self.desk.run(control::SAVEPOINT)?;
-        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.desk)));
-        self.desk.until(None);
+        self.ctx.run(control::SAVEPOINT)?;
+        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut self.ctx)));
+        self.ctx.until(None);
         let verdict = ran.unwrap_or_else(|panic| {
             tracing::error!(
                 error = panic_message(&*panic),
@@ -237,15 +237,15 @@ impl Writer {
         if let Some(error @ StoreError::Unavailable { .. }) = job.failure() {
             self.log(error);
         }
-        if self.desk.is_lost() {
+        if self.ctx.is_lost() {
             return Err(unavailable(
                 "the transaction ended while one of its requests ran",
             ));
         }
         if verdict == Verdict::RollBack {
-            self.desk.rewind()?;
+            self.ctx.rewind()?;
         }
-        self.desk.run(control::RELEASE)
+        self.ctx.run(control::RELEASE)
     }
 
     /// Rolls back a group that has failed.
@@ -253,8 +253,8 @@ impl Writer {
     /// A violated constraint that is only checked at the commit fails the whole group. If the group
     /// has one member, that request gets the violation as its error.
     fn lose(&mut self, error: StoreError, members: usize) -> Fate {
-        if !self.desk.is_lost()
-            && let Err(error) = self.desk.run(control::ROLLBACK)
+        if !self.ctx.is_lost()
+            && let Err(error) = self.ctx.run(control::ROLLBACK)
         {
             tracing::error!(
                 error = error.error_chain(),

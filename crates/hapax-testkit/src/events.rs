@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
-    idempotency::{Answer, Claim, OnExpired, SingleShot},
+    idempotency::{Claim, OnExpired, PlannedRequest, StoredResponse},
     inbox::Message,
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::{KEY_BYTES, Keyring},
@@ -52,8 +52,8 @@ pub fn fingerprint(number: u8) -> Fingerprint {
 }
 
 /// `201 Created` with this body.
-pub fn answer(body: &str) -> Answer {
-    Answer {
+pub fn response(body: &str) -> StoredResponse {
+    StoredResponse {
         status: 201,
         headers: vec![(
             "content-type".to_owned(),
@@ -87,12 +87,12 @@ pub fn keyring(numbers: &[u8]) -> Keyring {
 }
 
 /// A single-shot request that runs `statements` and responds with `body`.
-pub fn single_shot<S>(claim: Claim, statements: Vec<S>, body: &str) -> SingleShot<S> {
-    SingleShot {
+pub fn single_shot<S>(claim: Claim, statements: Vec<S>, body: &str) -> PlannedRequest<S> {
+    PlannedRequest {
         claim,
         statements,
         events: Vec::new(),
-        answer: answer(body),
+        response: response(body),
         deadline: None,
     }
 }

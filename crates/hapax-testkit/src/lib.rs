@@ -148,12 +148,12 @@
 pub mod store;
 pub mod source;
 pub mod sink;
-pub mod law;
+pub mod conformance;
 pub mod http;
 pub mod smtp;
 pub mod postgres;
 pub mod power;
-pub mod trouble;
+pub mod machine_faults;
 pub mod proxy;
 pub mod events;
 pub mod clock;

@@ -1,7 +1,7 @@
 //! Idempotency keys: claiming a key, and what is kept when the request has ended.
 //!
-//! A [`Claim`] takes a key in the transaction of the effect. If the key is taken already, [`judge`]
-//! decides what the second request receives. When the handler has returned a response, [`remember`]
+//! A [`Claim`] takes a key in the transaction of the effect. If the key is taken already, [`evaluate_claim`]
+//! decides what the second request receives. When the handler has returned a response, [`disposition`]
 //! decides whether the response is kept. Both are pure functions, so that every store and every
 //! protocol decides in the same way.
 
@@ -65,7 +65,7 @@ pub enum OnStoreError {
 
 /// A stored response, which can be replayed byte for byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct StoredResponse {
     /// The HTTP status code.
     pub status: u16,
     /// Header names in lower case with their values, in the order in which they were sent.
@@ -74,7 +74,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Answer {
+impl StoredResponse {
     /// The headers as a block of `name: value\r\n` lines. Stores keep them in this form.
     ///
     /// Neither a name nor a value can contain a line break, so the block can be parsed without
@@ -90,7 +90,7 @@ impl Answer {
         block
     }
 
-    /// Parses a block that [`Answer::header_block`] has written; `None` if the block is not valid.
+    /// Parses a block that [`StoredResponse::header_block`] has written; `None` if the block is not valid.
     pub fn parse_header_block(block: &[u8]) -> Option<Vec<(String, Bytes)>> {
         let mut headers = Vec::new();
         let mut rest = block;
@@ -128,7 +128,7 @@ pub struct KeyRecord {
     /// When the lease of the current owner ends.
     pub lease_until: Option<Timestamp>,
     /// The stored response of a completed key.
-    pub answer: Option<Answer>,
+    pub response: Option<StoredResponse>,
     /// When the key was claimed.
     pub created_at: Timestamp,
     /// When the key expires.
@@ -139,11 +139,11 @@ pub struct KeyRecord {
 
 /// The outcome of a claim whose key is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum Taken {
     /// The stored response is replayed.
     Replay {
         /// The stored response.
-        answer: Answer,
+        response: StoredResponse,
         /// Remaining retention of the response.
         fresh_for: Duration,
     },
@@ -159,29 +159,29 @@ pub enum Known {
 ///
 /// Expiry is checked first, then the fingerprint, then the state: a mismatch is reported even while
 /// the first request is running.
-pub fn judge(record: KeyRecord, claim: &Claim, now: Timestamp) -> Option<Known> {
+pub fn evaluate_claim(record: KeyRecord, claim: &Claim, now: Timestamp) -> Option<Taken> {
     let expired = record.expires_at <= now && record.state != KeyState::InProgress;
     if expired || record.state == KeyState::Tombstone {
         return match claim.on_expired {
             OnExpired::New => None,
-            OnExpired::Gone => Some(Known::Gone),
+            OnExpired::Gone => Some(Taken::Gone),
         };
     }
     if record.fingerprint != claim.fingerprint && !seeded::has(Bug::NoFingerprint) {
-        return Some(Known::Mismatch);
+        return Some(Taken::Mismatch);
     }
-    match record.answer {
-        Some(answer) => Some(Known::Replay {
-            answer,
+    match record.response {
+        Some(response) => Some(Taken::Replay {
+            response,
             fresh_for: record.expires_at.since(now),
         }),
-        None => Some(Known::InProgress),
+        None => Some(Taken::InProgress),
     }
 }
 
 /// What happens to a key and to the effect when the handler has returned a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remember {
+pub enum Disposition {
     /// The response is stored together with the effect, in one commit.
     WithEffect,
     /// The response is stored and the effect is rolled back. This is a refusal.
@@ -197,12 +197,12 @@ pub enum Remember {
 /// run. This includes a failed precondition (412, 428), because the client has to reload the
 /// resource and send another condition. The key is also released after a failure (5xx), unless
 /// `on_failure` is [`OnFailure::Store`].
-pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
+pub fn disposition(status: u16, on_failure: OnFailure) -> Disposition {
     match status {
-        200..=399 => Remember::WithEffect,
-        402 | 404 | 409 | 410 | 422 => Remember::EffectFree,
-        500..=599 if on_failure == OnFailure::Store => Remember::EffectFree,
-        _ => Remember::Release,
+        200..=399 => Disposition::WithEffect,
+        402 | 404 | 409 | 410 | 422 => Disposition::EffectFree,
+        500..=599 if on_failure == OnFailure::Store => Disposition::EffectFree,
+        _ => Disposition::Release,
     }
 }
 
@@ -211,7 +211,7 @@ pub fn remember(status: u16, on_failure: OnFailure) -> Remember {
 ///
 /// Several such requests can share one commit; see the stores.
 #[derive(Debug)]
-pub struct SingleShot<S> {
+pub struct PlannedRequest<S> {
     /// The key of the request.
     pub claim: Claim,
     /// The statements, in order. They are executed only if the key was free.
@@ -219,7 +219,7 @@ pub struct SingleShot<S> {
     /// The events of the same transaction.
     pub events: Vec<NewEvent>,
     /// The response to send when everything is committed.
-    pub answer: Answer,
+    pub response: StoredResponse,
     /// When to give the request up, unless the store has started it by then. `None` means never.
     pub deadline: Option<Instant>,
 }
@@ -233,60 +233,75 @@ mod tests {
     fn a_mismatch_is_told_even_while_the_first_request_runs() {
         let mut record = completed();
         record.state = KeyState::InProgress;
-        record.answer = None;
+        record.response = None;
         assert_eq!(
-            judge(record.clone(), &claim(2), at(0)),
-            Some(Known::Mismatch)
+            evaluate_claim(record.clone(), &claim(2), at(0)),
+            Some(Taken::Mismatch)
         );
-        assert_eq!(judge(record, &claim(1), at(0)), Some(Known::InProgress));
+        assert_eq!(
+            evaluate_claim(record, &claim(1), at(0)),
+            Some(Taken::InProgress)
+        );
     }
 
     #[test]
     fn an_expired_key_runs_as_new_or_is_gone_whatever_its_fingerprint() {
         let mut gone = claim(2);
         gone.on_expired = OnExpired::Gone;
-        assert_eq!(judge(completed(), &claim(2), at(1_000)), None);
-        assert_eq!(judge(completed(), &gone, at(1_000)), Some(Known::Gone));
-        assert_eq!(judge(completed(), &gone, at(999)), Some(Known::Mismatch));
+        assert_eq!(evaluate_claim(completed(), &claim(2), at(1_000)), None);
+        assert_eq!(
+            evaluate_claim(completed(), &gone, at(1_000)),
+            Some(Taken::Gone)
+        );
+        assert_eq!(
+            evaluate_claim(completed(), &gone, at(999)),
+            Some(Taken::Mismatch)
+        );
     }
 
     #[test]
     fn a_key_in_progress_never_expires() {
         let mut record = completed();
         record.state = KeyState::InProgress;
-        record.answer = None;
-        assert_eq!(judge(record, &claim(1), at(9_999)), Some(Known::InProgress));
+        record.response = None;
+        assert_eq!(
+            evaluate_claim(record, &claim(1), at(9_999)),
+            Some(Taken::InProgress)
+        );
     }
 
     #[test]
     fn what_is_remembered_follows_the_status() {
-        let release = |status| remember(status, OnFailure::Release);
+        let release = |status| disposition(status, OnFailure::Release);
         for status in [200, 201, 204, 302] {
-            assert_eq!(release(status), Remember::WithEffect, "{status}");
+            assert_eq!(release(status), Disposition::WithEffect, "{status}");
         }
         for status in [402, 404, 409, 410, 422] {
-            assert_eq!(release(status), Remember::EffectFree, "{status}");
+            assert_eq!(release(status), Disposition::EffectFree, "{status}");
         }
         for status in [
             400, 401, 403, 405, 406, 408, 411, 412, 413, 415, 421, 425, 426, 428, 429, 431, 500,
             503,
         ] {
-            assert_eq!(release(status), Remember::Release, "{status}");
+            assert_eq!(release(status), Disposition::Release, "{status}");
         }
-        assert_eq!(remember(500, OnFailure::Store), Remember::EffectFree);
-        assert_eq!(remember(429, OnFailure::Store), Remember::Release);
+        assert_eq!(disposition(500, OnFailure::Store), Disposition::EffectFree);
+        assert_eq!(disposition(429, OnFailure::Store), Disposition::Release);
     }
 
     #[test]
     fn a_header_block_reads_back_as_it_was_written() {
-        let mut answer = completed().answer.unwrap();
-        answer
+        let mut response = completed().response.unwrap();
+        response
             .headers
             .push(("x-raw".to_owned(), Bytes::from_static(b"\xff: \t")));
-        answer.headers.push(("x-empty".to_owned(), Bytes::new()));
-        let block = answer.header_block();
-        assert_eq!(Answer::parse_header_block(&block), Some(answer.headers));
-        assert_eq!(Answer::parse_header_block(b"torn"), None);
+        response.headers.push(("x-empty".to_owned(), Bytes::new()));
+        let block = response.header_block();
+        assert_eq!(
+            StoredResponse::parse_header_block(&block),
+            Some(response.headers)
+        );
+        assert_eq!(StoredResponse::parse_header_block(b"torn"), None);
     }
 
     fn at(millis: i64) -> Timestamp {
@@ -313,7 +328,7 @@ mod tests {
             state: KeyState::Completed,
             epoch: 0,
             lease_until: None,
-            answer: Some(Answer {
+            response: Some(StoredResponse {
                 status: 201,
                 headers: vec![("etag".to_owned(), Bytes::from_static(b"\"1\""))],
                 body: Bytes::from_static(b"{}"),

@@ -25,7 +25,7 @@ use cipher::{Cipher, Key};
 
 use crate::{
     event::{EventId, Headers},
-    idempotency::{Answer, Known},
+    idempotency::{StoredResponse, Taken},
     key::{Scope, hex},
 };
 
@@ -113,23 +113,23 @@ impl Keyring {
     ///
     /// # Errors
     /// Same as [`Keyring::encrypt`].
-    pub fn encrypt_answer<'a>(
+    pub fn encrypt_response<'a>(
         &self,
         scope: &Scope,
-        answer: &'a Answer,
-    ) -> Result<Cow<'a, Answer>, KeyringError> {
+        response: &'a StoredResponse,
+    ) -> Result<Cow<'a, StoredResponse>, KeyringError> {
         let Some(key) = self.encrypting() else {
-            return Ok(Cow::Borrowed(answer));
+            return Ok(Cow::Borrowed(response));
         };
-        let block = answer.header_block();
+        let block = response.header_block();
         let length = u32::try_from(block.len()).map_err(|_| KeyringError::Changed)?;
-        let mut text = Vec::with_capacity(4 + block.len() + answer.body.len());
+        let mut text = Vec::with_capacity(4 + block.len() + response.body.len());
         text.extend_from_slice(&length.to_be_bytes());
         text.extend_from_slice(&block);
-        text.extend_from_slice(&answer.body);
+        text.extend_from_slice(&response.body);
         let encrypted = key.encrypt(&whole(&place_of("answer", scope)), &text)?;
-        Ok(Cow::Owned(Answer {
-            status: answer.status,
+        Ok(Cow::Owned(StoredResponse {
+            status: response.status,
             headers: vec![(ENCRYPTED_UNDER.to_owned(), Bytes::from(key.id()))],
             body: Bytes::from(encrypted),
         }))
@@ -139,7 +139,11 @@ impl Keyring {
     ///
     /// # Errors
     /// Same as [`Keyring::decrypt`].
-    pub fn decrypt_answer(&self, scope: &Scope, kept: Answer) -> Result<Answer, KeyringError> {
+    pub fn decrypt_response(
+        &self,
+        scope: &Scope,
+        kept: StoredResponse,
+    ) -> Result<StoredResponse, KeyringError> {
         if !is_encrypted(&kept) {
             return Ok(kept);
         }
@@ -149,8 +153,8 @@ impl Keyring {
         let end = length.ok().and_then(|length| length.checked_add(4));
         let end = end.filter(|end| *end <= text.len());
         let end = end.ok_or(KeyringError::Changed)?;
-        let headers = Answer::parse_header_block(&text[4..end]);
-        Ok(Answer {
+        let headers = StoredResponse::parse_header_block(&text[4..end]);
+        Ok(StoredResponse {
             status: kept.status,
             headers: headers.ok_or(KeyringError::Changed)?,
             body: text.slice(end..),
@@ -186,10 +190,13 @@ impl Keyring {
     ///
     /// # Errors
     /// Same as [`Keyring::decrypt`].
-    pub fn decrypt_known(&self, scope: &Scope, known: Known) -> Result<Known, KeyringError> {
-        Ok(match known {
-            Known::Replay { answer, fresh_for } => Known::Replay {
-                answer: self.decrypt_answer(scope, answer)?,
+    pub fn decrypt_taken(&self, scope: &Scope, taken: Taken) -> Result<Taken, KeyringError> {
+        Ok(match taken {
+            Taken::Replay {
+                response,
+                fresh_for,
+            } => Taken::Replay {
+                response: self.decrypt_response(scope, response)?,
                 fresh_for,
             },
             other => other,
@@ -264,7 +271,7 @@ fn encrypted(id: &str, text: &str) -> Option<Vec<u8>> {
 }
 
 /// Whether a response was encrypted by a keyring.
-pub fn is_encrypted(kept: &Answer) -> bool {
+pub fn is_encrypted(kept: &StoredResponse) -> bool {
     matches!(&kept.headers[..], [(name, _)] if name == ENCRYPTED_UNDER)
 }
 

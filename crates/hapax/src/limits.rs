@@ -218,7 +218,7 @@ pub const SAGA_PAUSE: (Duration, Duration) = (Duration::from_millis(200), Durati
 /// instead. Providers keep keys for at least 24 h.
 pub const SAGA_WINDOW: Duration = Duration::from_hours(1);
 /// How long a call that was given up may still arrive at the remote system.
-pub const SAGA_QUIET: Duration = Duration::from_secs(30);
+pub const SAGA_SETTLE_TIME: Duration = Duration::from_secs(30);
 /// How long a remote system is assumed to remember a key, from the first call under it. That it
 /// does not know an older key proves nothing. If twice the window is longer, that is used instead.
 pub const SAGA_MEMORY: Duration = Duration::from_hours(24);

@@ -17,7 +17,7 @@ use uuid::Builder;
 
 use crate::{
     clock::Timestamp,
-    idempotency::{Claim, KeyRecord, KeyState, Known, judge},
+    idempotency::{Claim, KeyRecord, KeyState, Taken, evaluate_claim},
     key::{Fingerprint, FingerprintBuilder, Scope},
     limits::RECOVERY_POINT_BYTES_MAX,
     seeded::{self, Bug},
@@ -37,15 +37,6 @@ pub struct Entry {
     /// The request, stored so that it can be resumed without its client. It is deleted when the
     /// response is stored.
     pub request: Option<Bytes>,
-}
-
-/// The result of an [`Entry`].
-#[derive(Clone, Debug)]
-pub enum Entered {
-    /// The key is owned, and the ownership is committed.
-    Owned(Ownership),
-    /// The key was taken.
-    Known(Known),
 }
 
 /// The ownership of a key.
@@ -118,32 +109,34 @@ pub struct Lapsed {
     pub limit: usize,
 }
 
-/// The decision about an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+/// How a request that may enter its key begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
     /// There is no valid row. The request starts as new.
     New,
     /// The row belongs to the same request and has no owner. The request continues where it
     /// stopped.
     Resume,
-    /// The key is taken.
-    Known(Known),
 }
 
 /// Evaluates an entry against the existing row of its key.
 ///
 /// A mismatch is checked first. A key in progress belongs to its owner until the end of its lease,
 /// inclusive.
-pub fn judge_entry(record: Option<KeyRecord>, claim: &Claim, now: Timestamp) -> Found {
+pub fn evaluate_entry(
+    record: Option<KeyRecord>,
+    claim: &Claim,
+    now: Timestamp,
+) -> ClaimOutcome<Start> {
     let Some(record) = record else {
-        return Found::New;
+        return ClaimOutcome::Open(Start::New);
     };
     let is_free = record.lease_until.is_none_or(|until| until <= now);
     let in_progress = record.state == KeyState::InProgress;
-    match judge(record, claim, now) {
-        None => Found::New,
-        Some(Known::InProgress) if in_progress && is_free => Found::Resume,
-        Some(known) => Found::Known(known),
+    match evaluate_claim(record, claim, now) {
+        None => ClaimOutcome::Open(Start::New),
+        Some(Taken::InProgress) if in_progress && is_free => ClaimOutcome::Open(Start::Resume),
+        Some(taken) => ClaimOutcome::Taken(taken),
     }
 }
 
@@ -227,36 +220,39 @@ mod tests {
     #[test]
     fn a_key_in_progress_is_its_owners_until_its_lease_has_lapsed() {
         let running = record(KeyState::InProgress, Some(500));
-        let told = |now, print| judge_entry(Some(running.clone()), &claim(print), at(now));
-        assert_eq!(told(499, 1), Found::Known(Known::InProgress));
-        assert_eq!(told(500, 1), Found::Resume);
+        let told = |now, print| evaluate_entry(Some(running.clone()), &claim(print), at(now));
+        assert_eq!(told(499, 1), ClaimOutcome::Taken(Taken::InProgress));
+        assert_eq!(told(500, 1), ClaimOutcome::Open(Start::Resume));
         assert_eq!(
             told(9_999, 1),
-            Found::Resume,
+            ClaimOutcome::Open(Start::Resume),
             "a key in progress never expires"
         );
-        assert_eq!(told(499, 2), Found::Known(Known::Mismatch));
-        assert_eq!(told(500, 2), Found::Known(Known::Mismatch));
+        assert_eq!(told(499, 2), ClaimOutcome::Taken(Taken::Mismatch));
+        assert_eq!(told(500, 2), ClaimOutcome::Taken(Taken::Mismatch));
         let given_back = record(KeyState::InProgress, None);
         assert_eq!(
-            judge_entry(Some(given_back), &claim(1), at(0)),
-            Found::Resume
+            evaluate_entry(Some(given_back), &claim(1), at(0)),
+            ClaimOutcome::Open(Start::Resume)
         );
     }
 
     #[test]
     fn a_key_that_stands_for_nothing_is_entered_anew() {
-        assert_eq!(judge_entry(None, &claim(1), at(0)), Found::New);
+        assert_eq!(
+            evaluate_entry(None, &claim(1), at(0)),
+            ClaimOutcome::Open(Start::New)
+        );
         let expired = record(KeyState::Completed, None);
         assert_eq!(
-            judge_entry(Some(expired.clone()), &claim(2), at(1_000)),
-            Found::New
+            evaluate_entry(Some(expired.clone()), &claim(2), at(1_000)),
+            ClaimOutcome::Open(Start::New)
         );
         let mut gone = claim(2);
         gone.on_expired = OnExpired::Gone;
         assert_eq!(
-            judge_entry(Some(expired), &gone, at(1_000)),
-            Found::Known(Known::Gone)
+            evaluate_entry(Some(expired), &gone, at(1_000)),
+            ClaimOutcome::Taken(Taken::Gone)
         );
     }
 
@@ -303,7 +299,7 @@ mod tests {
             state,
             epoch: 1,
             lease_until: lease_until.map(at),
-            answer: None,
+            response: None,
             created_at: at(0),
             expires_at: at(1_000),
             read_at: at(0),

@@ -33,32 +33,32 @@ pub struct SingleFlight<T>(Arc<Shared<T>>);
 
 /// The role of a request that joins.
 #[derive(Debug)]
-pub enum Arrival<T> {
+pub enum Join<T> {
     /// The request is the leader and runs.
-    Lead(Lead<T>),
+    Leader(Leader<T>),
     /// The request is a follower and waits.
-    Follow(Follow<T>),
+    Follower(Follower<T>),
     /// The key is used with another payload.
     Mismatch,
 }
 
 /// The result for a follower.
 #[derive(Debug)]
-pub enum Turn<T> {
+pub enum Waited<T> {
     /// The leader's result, for the same fingerprint.
-    Told(T),
+    Finished(T),
     /// The key is used with another payload.
     Mismatch,
     /// The leader gave up. The follower is the leader now.
-    Lead(Lead<T>),
+    Leader(Leader<T>),
 }
 
 /// An entry in the queue of followers. Dropping it leaves the queue.
 #[derive(Debug)]
-pub struct Follow<T>(oneshot::Receiver<Turn<T>>);
+pub struct Follower<T>(oneshot::Receiver<Waited<T>>);
 
 /// The right to run under a key. Dropping it makes the next follower the leader.
-pub struct Lead<T> {
+pub struct Leader<T> {
     shared: Arc<Shared<T>>,
     scope: Scope,
     fingerprint: Fingerprint,
@@ -75,17 +75,17 @@ impl<T: Clone> SingleFlight<T> {
     }
 
     /// Joins the requests of `scope`.
-    pub fn arrive(&self, scope: &Scope, fingerprint: Fingerprint) -> Arrival<T> {
+    pub fn join(&self, scope: &Scope, fingerprint: Fingerprint) -> Join<T> {
         if seeded::has(Bug::CheckThenInsert) {
-            let mut alone = Lead::new(&self.0, scope, fingerprint);
+            let mut alone = Leader::new(&self.0, scope, fingerprint);
             alone.done = true;
-            return Arrival::Lead(alone);
+            return Join::Leader(alone);
         }
         let mut flights = self.0.flights(scope);
         match flights.entry(scope.clone()) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Flight::new(fingerprint));
-                Arrival::Lead(Lead::new(&self.0, scope, fingerprint))
+                Join::Leader(Leader::new(&self.0, scope, fingerprint))
             }
             Entry::Occupied(mut occupied) => occupied.get_mut().join(fingerprint),
         }
@@ -121,18 +121,18 @@ impl<T> fmt::Debug for SingleFlight<T> {
     }
 }
 
-impl<T> Follow<T> {
+impl<T> Follower<T> {
     /// Waits for the result of the leader.
     ///
     /// The caller limits the wait: a follower that is dropped leaves the queue.
-    pub async fn turn(self) -> Turn<T> {
+    pub async fn wait(self) -> Waited<T> {
         // A leader sends a result or hands over even if it panics, because its guard does so when
         // it is dropped.
-        self.0.await.unwrap_or(Turn::Mismatch)
+        self.0.await.unwrap_or(Waited::Mismatch)
     }
 }
 
-impl<T> Lead<T> {
+impl<T> Leader<T> {
     /// Confirms that the key belongs to this leader's fingerprint. Followers with another one
     /// receive a mismatch at once.
     pub fn confirm(&self) {
@@ -145,7 +145,7 @@ impl<T> Lead<T> {
             flight.take(|waiter| waiter.fingerprint != self.fingerprint)
         };
         for waiter in others {
-            let _ = waiter.tell.send(Turn::Mismatch);
+            let _ = waiter.tell.send(Waited::Mismatch);
         }
     }
 
@@ -165,7 +165,7 @@ impl<T> Lead<T> {
                 })
         };
         for waiter in same {
-            let _ = waiter.tell.send(Turn::Told(told.clone()));
+            let _ = waiter.tell.send(Waited::Finished(told.clone()));
         }
         self.hand_over();
     }
@@ -182,18 +182,18 @@ impl<T> Lead<T> {
     fn hand_over(&mut self) {
         self.done = true;
         while let Some(next) = self.shared.next(&self.scope) {
-            let lead = Self::new(&self.shared, &self.scope, next.fingerprint);
+            let leader = Self::new(&self.shared, &self.scope, next.fingerprint);
             // If the follower has left, the value comes back. Dropping it here must not hand over a
             // second time.
-            match next.tell.send(Turn::Lead(lead)) {
-                Err(Turn::Lead(mut refused)) => refused.done = true,
+            match next.tell.send(Waited::Leader(leader)) {
+                Err(Waited::Leader(mut refused)) => refused.done = true,
                 _ => return,
             }
         }
     }
 }
 
-impl<T> Drop for Lead<T> {
+impl<T> Drop for Leader<T> {
     fn drop(&mut self) {
         if !self.done {
             self.hand_over();
@@ -201,7 +201,7 @@ impl<T> Drop for Lead<T> {
     }
 }
 
-impl<T> fmt::Debug for Lead<T> {
+impl<T> fmt::Debug for Leader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lead").field(&self.scope).finish()
     }
@@ -248,7 +248,7 @@ struct Flight<T> {
 
 struct Waiter<T> {
     fingerprint: Fingerprint,
-    tell: oneshot::Sender<Turn<T>>,
+    tell: oneshot::Sender<Waited<T>>,
 }
 
 impl<T> Flight<T> {
@@ -261,17 +261,17 @@ impl<T> Flight<T> {
         }
     }
 
-    fn join(&mut self, fingerprint: Fingerprint) -> Arrival<T> {
+    fn join(&mut self, fingerprint: Fingerprint) -> Join<T> {
         if self.confirmed && fingerprint != self.fingerprint {
-            return Arrival::Mismatch;
+            return Join::Mismatch;
         }
         if self.waiters.len() >= self.clear_at {
             self.waiters.retain(|waiter| !waiter.tell.is_closed());
             self.clear_at = CLEAR_AT.max(self.waiters.len() * 2);
         }
-        let (tell, turn) = oneshot::channel();
+        let (tell, wait) = oneshot::channel();
         self.waiters.push_back(Waiter { fingerprint, tell });
-        Arrival::Follow(Follow(turn))
+        Join::Follower(Follower(wait))
     }
 
     fn take(&mut self, wanted: impl Fn(&Waiter<T>) -> bool) -> Vec<Waiter<T>> {
@@ -294,11 +294,11 @@ mod tests {
     #[tokio::test]
     async fn followers_are_told_what_the_leader_found() {
         let flights = SingleFlight::new();
-        let lead = check_leads(&flights, 1);
+        let leader = check_leads(&flights, 1);
         let followers: Vec<_> = (0..1_000).map(|_| check_follows(&flights, 1)).collect();
-        lead.finish(&"answer");
+        leader.finish(&"answer");
         for follower in followers {
-            assert!(matches!(follower.turn().await, Turn::Told("answer")));
+            assert!(matches!(follower.wait().await, Waited::Finished("answer")));
         }
         assert!(flights.is_empty());
     }
@@ -306,52 +306,52 @@ mod tests {
     #[tokio::test]
     async fn another_payload_is_told_at_once_when_the_key_is_confirmed_and_not_before() {
         let flights = SingleFlight::new();
-        let lead = check_leads(&flights, 1);
+        let leader = check_leads(&flights, 1);
         let early = check_follows(&flights, 2);
-        lead.confirm();
-        assert!(matches!(early.turn().await, Turn::Mismatch));
+        leader.confirm();
+        assert!(matches!(early.wait().await, Waited::Mismatch));
         assert!(matches!(
-            flights.arrive(&scope(), fingerprint(2)),
-            Arrival::Mismatch
+            flights.join(&scope(), fingerprint(2)),
+            Join::Mismatch
         ));
-        lead.finish(&"answer");
+        leader.finish(&"answer");
         assert!(flights.is_empty());
     }
 
     #[tokio::test]
     async fn another_payload_leads_when_the_first_ends_unconfirmed() {
         let flights = SingleFlight::new();
-        let lead = check_leads(&flights, 1);
+        let leader = check_leads(&flights, 1);
         let (same, other) = (check_follows(&flights, 1), check_follows(&flights, 2));
-        lead.finish(&"mismatch");
-        assert!(matches!(same.turn().await, Turn::Told("mismatch")));
-        assert!(matches!(other.turn().await, Turn::Lead(_)));
+        leader.finish(&"mismatch");
+        assert!(matches!(same.wait().await, Waited::Finished("mismatch")));
+        assert!(matches!(other.wait().await, Waited::Leader(_)));
         assert!(flights.is_empty());
     }
 
     #[tokio::test]
     async fn one_follower_leads_when_the_leader_lets_go_and_those_that_left_are_passed_over() {
         let flights = SingleFlight::new();
-        let lead = check_leads(&flights, 1);
+        let leader = check_leads(&flights, 1);
         drop(check_follows(&flights, 1));
         let (second, third) = (check_follows(&flights, 1), check_follows(&flights, 1));
-        drop(lead);
-        let Turn::Lead(lead) = second.turn().await else {
+        drop(leader);
+        let Waited::Leader(leader) = second.wait().await else {
             panic!("the first follower that stayed must become the leader");
         };
-        lead.finish(&"answer");
-        assert!(matches!(third.turn().await, Turn::Told("answer")));
+        leader.finish(&"answer");
+        assert!(matches!(third.wait().await, Waited::Finished("answer")));
         assert!(flights.is_empty());
     }
 
     #[tokio::test]
     async fn a_follower_that_leaves_with_the_lead_in_its_hands_passes_it_on() {
         let flights: SingleFlight<()> = SingleFlight::new();
-        let lead = check_leads(&flights, 1);
+        let leader = check_leads(&flights, 1);
         let (second, third) = (check_follows(&flights, 1), check_follows(&flights, 1));
-        drop(lead);
+        drop(leader);
         drop(second);
-        assert!(matches!(third.turn().await, Turn::Lead(_)));
+        assert!(matches!(third.wait().await, Waited::Leader(_)));
         assert!(flights.is_empty());
     }
 
@@ -367,17 +367,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_leads<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Lead<T> {
-        match flights.arrive(&scope(), fingerprint(asked)) {
-            Arrival::Lead(lead) => lead,
+    fn check_leads<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Leader<T> {
+        match flights.join(&scope(), fingerprint(asked)) {
+            Join::Leader(leader) => leader,
             _ => panic!("a request with a free key must become the leader"),
         }
     }
 
     #[track_caller]
-    fn check_follows<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Follow<T> {
-        match flights.arrive(&scope(), fingerprint(asked)) {
-            Arrival::Follow(follow) => follow,
+    fn check_follows<T: Clone>(flights: &SingleFlight<T>, asked: u8) -> Follower<T> {
+        match flights.join(&scope(), fingerprint(asked)) {
+            Join::Follower(follower) => follower,
             _ => panic!("a request with a taken key must become a follower"),
         }
     }

@@ -14,14 +14,14 @@ use crate::{
     clock::Timestamp,
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
-    idempotency::{Answer, Claim, KeyRecord, Known, SingleShot},
+    idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
     inbox::{Acceptance, Message},
     key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
-    phases::{Entered, Entry, Lapsed, Ownership, TakenOver},
+    phases::{Entry, Lapsed, Ownership, TakenOver},
     purges::{PurgeMark, Purged},
     quota::Usage,
-    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Standing as SagaStanding, StepRecord},
+    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord},
 };
 
 pub use deliveries::Deliveries;
@@ -53,7 +53,7 @@ pub trait Transaction: Send + Sized + 'static {
     /// duration is zero.
     fn complete(
         self,
-        answer: &Answer,
+        response: &StoredResponse,
         effect: Effect,
     ) -> impl Future<Output = Result<Duration, StoreError>> + Send;
 
@@ -66,7 +66,7 @@ pub trait Transaction: Send + Sized + 'static {
     /// The state of the key, if the claim was sent together with the first statement and the key
     /// was taken. In that case this is the outcome of the request, even if the handler has ignored
     /// the failed statement.
-    fn known(&mut self) -> Option<Known> {
+    fn taken(&mut self) -> Option<Taken> {
         None
     }
 
@@ -107,19 +107,19 @@ pub trait Keys: Clone + Send + Sync + 'static {
     fn claim(
         &self,
         claim: Claim,
-    ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<ClaimOutcome<Self::Tx>, StoreError>> + Send;
 
     /// Like [`Keys::claim`], but the store may send the claim together with the first statement.
     /// This saves a round trip, or time on a store with a single writer.
     ///
     /// The caller receives the transaction before the claim is decided. If the key turns out to be
-    /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::known`]
+    /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::taken`]
     /// returns the state of the key, and nothing is committed. A store for which this has no
     /// advantage claims at once.
-    fn claim_with_first_statement(
+    fn claim_pipelined(
         &self,
         claim: Claim,
-    ) -> impl Future<Output = Result<Claimed<Self::Tx>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<ClaimOutcome<Self::Tx>, StoreError>> + Send {
         self.claim(claim)
     }
 
@@ -128,10 +128,10 @@ pub trait Keys: Clone + Send + Sync + 'static {
     /// If the deadline passes before the store has started the request, the result is `TimedOut`
     /// and the request never starts. If it has started, the call waits for the result, because the
     /// request may commit.
-    fn single_shot(
+    fn execute_plan(
         &self,
-        shot: SingleShot<Self::Statement>,
-    ) -> impl Future<Output = Result<Ran, StoreError>> + Send;
+        planned: PlannedRequest<Self::Statement>,
+    ) -> impl Future<Output = Result<ClaimOutcome<Duration>, StoreError>> + Send;
 
     /// Reads the row of a key.
     fn look_up(
@@ -184,7 +184,10 @@ pub trait Phases: Keys {
     ///
     /// A key in progress whose lease has expired is taken over by a request with the same payload.
     /// The new owner receives the recovery point and the stored request.
-    fn enter(&self, entry: Entry) -> impl Future<Output = Result<Entered, StoreError>> + Send;
+    fn enter(
+        &self,
+        entry: Entry,
+    ) -> impl Future<Output = Result<ClaimOutcome<Ownership>, StoreError>> + Send;
 
     /// Restarts the lease, from now on.
     fn renew(
@@ -251,10 +254,10 @@ pub trait SagaRows: Transaction {
 
     /// Writes the status of a saga. Requires a transaction of [`Sagas::turn`]. A saga that has
     /// ended is never due again. A saga that needs attention is not due after it is given back.
-    fn write_standing(
+    fn write_status(
         &mut self,
         owned: &Owned,
-        standing: &SagaStanding,
+        status: &SagaStatus,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -290,13 +293,13 @@ pub trait Sagas: Keys<Tx: SagaRows> {
     ) -> impl Future<Output = Result<Held<Self::Tx>, StoreError>> + Send;
 
     /// Releases a saga and makes it due again after `pause`; at once if it has received more than
-    /// `told` signals; never if it needs attention. Fenced like [`turn`](Self::turn).
+    /// `signals_seen` signals; never if it needs attention. Fenced like [`turn`](Self::turn).
     fn give_back_saga(
         &self,
         owned: &Owned,
         pause: Duration,
         waiting_for: &str,
-        told: usize,
+        signals_seen: usize,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The time at which the next saga of `kinds` is due, in the past or in the future; `None` if
@@ -337,28 +340,18 @@ pub struct Held<Tx> {
     pub tx: Tx,
     /// The number of signals that the saga has received. It does not change until the transaction
     /// ends.
-    pub told: usize,
+    pub signals_seen: usize,
 }
 
-/// The result of a claim.
-#[derive(Debug)]
-pub enum Claimed<Tx> {
-    /// The key is held by this transaction until it ends.
-    Open(Tx),
-    /// The key was taken.
-    Known(Known),
-}
-
-/// The result of a single-shot request.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ran {
-    /// The request is committed.
-    Committed {
-        /// Remaining retention of the response.
-        fresh_for: Duration,
-    },
+pub enum ClaimOutcome<T> {
+    /// The key was free. The value is what the claim gives: a transaction that holds the key until it
+    /// ends, the ownership of a key of phased mode, or the retention of the response of a plan that
+    /// was executed and committed.
+    Open(T),
     /// The key was taken. Nothing was executed.
-    Known(Known),
+    Taken(Taken),
 }
 
 /// Where a relay reads events: the outbox of a store, or any other table of events.

@@ -73,9 +73,7 @@ impl<T: Trade> Desk<T> {
             .route("/ledger", get(ledger::<T>))
             .route("/faults", post(misbehave::<T>))
             .route("/healthz", get(async || "ok"))
-            .fallback(async || {
-                Reply::error(StatusCode::NOT_FOUND, "not_found", "no such path")
-            })
+            .fallback(async || Reply::error(StatusCode::NOT_FOUND, "not_found", "no such path"))
     }
 
     /// Executes the operation under the key of `headers`, with the fault that applies to the call.

@@ -76,7 +76,9 @@ impl Ledger {
     /// Appends a record; once this returns, the record survives a crash.
     pub(crate) fn append(&mut self, record: &impl Serialize) -> io::Result<()> {
         if self.is_broken {
-            return Err(io::Error::other("an earlier write failed: restart is required"));
+            return Err(io::Error::other(
+                "an earlier write failed: restart is required",
+            ));
         }
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');

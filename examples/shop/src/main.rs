@@ -24,7 +24,7 @@ mod uploads;
 mod checkout;
 mod templates;
 mod destinations;
-mod carriage;
+mod relay_handle;
 mod retention;
 mod demo;
 mod shutdown;

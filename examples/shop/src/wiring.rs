@@ -38,7 +38,6 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::{
     announce::{self, Announcement},
     auth::Tokens,
-    carriage::Carriage,
     checkout,
     config::{self, Config, Place},
     database::{Database, postgres, sqlite},
@@ -47,6 +46,7 @@ use crate::{
     failpoint, files,
     ids::Ids,
     providers::Providers,
+    relay_handle::RelayStatus,
     retention,
     routes::{self, Shop, demo::Demo},
     secrets, server,
@@ -59,9 +59,9 @@ use crate::{
 const LEASE_MIN: Duration = Duration::from_secs(2);
 
 /// The parts of a shop that are set up before its database is opened.
-struct Ground {
+struct Bootstrap {
     config: Config,
-    around: Around,
+    runtime: Runtime,
     signals: Signals,
     metrics: PrometheusHandle,
     listener: TcpListener,
@@ -71,7 +71,7 @@ struct Ground {
 }
 
 /// The environment of all parts: clock, randomness, failpoints, tracing.
-struct Around {
+struct Runtime {
     clock: Clock,
     random: Random,
     failpoints: Failpoints,
@@ -84,7 +84,7 @@ struct Open<D: Database> {
     listener: TcpListener,
     router: Router,
     console: Option<Console>,
-    carriage: Carriage,
+    relay_handle: RelayStatus,
     checkouts: Option<RunnerHandle>,
     retention: retention::Retention<D>,
     completer: Completer<D, Router>,
@@ -97,7 +97,7 @@ struct Open<D: Database> {
 
 /// Opens a shop on the configured database, and serves until a signal arrives.
 pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::Result<()> {
-    let ground = Ground::lay(config, exporter).await?;
+    let ground = Bootstrap::lay(config, exporter).await?;
     match &ground.config.storage.place {
         Place::File(path) => {
             let settings = file(path.into(), &ground);
@@ -113,12 +113,12 @@ pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::R
     }
 }
 
-impl Ground {
+impl Bootstrap {
     async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
         failpoint::plant_from_environment()?;
         let signals = Signals::listen().context("cannot install signal handlers")?;
         let random = random();
-        let around = Around {
+        let runtime = Runtime {
             clock: clock(),
             failpoints: failpoint::from_environment(),
             traces: match &exporter {
@@ -139,7 +139,7 @@ impl Ground {
             .with_context(|| format!("cannot listen on {}", config.listen))?;
         Ok(Self {
             config,
-            around,
+            runtime,
             signals,
             metrics,
             listener,
@@ -153,12 +153,12 @@ impl Ground {
 /// Builds a shop on an open store.
 async fn open<D: Database>(
     store: D,
-    ground: Ground,
+    ground: Bootstrap,
     console: Option<Console>,
 ) -> anyhow::Result<Open<D>> {
-    let Ground {
+    let Bootstrap {
         config,
-        around,
+        runtime,
         signals,
         metrics,
         listener,
@@ -166,10 +166,10 @@ async fn open<D: Database>(
         new_secret,
         exporting,
     } = ground;
-    let demo = open_demo(&config, &around).await?;
-    let uploads = uploads(&config, &around)?;
-    let mut destinations = destinations(&config, demo.as_ref(), &signer, &around)?;
-    let thumbnails = uploads::sink(store.clone(), uploads.clone(), around.failpoints.clone())?;
+    let demo = open_demo(&config, &runtime).await?;
+    let uploads = uploads(&config, &runtime)?;
+    let mut destinations = destinations(&config, demo.as_ref(), &signer, &runtime)?;
+    let thumbnails = uploads::sink(store.clone(), uploads.clone(), runtime.failpoints.clone())?;
     let schedule = config.thumbnail_schedule.clone();
     destinations.push(destinations::thumbnails(thumbnails, schedule)?);
     let places: Vec<_> = if config.relay {
@@ -190,11 +190,11 @@ async fn open<D: Database>(
         console: console.is_some(),
         demo: config.demo,
     });
-    let carriage = carry(&store, destinations, &config, &around, address);
-    let idempotency = idempotency(&store, &config.idempotency, &around);
-    let ids = Ids::new(around.clock.clone(), around.random.clone());
+    let relay_handle = carry(&store, destinations, &config, &runtime, address);
+    let idempotency = idempotency(&store, &config.idempotency, &runtime);
+    let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
     let wired = Providers::at(&providers);
-    let checkouts = check_out(&store, &wired, &ids, &config, &around);
+    let checkouts = check_out(&store, &wired, &ids, &config, &runtime);
     let retention = retention::Retention {
         idempotency: idempotency.clone(),
         store: store.clone(),
@@ -202,7 +202,7 @@ async fn open<D: Database>(
         receiver: demo.as_ref().map(|demo| demo.store.clone()),
         metrics: metrics.clone(),
     };
-    let failpoints = around.failpoints.clone();
+    let failpoints = runtime.failpoints.clone();
     let shop = Arc::new(Shop {
         store: store.clone(),
         providers: wired,
@@ -210,12 +210,12 @@ async fn open<D: Database>(
         uploads,
         ids,
         inbox_tenant: config.inbox.tenant,
-        traces: around.traces.clone(),
-        carriage: carriage.clone(),
+        traces: runtime.traces.clone(),
+        relay_handle: relay_handle.clone(),
         relays: config.relay,
         probe: routes::Probe::default(),
     });
-    let resumed = routes::resumed(&shop, &idempotency, around.random.clone());
+    let resumed = routes::resumed(&shop, &idempotency, runtime.random.clone());
     // A shorter lease lets the completer resume sooner.
     let grace = config.idempotency.lease.min(GRACE);
     let completer = Completer::new(&idempotency, resumed).grace(grace);
@@ -227,9 +227,9 @@ async fn open<D: Database>(
         metrics,
         demo: demo.as_ref().map(|demo| Demo {
             receiver: Arc::clone(&demo.receiver),
-            carriage: carriage.clone(),
+            relay_handle: relay_handle.clone(),
         }),
-        random: around.random,
+        random: runtime.random,
     });
     let router = match &console {
         Some(console) => router.merge(console.router()),
@@ -239,7 +239,7 @@ async fn open<D: Database>(
         listener,
         router,
         console,
-        carriage,
+        relay_handle,
         checkouts,
         retention,
         completer,
@@ -256,7 +256,7 @@ async fn open<D: Database>(
 /// The console is served if operators have tokens. Without tokens, it is served only in a demo that
 /// listens on a loopback address. It uses the port of the public API, which a proxy may forward
 /// from the loopback address to the network, so a shop without a demo requires tokens.
-fn console(store: &Postgres, ground: &Ground) -> anyhow::Result<Option<Console>> {
+fn console(store: &Postgres, ground: &Bootstrap) -> anyhow::Result<Option<Console>> {
     let is_local = ground.listener.local_addr()?.ip().is_loopback();
     let tokens = ground.config.operators.clone();
     if tokens.is_empty() && !(ground.config.demo && is_local) {
@@ -264,18 +264,18 @@ fn console(store: &Postgres, ground: &Ground) -> anyhow::Result<Option<Console>>
     }
     let metrics = ground.metrics.clone();
     let render: hapax_console::Metrics = Arc::new(move || metrics.render());
-    let mut settings = hapax_console::Settings::new(ground.around.clock.clone());
+    let mut settings = hapax_console::Settings::new(ground.runtime.clock.clone());
     settings.bounded_by(&server::bounds());
     settings.metrics = Some(render);
     settings.tokens = tokens;
     Ok(Some(Console::new(store.clone(), settings)))
 }
 
-async fn open_demo(config: &Config, around: &Around) -> anyhow::Result<Option<demo::Parts>> {
+async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<demo::Parts>> {
     if !config.demo {
         return Ok(None);
     }
-    let (clock, random) = (around.clock.clone(), around.random.clone());
+    let (clock, random) = (runtime.clock.clone(), runtime.random.clone());
     let opened = demo::Parts::open(&config.data_dir, clock, random, &config.providers);
     opened.await.map(Some)
 }
@@ -313,7 +313,7 @@ impl<D: Database> Open<D> {
             if let Some(checkouts) = self.checkouts {
                 checkouts.drain().await;
             }
-            self.carriage.drain().await;
+            self.relay_handle.drain().await;
             stop_demo.send_replace(true);
             if let Some(mut demo) = demo {
                 while demo.join_next().await.is_some() {}
@@ -334,13 +334,13 @@ impl<D: Database> Open<D> {
 }
 
 /// Returns the settings for a SQLite file.
-fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
-    let Around {
+fn file(path: PathBuf, ground: &Bootstrap) -> hapax_sqlite::Settings {
+    let Runtime {
         clock,
         random,
         failpoints,
         ..
-    } = &ground.around;
+    } = &ground.runtime;
     let mut settings = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
     settings.failpoints = failpoints.clone();
     let storage = &ground.config.storage;
@@ -350,13 +350,13 @@ fn file(path: PathBuf, ground: &Ground) -> hapax_sqlite::Settings {
 }
 
 /// Returns the settings for a PostgreSQL database.
-fn server(url: &str, ground: &Ground) -> hapax_postgres::Settings {
-    let Around {
+fn server(url: &str, ground: &Bootstrap) -> hapax_postgres::Settings {
+    let Runtime {
         clock,
         random,
         failpoints,
         ..
-    } = &ground.around;
+    } = &ground.runtime;
     let mut settings = hapax_postgres::Settings::new(url, clock.clone(), random.clone());
     settings.failpoints = failpoints.clone();
     settings.wait = ground.config.idempotency.wait;
@@ -380,9 +380,9 @@ async fn close<D: Database>(store: &D) {
 }
 
 /// Opens the folder of uploaded files.
-fn uploads(config: &Config, around: &Around) -> anyhow::Result<Folder> {
+fn uploads(config: &Config, runtime: &Runtime) -> anyhow::Result<Folder> {
     let path = config.data_dir.join("uploads");
-    let (clock, random) = (around.clock.clone(), around.random.clone());
+    let (clock, random) = (runtime.clock.clone(), runtime.random.clone());
     let cannot = format!("upload folder {} cannot be created", path.display());
     Folder::open(path, clock, random).context(cannot)
 }
@@ -403,9 +403,9 @@ fn destinations(
     config: &Config,
     demo: Option<&demo::Parts>,
     signer: &Signer,
-    around: &Around,
+    runtime: &Runtime,
 ) -> anyhow::Result<Vec<Described>> {
-    let mut described = destinations::webhooks(&config.webhook, signer, &around.clock)?;
+    let mut described = destinations::webhooks(&config.webhook, signer, &runtime.clock)?;
     if let Some(demo) = demo {
         let address = demo.hooks.local_addr()?;
         let schedule = config.webhook.schedule.clone();
@@ -414,7 +414,7 @@ fn destinations(
             address,
             signer,
             schedule,
-            &around.clock,
+            &runtime.clock,
         )?);
     }
     let catcher = demo.map(|demo| demo.mail.local_addr()).transpose()?;
@@ -437,15 +437,15 @@ fn carry<D: Database>(
     store: &D,
     described: Vec<Described>,
     config: &Config,
-    around: &Around,
+    runtime: &Runtime,
     address: SocketAddr,
-) -> Carriage {
-    let carriage = Carriage::default();
+) -> RelayStatus {
+    let relay_handle = RelayStatus::default();
     if config.relay {
-        let clock = store.relay_clock(&around.clock);
-        let mut settings = relay::Settings::new(clock, around.random.clone());
-        settings.failpoints = around.failpoints.clone();
-        settings.traces = around.traces.clone();
+        let clock = store.relay_clock(&runtime.clock);
+        let mut settings = relay::Settings::new(clock, runtime.random.clone());
+        settings.failpoints = runtime.failpoints.clone();
+        settings.traces = runtime.traces.clone();
         if matches!(config.storage.place, Place::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
@@ -458,9 +458,9 @@ fn carry<D: Database>(
             .map(|(destination, _)| destination)
             .collect();
         let handle = Relay::spawn(store, destinations, &settings, &store.notifier());
-        carriage.start(handle, names);
+        relay_handle.start(handle, names);
     }
-    carriage
+    relay_handle
 }
 
 /// Starts the runner of checkouts, if both providers are configured and the relay is turned on.
@@ -469,13 +469,13 @@ fn check_out<D: Database>(
     providers: &Providers,
     ids: &Ids,
     config: &Config,
-    around: &Around,
+    runtime: &Runtime,
 ) -> Option<RunnerHandle> {
     let (payments, shipping) = providers.both().filter(|_| config.relay)?;
-    let clock = store.relay_clock(&around.clock);
-    let mut settings = saga::Settings::new(clock, around.random.clone());
-    settings.failpoints = around.failpoints.clone();
-    settings.traces = around.traces.clone();
+    let clock = store.relay_clock(&runtime.clock);
+    let mut settings = saga::Settings::new(clock, runtime.random.clone());
+    settings.failpoints = runtime.failpoints.clone();
+    settings.traces = runtime.traces.clone();
     settings.lease = config.idempotency.lease.max(LEASE_MIN);
     let definition = checkout::definition(payments, shipping, ids);
     let wake = store.notifier();
@@ -495,9 +495,9 @@ fn node(address: SocketAddr) -> String {
 fn idempotency<D: Database>(
     store: &D,
     config: &config::Idempotency,
-    around: &Around,
+    runtime: &Runtime,
 ) -> Idempotency<D> {
-    let mut settings = hapax_http::Settings::new(around.clock.clone(), around.random.clone());
+    let mut settings = hapax_http::Settings::new(runtime.clock.clone(), runtime.random.clone());
     settings.retention = config.retention;
     settings.wait = config.wait;
     settings.lease = config.lease;
@@ -507,7 +507,7 @@ fn idempotency<D: Database>(
     settings.profile = config.profile;
     settings.cache_bytes = config.cache_bytes.unwrap_or(settings.cache_bytes);
     settings.quota = config.quota;
-    settings.traces = around.traces.clone();
+    settings.traces = runtime.traces.clone();
     Idempotency::new(store.clone(), settings)
 }
 

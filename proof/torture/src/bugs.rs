@@ -16,8 +16,8 @@ use anyhow::bail;
 use hapax::seeded::Bug;
 
 use crate::{
+    deployment::Store,
     report::{Verdict, say},
-    town::Store,
     trial::Trial,
 };
 
@@ -125,7 +125,7 @@ fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
             seconds,
             seed,
             bug: bug.map(Bug::name),
-            blows: None,
+            injections: None,
         };
         let folder = format!("target/torture/{name}-{on}-{seed}");
         let found = trial.run(Path::new(&folder))?;

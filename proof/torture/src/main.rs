@@ -2,7 +2,7 @@
 //!
 //! `torture run` builds a town of real processes, lets clients want things of it while a storm of
 //! faults rages, lets everything settle, and judges what was promised by what is there. All that a
-//! judge reads stands in files of the run's folder, which `torture judge` reads again, and so can
+//! judge reads stands in files of the run's folder, which `torture check` reads again, and so can
 //! anybody else: ledgers and history are JSON Lines, the history in Jepsen's shape.
 //!
 //! A run holds, or is violated, or is unknown: where a kind of fault never bit, nothing is proven.
@@ -10,17 +10,17 @@
 mod lines;
 mod preload;
 mod clients;
-mod neighbour;
-mod town;
-mod storm;
-mod evidence;
-mod judges;
-mod honesty;
+mod sql_contract_client;
+mod deployment;
+mod nemesis;
+mod artifacts;
+mod checkers;
+mod fault_coverage;
 mod report;
-mod books;
+mod stored_rows;
 mod run;
 mod trial;
-mod shrink;
+mod minimize;
 mod bugs;
 mod power;
 
@@ -37,11 +37,11 @@ enum Command {
     /// Runs a storm over a fresh town, and judges it
     Run(run::Flags),
     /// Judges what a run has left in its folder
-    Judge(run::Judge),
+    Check(run::Check),
     /// Runs storms over builds with bugs, until each is caught
     Bugs(bugs::Flags),
     /// Repeats a run that was violated with ever fewer blows
-    Shrink(shrink::Flags),
+    Minimize(minimize::Flags),
     /// Cuts the power at random instants, and boots what is left
     Power(power::Flags),
     /// Wants things until SIGTERM; a part of a run
@@ -49,19 +49,21 @@ enum Command {
     Clients(clients::Flags),
     /// Writes beside the shops until SIGTERM; a part of a run
     #[command(hide = true)]
-    Neighbour(neighbour::Flags),
+    Neighbour(sql_contract_client::Flags),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::Run(flags) => Box::pin(run::run(flags)).await,
-        Command::Judge(judge) => run::judge(&judge),
+        Command::Check(check) => run::check(&check),
         Command::Bugs(flags) => bugs::bugs(&flags),
-        Command::Shrink(flags) => shrink::shrink(&flags),
+        Command::Minimize(flags) => minimize::minimize(&flags),
         Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
-        Command::Neighbour(flags) => neighbour::run(flags).await.map(|()| Verdict::Holds),
+        Command::Neighbour(flags) => sql_contract_client::run(flags)
+            .await
+            .map(|()| Verdict::Holds),
     };
     match ended {
         Ok(Verdict::Holds) => ExitCode::SUCCESS,

@@ -26,7 +26,7 @@ pub(crate) fn build(name: &str, folder: &Path) -> anyhow::Result<PathBuf> {
 mod tests {
     use std::process::Output;
 
-    use hapax_testkit::trouble::Trouble;
+    use hapax_testkit::machine_faults::MachineFaults;
 
     use super::*;
     use crate::lines::now;
@@ -69,12 +69,12 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"more than four");
     }
 
-    fn trouble(folder: &Path) -> Trouble {
+    fn trouble(folder: &Path) -> MachineFaults {
         let library = build("trouble", folder).unwrap();
-        Trouble::none(&library, &folder.join("trouble"))
+        MachineFaults::none(&library, &folder.join("trouble"))
     }
 
-    fn python(trouble: &Trouble, program: &str) -> Output {
+    fn python(trouble: &MachineFaults, program: &str) -> Output {
         let mut python = Command::new("python3");
         python.args(["-c", program]).envs(trouble.environment());
         python.output().unwrap()

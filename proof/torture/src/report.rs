@@ -7,10 +7,10 @@ use std::{
 };
 
 use crate::{
+    artifacts::{Artifacts, Fault, Wished},
+    checkers::{INVARIANTS, Violation, causes, violations},
     clients::Kind,
-    evidence::{Evidence, Fault, Wished},
-    honesty::{bites, kills, missing},
-    judges::{INVARIANTS, Violation, causes, violations},
+    fault_coverage::{bites, kills, missing},
 };
 
 /// Violations that a page shows of each invariant.
@@ -36,15 +36,15 @@ impl Verdict {
 }
 
 /// A page of a run, and its verdict.
-pub(crate) fn page(evidence: &Evidence) -> (Verdict, String) {
-    let (violations, bites) = (violations(evidence), bites(evidence));
+pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
+    let (violations, bites) = (violations(artifacts), bites(artifacts));
     let missing = missing(&bites);
     let verdict = match (violations.is_empty(), missing.is_empty()) {
         (false, _) => Verdict::Violated,
         (true, false) => Verdict::Unknown,
         (true, true) => Verdict::Holds,
     };
-    let run = &evidence.run;
+    let run = &artifacts.run;
     let text = |name: &str| run[name].as_str().unwrap_or_default();
     let mut page = format!(
         "## {}: {}\n\n{}, seed {}, {} s of storm; {}.\n\n    {}\n\n",
@@ -56,8 +56,8 @@ pub(crate) fn page(evidence: &Evidence) -> (Verdict, String) {
         text("machine"),
         text("command"),
     );
-    counts(&mut page, evidence, &violations);
-    recoveries(&mut page, evidence);
+    counts(&mut page, artifacts, &violations);
+    recoveries(&mut page, artifacts);
     page.push_str("| # | invariant | violations |\n|---:|---|---:|\n");
     for (at, invariant) in INVARIANTS.iter().enumerate() {
         let count = violations.iter().filter(|it| it.of == at + 1).count();
@@ -81,8 +81,8 @@ pub(crate) fn page(evidence: &Evidence) -> (Verdict, String) {
 }
 
 /// Which invariants were violated, and how soon after the start the first evidence stood.
-pub(crate) fn broken(evidence: &Evidence) -> Vec<usize> {
-    let mut broken: Vec<_> = violations(evidence).iter().map(|it| it.of).collect();
+pub(crate) fn broken(artifacts: &Artifacts) -> Vec<usize> {
+    let mut broken: Vec<_> = violations(artifacts).iter().map(|it| it.of).collect();
     broken.sort_unstable();
     broken.dedup();
     broken
@@ -95,9 +95,9 @@ pub(crate) fn say(text: &str) {
 }
 
 /// How long it took after each kind of fault until somebody was granted something again.
-fn recoveries(page: &mut String, evidence: &Evidence) {
-    let mut granted: Vec<_> = evidence
-        .wishes
+fn recoveries(page: &mut String, artifacts: &Artifacts) {
+    let mut granted: Vec<_> = artifacts
+        .operations
         .iter()
         .flat_map(Wished::asked)
         .filter(|attempt| attempt.end == "ok")
@@ -106,7 +106,7 @@ fn recoveries(page: &mut String, evidence: &Evidence) {
     granted.sort_unstable();
     let mut waits: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let hits_the_shop = |it: &&Fault| it.how.contains("Shop(") || it.word == "crash";
-    for fault in evidence
+    for fault in artifacts
         .faults
         .iter()
         .filter(|it| it.bit)
@@ -133,21 +133,21 @@ fn recoveries(page: &mut String, evidence: &Evidence) {
     page.push('\n');
 }
 
-fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
-    let attempts = evidence.wishes.iter().flat_map(|it| &it.attempts);
+fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
+    let attempts = artifacts.operations.iter().flat_map(|it| &it.attempts);
     let (mut asked, mut indefinite) = (0, 0);
     for attempt in attempts {
         asked += 1;
         indefinite += usize::from(attempt.end == "info");
     }
     let granted = |kind| {
-        evidence
+        artifacts
             .of(kind)
             .filter(|it| it.granted().is_some())
             .count()
     };
-    let all = evidence
-        .wishes
+    let all = artifacts
+        .operations
         .iter()
         .filter(|it| it.granted().is_some())
         .count();
@@ -163,11 +163,11 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         Kind::Upload,
     ];
     let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
-    let receivers = evidence.receivers().map(|(_, received)| received);
+    let receivers = artifacts.receivers().map(|(_, received)| received);
     let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
     let events: usize = receivers.iter().map(|it| it.said.len()).sum();
-    let repeated: usize = causes(evidence).values().sum();
-    let unexplained = causes(evidence)
+    let repeated: usize = causes(artifacts).values().sum();
+    let unexplained = causes(artifacts)
         .get("unexplained")
         .copied()
         .unwrap_or_default();
@@ -175,7 +175,7 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     let bound = 3.0 / (all.max(1) as f64);
     let lines = [
-        ("wishes", evidence.wishes.len().to_string()),
+        ("wishes", artifacts.operations.len().to_string()),
         ("requests", asked.to_string()),
         ("without a definite answer", indefinite.to_string()),
         (
@@ -184,11 +184,11 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         ),
         (
             "kills, crashes of the server among them",
-            kills(evidence).to_string(),
+            kills(artifacts).to_string(),
         ),
         (
             "faults in all",
-            evidence
+            artifacts
                 .faults
                 .iter()
                 .filter(|it| it.bit)
@@ -212,7 +212,7 @@ fn counts(page: &mut String, evidence: &Evidence, violations: &[Violation]) {
         ("of those unexplained", unexplained.to_string()),
         (
             "drained after the last fault",
-            format!("{} ms", evidence.run["drained_ms"]),
+            format!("{} ms", artifacts.run["drained_ms"]),
         ),
         (
             "chance of a lost or doubled effect, at most (95 %)",

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    books::{self, Books},
-    evidence::Evidence,
-    judges::violations,
+    artifacts::Artifacts,
+    checkers::violations,
+    deployment::{Binaries, Deployment, Store},
     lines::{self, moment, now},
+    nemesis::{Injections, Storm, exhaustive},
     report::{self, Verdict, say},
-    storm::{Blows, Storm, exhaustive},
-    town::{Binaries, Store, Town},
+    stored_rows::{self, StoredRows},
 };
 
 /// How long clients go on once the faults are over.
@@ -50,7 +50,7 @@ pub(crate) struct Flags {
     pub(crate) only: Vec<String>,
     /// Strikes with these blows of the seed alone, such as `3,7-9`
     #[arg(long, conflicts_with = "exhaustive")]
-    pub(crate) blows: Option<Blows>,
+    pub(crate) injections: Option<Injections>,
     /// Where the programs of another release are: shops and relays change over, both ways
     #[arg(long, value_name = "FOLDER")]
     pub(crate) previous: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub(crate) struct Flags {
 
 /// What is judged.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Judge {
+pub(crate) struct Check {
     /// The folder of a run
     folder: PathBuf,
 }
@@ -76,24 +76,25 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let folder = fresh(flags.folder.as_deref(), &name)?;
     say(&format!("seed {seed}, in {}", folder.display()));
     let binaries = Binaries::beside()?;
-    let mut town = Town::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
+    let mut deployment =
+        Deployment::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
     if let Some(previous) = &flags.previous {
-        town.has_another_release(previous)?;
+        deployment.has_another_release(previous)?;
     }
-    let mut storm = Storm::over(town, binaries, seed)?;
+    let mut nemesis = Storm::over(deployment, binaries, seed)?;
     let began = now();
-    let raged = rage(&mut storm, &flags).await;
+    let raged = rage(&mut nemesis, &flags).await;
     let settled = match raged {
-        Ok(()) => settle(&mut storm.town).await,
+        Ok(()) => settle(&mut nemesis.deployment).await,
         Err(error) => Err(error),
     };
     let (quiet_from, drained) = settled.with_context(|| format!("seed {seed}"))?;
-    if let Some(server) = &storm.town.server {
+    if let Some(server) = &nemesis.deployment.server {
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
     // What was written after the last blow is seen as well.
-    storm.look().await?;
-    let rows = books::all(&storm.town).await?;
+    nemesis.look().await?;
+    let rows = stored_rows::all(&nemesis.deployment).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let told = json!({
         "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
@@ -101,8 +102,8 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
         "previous": flags.previous.is_some(), "bug": flags.bug, "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
     });
     std::fs::write(folder.join("run.json"), told.to_string())?;
-    drop(storm);
-    judge(&Judge { folder })
+    drop(nemesis);
+    check(&Check { folder })
 }
 
 /// The seed that is asked for, or another one each time.
@@ -122,76 +123,76 @@ pub(crate) fn fresh(asked: Option<&Path>, name: &str) -> anyhow::Result<PathBuf>
 }
 
 /// Judges what stands in a folder.
-pub(crate) fn judge(judge: &Judge) -> anyhow::Result<Verdict> {
-    let evidence = Evidence::read(&judge.folder)?;
-    let (verdict, page) = report::page(&evidence);
-    std::fs::write(judge.folder.join("report.md"), &page)?;
+pub(crate) fn check(check: &Check) -> anyhow::Result<Verdict> {
+    let artifacts = Artifacts::read(&check.folder)?;
+    let (verdict, page) = report::page(&artifacts);
+    std::fs::write(check.folder.join("report.md"), &page)?;
     // The page shows some of each kind.
-    let all = violations(&evidence)
+    let all = violations(&artifacts)
         .into_iter()
         .map(|it| format!("{it}\n"));
-    std::fs::write(judge.folder.join("violations.txt"), all.collect::<String>())?;
-    history(&judge.folder)?;
+    std::fs::write(check.folder.join("violations.txt"), all.collect::<String>())?;
+    history(&check.folder)?;
     say(&page);
     Ok(verdict)
 }
 
-async fn rage(storm: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
-    storm.town.up().await?;
-    for clients in &mut storm.town.clients {
+async fn rage(nemesis: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
+    nemesis.deployment.up().await?;
+    for clients in &mut nemesis.deployment.clients {
         clients.start()?;
     }
     if flags.exhaustive {
-        let blows = exhaustive(flags.store, flags.pairs);
-        return Box::pin(storm.go_through(&blows)).await;
+        let injections = exhaustive(flags.store, flags.pairs);
+        return Box::pin(nemesis.go_through(&injections)).await;
     }
     let time = Duration::from_secs(flags.seconds);
-    Box::pin(storm.rage(time, &flags.only, flags.blows.as_ref())).await
+    Box::pin(nemesis.rage(time, &flags.only, flags.injections.as_ref())).await
 }
 
 /// Lets everything settle, and stops it in good order; when the faults were over, and how long
 /// what was left took from then.
-async fn settle(town: &mut Town) -> anyhow::Result<(u64, Duration)> {
-    town.up().await?;
-    town.be_kind().await?;
+async fn settle(deployment: &mut Deployment) -> anyhow::Result<(u64, Duration)> {
+    deployment.up().await?;
+    deployment.be_kind().await?;
     for is_payment in [true, false] {
-        let url = town.provider(is_payment, "/faults");
+        let url = deployment.provider(is_payment, "/faults");
         let told = json!({ "operation": "any", "mode": "ok" }).to_string();
-        let told = town.http.post(&url, &[], told).await;
+        let told = deployment.http.post(&url, &[], told).await;
         told.map_err(|error| anyhow::anyhow!("a provider cannot be told: {error}"))?;
     }
     let (quiet_from, quiet_at) = (now(), Instant::now());
     pace(CALM).await;
-    for clients in &mut town.clients {
+    for clients in &mut deployment.clients {
         clients.signal("TERM")?;
     }
-    for clients in &mut town.clients {
+    for clients in &mut deployment.clients {
         clients.has_stopped().await?;
     }
-    let (mut seen, mut changed) = (arrived(town).await?, Instant::now());
+    let (mut seen, mut changed) = (arrived(deployment).await?, Instant::now());
     let mut last_came = quiet_at.elapsed();
     while quiet_at.elapsed() < DRAIN && changed.elapsed() < STALL {
         pace(Duration::from_millis(250)).await;
-        let now = arrived(town).await?;
+        let now = arrived(deployment).await?;
         if now != seen {
             (seen, changed) = (now, Instant::now());
             last_came = quiet_at.elapsed();
         }
     }
-    for program in town.shops.iter_mut().chain(&mut town.relays) {
+    for program in deployment.shops.iter_mut().chain(&mut deployment.relays) {
         program.stop().await?;
     }
     Ok((quiet_from, last_came))
 }
 
 /// How much has come to the far sides, and how many checkouts go on.
-async fn arrived(town: &Town) -> anyhow::Result<Vec<usize>> {
+async fn arrived(deployment: &Deployment) -> anyhow::Result<Vec<usize>> {
     let mut counts = Vec::new();
     for name in ["hook", "feed", "stream", "mail", "payment", "shipping"] {
-        counts.push(lines::read(&town.folder.join(format!("{name}.jsonl")))?.len());
+        counts.push(lines::read(&deployment.folder.join(format!("{name}.jsonl")))?.len());
     }
     let open = "SELECT id FROM @saga WHERE state = 'running'";
-    counts.push(Books::of(town).read(open).await?.len());
+    counts.push(StoredRows::of(deployment).read(open).await?.len());
     Ok(counts)
 }
 
@@ -246,7 +247,12 @@ fn command(flags: &Flags, seed: u64) -> String {
     if !flags.only.is_empty() {
         words.push(format!("--only '{}'", flags.only.join(",")));
     }
-    words.extend(flags.blows.iter().map(|blows| format!("--blows {blows}")));
+    words.extend(
+        flags
+            .injections
+            .iter()
+            .map(|injections| format!("--blows {injections}")),
+    );
     let previous = flags.previous.iter();
     words.extend(previous.map(|folder| format!("--previous {}", folder.display())));
     words.extend(flags.bug.iter().map(|bug| format!("--bug {bug}")));

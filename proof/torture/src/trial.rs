@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
-use crate::{evidence::Evidence, report::broken, storm::Blows, town::Store};
+use crate::{artifacts::Artifacts, deployment::Store, nemesis::Injections, report::broken};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) seed: u64,
     pub(crate) bug: Option<&'a str>,
     /// The blows of the storm that are struck, if not all.
-    pub(crate) blows: Option<&'a Blows>,
+    pub(crate) injections: Option<&'a Injections>,
 }
 
 impl Trial<'_> {
@@ -32,8 +32,8 @@ impl Trial<'_> {
         if let Some(bug) = self.bug {
             torture.args(["--bug", bug]);
         }
-        if let Some(blows) = self.blows {
-            torture.args(["--blows", &blows.to_string()]);
+        if let Some(injections) = self.injections {
+            torture.args(["--blows", &injections.to_string()]);
         }
         let output = torture.output().context("torture cannot be run")?;
         if output.status.code() == Some(2) {
@@ -41,6 +41,6 @@ impl Trial<'_> {
             let last = said.lines().last().unwrap_or_default();
             bail!("{}: {last}", folder.display());
         }
-        Ok(broken(&Evidence::read(folder)?))
+        Ok(broken(&Artifacts::read(folder)?))
     }
 }

@@ -36,7 +36,7 @@ const NAMES: [(&str, IsName, &str); 7] = [
         "docs/reference/errors.md",
     ),
     (
-        "crates/hapax-server/src/admin/door.rs",
+        "crates/hapax-server/src/admin/auth.rs",
         is_code,
         "docs/reference/errors.md",
     ),

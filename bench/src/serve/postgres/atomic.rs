@@ -17,16 +17,16 @@ use hapax_postgres::Postgres;
 use http::{HeaderName, header};
 
 use super::{Flags, ORDER_INSERT, Order, Stated, TENANT, make_tables};
-use crate::{serve::answer::Answer, sources};
+use crate::{serve::answer::StoredResponse, sources};
 
 /// The headers of the handler; the layer adds the others.
 const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// The service. If `rides` is set, the claim is pipelined with the INSERT.
+/// The service. If `is_pipelined` is set, the claim is pipelined with the INSERT.
 pub(in crate::serve) async fn orders(
     flags: Flags,
-    answer: Answer,
-    rides: bool,
+    answer: StoredResponse,
+    is_pipelined: bool,
 ) -> anyhow::Result<Router> {
     make_tables(&flags.database).await?;
     let (clock, random) = (sources::clock(), sources::random());
@@ -38,8 +38,8 @@ pub(in crate::serve) async fn orders(
     let mut settings = Settings::new(clock, random.clone());
     settings.tenant = Some(Tenant::new(TENANT)?);
     let mut operation = Idempotency::new(store, settings).operation("/orders");
-    if rides {
-        operation = operation.claim_with_first_statement();
+    if is_pipelined {
+        operation = operation.claim_pipelined();
     }
     let orders: MethodRouter = route(answer.of_handler(&OWN)).layer(operation);
     Ok(Router::new()
@@ -47,7 +47,7 @@ pub(in crate::serve) async fn orders(
         .layer(RequestIds::new(random)))
 }
 
-fn route(answer: Answer) -> MethodRouter {
+fn route(answer: StoredResponse) -> MethodRouter {
     let answer = Arc::new(answer);
     post(
         move |tx: Tx<hapax_postgres::Tx>, Json(stated): Json<Stated>| {
@@ -60,7 +60,7 @@ fn route(answer: Answer) -> MethodRouter {
 async fn create(
     mut tx: Tx<hapax_postgres::Tx>,
     stated: Stated,
-    answer: &Answer,
+    answer: &StoredResponse,
 ) -> Result<Response, Problem> {
     let order = Order::of(stated);
     tx.execute(ORDER_INSERT, &order.row()).await?;

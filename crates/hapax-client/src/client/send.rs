@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     attempt::Attempts,
-    course::{Course, Step, Stopped},
-    hint,
     journal::{Begun, Intent},
+    operation::{Operation, Step, Stopped},
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
+    retry_after,
 };
 
 /// Sends a request with all its retries.
@@ -83,37 +83,37 @@ async fn run(
 ) -> Result<Answer, SendError> {
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
-    let mut course = Course::begin(&client.shared, destination, request.is_repeatable());
+    let mut operation = Operation::begin(&client.shared, destination, request.is_repeatable());
     if let Some(Begun { age: Some(age), .. }) = begun {
         // No attempt is sent at a time at which the service may have deleted the key.
-        course.end_within(client.resume_within.saturating_sub(age));
+        operation.end_within(client.resume_within.saturating_sub(age));
     }
     loop {
-        let (left, at_most) = course.time(started.elapsed());
+        let (left, at_most) = operation.time(started.elapsed());
         let came = attempt(client, request, key, left, at_most).await;
         let (seen, code, note) = look(&came, client.shared.clock.now());
-        let step = course.seen(seen, code.clone(), &note, started.elapsed());
+        let step = operation.seen(seen, code.clone(), &note, started.elapsed());
         let stopped = match step {
             Step::Wait(wait) => {
-                client.tell(course.last(), Some(wait));
+                client.tell(operation.last(), Some(wait));
                 sleep(wait).await;
-                match course.resume(started.elapsed()) {
+                match operation.resume(started.elapsed()) {
                     Ok(()) => continue,
                     Err(stopped) => stopped,
                 }
             }
             Step::Stop(stopped) => {
-                client.tell(course.last(), None);
+                client.tell(operation.last(), None);
                 stopped
             }
         };
-        let in_doubt = course.is_in_doubt() || begun.as_ref().is_some_and(|it| it.is_resumed);
+        let in_doubt = operation.is_in_doubt() || begun.as_ref().is_some_and(|it| it.is_resumed);
         if let (Ok(came), Stopped::Final, Some(key), Some(intent)) = (&came, stopped, key, &intent)
         {
             let fate = fate(came.status, &came.headers, code.as_deref(), in_doubt);
             strike_out(client, intent, key, fate).await;
         }
-        let attempts = course.end(stopped);
+        let attempts = operation.end(stopped);
         let retry_after = seen.asked();
         return conclude(client, came, begun, code, retry_after, stopped, attempts);
     }
@@ -197,7 +197,7 @@ struct Missing {
 fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<String>, String) {
     match came {
         Ok(came) => {
-            let retry_after = hint::retry_after(&came.headers, now);
+            let retry_after = retry_after::retry_after(&came.headers, now);
             let status = came.status;
             let seen = Seen::Answer {
                 status,

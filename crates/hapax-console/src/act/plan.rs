@@ -2,24 +2,24 @@
 
 use hapax::{
     Timestamp,
-    saga::{Decision, Way},
+    saga::{Decision, Direction},
 };
 
-use super::{Act, Plan, hidden, run};
+use super::{Plan, StepBody, hidden, run};
 use crate::{
     Console,
-    desk::{
+    fields::{Fields, path_of, url},
+    format::{content, number},
+    html::{Element, Html, el},
+    pages::Trouble,
+    queries::{
         Actor,
         keys::{Record, Summary, Version},
         sagas::Look,
     },
-    fields::{Fields, path_of, url},
-    html::{Element, Html, el},
-    pages::Trouble,
-    words::{content, number},
 };
 
-impl Act {
+impl StepBody {
     /// Builds the confirmation page. Ages are relative to the time of the form.
     pub(super) async fn plan(
         &self,
@@ -29,7 +29,10 @@ impl Act {
     ) -> Result<Plan, Trouble> {
         match self {
             Self::Replay { part, position } => {
-                console.desk().event(actor, &position.to_string()).await?;
+                console
+                    .queries()
+                    .event(actor, &position.to_string())
+                    .await?;
                 let says = format!(
                     "One dead letter, event {position} at {part}, becomes due again, as if never \
                      tried."
@@ -39,7 +42,10 @@ impl Act {
             }
             Self::Edit { part, position } => edit(console, actor, part, *position).await,
             Self::Discard { part, position } => {
-                console.desk().event(actor, &position.to_string()).await?;
+                console
+                    .queries()
+                    .event(actor, &position.to_string())
+                    .await?;
                 let says = format!(
                     "One dead letter, event {position} at {part}, is given up for good; what waits \
                      behind it goes on."
@@ -52,8 +58,8 @@ impl Act {
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = run::events(q, at)?;
-                let seen = console.desk().seen_now().await?;
-                let count = console.desk().count_events(actor, dest, &filter).await?;
+                let seen = console.queries().seen_now().await?;
+                let count = console.queries().count_events(actor, dest, &filter).await?;
                 let says = format!(
                     "{} {} offered to {dest} again, whatever came of them, under the ids they \
                      have: {q}.",
@@ -68,7 +74,7 @@ impl Act {
                 self.of_place(console, actor, dest).await
             }
             Self::Cancel { job } => {
-                let found = console.desk().job(actor, *job).await?;
+                let found = console.queries().job(actor, *job).await?;
                 let says = format!(
                     "Job {job} ends: {} of {} are done, which is not reverted.",
                     number(found.done),
@@ -86,7 +92,7 @@ impl Act {
                 version,
             } => {
                 let found = console
-                    .desk()
+                    .queries()
                     .key(actor, tenant.as_deref(), operation, key)
                     .await?;
                 purge(&found, *version)
@@ -97,7 +103,7 @@ impl Act {
                 step,
                 epoch,
             } => {
-                let look = console.desk().saga(actor, saga).await?;
+                let look = console.queries().saga(actor, saga).await?;
                 decide(&look, decision, step, *epoch)
             }
         }
@@ -113,8 +119,8 @@ impl Act {
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
         // The snapshot is taken before the count, because the job is limited to the snapshot.
-        let seen = console.desk().seen_now().await?;
-        let counted = console.desk().count_dead(actor, dest, &filter, &seen);
+        let seen = console.queries().seen_now().await?;
+        let counted = console.queries().count_dead(actor, dest, &filter, &seen);
         let count = counted.await?;
         let what = if count == 1 {
             "dead letter"
@@ -146,7 +152,7 @@ impl Act {
         actor: &Actor,
         dest: &str,
     ) -> Result<Plan, Trouble> {
-        console.desk().place(actor, dest).await?;
+        console.queries().place(actor, dest).await?;
         let look = console.0.samples.look(console, actor).await?;
         let known = look.overview.destinations.iter().find(|it| it.name == dest);
         let waits = known.map_or(0, |it| it.backlog.number);
@@ -222,13 +228,13 @@ async fn edit(
     part: &str,
     position: i64,
 ) -> Result<Plan, Trouble> {
-    let desk = console.desk();
-    let found = desk.event(actor, &position.to_string()).await?;
-    let traces = desk.traces(actor, position).await?;
+    let queries = console.queries();
+    let found = queries.event(actor, &position.to_string()).await?;
+    let traces = queries.traces(actor, position).await?;
     let edited = traces.into_iter().find(|it| it.part == part);
     let payload = edited.and_then(|it| it.edited);
     let payload = payload.as_ref().unwrap_or(&found.event.payload);
-    let shown = desk.shown(Some(payload.content_type()), payload.bytes());
+    let shown = queries.shown(Some(payload.content_type()), payload.bytes());
     let says = format!(
         "One dead letter, event {position} at {part}, becomes due again, as if never tried, and says what \
          you write; the event itself, and what other destinations are offered, stay as they are."
@@ -268,23 +274,27 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
         return Err(Trouble::late(&why));
     }
     let decision = run::decided(word, step, &Fields::default())?;
-    let judged = decision.judge(saga, "", look.at);
+    let judged = decision.evaluate(saga, "", look.at);
     judged.map_err(|error| Trouble::late(&error))?;
-    let way = saga.asked_about(step).map_or(Way::Do, |row| row.way);
+    let way = saga
+        .asked_about(step)
+        .map_or(Direction::Forward, |row| row.way);
     let does = match (&decision, way) {
-        (Decision::Done { .. }, Way::Do) => "It happened",
-        (Decision::Done { .. }, Way::Undo) => "It is undone",
-        (Decision::Refused { .. }, Way::Do) => "It did not happen",
-        (Decision::Refused { .. }, Way::Undo) => "It cannot be undone",
+        (Decision::Done { .. }, Direction::Forward) => "It happened",
+        (Decision::Done { .. }, Direction::Compensate) => "It is undone",
+        (Decision::Refused { .. }, Direction::Forward) => "It did not happen",
+        (Decision::Refused { .. }, Direction::Compensate) => "It cannot be undone",
         (Decision::Retry { .. }, _) => "Try again",
-        (Decision::Undo { .. }, _) => "Undo it",
+        (Decision::Compensate { .. }, _) => "Undo it",
         (Decision::Close, _) => "Close it",
     };
     let back = path_of("/console/sagas", &saga.id);
     let mut plan = Plan::new("Decide about a saga", decision.says(saga), does, back);
     let more = match (&decision, way) {
-        (Decision::Done { .. }, Way::Do) => field("made", "Result, as JSON (empty: none)", ""),
-        (Decision::Retry { .. } | Decision::Undo { .. }, _) => {
+        (Decision::Done { .. }, Direction::Forward) => {
+            field("made", "Result, as JSON (empty: none)", "")
+        }
+        (Decision::Retry { .. } | Decision::Compensate { .. }, _) => {
             field("within", "Time limit", run::WITHIN)
         }
         _ => Html::default(),

@@ -3,13 +3,12 @@
 use hapax::{
     Timestamp,
     retry::parse_duration,
-    saga::{Decision, Way},
+    saga::{Decision, Direction},
 };
 
-use super::{Act, looked_at, parsed};
+use super::{StepBody, looked_at, parsed};
 use crate::{
     Console,
-    desk::{Actor, Filter, jobs::Asked as How, sagas::Look},
     fields::{Fields, path_of},
     filter::{Qualifier, Wrong},
     pages::{
@@ -18,12 +17,13 @@ use crate::{
         events::KNOWN,
         query::Asked,
     },
+    queries::{Actor, Filter, jobs::Asked as How, sagas::Look},
 };
 
 /// The default time limit of a saga that continues.
 pub(super) const WITHIN: &str = "15m";
 
-impl Act {
+impl StepBody {
     /// Executes an action. Returns the next page and its message. Ages are relative to the time of
     /// the form.
     pub(super) async fn run(
@@ -34,7 +34,7 @@ impl Act {
         reason: &str,
         at: Timestamp,
     ) -> Result<(String, &'static str), Trouble> {
-        let desk = console.desk();
+        let queries = console.queries();
         let how = || {
             Ok::<_, Trouble>(How {
                 per_second: None,
@@ -47,48 +47,49 @@ impl Act {
         let place = |dest: &str| path_of("/console/destinations", dest);
         Ok(match self {
             Self::Replay { part, position } => {
-                desk.replay(actor, part, *position).await?;
+                queries.replay(actor, part, *position).await?;
                 (event(position), "replayed")
             }
             Self::Edit { part, position } => {
                 let patch = fields.text("patch");
-                desk.edit(actor, part, *position, patch).await?;
+                queries.edit(actor, part, *position, patch).await?;
                 (event(position), "edited")
             }
             Self::Discard { part, position } => {
-                desk.discard(actor, part, *position, reason).await?;
+                queries.discard(actor, part, *position, reason).await?;
                 (event(position), "discarded")
             }
             Self::ReplayDead { dest, q } => {
                 let filter = dead(dest, q, at)?;
-                desk.replay_dead(actor, dest, &filter, &how()?).await?;
+                queries.replay_dead(actor, dest, &filter, &how()?).await?;
                 (jobs(), "job")
             }
             Self::DiscardDead { dest, q } => {
                 let filter = dead(dest, q, at)?;
-                desk.discard_dead(actor, dest, &filter, reason, &how()?)
+                queries
+                    .discard_dead(actor, dest, &filter, reason, &how()?)
                     .await?;
                 (jobs(), "job")
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = events(q, at)?;
-                desk.replay_events(actor, dest, &filter, &how()?).await?;
+                queries.replay_events(actor, dest, &filter, &how()?).await?;
                 (jobs(), "job")
             }
             Self::Pause { dest } => {
-                desk.pause(actor, dest).await?;
+                queries.pause(actor, dest).await?;
                 (place(dest), "paused")
             }
             Self::Resume { dest } => {
-                desk.resume(actor, dest).await?;
+                queries.resume(actor, dest).await?;
                 (place(dest), "resumed")
             }
             Self::Remove { dest } => {
-                desk.remove(actor, dest).await?;
+                queries.remove(actor, dest).await?;
                 (jobs(), "removed")
             }
             Self::Cancel { job } => {
-                desk.cancel(actor, *job).await?;
+                queries.cancel(actor, *job).await?;
                 (jobs(), "cancelled")
             }
             Self::PurgeKey {
@@ -99,7 +100,8 @@ impl Act {
             } => {
                 let version = looked_at(*version, "version")?;
                 let tenant = tenant.as_deref();
-                desk.purge_key(actor, tenant, operation, key, version, reason)
+                queries
+                    .purge_key(actor, tenant, operation, key, version, reason)
                     .await?;
                 ("/console/keys".to_owned(), "purged")
             }
@@ -111,8 +113,10 @@ impl Act {
             } => {
                 let decision = decided(decision, step, fields)?;
                 let epoch = looked_at(*epoch, "epoch")?;
-                is_of_this_way(&desk.saga(actor, saga).await?, step, fields)?;
-                desk.decide(actor, saga, epoch, &decision, reason).await?;
+                is_of_this_way(&queries.saga(actor, saga).await?, step, fields)?;
+                queries
+                    .decide(actor, saga, epoch, &decision, reason)
+                    .await?;
                 (path_of("/console/sagas", saga), "decided")
             }
         })
@@ -155,8 +159,8 @@ fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Troubl
         return Ok(());
     }
     let now = match row.way {
-        Way::Do => "whether it happened",
-        Way::Undo => "whether it is undone",
+        Direction::Forward => "whether it happened",
+        Direction::Compensate => "whether it is undone",
     };
     Err(Trouble::late(&format!(
         "the question about step {step} is now {now}"
@@ -185,7 +189,7 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
         }
         "refused" => Decision::Refused { step: step() },
         "retry" => Decision::Retry { within: within()? },
-        "undo" => Decision::Undo { within: within()? },
+        "undo" => Decision::Compensate { within: within()? },
         "close" => Decision::Close,
         other => return Err(Trouble::wrong(format!("Unknown decision {other:?}."))),
     })

@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{
     Console,
-    desk::{
+    fields::url,
+    filter::Qualifier,
+    format::{Table, badge, cell, code, none, number, pager, time},
+    guard::PageRequest,
+    html::{Html, el, link},
+    layout::Page,
+    queries::{
         audit::Acts,
         jobs::{Job, Kind},
     },
-    fields::url,
-    filter::Qualifier,
-    frame::Page,
-    guard::Visit,
-    html::{Html, el, link},
-    words::{Table, badge, cell, code, none, number, pager, time},
 };
 
 static KNOWN: Known = Known {
@@ -36,21 +36,27 @@ static KNOWN: Known = Known {
 const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
 
 /// Shows both. `dest` and `state` apply to jobs, the other qualifiers to the audit log.
-pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
-    let (actor, now) = (&visit.caller().actor, console.0.clock.now());
+pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
+    let (actor, now) = (&page_request.caller().actor, console.0.clock.now());
     let state = asked.state(&STATES, |it| it);
     let mut body = Html::default();
     if asked.is_right() {
         let dest = asked.filter.one(Qualifier::Dest);
-        let jobs = console.desk().jobs(actor, dest, state, None, ROWS).await?;
+        let jobs = console
+            .queries()
+            .jobs(actor, dest, state, None, ROWS)
+            .await?;
         let acts = Acts {
             actor: asked.filter.one(Qualifier::Actor).map(str::to_owned),
             action: asked.filter.one(Qualifier::Action).map(str::to_owned),
             object: asked.filter.one(Qualifier::Object).map(str::to_owned),
         };
-        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
-        let log = console.desk().audit(actor, &acts, before, ROWS).await?;
+        let before = page_request
+            .fields
+            .get("before")
+            .and_then(|it| it.parse().ok());
+        let log = console.queries().audit(actor, &acts, before, ROWS).await?;
         let mut lines = Table::new(
             "Audit log",
             &["When", "Who", "Did", "To", "Outcome", "More"],
@@ -70,10 +76,14 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
             ]);
         }
         let next = log.next.map(|next| next.to_string());
-        let before = visit.fields.text("before");
+        let before = page_request.fields.text("before");
         body = body
             .add(el("h2").add("Jobs"))
-            .add(list_of(table_of(&visit, &jobs.items, now), false, "job"))
+            .add(list_of(
+                table_of(&page_request, &jobs.items, now),
+                false,
+                "job",
+            ))
             .add(el("h2").add("Audit log"))
             .add(list_of(lines, false, "act"))
             .add(pager(
@@ -86,7 +96,7 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
     Ok(Page::new("Jobs and audit", body).filtered(asked.into_box()))
 }
 
-fn table_of(visit: &Visit, jobs: &[Job], now: Timestamp) -> Table {
+fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {
     let heads = &[
         "#Job",
         "Does",
@@ -102,7 +112,7 @@ fn table_of(visit: &Visit, jobs: &[Job], now: Timestamp) -> Table {
     for it in jobs {
         let of = it.total.map(|total| format!(" of {}", number(total)));
         let runs = it.ended_at.is_none() && it.kind != Kind::Remove;
-        let cancel = (visit.acts() && runs).then(|| {
+        let cancel = (page_request.acts() && runs).then(|| {
             let id = it.id.to_string();
             let to = url("/console/act", &[("act", "cancel"), ("job", &id)]);
             link(&to, "Cancel").class("button")

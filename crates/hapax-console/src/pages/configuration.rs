@@ -5,19 +5,21 @@ use axum::extract::State;
 use super::Shown;
 use crate::{
     Console,
-    frame::{FilterBox, Page},
-    guard::Visit,
+    format::{Table, cell, code, nothing},
+    guard::PageRequest,
     html::{Html, el, link},
-    words::{Table, cell, code, nothing},
+    layout::{FilterBox, Page},
 };
 
 /// Shows the settings. The filter consists of words.
-pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
-    let text = visit.fields.text("q");
+pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let text = page_request.fields.text("q");
     let mut table = Table::new("Settings in force", &["Setting", "Value", "From"]);
     // A caller of a tenant does not see the settings of the host.
     let all = &console.0.effective;
-    let all = all.iter().filter(|_| visit.caller().actor.tenant.is_none());
+    let all = all
+        .iter()
+        .filter(|_| page_request.caller().actor.tenant.is_none());
     for it in all {
         let said = format!("{} {} {}", it.name, it.value, it.origin).to_lowercase();
         if text

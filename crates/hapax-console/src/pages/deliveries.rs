@@ -11,17 +11,17 @@ use super::{
 };
 use crate::{
     Console,
-    desk::{
+    fields::{path_of, url},
+    filter::Qualifier,
+    format::{Table, badge, cell, code, open, pager, time},
+    guard::PageRequest,
+    html::{Element, Html, el, link},
+    layout::Page,
+    queries::{
         deliveries::{Cursor, Delivery},
         destination_of,
         events::Standing,
     },
-    fields::{path_of, url},
-    filter::Qualifier,
-    frame::Page,
-    guard::Visit,
-    html::{Element, Html, el, link},
-    words::{Table, badge, cell, code, open, pager, time},
 };
 
 /// All states in which a delivery has a row.
@@ -64,10 +64,10 @@ pub(crate) static DEAD: Known = Known {
 };
 
 /// Lists deliveries.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &DELIVERIES);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &DELIVERIES);
     let states = asked.states(&STATES, |it| it.as_str());
-    let body = rows(&console, &visit, &mut asked, &states).await?;
+    let body = rows(&console, &page_request, &mut asked, &states).await?;
     let note = el("p").class("soft").add(
         "Deliveries that waited, failed or were scheduled. First offers that arrived have no row: \
          the event itself tells of them.",
@@ -77,10 +77,10 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
 }
 
 /// Lists dead letters.
-pub(crate) async fn dead(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &DEAD);
-    let body = rows(&console, &visit, &mut asked, &[Standing::Dead]).await?;
-    let acts = (visit.acts() && asked.is_right()).then(|| many(&asked));
+pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &DEAD);
+    let body = rows(&console, &page_request, &mut asked, &[Standing::Dead]).await?;
+    let acts = (page_request.acts() && asked.is_right()).then(|| many(&asked));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
     Ok(page.filtered(asked.into_box()))
 }
@@ -101,7 +101,7 @@ fn many(asked: &Asked) -> Element {
 
 async fn rows(
     console: &Console,
-    visit: &Visit,
+    page_request: &PageRequest,
     asked: &mut Asked,
     states: &[Standing],
 ) -> Result<Html, super::Trouble> {
@@ -110,10 +110,10 @@ async fn rows(
     if !asked.is_right() {
         return Ok(Html::default());
     }
-    let before = visit.fields.get("before").and_then(cursor);
+    let before = page_request.fields.get("before").and_then(cursor);
     let destination = asked.filter.one(Qualifier::Dest);
-    let found = console.desk().deliveries(
-        &visit.caller().actor,
+    let found = console.queries().deliveries(
+        &page_request.caller().actor,
         &filter,
         destination,
         states,
@@ -140,8 +140,8 @@ async fn rows(
         .map(|next| format!("{}:{}", next.position, next.part));
     let list = list_of(table, next.is_some(), "delivery");
     let q = asked.filter.to_string();
-    let before = visit.fields.text("before");
-    Ok(list.add(pager(&visit.path, &q, before, next.as_deref())))
+    let before = page_request.fields.text("before");
+    Ok(list.add(pager(&page_request.path, &q, before, next.as_deref())))
 }
 
 fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
@@ -168,7 +168,7 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
 }
 
 /// The filter of deliveries. Bare words are searched in the error.
-pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::desk::Filter {
+pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::queries::Filter {
     let mut filter = asked.of_events(now);
     filter.error = asked.one_or_words(Qualifier::Error);
     filter

@@ -10,14 +10,14 @@ use super::{
 };
 use crate::{
     Console,
-    desk::{Place, overview::DestinationFigures},
     fields::{path_of, url},
     filter::Qualifier,
-    frame::Page,
-    guard::Visit,
+    format::{Table, badge, cell, code, content, count, facts, none, open, span, time},
+    guard::PageRequest,
     html::{Element, Html, el, link},
+    layout::Page,
+    queries::{Place, overview::DestinationFigures},
     sample::Look,
-    words::{Table, badge, cell, code, content, count, facts, none, open, span, time},
 };
 
 const STATES: [&str; 4] = ["active", "paused", "disabled", "removing"];
@@ -28,13 +28,13 @@ static KNOWN: Known = Known {
 };
 
 /// Lists destinations by name.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
     let states = asked.states(&STATES, |it| it);
     let mut body = Html::default();
     if asked.is_right() {
-        let actor = &visit.caller().actor;
-        let places = console.desk().places(actor).await?;
+        let actor = &page_request.caller().actor;
+        let places = console.queries().places(actor).await?;
         let look = console.0.samples.look(&console, actor).await?;
         let heads = &[
             "Destination",
@@ -76,11 +76,11 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
 /// Shows one destination.
 pub(crate) async fn show(
     State(console): State<Console>,
-    visit: Visit,
+    page_request: PageRequest,
     Path(name): Path<String>,
 ) -> Shown {
-    let actor = &visit.caller().actor;
-    let place = console.desk().place(actor, &name).await?;
+    let actor = &page_request.caller().actor;
+    let place = console.queries().place(actor, &name).await?;
     let look = console.0.samples.look(&console, actor).await?;
     let now = console.0.clock.now();
     let [lag, backlog, parked, dead] = figures(figures_of(&look, &name));
@@ -103,7 +103,7 @@ pub(crate) async fn show(
     ]);
     let spec = place.spec.as_deref().map(|spec| {
         let shown = console
-            .desk()
+            .queries()
             .shown(Some("application/json"), spec.as_bytes());
         Html::default()
             .add(el("h2").add("Declaration"))
@@ -128,7 +128,7 @@ pub(crate) async fn show(
     let body = Html::default()
         .add(why_of(&look, &name))
         .add(breaker)
-        .add(visit.acts().then(|| acts(&place)))
+        .add(page_request.acts().then(|| acts(&place)))
         .add(known)
         .add(links)
         .add(spec);

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::{
     Console,
-    desk::events::{Standing, Summary},
     fields::{path_of, url},
     filter::Qualifier,
-    frame::Page,
-    guard::Visit,
+    format::{Table, cell, code, content, facts, none, nothing, open, pager, size, time},
+    guard::PageRequest,
     html::{Html, el, link},
-    words::{Table, cell, code, content, facts, none, nothing, open, pager, size, time},
+    layout::Page,
+    queries::events::{Standing, Summary},
 };
 
 pub(crate) static KNOWN: Known = Known {
@@ -32,15 +32,21 @@ pub(crate) static KNOWN: Known = Known {
 };
 
 /// Lists events, newest first.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
     let filter = asked.of_events(now);
     let mut body = Html::default();
     if asked.is_right() {
-        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
-        let actor = &visit.caller().actor;
-        let page = console.desk().events(actor, &filter, before, ROWS).await?;
+        let before = page_request
+            .fields
+            .get("before")
+            .and_then(|it| it.parse().ok());
+        let actor = &page_request.caller().actor;
+        let page = console
+            .queries()
+            .events(actor, &filter, before, ROWS)
+            .await?;
         let mut table = Table::new("Events", &["Event", "About", "Tenant", "Created", "#Size"]);
         for event in &page.items {
             table.row([
@@ -56,7 +62,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
         }
         let next = page.next.map(|next| next.to_string());
         body = list_of(table, next.is_some(), "event");
-        let before = visit.fields.text("before");
+        let before = page_request.fields.text("before");
         body = body.add(pager(
             "/console/events",
             &asked.text,
@@ -88,14 +94,18 @@ fn about(event: &Summary) -> Html {
 /// Shows one event.
 pub(crate) async fn show(
     State(console): State<Console>,
-    visit: Visit,
+    page_request: PageRequest,
     Path(id): Path<String>,
 ) -> Shown {
-    let (desk, actor, now) = (console.desk(), &visit.caller().actor, console.0.clock.now());
-    let found = desk.event(actor, &id).await?;
-    let traces = desk.traces(actor, found.position).await?;
+    let (queries, actor, now) = (
+        console.queries(),
+        &page_request.caller().actor,
+        console.0.clock.now(),
+    );
+    let found = queries.event(actor, &id).await?;
+    let traces = queries.traces(actor, found.position).await?;
     let event = &found.event;
-    let shown = desk.shown(Some(event.payload.content_type()), event.payload.bytes());
+    let shown = queries.shown(Some(event.payload.content_type()), event.payload.bytes());
     let own_id = event.id.to_string();
     let about = event.aggregate.as_ref();
     let about = about.map(|it| format!("{}/{}", it.kind, it.id));
@@ -114,7 +124,7 @@ pub(crate) async fn show(
         ),
     ]);
     let headers = event.headers.iter().map(|(name, value)| {
-        let value = if desk.hides(name) { "***" } else { value };
+        let value = if queries.hides(name) { "***" } else { value };
         el("div")
             .add(el("dt").add(name))
             .add(el("dd").add(el("code").class("break").add(value)))
@@ -136,8 +146,14 @@ pub(crate) async fn show(
     });
     let body = Html::default()
         .add(el("h2").add("Deliveries to destinations"))
-        .add(way::every(desk, &visit, &traces, found.position, now))
-        .add((visit.acts() && again).then(|| way::offer_again(&own_id, &traces)))
+        .add(way::every(
+            queries,
+            &page_request,
+            &traces,
+            found.position,
+            now,
+        ))
+        .add((page_request.acts() && again).then(|| way::offer_again(&own_id, &traces)))
         .add(el("p").add(whole.attr("data-open", "")))
         .add(el("h2").add("Envelope"))
         .add(first)

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::{
     Console,
-    desk::inbox::Messages,
     fields::url,
     filter::Qualifier,
-    frame::Page,
-    guard::Visit,
+    format::{Table, cell, code, none, open, pager, time},
+    guard::PageRequest,
     html::{Html, el},
-    words::{Table, cell, code, none, open, pager, time},
+    layout::Page,
+    queries::inbox::Messages,
 };
 
 static KNOWN: Known = Known {
@@ -29,8 +29,8 @@ static KNOWN: Known = Known {
 };
 
 /// Lists messages.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
     let (since, until) = asked.moments(now);
     let filter = Messages {
@@ -42,10 +42,13 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     };
     let mut body = Html::default();
     if asked.is_right() {
-        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
-        let actor = &visit.caller().actor;
+        let before = page_request
+            .fields
+            .get("before")
+            .and_then(|it| it.parse().ok());
+        let actor = &page_request.caller().actor;
         let page = console
-            .desk()
+            .queries()
             .inbox(actor, &filter, before.as_ref(), ROWS)
             .await?;
         let heads = &["Message", "Consumer", "Source", "Taken", "Done", "Result"];
@@ -69,7 +72,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
         }
         let next = page.next.map(|next| next.to_string());
         body = list_of(table, next.is_some(), "message");
-        let before = visit.fields.text("before");
+        let before = page_request.fields.text("before");
         body = body.add(pager(
             "/console/inbox",
             &asked.text,

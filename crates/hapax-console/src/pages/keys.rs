@@ -9,13 +9,13 @@ use super::{
 };
 use crate::{
     Console,
-    desk::keys::{Keys, State as KeyState},
     fields::url,
     filter::Qualifier,
-    frame::Page,
-    guard::Visit,
+    format::{Table, badge, cell, code, none, open, pager, size, time},
+    guard::PageRequest,
     html::{Html, el},
-    words::{Table, badge, cell, code, none, open, pager, size, time},
+    layout::Page,
+    queries::keys::{Keys, State as KeyState},
 };
 
 static KNOWN: Known = Known {
@@ -30,8 +30,8 @@ static KNOWN: Known = Known {
 };
 
 /// Lists keys.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
     let (since, until) = asked.moments(now);
     let filter = Keys {
@@ -44,10 +44,13 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
     };
     let mut body = Html::default();
     if asked.is_right() {
-        let before = visit.fields.get("before").and_then(|it| it.parse().ok());
-        let actor = &visit.caller().actor;
+        let before = page_request
+            .fields
+            .get("before")
+            .and_then(|it| it.parse().ok());
+        let actor = &page_request.caller().actor;
         let page = console
-            .desk()
+            .queries()
             .keys(actor, &filter, before.as_ref(), ROWS)
             .await?;
         let heads = &[
@@ -84,7 +87,7 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
         }
         let next = page.next.map(|next| next.to_string());
         body = list_of(table, next.is_some(), "key");
-        let before = visit.fields.text("before");
+        let before = page_request.fields.text("before");
         body = body.add(pager("/console/keys", &asked.text, before, next.as_deref()));
     }
     Ok(Page::new("Keys", body).filtered(asked.into_box()))

@@ -8,47 +8,47 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::{
     BASE, Console,
-    frame::{Page, sealed},
-    guard::{LOGIN, Visit, set_cookie},
+    guard::{LOGIN, PageRequest, set_cookie},
     html::{Html, el},
-    knock::WAIT,
+    layout::{Page, sealed},
+    rate_limit::WAIT,
 };
 
 /// Shows the sign-in form.
-pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Response {
-    if console.0.tokens.is_empty() || visit.caller.is_some() {
+pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Response {
+    if console.0.tokens.is_empty() || page_request.caller.is_some() {
         return Redirect::to(BASE).into_response();
     }
-    form(&visit, None).into_response()
+    form(&page_request, None).into_response()
 }
 
 /// Checks the token.
-pub(crate) async fn sign_in(State(console): State<Console>, visit: Visit) -> Response {
+pub(crate) async fn sign_in(State(console): State<Console>, page_request: PageRequest) -> Response {
     let found = console
         .0
         .tokens
-        .find(visit.fields.text("token").trim().as_bytes());
+        .find(page_request.fields.text("token").trim().as_bytes());
     let Some(caller) = found else {
-        return refuse(&console, &visit).await;
+        return refuse(&console, &page_request).await;
     };
     tracing::info!(actor = caller.actor.name, "signed in to the console");
     let cookie = console.0.sessions.begin(caller.clone());
-    let mut response = Redirect::to(next(&visit)).into_response();
+    let mut response = Redirect::to(next(&page_request)).into_response();
     set_cookie(&console, &mut response, &cookie);
     response
 }
 
-async fn refuse(console: &Console, visit: &Visit) -> Response {
-    let knocks = &console.0.knocks;
-    if let Some(count) = knocks.count(console.0.clock.now()) {
+async fn refuse(console: &Console, page_request: &PageRequest) -> Response {
+    let rate_limit = &console.0.rate_limit;
+    if let Some(count) = rate_limit.count(console.0.clock.now()) {
         tracing::warn!(count, "wrong tokens were entered in the console");
     }
-    if knocks.wait().await {
-        let mut page = form(visit, Some("The token is not valid."));
+    if rate_limit.wait().await {
+        let mut page = form(page_request, Some("The token is not valid."));
         page.status = StatusCode::UNAUTHORIZED;
         return page.into_response();
     }
-    let mut page = form(visit, Some("Too many wrong tokens: try again."));
+    let mut page = form(page_request, Some("Too many wrong tokens: try again."));
     page.status = StatusCode::TOO_MANY_REQUESTS;
     let seconds = HeaderValue::from(WAIT.as_secs());
     let mut response = page.into_response();
@@ -57,14 +57,17 @@ async fn refuse(console: &Console, visit: &Visit) -> Response {
 }
 
 /// Ends the session.
-pub(crate) async fn sign_out(State(console): State<Console>, visit: Visit) -> Response {
-    console.0.sessions.end(&visit.cookie);
+pub(crate) async fn sign_out(
+    State(console): State<Console>,
+    page_request: PageRequest,
+) -> Response {
+    console.0.sessions.end(&page_request.cookie);
     let mut response = Redirect::to(LOGIN).into_response();
     set_cookie(&console, &mut response, &crate::session::mint());
     response
 }
 
-fn form(visit: &Visit, wrong: Option<&str>) -> Page {
+fn form(page_request: &PageRequest, wrong: Option<&str>) -> Page {
     let input = el("input")
         .attr("id", "token")
         .attr("name", "token")
@@ -76,12 +79,12 @@ fn form(visit: &Visit, wrong: Option<&str>) -> Page {
     let hidden = el("input")
         .attr("type", "hidden")
         .attr("name", "next")
-        .attr("value", next(visit));
+        .attr("value", next(page_request));
     let form = el("form")
         .attr("method", "post")
         .attr("action", LOGIN)
         .class("act")
-        .add(sealed(visit))
+        .add(sealed(page_request))
         .add(hidden)
         .add(wrong)
         .add(el("label").attr("for", "token").add("Token"))
@@ -96,8 +99,8 @@ fn form(visit: &Visit, wrong: Option<&str>) -> Page {
 }
 
 /// The page to open after signing in. It must be a page of this console.
-fn next(visit: &Visit) -> &str {
-    let next = visit.fields.text("next");
+fn next(page_request: &PageRequest) -> &str {
+    let next = page_request.fields.text("next");
     let rest = next.strip_prefix(BASE);
     let is_own = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
     let is_plain = next

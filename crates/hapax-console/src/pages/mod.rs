@@ -26,9 +26,9 @@ use http::StatusCode;
 
 use crate::{
     BASE, Console, act, assets,
-    desk::OperateError,
-    frame::Page,
     guard::{LOGIN, LOGOUT},
+    layout::Page,
+    queries::AdminError,
 };
 
 /// Number of rows per page.
@@ -83,19 +83,19 @@ impl Trouble {
     }
 }
 
-impl From<OperateError> for Trouble {
-    fn from(error: OperateError) -> Self {
+impl From<AdminError> for Trouble {
+    fn from(error: AdminError) -> Self {
         let (status, title, why) = match &error {
-            OperateError::NotFound { .. } => {
+            AdminError::NotFound { .. } => {
                 let why = format!("{error}, or you are not allowed to see it.");
                 (StatusCode::NOT_FOUND, "Not found", capital(&why))
             }
-            OperateError::Conflict { .. } => return Self::late(&error),
-            OperateError::Invalid { .. } => {
+            AdminError::Conflict { .. } => return Self::late(&error),
+            AdminError::Invalid { .. } => {
                 let why = format!("{}. Nothing was done.", capital(&error.to_string()));
                 (StatusCode::BAD_REQUEST, "That cannot be done", why)
             }
-            OperateError::Store(error) => {
+            AdminError::Store(error) => {
                 tracing::error!(
                     error = error.error_chain(),
                     "the console cannot read the store"

@@ -7,23 +7,23 @@ use super::Shown;
 use crate::{
     Console,
     chart::{Chart, lines},
-    desk::{
+    fields::{path_of, url},
+    filter::{Filter, Qualifier},
+    format::{Table, badge, cell, count, none, nothing, number, open, span},
+    guard::PageRequest,
+    html::{Element, Html, el, link},
+    layout::Page,
+    queries::{
         destination_of,
         overview::{Count, DestinationFigures},
         stalled::{Cause, Stalled, What},
     },
-    fields::{path_of, url},
-    filter::{Filter, Qualifier},
-    frame::Page,
-    guard::Visit,
-    html::{Element, Html, el, link},
     sample::{Look, Sample, float},
-    words::{Table, badge, cell, count, none, nothing, number, open, span},
 };
 
 /// Shows the overview.
-pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
-    let actor = &visit.caller().actor;
+pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let actor = &page_request.caller().actor;
     let look = console.0.samples.look(&console, actor).await?;
     let titles = [
         "Why is it not moving?",

@@ -4,10 +4,10 @@
 use hapax::{Timestamp, event::EventId, key::Tenant};
 
 use crate::{
-    desk,
     filter::{Filter, Qualifier, Wrong},
-    frame::FilterBox,
-    guard::Visit,
+    guard::PageRequest,
+    layout::FilterBox,
+    queries,
 };
 
 /// The qualifiers of a page.
@@ -39,8 +39,8 @@ impl Known {
 
 impl Asked {
     /// Parses the filter of a request.
-    pub(crate) fn of(visit: &Visit, known: &'static Known) -> Self {
-        Self::read(visit.fields.text("q"), known)
+    pub(crate) fn of(page_request: &PageRequest, known: &'static Known) -> Self {
+        Self::read(page_request.fields.text("q"), known)
     }
 
     /// Parses a filter.
@@ -82,16 +82,16 @@ impl Asked {
     }
 
     /// The store's filter of events and deliveries.
-    pub(crate) fn of_events(&mut self, now: Timestamp) -> desk::Filter {
+    pub(crate) fn of_events(&mut self, now: Timestamp) -> queries::Filter {
         let (older, younger) = self.filter.ages();
         let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
-        let mut found = desk::Filter {
+        let mut found = queries::Filter {
             kind: self.filter.one(Qualifier::Type).map(str::to_owned),
             since: younger.map(before),
             until: older.map(before),
             attempts_min: self.filter.attempts_min(),
             error: self.filter.one(Qualifier::Error).map(str::to_owned),
-            ..desk::Filter::default()
+            ..queries::Filter::default()
         };
         if let Some(about) = self.filter.one(Qualifier::About) {
             let (kind, id) = match about.split_once('/') {

@@ -5,11 +5,11 @@ use http::StatusCode;
 
 use super::Shown;
 use crate::{
-    frame::{FilterBox, Page},
-    guard::Visit,
+    format::{cell, nothing, open},
+    guard::PageRequest,
     html::{Html, el},
+    layout::{FilterBox, Page},
     markdown,
-    words::{cell, nothing, open},
 };
 
 /// The pages: name, title and text.
@@ -66,13 +66,13 @@ pub(crate) async fn list() -> Page {
 }
 
 /// Shows a page, or the parts that contain all words of the filter.
-pub(crate) async fn show(visit: Visit, Path(name): Path<String>) -> Shown {
+pub(crate) async fn show(page_request: PageRequest, Path(name): Path<String>) -> Shown {
     let found = PAGES.iter().find(|(known, _, _)| *known == name);
     let Some((_, title, text)) = found else {
         let why = "There is no such page in the reference.";
         return Ok(Page::problem(StatusCode::NOT_FOUND, "Not found", why));
     };
-    let q = visit.fields.text("q");
+    let q = page_request.fields.text("q");
     let words: Vec<String> = q
         .to_lowercase()
         .split_whitespace()

@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use hapax::{
     Timestamp,
     key::Tenant,
-    saga::{Filter, Refusal, SagaRecord, State as Stands, StepState, Way},
+    saga::{Direction, Filter, Refusal, SagaRecord, State as Stands, StepState},
 };
 
 use super::{
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::{
     Console,
-    desk::{Desk, sagas::Look},
     fields::{path_of, url},
     filter::Qualifier,
-    frame::Page,
-    guard::Visit,
+    format::{Table, badge, cell, code, content, facts, open, pager, span, time},
+    guard::PageRequest,
     html::{Element, Html, el, link},
-    words::{Table, badge, cell, code, content, facts, open, pager, span, time},
+    layout::Page,
+    queries::{Queries, sagas::Look},
 };
 
 static KNOWN: Known = Known {
@@ -29,19 +29,19 @@ static KNOWN: Known = Known {
 };
 
 /// Lists sagas by id.
-pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown {
-    let mut asked = Asked::of(&visit, &KNOWN);
+pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let mut asked = Asked::of(&page_request, &KNOWN);
     let filter = Filter {
         name: asked.filter.one(Qualifier::Saga).map(str::to_owned),
         version: None,
         state: asked.state(&Stands::ALL, |it| it.as_str()),
-        after: visit.fields.get("before").map(str::to_owned),
+        after: page_request.fields.get("before").map(str::to_owned),
     };
     let mut body = Html::default();
     if asked.is_right() {
         let page = console
-            .desk()
-            .sagas(&visit.caller().actor, &filter, ROWS)
+            .queries()
+            .sagas(&page_request.caller().actor, &filter, ROWS)
             .await?;
         let mut table = Table::new(
             "Sagas",
@@ -53,14 +53,14 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
             table.row([
                 cell(open(&path_of("/console/sagas", &saga.id), id)),
                 cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
-                cell(badge(saga.standing.state.as_str())),
+                cell(badge(saga.status.state.as_str())),
                 cell(why(look)),
                 cell(time(saga.created_at, look.at)),
                 code(saga.tenant.as_ref().map(Tenant::as_str)),
             ]);
         }
         body = list_of(table, page.next.is_some(), "saga");
-        let before = visit.fields.text("before");
+        let before = page_request.fields.text("before");
         body = body.add(pager(
             "/console/sagas",
             &asked.text,
@@ -74,25 +74,25 @@ pub(crate) async fn list(State(console): State<Console>, visit: Visit) -> Shown 
 /// Shows one saga.
 pub(crate) async fn show(
     State(console): State<Console>,
-    visit: Visit,
+    page_request: PageRequest,
     Path(id): Path<String>,
 ) -> Shown {
-    let desk = console.desk();
-    let look = desk.saga(&visit.caller().actor, &id).await?;
+    let queries = console.queries();
+    let look = queries.saga(&page_request.caller().actor, &id).await?;
     let (saga, now) = (&look.saga, look.at);
     let first = facts([
-        ("State", cell(badge(saga.standing.state.as_str()))),
+        ("State", cell(badge(saga.status.state.as_str()))),
         (
             "Kind",
             cell(format!("{} version {}", saga.kind.name, saga.kind.version)),
         ),
         (
             "Undoing",
-            cell(if saga.standing.undoing { "yes" } else { "no" }),
+            cell(if saga.status.undoing { "yes" } else { "no" }),
         ),
         ("Tenant", code(saga.tenant.as_ref().map(Tenant::as_str))),
         ("Begun", cell(time(saga.created_at, now))),
-        ("Deadline", cell(time(saga.standing.deadline_at, now))),
+        ("Deadline", cell(time(saga.status.deadline_at, now))),
         (
             "Ended",
             saga.ended_at
@@ -100,16 +100,17 @@ pub(crate) async fn show(
         ),
         ("Taken", cell(saga.epoch)),
     ]);
-    let acts = (visit.acts() && saga.standing.state == Stands::NeedsAttention).then(|| acts(saga));
+    let acts =
+        (page_request.acts() && saga.status.state == Stands::NeedsAttention).then(|| acts(saga));
     let body = Html::default()
         .add(el("p").class("because").add(why(&look)))
         .add(acts)
         .add(first)
         .add(el("h2").add("Steps"))
-        .add(steps(desk, saga, now))
+        .add(steps(queries, saga, now))
         .add(el("h2").add("Input"))
-        .add(said(desk, "Input", &saga.input))
-        .add(signals(desk, saga, now));
+        .add(said(queries, "Input", &saga.input))
+        .add(signals(queries, saga, now));
     Ok(Page::new(format!("Saga {}", saga.id), body))
 }
 
@@ -129,8 +130,8 @@ fn acts(saga: &SagaRecord) -> Element {
     let steps = saga.asked().map(|it| {
         let name = &it.name;
         let (happened, did_not) = match it.way {
-            Way::Do => (format!("{name} happened"), format!("{name} did not happen")),
-            Way::Undo => (
+            Direction::Forward => (format!("{name} happened"), format!("{name} did not happen")),
+            Direction::Compensate => (
                 format!("{name} is undone"),
                 format!("{name} cannot be undone"),
             ),
@@ -147,7 +148,7 @@ fn acts(saga: &SagaRecord) -> Element {
         .add(button("close", "", "Close as it is".to_owned()))
 }
 
-fn steps(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Html {
+fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {
     let step = |it: &hapax::saga::StepRecord| {
         let error = it.error.as_ref().map(Refusal::to_string);
         let head = el("h3")
@@ -184,7 +185,7 @@ fn steps(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Html {
             (!bytes.is_empty()).then(|| {
                 el("details")
                     .add(el("summary").add(name))
-                    .add(said(desk, name, bytes))
+                    .add(said(queries, name, bytes))
             })
         };
         el("li")
@@ -199,12 +200,12 @@ fn steps(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Html {
     cell(el("ol").class("timeline").all(saga.steps.iter().map(step)))
 }
 
-fn signals(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
+fn signals(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
     let signal = |it: &hapax::saga::Signal| {
         el("li")
             .add(el("h3").add(&it.name))
             .add(el("p").add(time(it.received_at, now)))
-            .add(said(desk, &it.name, &it.payload))
+            .add(said(queries, &it.name, &it.payload))
     };
     (!saga.signals.is_empty()).then(|| {
         Html::default().add(el("h2").add("Signals")).add(
@@ -215,8 +216,8 @@ fn signals(desk: &Desk, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
     })
 }
 
-fn said(desk: &Desk, label: &str, bytes: &[u8]) -> Element {
-    content(label, &desk.shown(Some("application/json"), bytes))
+fn said(queries: &Queries, label: &str, bytes: &[u8]) -> Element {
+    content(label, &queries.shown(Some("application/json"), bytes))
 }
 
 /// What the saga is doing, or why it does not move.
@@ -227,9 +228,9 @@ fn why(look: &Look) -> String {
         at,
     } = look;
     let held = held_until.filter(|until| until > at);
-    let reason = saga.standing.reason.as_ref();
+    let reason = saga.status.reason.as_ref();
     let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
-    match (saga.standing.state, held) {
+    match (saga.status.state, held) {
         (Stands::Completed, _) => "Every step is done.".to_owned(),
         (Stands::Failed, _) => format!("Failed: {reason}."),
         (Stands::NeedsAttention, _) => format!("Needs attention: {reason}."),

@@ -6,27 +6,29 @@ use hapax::Timestamp;
 use super::{Shown, Trouble, way};
 use crate::{
     Console,
-    desk::{
-        Desk,
+    fields::{path_of, url},
+    format::{Table, badge, cell, code, content, facts, open, size, time},
+    guard::PageRequest,
+    html::{Element, Html, el, link},
+    layout::Page,
+    queries::{
+        Queries,
         keys::{Record, State as KeyState},
         timeline::{Emitted, Timeline},
     },
-    fields::{path_of, url},
-    frame::Page,
-    guard::Visit,
-    html::{Element, Html, el, link},
-    words::{Table, badge, cell, code, content, facts, open, size, time},
 };
 
 /// Shows the timeline of a key or of an event.
-pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown {
-    let (desk, actor) = (console.desk(), &visit.caller().actor);
-    let fields = &visit.fields;
+pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
+    let (queries, actor) = (console.queries(), &page_request.caller().actor);
+    let fields = &page_request.fields;
     let found = match (fields.get("event"), fields.get("key")) {
-        (Some(id), _) => desk.timeline_of_event(actor, id).await?,
+        (Some(id), _) => queries.timeline_of_event(actor, id).await?,
         (None, Some(key)) => {
             let (tenant, operation) = (fields.get("tenant"), fields.get("operation"));
-            desk.timeline_of_key(actor, tenant, operation, key).await?
+            queries
+                .timeline_of_key(actor, tenant, operation, key)
+                .await?
         }
         _ => return Err(Trouble::wrong("Which request? Give an event or a key.")),
     };
@@ -35,25 +37,25 @@ pub(crate) async fn show(State(console): State<Console>, visit: Visit) -> Shown 
         Some(key) => format!("Request {}", key.summary.operation),
         None => "Request without a key".to_owned(),
     };
-    Ok(Page::new(title, body(desk, &visit, &found, now)))
+    Ok(Page::new(title, body(queries, &page_request, &found, now)))
 }
 
-fn body(desk: &Desk, visit: &Visit, found: &Timeline, now: Timestamp) -> Html {
+fn body(queries: &Queries, page_request: &PageRequest, found: &Timeline, now: Timestamp) -> Html {
     let key = found
         .key
         .as_ref()
-        .map(|key| key_step(desk, visit, key, now));
+        .map(|key| key_step(queries, page_request, key, now));
     let transaction = commit(found).map(|said| step("Transaction", cell(said)));
     let events = found
         .events
         .iter()
-        .map(|emitted| event_step(desk, visit, emitted, now));
+        .map(|emitted| event_step(queries, page_request, emitted, now));
     let sagas = found.sagas.iter().map(|look| {
         let saga = &look.saga;
         let inside = Html::default()
             .add(open(&path_of("/console/sagas", &saga.id), &saga.id))
             .add(" ")
-            .add(badge(saga.standing.state.as_str()))
+            .add(badge(saga.status.state.as_str()))
             .add(format!(
                 " {} version {}, begun ",
                 saga.kind.name, saga.kind.version
@@ -79,7 +81,12 @@ fn step(name: &str, inside: Html) -> Element {
     el("li").add(el("h2").add(name)).add(inside)
 }
 
-fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element {
+fn key_step(
+    queries: &Queries,
+    page_request: &PageRequest,
+    key: &Record,
+    now: Timestamp,
+) -> Element {
     let it = &key.summary;
     let moments = facts([
         ("Key", code(Some(&it.key))),
@@ -114,7 +121,7 @@ fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element
             cell(el("code").class("break").add(&key.fingerprint)),
         ),
     ]);
-    let acts = (visit.acts() && it.state != KeyState::InProgress).then(|| {
+    let acts = (page_request.acts() && it.state != KeyState::InProgress).then(|| {
         let version = key.version().to_string();
         let fields = [
             ("act", "purge-key"),
@@ -126,20 +133,20 @@ fn key_step(desk: &Desk, visit: &Visit, key: &Record, now: Timestamp) -> Element
         let to = link(&url("/console/act", &fields), "Purge this key").class("button");
         el("p").class("acts").add(to)
     });
-    let answer = it.status.map(|status| answer(desk, key, status));
+    let answer = it.status.map(|status| answer(queries, key, status));
     step("Key", cell(moments).add(answer).add(acts))
 }
 
 /// The response that retries receive, masked.
-fn answer(desk: &Desk, key: &Record, status: u16) -> Html {
+fn answer(queries: &Queries, key: &Record, status: u16) -> Html {
     let kind = key
         .headers
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-    let shown = desk.shown(kind.map(|(_, value)| value.as_str()), &key.body);
+    let shown = queries.shown(kind.map(|(_, value)| value.as_str()), &key.body);
     let mut headers = Table::new("Headers of the stored response", &["Header", "Value"]);
     for (name, value) in &key.headers {
-        let value = if desk.hides(name) { "***" } else { value };
+        let value = if queries.hides(name) { "***" } else { value };
         headers.row([code(Some(name)), code(Some(value))]);
     }
     let size = size(key.summary.body_bytes);
@@ -167,7 +174,12 @@ fn commit(found: &Timeline) -> Option<String> {
     })
 }
 
-fn event_step(desk: &Desk, visit: &Visit, emitted: &Emitted, now: Timestamp) -> Element {
+fn event_step(
+    queries: &Queries,
+    page_request: &PageRequest,
+    emitted: &Emitted,
+    now: Timestamp,
+) -> Element {
     let Emitted {
         event,
         transaction,
@@ -183,7 +195,7 @@ fn event_step(desk: &Desk, visit: &Visit, emitted: &Emitted, now: Timestamp) -> 
         .add(format!(" at position {position}, "))
         .add(time(event.created_at, now))
         .add(later);
-    let shown = desk.shown(Some(event.payload.content_type()), event.payload.bytes());
+    let shown = queries.shown(Some(event.payload.content_type()), event.payload.bytes());
     let messages = taken.iter().map(|message| {
         let result = message.result.as_ref().map(|it| format!(": {it}"));
         el("p")
@@ -199,7 +211,7 @@ fn event_step(desk: &Desk, visit: &Visit, emitted: &Emitted, now: Timestamp) -> 
                 .add(el("summary").add("Payload"))
                 .add(content("Payload", &shown)),
         )
-        .add(way::every(desk, visit, traces, position, now))
+        .add(way::every(queries, page_request, traces, position, now))
         .add(Html::all(messages));
     step("Event", inside)
 }

@@ -3,20 +3,20 @@
 use hapax::{Timestamp, delivery::Attempt};
 
 use crate::{
-    desk::{
-        Desk, destination_of,
+    fields::{path_of, url},
+    format::{Table, badge, cell, code, content, none, nothing, open, span, time},
+    guard::PageRequest,
+    html::{Element, Html, el, link},
+    queries::{
+        Queries, destination_of,
         events::{Standing, Trace},
     },
-    fields::{path_of, url},
-    guard::Visit,
-    html::{Element, Html, el, link},
-    words::{Table, badge, cell, code, content, none, nothing, open, span, time},
 };
 
 /// The deliveries to all destinations.
 pub(crate) fn every(
-    desk: &Desk,
-    visit: &Visit,
+    queries: &Queries,
+    page_request: &PageRequest,
     traces: &[Trace],
     position: i64,
     now: Timestamp,
@@ -27,21 +27,27 @@ pub(crate) fn every(
     Html::all(
         traces
             .iter()
-            .map(|trace| one(desk, visit, trace, position, now)),
+            .map(|trace| one(queries, page_request, trace, position, now)),
     )
 }
 
-fn one(desk: &Desk, visit: &Visit, trace: &Trace, position: i64, now: Timestamp) -> Element {
+fn one(
+    queries: &Queries,
+    page_request: &PageRequest,
+    trace: &Trace,
+    position: i64,
+    now: Timestamp,
+) -> Element {
     let name = destination_of(&trace.part);
     let head = el("h3")
         .add(link(&path_of("/console/destinations", name), &trace.part))
         .add(" ")
         .add(badge(trace.standing.as_str()));
-    let attempts = (!trace.log.is_empty()).then(|| attempts(desk, &trace.log, &trace.part, now));
-    let acts = (visit.acts() && trace.standing == Standing::Dead)
+    let attempts = (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.part, now));
+    let acts = (page_request.acts() && trace.standing == Standing::Dead)
         .then(|| dead_acts(&trace.part, position));
     let edited = trace.edited.as_ref().map(|it| {
-        let shown = desk.shown(Some(it.content_type()), it.bytes());
+        let shown = queries.shown(Some(it.content_type()), it.bytes());
         Html::default()
             .add(el("p").add("The payload for this destination was edited:"))
             .add(content("Edited payload", &shown))
@@ -96,14 +102,14 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
     Html::default().add(said).add(error()).add(behind)
 }
 
-fn attempts(desk: &Desk, log: &[Attempt], part: &str, now: Timestamp) -> Table {
+fn attempts(queries: &Queries, log: &[Attempt], part: &str, now: Timestamp) -> Table {
     let caption = format!("Attempts at {part}");
     let heads = &[
         "#No", "Began", "#Took", "Outcome", "#Status", "Error", "Response",
     ];
     let mut table = Table::new(caption, heads);
     for attempt in log {
-        let head = desk.head(&attempt.response_head);
+        let head = queries.head(&attempt.response_head);
         table.row([
             cell(attempt.number),
             cell(time(attempt.started_at, now)),

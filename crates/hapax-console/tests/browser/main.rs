@@ -20,7 +20,7 @@ use hapax::{Clock, Random};
 use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
 use hapax_postgres::{
     Postgres, Schema,
-    operate::{Actor, destinations},
+    admin::{Actor, destinations},
 };
 use hapax_testkit::{port::free_port, postgres::Database};
 use tokio::{net::TcpListener, task::JoinHandle};

@@ -97,7 +97,7 @@ async fn many_dead_letters_are_counted_and_one_job_is_begun_however_often_the_fo
 async fn many_are_touched_by_nothing_that_their_filter_leaves_out() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
-    let seal = crate::scene::seal_of(&ops.get("/console/act?act=pause&dest=mail").await);
+    let csrf_token = crate::scene::seal_of(&ops.get("/console/act?act=pause&dest=mail").await);
     for act in ["replay-dead", "discard-dead"] {
         for (q, why) in [
             ("error%3A550+timeout", "&quot;timeout&quot; is one too many"),
@@ -112,7 +112,7 @@ async fn many_are_touched_by_nothing_that_their_filter_leaves_out() {
         ] {
             let ask = format!("act={act}&dest=mail&q={q}");
             let asked = ops.get(&format!("/console/act?{ask}")).await;
-            let form = format!("seal={seal}&{ask}&reason=x&request_key=k");
+            let form = format!("seal={csrf_token}&{ask}&reason=x&request_key=k");
             let done = ops.post("/console/act", &form).await;
             for answer in [asked, done] {
                 assert_eq!(answer.status, 400, "{ask}: {}", answer.text());
@@ -282,9 +282,9 @@ async fn an_act_without_a_reason_or_out_of_its_time_is_refused() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let page = ops.get("/console/act?act=pause&dest=mail").await;
-    let seal = crate::scene::seal_of(&page);
+    let csrf_token = crate::scene::seal_of(&page);
     let post = async |form: &str| {
-        ops.post("/console/act", &format!("seal={seal}&{form}"))
+        ops.post("/console/act", &format!("seal={csrf_token}&{form}"))
             .await
     };
     assert_eq!(post("act=pause&dest=mail&reason=+").await.status, 400);

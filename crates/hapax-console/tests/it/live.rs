@@ -69,8 +69,9 @@ async fn what_moves_is_told_and_ends_with_the_session_or_the_server() {
     );
     assert!(!why.contains("<script>"));
     assert!(told["figures"].as_str().unwrap().contains("<svg"));
-    let seal = crate::scene::seal_of(&ops.get("/console").await);
-    ops.post("/console/logout", &format!("seal={seal}")).await;
+    let csrf_token = crate::scene::seal_of(&ops.get("/console").await);
+    ops.post("/console/logout", &format!("seal={csrf_token}"))
+        .await;
     watcher.ends().await;
 
     let again = scene.sign_in(OPERATOR).await;

@@ -8,7 +8,7 @@
 mod scene;
 mod pages;
 mod markup;
-mod door;
+mod auth;
 mod acts;
 mod tenants;
 mod live;

@@ -18,10 +18,10 @@ use super::Inbox;
 use crate::{
     header::IDEMPOTENCY_STATUS,
     problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
+    request::{Finished, Inner, Run},
     request_id::RequestId,
     settings::RETRY_AFTER,
     tx::Slot,
-    visit::{Finished, Inner, Run},
 };
 
 /// The delay of the commit in a seeded bug.

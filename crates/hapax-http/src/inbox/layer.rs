@@ -30,10 +30,10 @@ use super::{Inbox, WebhookLayer, accept};
 use crate::{
     body::{self, Bounds, Kept},
     problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
+    request::{Inner, Run, apart},
     request_id::RequestId,
     settings::until,
     trace,
-    visit::{Inner, Run, apart},
 };
 
 impl<K: Keys, S> Layer<S> for WebhookLayer<K> {

@@ -16,22 +16,22 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::{Acts, OperationLayer};
-use crate::{trace, visit};
+use super::{OperationLayer, ProtectedOperations};
+use crate::{request, trace};
 
 impl<K: Keys, S> Layer<S> for OperationLayer<K> {
     type Service = Protected<K, S>;
 
     fn layer(&self, inner: S) -> Protected<K, S> {
-        let acts = self.acts();
-        Protected { inner, acts }
+        let operations = self.operations();
+        Protected { inner, operations }
     }
 }
 
 /// A service under the idempotency contract.
 pub struct Protected<K: Keys, S> {
     inner: S,
-    acts: Acts<K>,
+    operations: ProtectedOperations<K>,
 }
 
 impl<K: Keys, S> Service<Request> for Protected<K, S>
@@ -48,16 +48,16 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let act = self
-            .acts
+        let operation = self
+            .operations
             .iter()
             .find(|(method, _)| method == request.method());
-        let Some((_, act)) = act else {
+        let Some((_, operation)) = operation else {
             return Box::pin(self.inner.call(request));
         };
-        let act = Arc::clone(act);
+        let operation = Arc::clone(operation);
         let (mut parts, body) = request.into_parts();
-        let traces = &act.idempotency.settings().traces;
+        let traces = &operation.idempotency.settings().traces;
         let place = if traces.is_on() {
             let place = trace::place(traces, &parts);
             parts.extensions.insert(place);
@@ -65,20 +65,20 @@ where
         } else {
             Place::default()
         };
-        let span = trace::request_span(act.operation.as_str(), &parts, &place);
+        let span = trace::request_span(operation.name.as_str(), &parts, &place);
         // The service on which `poll_ready` was called has to be used; the clone takes its place.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
-        let visit = visit::answer(act, inner, Request::from_parts(parts, body));
+        let context = request::response(operation, inner, Request::from_parts(parts, body));
         if span.is_disabled() {
-            return Box::pin(visit);
+            return Box::pin(context);
         }
         let told = span.clone();
-        let visit = visit.map_ok(move |response| {
+        let context = context.map_ok(move |response| {
             trace::answered(&told, &response);
             response
         });
-        Box::pin(visit.instrument(span))
+        Box::pin(context.instrument(span))
     }
 }
 
@@ -86,7 +86,7 @@ impl<K: Keys, S: Clone> Clone for Protected<K, S> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            acts: Arc::clone(&self.acts),
+            operations: Arc::clone(&self.operations),
         }
     }
 }

@@ -34,15 +34,15 @@ use crate::{
 /// POST and PATCH are protected, and the methods added with [`OperationLayer::also`]. All other
 /// methods pass through unchanged.
 #[derive(Debug)]
-pub struct OperationLayer<K: Keys>(Arc<Wired<K>>);
+pub struct OperationLayer<K: Keys>(Arc<OperationBuilder<K>>);
 
 impl<K: Keys> OperationLayer<K> {
     pub(crate) fn new(idempotency: Idempotency<K>, template: &str) -> Self {
         let settings = idempotency.settings();
-        let terms = Terms {
-            policy: Policy::Required,
+        let policy = OperationPolicy {
+            key_policy: KeyPolicy::Required,
             single_shot: false,
-            rides: false,
+            is_pipelined: false,
             bounds: Bounds {
                 max: BODY_BYTES_MAX,
                 json_max: JSON_BYTES_MAX,
@@ -53,35 +53,35 @@ impl<K: Keys> OperationLayer<K> {
             on_failure: settings.on_failure,
             per_request: Vec::new(),
         };
-        let wired = Wired {
+        let wired = OperationBuilder {
             idempotency,
             template: template.to_owned(),
             methods: vec![Method::POST, Method::PATCH],
-            terms,
+            policy,
             phasing: None,
-            acts: OnceLock::new(),
+            operations: OnceLock::new(),
         };
         // Fails here, where the service is set up, and not at its first request.
-        drop(wired.make_acts());
+        drop(wired.make_operations());
         Self(Arc::new(wired))
     }
 
     /// Refuses requests without a key. This is the default.
     #[must_use]
     pub fn required(self) -> Self {
-        self.change(|it| it.terms.policy = Policy::Required)
+        self.change(|it| it.policy.key_policy = KeyPolicy::Required)
     }
 
     /// Runs requests without a key unprotected.
     #[must_use]
     pub fn optional(self) -> Self {
-        self.change(|it| it.terms.policy = Policy::Optional)
+        self.change(|it| it.policy.key_policy = KeyPolicy::Optional)
     }
 
     /// Generates a key for requests without one, and returns it.
     #[must_use]
     pub fn issued(self) -> Self {
-        self.change(|it| it.terms.policy = Policy::Issued)
+        self.change(|it| it.policy.key_policy = KeyPolicy::Issued)
     }
 
     /// Derives the key of requests without one from the parts that `derive` returns.
@@ -93,14 +93,14 @@ impl<K: Keys> OperationLayer<K> {
         self,
         derive: impl Fn(&View<'_>) -> Result<Derived, Problem> + Send + Sync + 'static,
     ) -> Self {
-        self.change(|it| it.terms.policy = Policy::Derived(Arc::new(derive)))
+        self.change(|it| it.policy.key_policy = KeyPolicy::Derived(Arc::new(derive)))
     }
 
-    /// Accepts plans ([`crate::Planned`]) instead of opening a transaction for the handler.
+    /// Accepts plans ([`crate::WritePlan`]) instead of opening a transaction for the handler.
     #[must_use]
     pub fn single_shot(self) -> Self {
         self.change(|it| {
-            it.terms.single_shot = true;
+            it.policy.single_shot = true;
             it.phasing = None;
         })
     }
@@ -119,8 +119,8 @@ impl<K: Keys> OperationLayer<K> {
     /// not logged as failed. A handler that logs or counts its errors itself should ignore those
     /// for which [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) is true.
     #[must_use]
-    pub fn claim_with_first_statement(self) -> Self {
-        self.change(|it| it.terms.rides = true)
+    pub fn claim_pipelined(self) -> Self {
+        self.change(|it| it.policy.is_pipelined = true)
     }
 
     /// Protects another method on this route.
@@ -131,7 +131,7 @@ impl<K: Keys> OperationLayer<K> {
     pub fn also(self, method: Method) -> Self {
         self.change(|it| {
             it.methods.push(method);
-            drop(it.make_acts());
+            drop(it.make_operations());
         })
     }
 
@@ -139,7 +139,7 @@ impl<K: Keys> OperationLayer<K> {
     /// [`json_max`](Self::json_max).
     #[must_use]
     pub fn body_max(self, bytes: u64) -> Self {
-        self.change(|it| it.terms.bounds.max = bytes)
+        self.change(|it| it.policy.bounds.max = bytes)
     }
 
     /// Sets the maximum length of JSON bodies in bytes. The default is 1 MiB and does not depend on
@@ -147,7 +147,7 @@ impl<K: Keys> OperationLayer<K> {
     /// its size while its members are sorted.
     #[must_use]
     pub fn json_max(self, bytes: u64) -> Self {
-        self.change(|it| it.terms.bounds.json_max = bytes)
+        self.change(|it| it.policy.bounds.json_max = bytes)
     }
 
     /// Accepts only bodies of these media types, such as `multipart/form-data`. Others are refused
@@ -158,7 +158,7 @@ impl<K: Keys> OperationLayer<K> {
         types: impl IntoIterator<Item = impl Into<Cow<'static, str>>>,
     ) -> Self {
         self.change(|it| {
-            it.terms
+            it.policy
                 .media_types
                 .extend(types.into_iter().map(Into::into));
         })
@@ -167,46 +167,49 @@ impl<K: Keys> OperationLayer<K> {
     /// Sets how long responses are kept, at most 30 days.
     #[must_use]
     pub fn retention(self, retention: Duration) -> Self {
-        self.change(|it| it.terms.retention = retention.min(RETENTION_MAX))
+        self.change(|it| it.policy.retention = retention.min(RETENTION_MAX))
     }
 
     /// Sets the response to a request whose key has expired.
     #[must_use]
     pub fn on_expired(self, on_expired: OnExpired) -> Self {
-        self.change(|it| it.terms.on_expired = on_expired)
+        self.change(|it| it.policy.on_expired = on_expired)
     }
 
     /// Sets what happens to the key if the handler fails.
     #[must_use]
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
-        self.change(|it| it.terms.on_failure = on_failure)
+        self.change(|it| it.policy.on_failure = on_failure)
     }
 
     /// Sets response headers that belong to one exchange and are not stored.
     #[must_use]
     pub fn per_request_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.change(|it| it.terms.per_request.extend(names))
+        self.change(|it| it.policy.per_request.extend(names))
     }
 
-    fn change(self, change: impl FnOnce(&mut Wired<K>)) -> Self {
-        let mut wired = Wired {
+    fn change(self, change: impl FnOnce(&mut OperationBuilder<K>)) -> Self {
+        let mut wired = OperationBuilder {
             idempotency: self.0.idempotency.clone(),
             template: self.0.template.clone(),
             methods: self.0.methods.clone(),
-            terms: self.0.terms.clone(),
+            policy: self.0.policy.clone(),
             phasing: self.0.phasing.clone(),
-            acts: OnceLock::new(),
+            operations: OnceLock::new(),
         };
         change(&mut wired);
         Self(Arc::new(wired))
     }
 
-    fn acts(&self) -> Acts<K> {
-        let acts = self.0.acts.get_or_init(|| self.0.make_acts());
-        for (_, act) in acts.iter().filter(|(_, act)| act.phasing.is_some()) {
-            act.idempotency.note_phased(&act.operation);
+    fn operations(&self) -> ProtectedOperations<K> {
+        let operations = self.0.operations.get_or_init(|| self.0.make_operations());
+        for (_, operation) in operations
+            .iter()
+            .filter(|(_, operation)| operation.phasing.is_some())
+        {
+            operation.idempotency.note_phased(&operation.name);
         }
-        Arc::clone(acts)
+        Arc::clone(operations)
     }
 }
 
@@ -219,7 +222,7 @@ impl<K: Phases> OperationLayer<K> {
     #[must_use]
     pub fn phased(self) -> Self {
         self.change(|it| {
-            it.terms.single_shot = false;
+            it.policy.single_shot = false;
             let store = Arc::new(it.idempotency.store().clone());
             it.phasing = Some(Phasing {
                 store,
@@ -280,37 +283,37 @@ impl<K: Keys> Clone for OperationLayer<K> {
 }
 
 /// The operations of a route by method. Each method is a separate operation.
-type Acts<K> = Arc<[(Method, Arc<Act<K>>)]>;
+type ProtectedOperations<K> = Arc<[(Method, Arc<ProtectedOperation<K>>)]>;
 
 /// The state of an operation's layer.
 #[derive(Debug)]
-struct Wired<K: Keys> {
+struct OperationBuilder<K: Keys> {
     idempotency: Idempotency<K>,
     template: String,
     methods: Vec<Method>,
-    terms: Terms,
+    policy: OperationPolicy,
     phasing: Option<Phasing<K>>,
     /// Created once: a router without state applies its layers again for every request.
-    acts: OnceLock<Acts<K>>,
+    operations: OnceLock<ProtectedOperations<K>>,
 }
 
-impl<K: Keys> Wired<K> {
-    fn make_acts(&self) -> Acts<K> {
-        let act = |method: &Method| {
+impl<K: Keys> OperationBuilder<K> {
+    fn make_operations(&self) -> ProtectedOperations<K> {
+        let operation = |method: &Method| {
             let service = self.idempotency.settings().service.as_deref();
             let name = operation_name(service, method, &self.template);
             let operation = Operation::new(name).expect("method and template fit in a scope");
-            Arc::new(Act {
+            Arc::new(ProtectedOperation {
                 idempotency: self.idempotency.clone(),
                 counts: Counts::new(operation.clone()),
                 operation,
-                terms: self.terms.clone(),
+                policy: self.policy.clone(),
                 phasing: self.phasing.clone(),
             })
         };
         let methods = self.methods.iter();
         methods
-            .map(|method| (method.clone(), act(method)))
+            .map(|method| (method.clone(), operation(method)))
             .collect()
     }
 }
@@ -320,11 +323,11 @@ pub(crate) type MediaType = Cow<'static, str>;
 
 /// The settings of an operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) policy: Policy,
+pub(crate) struct OperationPolicy {
+    pub(crate) key_policy: KeyPolicy,
     pub(crate) single_shot: bool,
     /// Whether the claim is sent with the first statement.
-    pub(crate) rides: bool,
+    pub(crate) is_pipelined: bool,
     pub(crate) bounds: Bounds,
     /// The accepted media types of bodies; all if empty.
     pub(crate) media_types: Vec<MediaType>,
@@ -336,14 +339,14 @@ pub(crate) struct Terms {
 
 /// The source of the key if the client sends none.
 #[derive(Clone)]
-pub(crate) enum Policy {
+pub(crate) enum KeyPolicy {
     Required,
     Optional,
     Issued,
     Derived(Arc<Derive>),
 }
 
-impl fmt::Debug for Policy {
+impl fmt::Debug for KeyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Required => "Required",
@@ -356,10 +359,10 @@ impl fmt::Debug for Policy {
 
 /// One operation: a method on a route, with everything that its requests need.
 #[derive(Debug)]
-pub(crate) struct Act<K: Keys> {
+pub(crate) struct ProtectedOperation<K: Keys> {
     pub(crate) idempotency: Idempotency<K>,
     pub(crate) operation: Operation,
-    pub(crate) terms: Terms,
+    pub(crate) policy: OperationPolicy,
     /// Set if the operation is phased.
     pub(crate) phasing: Option<Phasing<K>>,
     pub(crate) counts: Counts,

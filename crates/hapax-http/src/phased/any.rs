@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use hapax::{
     event::Headers,
-    phases::{Entered, Entry, Ownership},
+    phases::{Entry, Ownership},
     store::{Phases, StoreError},
 };
 
 /// The part of [`Phases`] that a request needs.
 pub(crate) trait AnyPhases<T>: Send + Sync {
-    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<Entered, StoreError>>;
+    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<ClaimOutcome<Ownership>, StoreError>>;
 
     fn renew<'a>(
         &'a self,
@@ -33,7 +33,7 @@ pub(crate) trait AnyPhases<T>: Send + Sync {
 }
 
 impl<K: Phases> AnyPhases<K::Tx> for K {
-    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<Entered, StoreError>> {
+    fn enter(&self, entry: Entry) -> BoxFuture<'_, Result<ClaimOutcome<Ownership>, StoreError>> {
         Box::pin(Phases::enter(self, entry))
     }
 

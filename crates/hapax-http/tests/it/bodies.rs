@@ -197,10 +197,10 @@ async fn json_has_a_bound_of_its_own_where_the_operation_takes_longer_bodies() {
 
 #[tokio::test]
 async fn a_type_that_the_operation_does_not_take_is_refused_before_the_body_is_read() {
-    let terms = |layer: hapax_http::OperationLayer<_>| {
+    let policy = |layer: hapax_http::OperationLayer<_>| {
         layer.media_types(["application/json", "multipart/form-data"])
     };
-    let stage = Stage::with(|_| {}, terms).await;
+    let stage = Stage::with(|_| {}, policy).await;
     let read = Arc::new(AtomicUsize::new(0));
     let body = || {
         let read = Arc::clone(&read);

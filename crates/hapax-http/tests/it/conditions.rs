@@ -5,9 +5,9 @@ use std::time::Duration;
 use axum::body::Body;
 use hapax::{
     event::Headers,
-    idempotency::{Answer, Claim, OnExpired},
+    idempotency::{Claim, OnExpired, StoredResponse},
     key::FingerprintBuilder,
-    store::{Claimed, Effect, Keys as _, Transaction as _},
+    store::{ClaimOutcome, Effect, Keys as _, Transaction as _},
 };
 use http::Request;
 use sha2::{Digest as _, Sha256};
@@ -78,14 +78,14 @@ async fn a_request_without_a_condition_has_the_fingerprint_that_it_always_had() 
         on_expired: OnExpired::New,
         context: Headers::new(),
     };
-    let Claimed::Open(tx) = stage.store.claim(claim).await.unwrap() else {
+    let ClaimOutcome::Open(tx) = stage.store.claim(claim).await.unwrap() else {
         panic!("the key is free");
     };
-    let answer = Answer {
+    let response = StoredResponse {
         status: 201,
-        ..Answer::default()
+        ..StoredResponse::default()
     };
-    tx.complete(&answer, Effect::Keep).await.unwrap();
+    tx.complete(&response, Effect::Keep).await.unwrap();
     let sent: Sent = stage.send(on(&[])).await;
     assert_eq!(sent.idempotency(), Some("replayed"));
     let conditional = stage.send(on(&[("if-match", "*")])).await;

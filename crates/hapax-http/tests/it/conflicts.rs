@@ -74,12 +74,12 @@ async fn a_handler_that_swallows_its_deadlock_runs_again_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_deadlocks_behind_its_riding_claim_runs_again() {
-    check(false, OperationLayer::claim_with_first_statement).await;
+    check(false, OperationLayer::claim_pipelined).await;
 }
 
 async fn check(
     swallows: bool,
-    terms: impl FnOnce(OperationLayer<Postgres>) -> OperationLayer<Postgres>,
+    policy: impl FnOnce(OperationLayer<Postgres>) -> OperationLayer<Postgres>,
 ) {
     let database = Database::fresh().await;
     #[expect(
@@ -102,7 +102,7 @@ async fn check(
     let router = Router::new()
         .route(
             "/take",
-            post(take).layer(terms(idempotency.operation("/take"))),
+            post(take).layer(policy(idempotency.operation("/take"))),
         )
         .with_state(crossing.clone())
         .layer(RequestIds::new(random));

@@ -149,22 +149,22 @@ async fn a_query_that_nobody_knows_reserves_no_key() {
 #[tokio::test]
 async fn tenants_share_no_keys_and_a_rotated_token_still_replays() {
     let stage = Stage::new().await;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for token in ["alice/1", "bob/1", "alice/2", "bob/2"] {
         let mut request = post_json("/effects", "k", "{}");
         request
             .headers_mut()
             .insert("authorization", token.parse().unwrap());
-        answers.push(stage.send(request).await);
+        responses.push(stage.send(request).await);
     }
-    let status: Vec<_> = answers
+    let status: Vec<_> = responses
         .iter()
         .map(|sent| sent.idempotency().unwrap())
         .collect();
     assert_eq!(status, ["stored", "stored", "replayed", "replayed"]);
-    assert_eq!(answers[0].body, answers[2].body);
-    assert_eq!(answers[1].body, answers[3].body);
-    assert_ne!(answers[0].body, answers[1].body);
+    assert_eq!(responses[0].body, responses[2].body);
+    assert_eq!(responses[1].body, responses[3].body);
+    assert_ne!(responses[0].body, responses[1].body);
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ fn post(key: &str, body: &str) -> String {
 async fn exchange(address: &str, request: &str) -> String {
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    client.read_to_end(&mut answer).await.unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    client.read_to_end(&mut response).await.unwrap();
+    String::from_utf8_lossy(&response).into_owned()
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod stage;
-mod answers;
+mod responses;
 mod keys;
 mod fingerprints;
 mod conditions;
@@ -14,7 +14,7 @@ mod purged;
 mod quotas;
 mod waiting;
 mod conflicts;
-mod riding;
+mod pipelined;
 mod violations;
 mod store_errors;
 mod plans;

@@ -343,8 +343,8 @@ async fn a_duplicate_on_another_node_waits_and_is_then_told_to_come_again() {
     let long = node(&stage, &far, |it| it.wait = PATIENCE);
     let waiting = tokio::spawn(sends(&long, "k", gated));
     far.gate.add_permits(1);
-    let answer = running.await.unwrap();
-    waiting.await.unwrap().check_replays(&answer);
+    let response = running.await.unwrap();
+    waiting.await.unwrap().check_replays(&response);
     check(&stage, &far, 1, 1, 2).await;
 }
 
@@ -722,12 +722,12 @@ fn node_with(
     stage: &Stage,
     far: &Far,
     set: impl FnOnce(&mut Settings),
-    terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
+    policy: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
 ) -> Node {
     let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
     set(&mut settings);
     let idempotency = Idempotency::new(stage.store.clone(), settings);
-    let layer = terms(idempotency.operation("/payments").phased());
+    let layer = policy(idempotency.operation("/payments").phased());
     let layer = layer.kept_headers([http::HeaderName::from_static("x-mine")]);
     let inside = Router::new()
         .route("/payments", post(payment).layer(layer))

@@ -6,7 +6,7 @@ use axum::{
     routing::post,
 };
 use hapax::event::NewEvent;
-use hapax_http::{Json, Planned, Problem, Tx, problem};
+use hapax_http::{Json, Problem, Tx, WritePlan, problem};
 use hapax_sqlite::Statement;
 use http::StatusCode;
 use std::{sync::atomic::Ordering, time::Duration};
@@ -71,9 +71,9 @@ async fn a_refusal_is_stored_without_carrying_anything_out() {
         sent.check_problem(422, "CONFLICT.state");
         assert_eq!(sent.idempotency(), status);
     }
-    let planned = plan(&stage, "l", "{\"act\":\"planned refusal\"}").await;
+    let write_plan = plan(&stage, "l", "{\"act\":\"planned refusal\"}").await;
     assert_eq!(
-        (planned.status.as_u16(), planned.idempotency()),
+        (write_plan.status.as_u16(), write_plan.idempotency()),
         (402, Some("stored"))
     );
     assert_eq!((stage.effects().await, stage.events().await), (0, 0));
@@ -215,11 +215,11 @@ async fn plan(stage: &Stage, key: &str, body: &str) -> crate::stage::Sent {
 async fn planning(
     State(props): State<Props>,
     Json(asked): Json<serde_json::Value>,
-) -> Result<Planned<Statement>, Response> {
+) -> Result<WritePlan<Statement>, Response> {
     props.runs.fetch_add(1, Ordering::SeqCst);
     let insert = Statement::new("INSERT INTO effect DEFAULT VALUES", []);
     let created = (StatusCode::CREATED, [("set-cookie", "a=1")], "planned");
-    let planned = Planned::new(created).statement(insert.clone());
+    let write_plan = WritePlan::new(created).statement(insert.clone());
     match asked["act"].as_str() {
         Some("panic") => panic!("asked to"),
         Some("refuse") => {
@@ -229,8 +229,10 @@ async fn planning(
                 .into_response())
         }
         Some("mistake") => Err(Problem::invalid("act", "is a mistake").into_response()),
-        Some("planned refusal") => Ok(Planned::new(StatusCode::PAYMENT_REQUIRED).statement(insert)),
-        Some("bad event") => Ok(planned.emit(NewEvent::json("", &1))),
-        _ => Ok(planned.emit(NewEvent::json("effect.done", &1))),
+        Some("planned refusal") => {
+            Ok(WritePlan::new(StatusCode::PAYMENT_REQUIRED).statement(insert))
+        }
+        Some("bad event") => Ok(write_plan.emit(NewEvent::json("", &1))),
+        _ => Ok(write_plan.emit(NewEvent::json("effect.done", &1))),
     }
 }

@@ -57,19 +57,19 @@ fn service(stage: &Stage, name: Option<&'static str>) -> Router {
     settings.service = name.map(ToOwned::to_owned);
     settings.tenant = Tenant::new("alice").ok();
     let idempotency = Idempotency::new(stage.store.clone(), settings);
-    let answer = move |_: Tx<hapax_sqlite::Tx>| async move { name.unwrap_or_default() };
+    let response = move |_: Tx<hapax_sqlite::Tx>| async move { name.unwrap_or_default() };
     let layer = idempotency.operation("/orders");
-    Router::new().route("/orders", post(answer).layer(layer))
+    Router::new().route("/orders", post(response).layer(layer))
 }
 
 async fn send(router: &Router) -> (String, String) {
     let request = Request::post("/orders").header("idempotency-key", "k");
     let request = request.body(axum::body::Body::empty()).unwrap();
-    let answer = router.clone().oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    let status = answer.headers()["idempotency-status"].to_str().unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let status = response.headers()["idempotency-status"].to_str().unwrap();
     let status = status.to_owned();
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 

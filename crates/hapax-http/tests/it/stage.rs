@@ -69,7 +69,7 @@ pub(crate) struct Order {
     #[serde(default)]
     answer: Option<u16>,
     #[serde(default)]
-    act: Option<String>,
+    operation: Option<String>,
 }
 
 impl Stage {
@@ -81,9 +81,9 @@ impl Stage {
     /// Creates the service with other settings, and other settings of `POST /effects`.
     pub(crate) async fn with(
         settings: impl FnOnce(&mut Settings),
-        terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
+        policy: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
     ) -> Self {
-        Self::on(|_| {}, settings, terms).await
+        Self::on(|_| {}, settings, policy).await
     }
 
     /// Creates the service on a store with these failpoints.
@@ -94,7 +94,7 @@ impl Stage {
     async fn on(
         opened: impl FnOnce(&mut hapax_sqlite::Settings),
         settings: impl FnOnce(&mut Settings),
-        terms: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
+        policy: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
     ) -> Self {
         hapax_testkit::seeded::plant();
         let folder = TempDir::new().unwrap();
@@ -117,7 +117,7 @@ impl Stage {
             entered: Arc::new(Semaphore::new(0)),
             gate: Arc::new(Semaphore::new(0)),
         };
-        let layer = terms(idempotency.operation("/effects"));
+        let layer = policy(idempotency.operation("/effects"));
         let router = Router::new()
             .route(
                 "/effects",
@@ -303,7 +303,7 @@ async fn effect(
         .await?;
     tx.emit(NewEvent::json("effect.done", &1))?;
     props.entered.add_permits(1);
-    match order.act.as_deref() {
+    match order.operation.as_deref() {
         Some("panic") => panic!("asked to"),
         Some("gate") => props.gate.acquire().await.unwrap().forget(),
         Some("hang") => std::future::pending().await,

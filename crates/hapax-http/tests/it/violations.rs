@@ -2,7 +2,7 @@
 
 use axum::{Router, routing::post};
 use hapax_http::{
-    ConflictOn as _, Idempotency, Json, Planned, Problem, RequestIds, Settings, Tx,
+    ConflictOn as _, Idempotency, Json, Problem, RequestIds, Settings, Tx, WritePlan,
     problem::{self, Code},
 };
 use hapax_postgres::Postgres;
@@ -132,11 +132,11 @@ async fn stage() -> Stage {
         ("/phased", post(phased).layer(operation("/phased").phased())),
         (
             "/planned",
-            post(planned).layer(operation("/planned").single_shot()),
+            post(write_plan).layer(operation("/planned").single_shot()),
         ),
         (
             "/optional",
-            post(planned).layer(operation("/optional").single_shot().optional()),
+            post(write_plan).layer(operation("/optional").single_shot().optional()),
         ),
     ];
     for (path, methods) in routes {
@@ -170,13 +170,13 @@ async fn phased(
     Ok(StatusCode::CREATED)
 }
 
-async fn planned(Json(row): Json<Row>) -> Planned<Statement> {
+async fn write_plan(Json(row): Json<Row>) -> WritePlan<Statement> {
     let row = [
         row.0.into(),
         row.1
             .map_or(hapax_sqlite::rusqlite::types::Value::Null, Into::into),
     ];
-    Planned::new(StatusCode::CREATED)
+    WritePlan::new(StatusCode::CREATED)
         .statement(Statement::new(INSERT, row))
         .conflict_on("numbered.number", TAKEN)
 }

@@ -18,12 +18,12 @@ use bytes::Bytes;
 use hapax::{
     Random, Timestamp,
     event::{EventId, Headers, NewEvent, Payload},
-    idempotency::{Answer, Claim, Known},
+    idempotency::{Claim, StoredResponse, Taken},
     inbox::Acceptance,
     key::Tenant,
     limits::{RETENTION_MAX, WAIT},
     outbox::{EventError, seal},
-    store::{Claimed, StoreError},
+    store::{ClaimOutcome, StoreError},
 };
 
 use crate::error::corrupt;
@@ -64,20 +64,20 @@ struct Told {
 }
 
 impl Told {
-    fn read(self) -> Result<Claimed<()>, StoreError> {
-        Ok(Claimed::Known(match self.outcome.as_str() {
-            "open" => return Ok(Claimed::Open(())),
-            "mismatch" => Known::Mismatch,
-            "in_progress" => Known::InProgress,
-            "gone" => Known::Gone,
+    fn read(self) -> Result<ClaimOutcome<()>, StoreError> {
+        Ok(ClaimOutcome::Taken(match self.outcome.as_str() {
+            "open" => return Ok(ClaimOutcome::Open(())),
+            "mismatch" => Taken::Mismatch,
+            "in_progress" => Taken::InProgress,
+            "gone" => Taken::Gone,
             "replay" => {
                 let fresh_for = stands(self.fresh_for.unwrap_or_default());
                 let status = self.status.and_then(|it| u16::try_from(it).ok());
                 let status = status.ok_or_else(|| corrupt("stored answer: its status"))?;
                 let headers = pairs(self.headers.as_deref().unwrap_or("[]"))?;
                 let body = self.body.unwrap_or_default().into();
-                Known::Replay {
-                    answer: Answer {
+                Taken::Replay {
+                    response: StoredResponse {
                         status,
                         headers,
                         body,
@@ -95,9 +95,9 @@ fn stands(secs: f64) -> Duration {
 }
 
 /// An answer's headers as pairs; each byte of a value is one character of Latin-1.
-fn headers(answer: &Answer) -> String {
+fn headers(response: &StoredResponse) -> String {
     let text = |value: &Bytes| value.iter().copied().map(char::from).collect::<String>();
-    let pairs = answer
+    let pairs = response
         .headers
         .iter()
         .map(|(name, value)| (name, text(value)));

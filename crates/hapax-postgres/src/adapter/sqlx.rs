@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hapax::{
     event::{EventId, NewEvent, Payload},
-    idempotency::{Answer, Claim},
+    idempotency::{Claim, StoredResponse},
     inbox::{Acceptance, Message},
-    store::{Claimed, StoreError},
+    store::{ClaimOutcome, StoreError},
 };
 use sqlx::{PgConnection, Row as _};
 
@@ -33,7 +33,7 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
 ///
 /// # Errors
 /// Fails when the database does, and when another claim is open in the transaction.
-pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<Claimed<()>, StoreError> {
+pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<()>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let row = sqlx::query(query!("contract/claim"))
         .bind(tenant)
@@ -63,16 +63,16 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<Claimed<()>, 
 pub async fn complete(
     tx: &mut PgConnection,
     claim: &Claim,
-    answer: &Answer,
+    response: &StoredResponse,
 ) -> Result<Duration, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let stored = sqlx::query_scalar(query!("contract/complete"))
         .bind(tenant)
         .bind(operation)
         .bind(key)
-        .bind(i32::from(answer.status))
-        .bind(headers(answer))
-        .bind(&answer.body[..])
+        .bind(i32::from(response.status))
+        .bind(headers(response))
+        .bind(&response.body[..])
         .fetch_one(tx)
         .await;
     stored.map(stands).map_err(sqlx_error)

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hapax::{
     event::{EventId, NewEvent, Payload},
-    idempotency::{Answer, Claim},
+    idempotency::{Claim, StoredResponse},
     inbox::{Acceptance, Message},
-    store::{Claimed, StoreError},
+    store::{ClaimOutcome, StoreError},
 };
 use tokio_postgres::{Row, Transaction, types::Type};
 
@@ -33,7 +33,10 @@ pub fn store_error(error: tokio_postgres::Error) -> StoreError {
 ///
 /// # Errors
 /// Fails when the database does, and when another claim is open in the transaction.
-pub async fn claim(tx: &mut Transaction<'_>, claim: &Claim) -> Result<Claimed<()>, StoreError> {
+pub async fn claim(
+    tx: &mut Transaction<'_>,
+    claim: &Claim,
+) -> Result<ClaimOutcome<()>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let fingerprint: &[u8] = claim.fingerprint.as_bytes();
     let params: [&dyn Param; 7] = [
@@ -63,11 +66,18 @@ pub async fn claim(tx: &mut Transaction<'_>, claim: &Claim) -> Result<Claimed<()
 pub async fn complete(
     tx: &mut Transaction<'_>,
     claim: &Claim,
-    answer: &Answer,
+    response: &StoredResponse,
 ) -> Result<Duration, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
-    let (status, body): (i32, &[u8]) = (answer.status.into(), &answer.body);
-    let params: [&dyn Param; 6] = [&tenant, &operation, &key, &status, &headers(answer), &body];
+    let (status, body): (i32, &[u8]) = (response.status.into(), &response.body);
+    let params: [&dyn Param; 6] = [
+        &tenant,
+        &operation,
+        &key,
+        &status,
+        &headers(response),
+        &body,
+    ];
     let row = one(tx, query!("contract/complete"), &params).await?;
     row.try_get(0).map(stands).map_err(store_error)
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Attendance, Held},
+    delivery::{Held, Membership},
     store::StoreError,
 };
 
@@ -21,41 +21,41 @@ use crate::{
 use super::sweep;
 
 /// Appends a sign of life, and says who else lives and holds what.
-pub(super) async fn attend(
+pub(super) async fn heartbeat(
     store: &Postgres,
     node: &str,
     knows: &[String],
     lease: Duration,
-) -> Result<Attendance, StoreError> {
+) -> Result<Membership, StoreError> {
     let params: [&dyn Param; 4] = [&node, &millis(lease), &store.time(), &knows];
     let asked_at = store.clock().now();
-    let rows = store.ask(query!("delivery/attend"), &params).await?;
+    let rows = store.ask(query!("delivery/heartbeat"), &params).await?;
     if let Some(row) = rows.first() {
         store.heard_time(asked_at, row.get::<_, Moment>(4).0);
     }
-    let mut attendance = Attendance::default();
+    let mut membership = Membership::default();
     for row in &rows {
         let node: String = row.get(0);
         if let Some(part) = row.get(1) {
-            attendance.held.push(Held {
+            membership.held.push(Held {
                 part,
                 node: node.clone(),
                 epoch: row.get(2),
             });
         }
-        if attendance.nodes.last() != Some(&node) {
+        if membership.nodes.last() != Some(&node) {
             if let Some(knows) = row.get::<_, Option<Vec<String>>>(5) {
-                attendance
+                membership
                     .knows
                     .insert(node.clone(), knows.into_iter().collect());
             }
-            attendance.nodes.push(node);
+            membership.nodes.push(node);
         }
     }
     if let Some(row) = rows.first() {
         sweep::signs(store, row.get(3)).await;
     }
-    Ok(attendance)
+    Ok(membership)
 }
 
 /// Lets a part go, if `epoch` is its own still.

@@ -19,7 +19,7 @@ use crate::{
     outbox::{begin, is_refused, rows},
     postgres::Postgres,
     query,
-    session::{Crash, Leg, Session},
+    session::{PipelineError, QueuedStatement, Session},
     settle::Moved,
     value::{Moment, Param},
 };
@@ -125,7 +125,7 @@ async fn raise_epoch(
     let (node, lease) = claimant.map_or(("", 0), |it| (it.node, millis(it.lease)));
     let taker: [&dyn Param; 4] = [&part, &node, &lease, &time];
     let owner: &[&dyn Param] = if claimant.is_some() { &taker } else { &opener };
-    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
             Box::pin(link.none(&begin)),
             Box::pin(link.rows(hold, &name)),
@@ -134,17 +134,17 @@ async fn raise_epoch(
             Box::pin(link.rows(position, &name)),
         ]
     });
-    let landed = match flown.await {
-        Ok(landed) => landed,
-        Err(crash) if claimant.is_some() && is_taken(&crash) => return Ok(None),
-        Err(crash) => return Err(told(crash)),
+    let completed = match results.await {
+        Ok(completed) => completed,
+        Err(failed) if claimant.is_some() && is_taken(&failed) => return Ok(None),
+        Err(failed) => return Err(told(failed)),
     };
     let missing = || corrupt(format!("part {part} is not there"));
-    let epoch = landed[2].first().ok_or_else(missing)?.get(0);
-    let was_disabled = landed[3].first().ok_or_else(missing)?.get(0);
-    let row = landed[4].first().ok_or_else(missing)?;
+    let epoch = completed[2].first().ok_or_else(missing)?.get(0);
+    let was_disabled = completed[3].first().ok_or_else(missing)?.get(0);
+    let row = completed[4].first().ok_or_else(missing)?;
     let had = |row: &Row| row.get::<_, Option<String>>(1);
-    let owner = claimant.and_then(|_| landed[1].first().and_then(had));
+    let owner = claimant.and_then(|_| completed[1].first().and_then(had));
     Ok(Some(Found {
         epoch,
         checkpoint: checkpoint(part, row)?,
@@ -161,8 +161,8 @@ async fn raise_epoch(
 }
 
 /// Whether the part cannot be had now: somebody has hold of it, or a living node holds it.
-fn is_taken(crash: &Crash) -> bool {
-    (crash.leg == 1 || crash.leg == 2) && is_refused(&crash.cause)
+fn is_taken(failed: &PipelineError) -> bool {
+    (failed.statement == 1 || failed.statement == 2) && is_refused(&failed.cause)
 }
 
 fn checkpoint(part: &str, row: &Row) -> Result<Checkpoint, StoreError> {
@@ -211,25 +211,25 @@ async fn interrupt(
     let limit = rows(BLOCKED_KEYS + 1);
     let some: [&dyn Param; 2] = [&part, &limit];
     store.settings().failpoints.hit("postgres.commit.before");
-    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
-        let mut legs: Vec<Leg<'_>> = vec![
+    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
+        let mut statements: Vec<QueuedStatement<'_>> = vec![
             Box::pin(link.rows(begun, &begun_params)),
             Box::pin(link.rows(blocked_keys, &some)),
         ];
         if !offered.is_empty() {
-            legs.insert(1, Box::pin(link.rows(offers, &offered_params)));
-            legs.insert(2, Box::pin(link.rows(move_checkpoint, &moved)));
+            statements.insert(1, Box::pin(link.rows(offers, &offered_params)));
+            statements.insert(2, Box::pin(link.rows(move_checkpoint, &moved)));
         }
-        legs.push(Box::pin(link.none("COMMIT")));
-        legs
+        statements.push(Box::pin(link.none("COMMIT")));
+        statements
     });
-    let landed = flown.await.map_err(told)?;
+    let completed = results.await.map_err(told)?;
     store.settings().failpoints.hit("postgres.commit.after");
-    let count = |leg: &[Row]| leg.first().map_or(0, |row| row.get::<_, i64>(0));
-    let mut interrupted = count(&landed[0]);
+    let count = |statement: &[Row]| statement.first().map_or(0, |row| row.get::<_, i64>(0));
+    let mut interrupted = count(&completed[0]);
     if !offered.is_empty() {
-        interrupted += count(&landed[1]);
+        interrupted += count(&completed[1]);
     }
-    let keys = landed[landed.len() - 2].iter().map(|row| row.get(0));
+    let keys = completed[completed.len() - 2].iter().map(|row| row.get(0));
     Ok((interrupted.unsigned_abs(), keys.collect()))
 }

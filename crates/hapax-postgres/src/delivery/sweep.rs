@@ -10,7 +10,7 @@ use crate::{
     outbox::begin,
     postgres::Postgres,
     query,
-    session::{Leg, Session},
+    session::{QueuedStatement, Session},
     value::Param,
 };
 
@@ -71,18 +71,18 @@ async fn sweep(store: &Postgres, log: &Log, number: i64) {
     };
     let begin = begin(store);
     let params: [&dyn Param; 1] = [&half];
-    let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
             Box::pin(link.none(&begin)),
             Box::pin(link.rows(&ready, &params)),
             Box::pin(link.none("COMMIT")),
         ]
     });
-    match flown.await {
+    match results.await {
         Ok(_) => session.end(),
-        Err(crash) => {
+        Err(failed) => {
             session.rollback().await;
-            let error = told(crash).error_chain();
+            let error = told(failed).error_chain();
             tracing::debug!(
                 log.name,
                 half,

@@ -13,7 +13,7 @@ use crate::{
     outbox::{begin, is_refused},
     postgres::Postgres,
     query,
-    session::{Leg, Session},
+    session::{QueuedStatement, Session},
     value::Param,
 };
 
@@ -98,7 +98,7 @@ impl Mover {
         let table: [&dyn Param; 1] = [&self.number];
         let params: [&dyn Param; 3] = [&source, &now, &passed];
         store.settings().failpoints.hit("postgres.commit.before");
-        let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
             vec![
                 Box::pin(link.none(&begin)),
                 Box::pin(link.rows(&hold, &table)),
@@ -106,16 +106,16 @@ impl Mover {
                 Box::pin(link.none("COMMIT")),
             ]
         });
-        let flown = flown.await;
-        match flown {
-            Ok(landed) => {
+        let results = results.await;
+        match results {
+            Ok(completed) => {
                 session.end();
                 store.settings().failpoints.hit("postgres.commit.after");
-                let waiting = landed[2].first().map(|row| row.get(4));
-                Ok((self.moved(&landed[2]), waiting.unwrap_or_default()))
+                let waiting = completed[2].first().map(|row| row.get(4));
+                Ok((self.moved(&completed[2]), waiting.unwrap_or_default()))
             }
-            Err(crash) => {
-                let is_busy = crash.leg == 1 && is_refused(&crash.cause);
+            Err(failed) => {
+                let is_busy = failed.statement == 1 && is_refused(&failed.cause);
                 session.rollback().await;
                 if is_busy {
                     let moved = Moved {
@@ -124,7 +124,7 @@ impl Mover {
                     };
                     return Ok((moved, Vec::new()));
                 }
-                Err(crash.cause.into())
+                Err(failed.cause.into())
             }
         }
     }

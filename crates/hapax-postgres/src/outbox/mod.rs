@@ -30,7 +30,7 @@ use tokio_postgres::error::SqlState;
 
 use self::{look::Step, recycle::Tally};
 use crate::{
-    connection::Flight,
+    connection::QueryError,
     frontier::{History, Mark},
     idempotency::{self, millis},
     inbox,
@@ -252,8 +252,8 @@ pub(crate) fn age(retention: Duration) -> i64 {
 }
 
 /// Whether a statement divided by zero, which is how the statements of this crate refuse.
-pub(crate) fn is_refused(cause: &Flight) -> bool {
-    matches!(cause, Flight::Failed(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO))
+pub(crate) fn is_refused(cause: &QueryError) -> bool {
+    matches!(cause, QueryError::Failed(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO))
 }
 
 /// Begins a transaction in which each statement sees everything that was committed before it.

@@ -14,10 +14,10 @@ use tokio_postgres::{Row, error::SqlState};
 
 use super::{begin, is_refused, rows};
 use crate::{
-    connection::{Flight, Link},
+    connection::{Link, QueryError},
     postgres::Postgres,
     query,
-    session::{Leg, Session},
+    session::{QueuedStatement, Session},
     value::Param,
 };
 
@@ -174,7 +174,7 @@ impl Postgres {
         let ready = session.run(async |link| link.ready(sql).await).await?;
         let begin = begin(self);
         let [hold, step] = &ready;
-        let flown = session.fly(|link: &Link| -> Vec<Leg<'_>> {
+        let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
             vec![
                 Box::pin(link.none(&begin)),
                 Box::pin(link.rows(hold, &[])),
@@ -182,18 +182,19 @@ impl Postgres {
                 Box::pin(link.none("COMMIT")),
             ]
         });
-        match flown.await {
-            Ok(mut landed) => {
+        match results.await {
+            Ok(mut completed) => {
                 session.end();
-                Ok(Some(landed.swap_remove(2)))
+                Ok(Some(completed.swap_remove(2)))
             }
-            Err(crash) => {
-                let is_held = crash.leg == 1 && is_refused(&crash.cause) || is_locked(&crash.cause);
+            Err(failed) => {
+                let is_held =
+                    failed.statement == 1 && is_refused(&failed.cause) || is_locked(&failed.cause);
                 session.rollback().await;
                 if is_held {
                     Ok(None)
                 } else {
-                    Err(crash.cause.into())
+                    Err(failed.cause.into())
                 }
             }
         }
@@ -201,8 +202,8 @@ impl Postgres {
 }
 
 /// Whether a lock could not be acquired in time.
-fn is_locked(cause: &Flight) -> bool {
-    matches!(cause, Flight::Failed(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+fn is_locked(cause: &QueryError) -> bool {
+    matches!(cause, QueryError::Failed(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
 }
 
 fn number(rows: Option<&[Row]>) -> u64 {

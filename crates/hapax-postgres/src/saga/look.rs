@@ -60,7 +60,10 @@ pub(crate) async fn see(store: &Postgres, id: &str) -> Result<Option<Seen>, Stor
     };
     let mut seen = seen(row)?;
     seen.saga.steps = steps.iter().map(rows::begun).collect::<Result<_, _>>()?;
-    seen.saga.signals = signals.iter().map(rows::told).collect::<Result<_, _>>()?;
+    seen.saga.signals = signals
+        .iter()
+        .map(rows::signals_seen)
+        .collect::<Result<_, _>>()?;
     Ok(Some(seen))
 }
 
@@ -99,7 +102,7 @@ pub(super) async fn whole(
     });
     let (steps, signals) = looked.await?;
     let mut steps = by_saga(&steps, rows::begun);
-    let mut signals = by_saga(&signals, rows::told);
+    let mut signals = by_saga(&signals, rows::signals_seen);
     let whole = |mut saga: SagaRecord| {
         saga.steps = steps.remove(&saga.id).transpose()?.unwrap_or_default();
         saga.signals = signals.remove(&saga.id).transpose()?.unwrap_or_default();
@@ -135,8 +138,8 @@ pub(crate) async fn leaf(
         &states, &after, &name, &limit, &time, &version, &look, &tenant,
     ];
     let found = match tenant {
-        Some(_) => store.ask(query!("operate/tenant_sagas"), &params).await?,
-        None => store.ask(query!("operate/sagas"), &params[..7]).await?,
+        Some(_) => store.ask(query!("admin/tenant_sagas"), &params).await?,
+        None => store.ask(query!("admin/sagas"), &params[..7]).await?,
     };
     let full = found
         .first()

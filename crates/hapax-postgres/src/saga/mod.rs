@@ -14,7 +14,7 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     outbox::Draft,
-    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Signal, Standing, State, StepRecord},
+    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
     store::{Held, SagaRows, Sagas, StoreError},
 };
 use tokio_postgres::Row;
@@ -74,10 +74,10 @@ impl Sagas for Postgres {
             session.rollback().await;
             return Err(StoreError::Fenced);
         };
-        let told = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
+        let signals_seen = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
         let tx = Tx::new(self, session, draft, None);
-        Ok(Held { tx, told })
+        Ok(Held { tx, signals_seen })
     }
 
     async fn give_back_saga(
@@ -85,11 +85,19 @@ impl Sagas for Postgres {
         owned: &Owned,
         pause: Duration,
         waiting_for: &str,
-        told: usize,
+        signals_seen: usize,
     ) -> Result<(), StoreError> {
-        let (pause, waiting_for, told) = (age(pause), text(waiting_for), bound(told));
+        let (pause, waiting_for, signals_seen) =
+            (age(pause), text(waiting_for), bound(signals_seen));
         let time = self.time();
-        let params: [&dyn Param; 6] = [&owned.id, &owned.epoch, &pause, &waiting_for, &told, &time];
+        let params: [&dyn Param; 6] = [
+            &owned.id,
+            &owned.epoch,
+            &pause,
+            &waiting_for,
+            &signals_seen,
+            &time,
+        ];
         let given = commit(self, query!("saga/give_back"), &params).await?;
         if given.is_empty() {
             return Err(StoreError::Fenced);
@@ -181,8 +189,8 @@ impl SagaRows for Tx {
     ) -> Result<bool, StoreError> {
         Signal::check(name, payload).map_err(refused)?;
         let time = self.store().time();
-        let told = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
-        let is_there = told.await?;
+        let signals_seen = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
+        let is_there = signals_seen.await?;
         self.notify_after_commit();
         Ok(is_there)
     }
@@ -192,13 +200,9 @@ impl SagaRows for Tx {
             .await
     }
 
-    async fn write_standing(
-        &mut self,
-        owned: &Owned,
-        standing: &Standing,
-    ) -> Result<(), StoreError> {
+    async fn write_status(&mut self, owned: &Owned, status: &SagaStatus) -> Result<(), StoreError> {
         let time = self.store().time();
-        let stood = self.ask(async |link| rows::stand(link, owned, standing, time).await);
+        let stood = self.ask(async |link| rows::stand(link, owned, status, time).await);
         if stood.await? {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use hapax::{
     Timestamp,
     key::{Scope, Tenant},
     saga::{
-        Kind, NewSaga, Owned, Refusal, SagaRecord, Signal, Standing, State, StepRecord, StepState,
-        Way,
+        Direction, Kind, NewSaga, Owned, Refusal, SagaRecord, SagaStatus, Signal, State,
+        StepRecord, StepState,
     },
     store::StoreError,
 };
@@ -78,8 +78,8 @@ pub(super) async fn tell(
         .await?;
     let waking: [&dyn Param; 2] = [&id, &time];
     let telling: [&dyn Param; 4] = [&id, &name, &payload, &time];
-    let told = try_join(link.rows(&wake, &waking), link.rows(&signal, &telling));
-    let (woken, _) = told.await?;
+    let signals_seen = try_join(link.rows(&wake, &waking), link.rows(&signal, &telling));
+    let (woken, _) = signals_seen.await?;
     Ok(!woken.is_empty())
 }
 
@@ -113,23 +113,23 @@ pub(super) async fn step(link: &Link, saga: &str, step: &StepRecord) -> Result<(
 pub(super) async fn stand(
     link: &Link,
     owned: &Owned,
-    standing: &Standing,
+    status: &SagaStatus,
     time: Option<Moment>,
 ) -> Result<bool, Error> {
-    let state = standing.state.as_str();
-    let (code, detail) = words(standing.reason.as_ref());
-    let deadline_at = Moment(standing.deadline_at);
+    let state = status.state.as_str();
+    let (code, detail) = words(status.reason.as_ref());
+    let deadline_at = Moment(status.deadline_at);
     let params: [&dyn Param; 8] = [
         &owned.id,
         &owned.epoch,
         &state,
-        &standing.undoing,
+        &status.undoing,
         &code,
         &detail,
         &deadline_at,
         &time,
     ];
-    let stood = link.ask(query!("saga/stand"), &params).await?;
+    let stood = link.ask(query!("saga/write_status"), &params).await?;
     Ok(!stood.is_empty())
 }
 
@@ -138,7 +138,7 @@ pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
     let headers: &str = row.try_get(5).map_err(unreadable)?;
     let tenant: Option<&str> = row.try_get(3).map_err(unreadable)?;
     let version: i64 = row.try_get(2).map_err(unreadable)?;
-    let standing = Standing {
+    let status = SagaStatus {
         state: named(row, 6, State::named)?,
         undoing: row.try_get(7).map_err(unreadable)?,
         reason: refusal(row, 8)?,
@@ -158,7 +158,7 @@ pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
         input: bytes(row, 4)?,
         headers: serde_json::from_str(headers)
             .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
-        standing,
+        status,
         epoch: row.try_get(11).map_err(unreadable)?,
         wake_at: perhaps(row, 12)?,
         waiting_for: row.try_get(13).map_err(unreadable)?,
@@ -174,7 +174,7 @@ pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
     let attempts: i32 = row.try_get(9).map_err(unreadable)?;
     Ok(StepRecord {
         name: row.try_get(1).map_err(unreadable)?,
-        way: named(row, 2, Way::named)?,
+        way: named(row, 2, Direction::named)?,
         state: named(row, 3, StepState::named)?,
         provider_key: row.try_get(4).map_err(unreadable)?,
         request: bytes(row, 5)?,
@@ -188,7 +188,7 @@ pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
 }
 
 /// Reads a signal from the columns after the id of its saga.
-pub(super) fn told(row: &Row) -> Result<Signal, StoreError> {
+pub(super) fn signals_seen(row: &Row) -> Result<Signal, StoreError> {
     Ok(Signal {
         name: row.try_get(1).map_err(unreadable)?,
         payload: bytes(row, 2)?,

@@ -24,7 +24,7 @@ const DISABLE: &str = "UPDATE hapax.destination SET disabled_at = now() WHERE na
 /// A living node carries "hook"; nobody has ever carried "left" further than to its opening.
 async fn left(part: &str) -> Fixture {
     let fixture = Fixture::new().await;
-    fixture.store.attend(NODE, &[], LEASE).await.unwrap();
+    fixture.store.heartbeat(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
     fixture.store.open(part).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_n
 async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
     let fixture = left("left").await;
     let knows = ["left".to_owned()];
-    let signed = fixture.store.attend("pausing", &knows, LEASE).await;
+    let signed = fixture.store.heartbeat("pausing", &knows, LEASE).await;
     signed.unwrap();
     emit(&fixture.plain, 4).await;
     carry(&fixture).await;
@@ -144,7 +144,7 @@ async fn where_no_part_is_carried_none_counts_as_gone() {
         assert_eq!(purge(&fixture).await, 0);
     }
     // It is back, and has not come to the other part yet.
-    fixture.store.attend(NODE, &[], LEASE).await.unwrap();
+    fixture.store.heartbeat(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
     assert_eq!(purge_once(&fixture).await, 0);

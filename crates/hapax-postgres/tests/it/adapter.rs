@@ -7,17 +7,17 @@ use futures_util::future::join_all;
 use hapax::{
     Timestamp,
     event::{Headers, NewEvent, Payload},
-    idempotency::{Answer, Claim, Known},
+    idempotency::{Claim, StoredResponse, Taken},
     inbox::{Acceptance, Message},
     key::Tenant,
-    store::{Claimed, Effect, Keys, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{
     Postgres,
     adapter::{self, Origin},
 };
 use hapax_testkit::{
-    events::{answer, claim, event, fingerprint, message},
+    events::{claim, event, fingerprint, message, response},
     postgres::{Database, connect},
     wait::Patience,
 };
@@ -37,40 +37,45 @@ enum Service {
 /// What a request came to.
 #[derive(Debug, PartialEq)]
 enum Told {
-    Ran(Answer),
-    Known(Known),
+    Ran(StoredResponse),
+    Taken(Taken),
 }
 
 impl Service {
     /// Writes a note and says so in an event and in the answer, under a key.
-    async fn note(&self, claim: Claim, text: &str, answer: &Answer) -> Result<Told, StoreError> {
+    async fn note(
+        &self,
+        claim: Claim,
+        text: &str,
+        response: &StoredResponse,
+    ) -> Result<Told, StoreError> {
         match self {
             Self::Store(store) => {
                 let mut tx = match store.claim(claim).await? {
-                    Claimed::Known(known) => return Ok(Told::Known(known)),
-                    Claimed::Open(tx) => tx,
+                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Open(tx) => tx,
                 };
                 tx.execute(INSERT, &[&text]).await?;
                 tx.emit(event(text))?;
-                tx.complete(answer, Effect::Keep).await?;
+                tx.complete(response, Effect::Keep).await?;
             }
             Self::Driver { url } => {
                 let mut client = connect(url).await;
                 let mut tx = client.transaction().await.unwrap();
                 match adapter::tokio_postgres::claim(&mut tx, &claim).await? {
-                    Claimed::Known(known) => return Ok(Told::Known(known)),
-                    Claimed::Open(()) => {}
+                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Open(()) => {}
                 }
                 tx.execute(INSERT, &[&text]).await.unwrap();
                 adapter::tokio_postgres::emit(&mut tx, event(text), &claim).await?;
-                adapter::tokio_postgres::complete(&mut tx, &claim, answer).await?;
+                adapter::tokio_postgres::complete(&mut tx, &claim, response).await?;
                 tx.commit().await.unwrap();
             }
             Self::Sqlx(pool) => {
                 let mut tx = pool.begin().await.unwrap();
                 match adapter::sqlx::claim(&mut tx, &claim).await? {
-                    Claimed::Known(known) => return Ok(Told::Known(known)),
-                    Claimed::Open(()) => {}
+                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Open(()) => {}
                 }
                 sqlx::query(INSERT)
                     .bind(text)
@@ -78,20 +83,22 @@ impl Service {
                     .await
                     .unwrap();
                 adapter::sqlx::emit(&mut tx, event(text), &claim).await?;
-                adapter::sqlx::complete(&mut tx, &claim, answer).await?;
+                adapter::sqlx::complete(&mut tx, &claim, response).await?;
                 tx.commit().await.unwrap();
             }
         }
-        Ok(Told::Ran(answer.clone()))
+        Ok(Told::Ran(response.clone()))
     }
 
     /// The same, until the answer is known.
-    async fn insist(&self, key: &str, text: &str) -> Answer {
+    async fn insist(&self, key: &str, text: &str) -> StoredResponse {
         let patience = Patience::within(PATIENCE);
         loop {
-            match self.note(claim(key), text, &answer(text)).await.unwrap() {
-                Told::Ran(answer) | Told::Known(Known::Replay { answer, .. }) => return answer,
-                Told::Known(_) => patience.pause().await,
+            match self.note(claim(key), text, &response(text)).await.unwrap() {
+                Told::Ran(response) | Told::Taken(Taken::Replay { response, .. }) => {
+                    return response;
+                }
+                Told::Taken(_) => patience.pause().await,
             }
         }
     }
@@ -217,13 +224,17 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
         assert_eq!(ran, Told::Ran(stored.clone()));
         for reader in &town.services {
             let told = reader
-                .note(claim(&key), "again", &answer("again"))
+                .note(claim(&key), "again", &response("again"))
                 .await
                 .unwrap();
-            let Told::Known(Known::Replay { answer, fresh_for }) = told else {
+            let Told::Taken(Taken::Replay {
+                response,
+                fresh_for,
+            }) = told
+            else {
                 panic!("the answer should be replayed, not {told:?}")
             };
-            assert_eq!(answer, stored);
+            assert_eq!(response, stored);
             let hour = Duration::from_hours(1);
             assert!(
                 fresh_for <= hour && fresh_for + PATIENCE > hour,
@@ -232,7 +243,7 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
             let mut other = claim(&key);
             other.fingerprint = fingerprint(2);
             let told = reader.note(other, "again", &answer2()).await.unwrap();
-            assert_eq!(told, Told::Known(Known::Mismatch));
+            assert_eq!(told, Told::Taken(Taken::Mismatch));
         }
     }
     assert_eq!(town.count("note").await, 3);
@@ -246,12 +257,12 @@ async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() 
         let service = town.services[number % 3].clone();
         tokio::spawn(async move { service.insist("k", &number.to_string()).await })
     });
-    let told: Vec<Answer> = join_all(asked)
+    let told: Vec<StoredResponse> = join_all(asked)
         .await
         .into_iter()
         .map(Result::unwrap)
         .collect();
-    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+    assert!(told.iter().all(|response| *response == told[0]), "{told:?}");
     assert_eq!(town.count("note").await, 1);
     assert_eq!(town.count("hapax.outbox_event").await, 1);
     assert_eq!(town.count("hapax.idempotency_key").await, 1);
@@ -266,7 +277,7 @@ async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets
     };
     let mut client = connect(town.url()).await;
 
-    let Claimed::Open(held) = keys.claim(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(held) = keys.claim(claim("k")).await.unwrap() else {
         panic!("the key should be free")
     };
     check_held(&[driver, pool]).await;
@@ -276,17 +287,17 @@ async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets
     let opened = adapter::tokio_postgres::claim(&mut held, &claim("k"))
         .await
         .unwrap();
-    assert!(matches!(opened, Claimed::Open(())));
+    assert!(matches!(opened, ClaimOutcome::Open(())));
     check_held(&[store, pool]).await;
     held.rollback().await.unwrap();
 
     let mut held = town.pool().begin().await.unwrap();
     let opened = adapter::sqlx::claim(&mut held, &claim("k")).await.unwrap();
-    assert!(matches!(opened, Claimed::Open(())));
+    assert!(matches!(opened, ClaimOutcome::Open(())));
     check_held(&[store, driver]).await;
     // Dropped, as by a panic or a timeout.
     drop(held);
-    assert_eq!(store.insist("k", "at last").await, answer("at last"));
+    assert_eq!(store.insist("k", "at last").await, response("at last"));
     assert_eq!(town.count("note").await, 1);
 }
 
@@ -305,7 +316,7 @@ async fn a_released_key_is_free_after_the_commit_and_the_rows_stay() {
     tx.commit().await.unwrap();
     let mut tx = town.pool().begin().await.unwrap();
     let opened = adapter::sqlx::claim(&mut tx, &claim("k")).await.unwrap();
-    assert!(matches!(opened, Claimed::Open(())));
+    assert!(matches!(opened, ClaimOutcome::Open(())));
     adapter::sqlx::release(&mut tx, &claim("k")).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(town.count("note").await, 1);
@@ -317,12 +328,12 @@ async fn a_key_is_completed_only_in_the_transaction_that_claimed_it() {
     let town = Town::new().await;
     let mut client = connect(town.url()).await;
     let mut tx = client.transaction().await.unwrap();
-    let refused = adapter::tokio_postgres::complete(&mut tx, &claim("k"), &answer("")).await;
+    let refused = adapter::tokio_postgres::complete(&mut tx, &claim("k"), &response("")).await;
     check_no_claim(&refused.unwrap_err());
     // Without a transaction each statement is one of its own, and nothing holds the key.
     let mut alone = town.pool().acquire().await.unwrap();
     let _open = adapter::sqlx::claim(&mut alone, &claim("k")).await.unwrap();
-    let refused = adapter::sqlx::complete(&mut alone, &claim("k"), &answer("")).await;
+    let refused = adapter::sqlx::complete(&mut alone, &claim("k"), &response("")).await;
     check_no_claim(&refused.unwrap_err());
     assert_eq!(town.count("hapax.idempotency_key").await, 0);
 }
@@ -368,7 +379,7 @@ async fn an_event_of_a_claims_transaction_carries_what_the_stores_would() {
     for (number, service) in town.services.iter().enumerate() {
         let mut claim = claim("k");
         claim.scope = hapax_testkit::events::scope("alice", &format!("POST /{number}"), "k");
-        service.note(claim, "one", &answer("one")).await.unwrap();
+        service.note(claim, "one", &response("one")).await.unwrap();
         rows.push(last_event(&town.plain).await);
     }
     assert!(rows[0].contains("idempotency_key_hash"), "{}", rows[0]);
@@ -546,9 +557,9 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
 }
 
 /// An answer with bytes that a careless store would change.
-fn odd_answer(status: u16) -> Answer {
+fn odd_answer(status: u16) -> StoredResponse {
     let value: Bytes = (0x20..=0x7e).chain(0x80..=0xff).collect();
-    Answer {
+    StoredResponse {
         status,
         headers: vec![
             (
@@ -563,8 +574,8 @@ fn odd_answer(status: u16) -> Answer {
     }
 }
 
-fn answer2() -> Answer {
-    answer("never stored")
+fn answer2() -> StoredResponse {
+    response("never stored")
 }
 
 /// The newest event's columns, but for its id, its moment and its place.
@@ -582,10 +593,10 @@ async fn last_event(plain: &Client) -> String {
 async fn check_held(services: &[&Service]) {
     for service in services {
         let told = service
-            .note(claim("k"), "too early", &answer("too early"))
+            .note(claim("k"), "too early", &response("too early"))
             .await
             .unwrap();
-        assert_eq!(told, Told::Known(Known::InProgress));
+        assert_eq!(told, Told::Taken(Taken::InProgress));
     }
 }
 

@@ -83,8 +83,8 @@ async fn a_settlement_that_is_written_again_is_written_once() {
         fixture.store.settle(settlement.clone()).await.unwrap();
     }
     assert_eq!(fixture.count("SELECT count(*) FROM hapax.attempt").await, 3);
-    let standing = fixture.store.standing("hook").await.unwrap();
-    assert_eq!((standing.parked, standing.dead), (3, 0));
+    let backlog = fixture.store.backlog("hook").await.unwrap();
+    assert_eq!((backlog.parked, backlog.dead), (3, 0));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn nobody_who_changes_deliveries_waits_for_ever_for_another() {
             } else {
                 store.replay(destination, position).await.unwrap();
             }
-            store.standing(destination).await.unwrap();
+            store.backlog(destination).await.unwrap();
         }
     }));
     for one in join_all(all).await {
@@ -207,10 +207,10 @@ async fn a_standing_is_bounded_where_very_much_waits() {
         SELECT 'hook', id, CASE WHEN id % 2 = 0 THEN 'retrying' ELSE 'dead' END, 1, now(), now()
         FROM hapax.outbox_event WHERE id <= 2000";
     fixture.plain.batch_execute(park).await.unwrap();
-    let standing = fixture.store.standing("hook").await.unwrap();
-    assert_eq!((standing.parked, standing.dead), (1_000, 1_000));
-    assert_eq!(standing.backlog, 31_000);
-    assert!(standing.oldest_at.is_some());
+    let backlog = fixture.store.backlog("hook").await.unwrap();
+    assert_eq!((backlog.parked, backlog.dead), (1_000, 1_000));
+    assert_eq!(backlog.events, 31_000);
+    assert!(backlog.oldest_at.is_some());
 }
 
 /// What a ring that has come round parks keeps its key, also where it waits for its moment.

@@ -6,18 +6,18 @@ use bytes::Bytes;
 use hapax::{
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent, Payload},
-    idempotency::Known,
+    idempotency::Taken,
     keyring::{ENCRYPTED_UNDER, Keyring},
-    phases::{Entered, Entry, Lapsed},
-    store::{Claimed, Effect, Keys, Phases, Ran, Source, StoreError, Transaction as _},
+    phases::{Entry, Lapsed},
+    store::{ClaimOutcome, Effect, Keys, Phases, Source, StoreError, Transaction as _},
 };
 use hapax_postgres::{
     Postgres,
-    operate::{self, Actor},
+    admin::{self, Actor},
 };
-use hapax_testkit::events::{answer, claim, fingerprint, keyring, single_shot};
+use hapax_testkit::events::{claim, fingerprint, keyring, response, single_shot};
 
-use crate::{fixture::Fixture, law::Server};
+use crate::{conformance::Server, fixture::Fixture};
 
 /// What a card says, in an answer, a request and an event.
 const CARD: &str = r#"{"card":"4242424242424242"}"#;
@@ -104,7 +104,7 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     missing(other.claim(claim("shot")).await.unwrap_err());
     missing(other.look_up(&claim("tx").scope).await.unwrap_err());
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    missing(other.single_shot(shot).await.unwrap_err());
+    missing(other.execute_plan(shot).await.unwrap_err());
     missing(other.enter(entry("tx")).await.unwrap_err());
     missing(carried(&other).await.unwrap_err());
     let lapsed = Lapsed {
@@ -117,12 +117,15 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     let mut changed = entry("tx");
     changed.claim.fingerprint = fingerprint(2);
     let told = other.enter(changed).await.unwrap();
-    assert!(matches!(told, Entered::Known(Known::Mismatch)), "{told:?}");
+    assert!(
+        matches!(told, ClaimOutcome::Taken(Taken::Mismatch)),
+        "{told:?}"
+    );
     let expired = "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 s'
         WHERE key = 'tx'";
     fixture.plain.execute(expired, &[]).await.unwrap();
     let told = other.enter(entry("tx")).await.unwrap();
-    assert!(matches!(told, Entered::Owned(_)), "{told:?}");
+    assert!(matches!(told, ClaimOutcome::Open(_)), "{told:?}");
     // The request that cannot be read fails nobody else's.
     assert!(
         other
@@ -139,18 +142,21 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
     say_all(&fixture.store).await;
     let both = beside(&fixture, keyring(&[2, 1])).await;
     for key in ["shot", "tx"] {
-        let known = both.claim(claim(key)).await.unwrap();
-        let Claimed::Known(Known::Replay { answer: stored, .. }) = known else {
+        let taken = both.claim(claim(key)).await.unwrap();
+        let ClaimOutcome::Taken(Taken::Replay {
+            response: stored, ..
+        }) = taken
+        else {
             panic!("{key} was answered");
         };
-        assert_eq!(stored, answer(CARD));
+        assert_eq!(stored, response(CARD));
     }
     assert_eq!(carried(&both).await.unwrap(), [CARD]);
     let shot = single_shot(claim("new"), Vec::new(), CARD);
-    both.single_shot(shot).await.unwrap();
+    both.execute_plan(shot).await.unwrap();
     let new = beside(&fixture, keyring(&[2])).await;
     let record = new.look_up(&claim("new").scope).await.unwrap().unwrap();
-    assert_eq!(record.answer, Some(answer(CARD)));
+    assert_eq!(record.response, Some(response(CARD)));
 }
 
 #[tokio::test]
@@ -164,9 +170,9 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
     let id: EventId = id.await.unwrap().get::<_, String>(0).parse().unwrap();
     for (numbers, reads) in [(&[1][..], true), (&[][..], false)] {
         let store = beside(&fixture, keyring(numbers).reading()).await;
-        let key = operate::keys::get(&store, &ops, None, "POST /orders", "tx").await;
+        let key = admin::keys::get(&store, &ops, None, "POST /orders", "tx").await;
         let key = key.unwrap();
-        let event = operate::events::find(&store, &ops, id)
+        let event = admin::events::find(&store, &ops, id)
             .await
             .unwrap()
             .unwrap();
@@ -181,15 +187,15 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
 /// An answer of each kind, an event, and a request whose owner has died.
 async fn say_all(store: &Postgres) {
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    let ran = store.single_shot(shot).await.unwrap();
-    assert!(matches!(ran, Ran::Committed { .. }));
-    let Claimed::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
+    let ran = store.execute_plan(shot).await.unwrap();
+    assert!(matches!(ran, ClaimOutcome::Open(_)));
+    let ClaimOutcome::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
         panic!("the key is free");
     };
     let event = NewEvent::new("card.seen", Payload::Json(CARD.to_owned()));
     tx.emit(event).unwrap();
-    tx.complete(&answer(CARD), Effect::Keep).await.unwrap();
-    let Entered::Owned(owned) = store.enter(entry("died")).await.unwrap() else {
+    tx.complete(&response(CARD), Effect::Keep).await.unwrap();
+    let ClaimOutcome::Open(owned) = store.enter(entry("died")).await.unwrap() else {
         panic!("the key is free");
     };
     store.give_back(&owned).await.unwrap();

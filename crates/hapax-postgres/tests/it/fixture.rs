@@ -7,8 +7,8 @@ use std::{
 
 use hapax::{
     Clock,
-    idempotency::{Claim, SingleShot},
-    store::{Claimed, Keys},
+    idempotency::{Claim, PlannedRequest},
+    store::{ClaimOutcome, Keys},
 };
 use hapax_postgres::{Postgres, Settings, Statement, Tx, Value};
 use hapax_testkit::{
@@ -76,8 +76,8 @@ impl Fixture {
     /// Claims a key that must be free.
     pub(crate) async fn claim(&self, claim: Claim) -> Tx {
         match self.store.claim(claim).await.expect("a claim is answered") {
-            Claimed::Open(tx) => tx,
-            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+            ClaimOutcome::Open(tx) => tx,
+            ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
         }
     }
 
@@ -111,7 +111,7 @@ pub(crate) fn clock() -> Clock {
 }
 
 /// A request that notes its key and emits one event.
-pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
+pub(crate) fn shot(key: &str) -> PlannedRequest<Statement> {
     shot_of(key, [Statement::each(INSERT_EACH, [Value::from(key)])])
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
 pub(crate) fn shot_of(
     key: &str,
     statements: impl IntoIterator<Item = Statement>,
-) -> SingleShot<Statement> {
+) -> PlannedRequest<Statement> {
     let mut shot = single_shot(claim(key), statements.into_iter().collect(), key);
     shot.events.push(event(key));
     shot

@@ -8,12 +8,12 @@ use std::sync::{
 use futures_util::future::join_all;
 use hapax::{
     failpoint::Failpoints,
-    idempotency::{Known, SingleShot},
-    store::{Effect, Keys, Ran, StoreError, Transaction},
+    idempotency::{PlannedRequest, Taken},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Settings, Statement, Value};
 use hapax_testkit::{
-    events::{answer, claim, fingerprint},
+    events::{claim, fingerprint, response},
     wait::eventually,
 };
 use tokio::task::JoinHandle;
@@ -32,11 +32,11 @@ fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
     commits
 }
 
-type Told = Vec<Result<Ran, StoreError>>;
+type Told = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
 
 /// Fires requests while the only lane is held by one that waits for a row, so that they wait
 /// together, and lets all go.
-async fn together(fixture: &Fixture, shots: Vec<SingleShot<Statement>>) -> Told {
+async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> Told {
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; LOCK TABLE hold")
@@ -52,7 +52,7 @@ async fn together(fixture: &Fixture, shots: Vec<SingleShot<Statement>>) -> Told 
     let fired: Vec<_> = shots.into_iter().map(|shot| fire(fixture, shot)).collect();
     eventually(PATIENCE, async || fixture.store.queued() == waiting).await;
     blocker.batch_execute("COMMIT").await.unwrap();
-    assert!(matches!(first.await.unwrap(), Ok(Ran::Committed { .. })));
+    assert!(matches!(first.await.unwrap(), Ok(ClaimOutcome::Open(_))));
     join_all(fired)
         .await
         .into_iter()
@@ -60,9 +60,12 @@ async fn together(fixture: &Fixture, shots: Vec<SingleShot<Statement>>) -> Told 
         .collect()
 }
 
-fn fire(fixture: &Fixture, shot: SingleShot<Statement>) -> JoinHandle<Result<Ran, StoreError>> {
+fn fire(
+    fixture: &Fixture,
+    shot: PlannedRequest<Statement>,
+) -> JoinHandle<Result<ClaimOutcome<Duration>, StoreError>> {
     let store = fixture.store.clone();
-    tokio::spawn(async move { store.single_shot(shot).await })
+    tokio::spawn(async move { store.execute_plan(shot).await })
 }
 
 async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
@@ -81,7 +84,8 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
 
 #[track_caller]
 fn check_committed(told: &Told) {
-    let committed = |ran: &Result<Ran, StoreError>| matches!(ran, Ok(Ran::Committed { .. }));
+    let committed =
+        |ran: &Result<ClaimOutcome<Duration>, StoreError>| matches!(ran, Ok(ClaimOutcome::Open(_)));
     assert!(told.iter().all(committed), "{told:?}");
 }
 
@@ -104,18 +108,18 @@ async fn requests_that_wait_together_share_a_commit() {
         61
     );
     for it in 0..60 {
-        let known = fixture
+        let taken = fixture
             .store
-            .single_shot(shot(&format!("k{it:02}")))
+            .execute_plan(shot(&format!("k{it:02}")))
             .await
             .unwrap();
-        let Ran::Known(Known::Replay {
-            answer: replayed, ..
-        }) = known
+        let ClaimOutcome::Taken(Taken::Replay {
+            response: replayed, ..
+        }) = taken
         else {
-            panic!("{known:?}");
+            panic!("{taken:?}");
         };
-        assert_eq!(replayed, answer(&format!("k{it:02}")));
+        assert_eq!(replayed, response(&format!("k{it:02}")));
     }
 }
 
@@ -153,34 +157,34 @@ async fn a_member_whose_statement_fails_fails_alone() {
     check_committed(&told[2..].iter().map(again).collect());
     assert_eq!(fixture.notes().await.len(), 10);
     // What failed left its key free.
-    let told = fixture.store.single_shot(shot("bad")).await;
-    assert!(matches!(told, Ok(Ran::Committed { .. })), "{told:?}");
+    let told = fixture.store.execute_plan(shot("bad")).await;
+    assert!(matches!(told, Ok(ClaimOutcome::Open(_))), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     let fixture = one_lane(|_| {}).await;
-    fixture.store.single_shot(shot("old")).await.unwrap();
+    fixture.store.execute_plan(shot("old")).await.unwrap();
     let mut mismatch = shot("old");
     mismatch.claim.fingerprint = fingerprint(9);
     let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
     let told = together(&fixture, shots).await;
     let mut told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
     // Two of one key do not go in one group: either may be first.
-    if matches!(told[0], Ran::Known(_)) {
+    if matches!(told[0], ClaimOutcome::Taken(_)) {
         told.swap(0, 3);
     }
-    assert!(matches!(told[0], Ran::Committed { .. }), "{told:?}");
+    assert!(matches!(told[0], ClaimOutcome::Open(_)), "{told:?}");
     assert!(
-        matches!(&told[1], Ran::Known(Known::Replay { .. })),
+        matches!(&told[1], ClaimOutcome::Taken(Taken::Replay { .. })),
         "{told:?}"
     );
-    assert!(matches!(told[2], Ran::Committed { .. }), "{told:?}");
+    assert!(matches!(told[2], ClaimOutcome::Open(_)), "{told:?}");
     assert!(
-        matches!(&told[3], Ran::Known(Known::Replay { .. })),
+        matches!(&told[3], ClaimOutcome::Taken(Taken::Replay { .. })),
         "{told:?}"
     );
-    assert_eq!(told[4], Ran::Known(Known::Mismatch));
+    assert_eq!(told[4], ClaimOutcome::Taken(Taken::Mismatch));
     assert_eq!(fixture.notes().await, ["k1", "k2", "old"]);
     fixture.idle().await;
 }
@@ -194,24 +198,26 @@ async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
     shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
     let busy_is_told = together_but(&fixture, shots).await;
     assert!(!busy_is_told.is_finished(), "the key is in use");
-    tx.complete(&answer("theirs"), Effect::Keep).await.unwrap();
+    tx.complete(&response("theirs"), Effect::Keep)
+        .await
+        .unwrap();
     let told = busy_is_told.await.unwrap().unwrap();
-    let Ran::Known(Known::Replay { answer: told, .. }) = told else {
+    let ClaimOutcome::Taken(Taken::Replay { response: told, .. }) = told else {
         panic!("{told:?}");
     };
-    assert_eq!(told, answer("theirs"));
+    assert_eq!(told, response("theirs"));
     fixture.idle().await;
 }
 
 /// As `together`, for requests of which only the first is not answered yet.
 async fn together_but(
     fixture: &Fixture,
-    shots: Vec<SingleShot<Statement>>,
-) -> JoinHandle<Result<Ran, StoreError>> {
+    shots: Vec<PlannedRequest<Statement>>,
+) -> JoinHandle<Result<ClaimOutcome<Duration>, StoreError>> {
     let mut fired = shots.into_iter().map(|shot| fire(fixture, shot));
     let first = fired.next().unwrap();
     for neighbour in join_all(fired).await {
-        assert!(matches!(neighbour.unwrap(), Ok(Ran::Committed { .. })));
+        assert!(matches!(neighbour.unwrap(), Ok(ClaimOutcome::Open(_))));
     }
     first
 }
@@ -234,7 +240,7 @@ async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
     shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
     let told = together_but(&fixture, shots).await;
     blocker.batch_execute("COMMIT").await.unwrap();
-    assert!(matches!(told.await.unwrap(), Ok(Ran::Committed { .. })));
+    assert!(matches!(told.await.unwrap(), Ok(ClaimOutcome::Open(_))));
     assert_eq!(fixture.count("SELECT it::int8 FROM hot").await, 3);
 }
 
@@ -264,7 +270,9 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
         .into_iter()
         .map(Result::unwrap)
         .collect();
-    let lost = |ran: &Result<Ran, StoreError>| matches!(ran, Err(StoreError::Conflict { .. }));
+    let lost = |ran: &Result<ClaimOutcome<Duration>, StoreError>| {
+        matches!(ran, Err(StoreError::Conflict { .. }))
+    };
     let losers = told.iter().filter(|ran| lost(ran)).count();
     assert!(losers < 20, "{losers} of 200 were told to ask again");
     // Whoever lost more often than it was run again asks once more, like its caller.
@@ -287,7 +295,9 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
     fixture.idle().await;
 }
 
-fn again(told: &Result<Ran, StoreError>) -> Result<Ran, StoreError> {
+fn again(
+    told: &Result<ClaimOutcome<Duration>, StoreError>,
+) -> Result<ClaimOutcome<Duration>, StoreError> {
     match told {
         Ok(ran) => Ok(ran.clone()),
         Err(_) => Err(StoreError::TimedOut),

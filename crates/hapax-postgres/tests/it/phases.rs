@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use hapax::{
     event::Headers,
-    idempotency::Known,
-    phases::{Entered, Entry, Ownership},
+    idempotency::Taken,
+    phases::{Entry, Ownership},
     store::{Effect, Phases, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
-    events::{answer, claim, event, fingerprint},
+    events::{claim, event, fingerprint, response},
     proxy::{Deed, Moment, Proxy},
 };
 
@@ -31,8 +31,14 @@ async fn an_owner_whose_phase_is_open_when_its_key_is_taken_over_commits_nothing
         assert!(owner.epoch > late.epoch);
         let ended = match ending {
             Ending::Commit => open.commit().await,
-            Ending::Complete => open.complete(&answer("late"), Effect::Keep).await.map(drop),
-            Ending::Refuse => open.complete(&answer("late"), Effect::Drop).await.map(drop),
+            Ending::Complete => open
+                .complete(&response("late"), Effect::Keep)
+                .await
+                .map(drop),
+            Ending::Refuse => open
+                .complete(&response("late"), Effect::Drop)
+                .await
+                .map(drop),
         };
         assert!(
             matches!(ended, Err(StoreError::Fenced)),
@@ -66,7 +72,7 @@ async fn an_owner_that_is_ending_its_phase_is_not_dead() {
         .await
         .unwrap();
     assert!(
-        matches!(told, Entered::Known(Known::InProgress)),
+        matches!(told, ClaimOutcome::Taken(Taken::InProgress)),
         "{told:?}"
     );
     open.commit().await.unwrap();
@@ -88,11 +94,11 @@ async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
     let mut other = entry(Duration::ZERO);
     other.claim.fingerprint = fingerprint(2);
     let entered = here.store.enter(other).await.unwrap();
-    assert!(matches!(&entered, Entered::Owned(it) if it.epoch == first.epoch));
+    assert!(matches!(&entered, ClaimOutcome::Open(it) if it.epoch == first.epoch));
     held.release();
     let told = retry.await.unwrap().unwrap();
     assert!(
-        matches!(told, Entered::Known(Known::Mismatch)),
+        matches!(told, ClaimOutcome::Taken(Taken::Mismatch)),
         "it works on what another request has entered: {told:?}"
     );
 }
@@ -108,10 +114,10 @@ async fn an_entry_never_comes_between_a_claim_and_its_completion() {
         .await
         .unwrap();
     assert!(
-        matches!(told, Entered::Known(Known::InProgress)),
+        matches!(told, ClaimOutcome::Taken(Taken::InProgress)),
         "{told:?}"
     );
-    open.complete(&answer("atomic"), Effect::Keep)
+    open.complete(&response("atomic"), Effect::Keep)
         .await
         .unwrap();
     match there
@@ -120,7 +126,9 @@ async fn an_entry_never_comes_between_a_claim_and_its_completion() {
         .await
         .unwrap()
     {
-        Entered::Known(Known::Replay { answer: told, .. }) => assert_eq!(told, answer("atomic")),
+        ClaimOutcome::Taken(Taken::Replay { response: told, .. }) => {
+            assert_eq!(told, response("atomic"))
+        }
         other => panic!("the answer should be replayed, not {other:?}"),
     }
     assert_eq!(here.notes().await, ["atomic"]);
@@ -131,7 +139,7 @@ async fn a_finished_key_keeps_no_request() {
     let (here, _) = two().await;
     let mut kept = entry(Duration::from_mins(1));
     kept.request = Some("secret".into());
-    let Entered::Owned(owner) = here.store.enter(kept).await.unwrap() else {
+    let ClaimOutcome::Open(owner) = here.store.enter(kept).await.unwrap() else {
         panic!("the key should be free");
     };
     let requests = "SELECT count(request) FROM hapax.idempotency_key";
@@ -141,7 +149,9 @@ async fn a_finished_key_keeps_no_request() {
         .phase(&owner, None, Headers::new())
         .await
         .unwrap();
-    last.complete(&answer("done"), Effect::Keep).await.unwrap();
+    last.complete(&response("done"), Effect::Keep)
+        .await
+        .unwrap();
     assert_eq!(here.count(requests).await, 0);
 }
 
@@ -172,8 +182,8 @@ fn entry(lease: Duration) -> Entry {
 
 async fn own(node: &Fixture, lease: Duration) -> Ownership {
     match node.store.enter(entry(lease)).await.unwrap() {
-        Entered::Owned(owned) => owned,
-        Entered::Known(known) => panic!("the key should be free, not {known:?}"),
+        ClaimOutcome::Open(owned) => owned,
+        ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
     }
 }
 

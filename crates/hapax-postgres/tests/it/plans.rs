@@ -1,10 +1,10 @@
 //! Prepared statements that fit the database no more.
 
 use hapax::{
-    idempotency::Known,
-    store::{Claimed, Effect, Keys, StoreError, Transaction},
+    idempotency::Taken,
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_testkit::events::{answer, claim};
+use hapax_testkit::events::{claim, response};
 
 use crate::fixture::{Fixture, INSERT};
 
@@ -37,9 +37,12 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
         let mut rerun = fixture.claim(claim(change)).await;
         rerun.query(read, &[]).await.unwrap();
         rerun.execute(INSERT, &[&change]).await.unwrap();
-        rerun.complete(&answer(change), Effect::Keep).await.unwrap();
+        rerun
+            .complete(&response(change), Effect::Keep)
+            .await
+            .unwrap();
         let told = fixture.store.claim(claim(change)).await.unwrap();
-        assert!(matches!(told, Claimed::Known(Known::Replay { .. })));
+        assert!(matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })));
     }
     assert_eq!(fixture.notes().await.len(), 3);
     fixture.idle().await;

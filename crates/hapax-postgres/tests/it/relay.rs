@@ -19,7 +19,7 @@ use hapax::{
 };
 use hapax_postgres::{
     Postgres,
-    operate::{Actor, dead_letters},
+    admin::{Actor, dead_letters},
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
 
@@ -116,8 +116,8 @@ async fn among_writers_and_a_long_one_every_event_arrives_in_the_order_of_its_ke
     eventually(PATIENCE, async || far.count() == 241).await;
     relay.drain().await;
     check_once_and_in_order(&far.taken());
-    let standing = fixture.store.standing("far").await.unwrap();
-    assert_eq!((standing.backlog, standing.dead), (0, 0));
+    let backlog = fixture.store.backlog("far").await.unwrap();
+    assert_eq!((backlog.events, backlog.dead), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -134,8 +134,8 @@ async fn what_a_killed_relay_had_on_the_wire_is_offered_again_by_the_next() {
     let second = spawn(&beside.store, &far, None);
     eventually(PATIENCE, async || far.count() == 60).await;
     second.drain().await;
-    let standing = beside.store.standing("far").await.unwrap();
-    assert_eq!((standing.backlog, standing.dead), (0, 0));
+    let backlog = beside.store.backlog("far").await.unwrap();
+    assert_eq!((backlog.events, backlog.dead), (0, 0));
     let interrupted = "SELECT count(*) FROM hapax.attempt WHERE outcome = 'interrupted'";
     assert!(fixture.count(interrupted).await > 0);
 }

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, future::join_all};
 use hapax::{
     Clock, Timestamp,
     event::Headers,
-    saga::{Definition, Kind, Owned, SagaRecord, StepRecord, StepState, Way},
+    saga::{Definition, Direction, Kind, Owned, SagaRecord, StepRecord, StepState},
     store::{Keys, SagaRows, Sagas, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
@@ -134,7 +134,7 @@ async fn a_word_that_is_committed_while_its_saga_is_to_be_held_is_counted() {
     waits(&here).await;
     tx.commit().await.unwrap();
     let held = turning.await.unwrap().unwrap();
-    assert_eq!(held.told, 1);
+    assert_eq!(held.signals_seen, 1);
     held.tx.rollback().await;
     here.idle().await;
 }
@@ -147,12 +147,12 @@ async fn words_that_come_at_once_are_counted_as_they_are_kept() {
         let node = [&here, &there][number % 2];
         let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
         let name = format!("word {}", number % 5);
-        let told = tx.signal_saga("s1", &name, b"").await.unwrap();
+        let signals_seen = tx.signal_saga("s1", &name, b"").await.unwrap();
         tx.commit().await.unwrap();
-        told
+        signals_seen
     };
-    let told = join_all((0..20).map(tell)).await;
-    assert!(told.into_iter().all(|told| told));
+    let signals_seen = join_all((0..20).map(tell)).await;
+    assert!(signals_seen.into_iter().all(|signals_seen| signals_seen));
     let taken = take(&here.store, 1).await.remove(0);
     assert_eq!(taken.signals.len(), 5);
     assert_eq!(here.count("SELECT told FROM hapax.saga").await, 5);
@@ -200,10 +200,10 @@ async fn a_move_without_a_heard_commit_is_whole_or_nothing_and_its_rows_say_whic
         tx.emit(event(id)).unwrap();
         tx.write_step(&owned, &step("a")).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.commit().await;
+        let signals_seen = tx.commit().await;
         assert!(
-            matches!(told, Err(StoreError::Unavailable { .. })),
-            "{deed:?}: {told:?}"
+            matches!(signals_seen, Err(StoreError::Unavailable { .. })),
+            "{deed:?}: {signals_seen:?}"
         );
         trap.sprung().await;
         day.good.idle().await;
@@ -284,8 +284,8 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id.as_str(), taken[0].steps.len()), ("good", 1));
     let seized = fixture.store.seize_saga("bad step", LEASE).await;
-    let told = seized.unwrap_err().error_chain();
-    assert!(told.contains("bad step"), "{told}");
+    let signals_seen = seized.unwrap_err().error_chain();
+    assert!(signals_seen.contains("bad step"), "{signals_seen}");
 }
 
 #[tokio::test]
@@ -343,15 +343,15 @@ async fn next(store: &Postgres) -> Option<Timestamp> {
 }
 
 async fn give_back(store: &Postgres, saga: &SagaRecord, pause: Duration) {
-    let (owned, told) = (Owned::of(saga), saga.signals.len());
-    let given = store.give_back_saga(&owned, pause, "a test", told);
+    let (owned, signals_seen) = (Owned::of(saga), saga.signals.len());
+    let given = store.give_back_saga(&owned, pause, "a test", signals_seen);
     given.await.unwrap();
 }
 
 fn step(name: &str) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
-        way: Way::Do,
+        way: Direction::Forward,
         state: StepState::Done,
         provider_key: None,
         request: Bytes::new(),

@@ -9,11 +9,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hapax::store::Deliveries as _;
-use hapax_console::{Book, Configured};
+use hapax_console::{Configured, DestinationIndex};
 use hapax_postgres::{
     Postgres,
-    operate::{
-        Actor, OperateError, PAGE_MAX, destination_of,
+    admin::{
+        Actor, AdminError, PAGE_MAX, destination_of,
         destinations::{self, Declared, Part},
     },
 };
@@ -21,23 +21,23 @@ use serde_json::Value;
 
 use super::{
     Keys,
-    ask::wrong,
-    seal::Secrets,
+    encryption::Secrets,
+    list_query::wrong,
     view::{DestinationView, StandingView},
 };
 use crate::{
     config::Config,
-    destination::{Reach, Spec, SpecError, Written},
-    surroundings, wiring,
+    destination::{NetworkPolicy, Spec, SpecError, Written},
+    environment, wiring,
 };
 
 /// Creates, changes and shows destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct Declare {
     store: Postgres,
-    book: Book,
+    book: DestinationIndex,
     keys: Keys,
-    reach: Reach,
+    reach: NetworkPolicy,
     configured: Arc<BTreeMap<String, Spec>>,
 }
 
@@ -49,14 +49,14 @@ pub(crate) enum Refusal {
     Spec(#[from] SpecError),
     /// The store failed or refused.
     #[error(transparent)]
-    Store(#[from] OperateError),
+    Store(#[from] AdminError),
 }
 
 impl Declare {
     /// Uses a store, and the keys and destinations of the configuration.
     pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Self {
         Self {
-            book: Book::new(store.clone(), configured(config)),
+            book: DestinationIndex::new(store.clone(), configured(config)),
             store,
             keys,
             reach: config.relay.reach(),
@@ -100,7 +100,7 @@ impl Declare {
     }
 
     /// All destinations that are declared anywhere or that a relay has opened.
-    pub(crate) async fn list(&self, actor: &Actor) -> Result<Vec<DestinationView>, OperateError> {
+    pub(crate) async fn list(&self, actor: &Actor) -> Result<Vec<DestinationView>, AdminError> {
         let mut declared = BTreeMap::new();
         let mut after = None;
         loop {
@@ -149,7 +149,7 @@ impl Declare {
         &self,
         actor: &Actor,
         name: &str,
-    ) -> Result<DestinationView, OperateError> {
+    ) -> Result<DestinationView, AdminError> {
         let found = self
             .list(actor)
             .await?
@@ -168,13 +168,13 @@ impl Declare {
     }
 
     /// The index of destinations: which tenant a destination belongs to, and what pauses it.
-    pub(crate) fn book(&self) -> &Book {
+    pub(crate) fn book(&self) -> &DestinationIndex {
         &self.book
     }
 
     /// Refuses a name under which a relay already delivers events, wherever that destination is
     /// declared.
-    async fn check_free(&self, actor: &Actor, name: &str) -> Result<(), OperateError> {
+    async fn check_free(&self, actor: &Actor, name: &str) -> Result<(), AdminError> {
         if destinations::parts(&self.store, Some(name))
             .await?
             .is_empty()
@@ -192,7 +192,7 @@ impl Declare {
             "destination {name} exists: a relay delivers or delivered to it: remove it first, or \
              use another name"
         );
-        Err(OperateError::Conflict { what })
+        Err(AdminError::Conflict { what })
     }
 
     fn view(&self, declared: &Declared) -> DestinationView {
@@ -211,7 +211,7 @@ impl Declare {
         spec.put_secrets(kept)?;
         spec.check(name, Written::AtRunTime(&self.reach))?;
         // Refuse a destination that can never be built here, and not in the log of every relay.
-        wiring::destination(name, &spec, &surroundings::clock())?;
+        wiring::destination(name, &spec, &environment::clock())?;
         let secrets = spec.take_secrets()?;
         let sealed = self.keys.seal(name, &secrets);
         let sealed = sealed.map_err(|problem| wrong("sink", &problem))?;
@@ -248,8 +248,8 @@ pub(crate) fn configured(config: &Config) -> BTreeMap<String, Configured> {
     config.destinations.iter().map(known).collect()
 }
 
-fn not_found(name: &str) -> OperateError {
-    OperateError::NotFound {
+fn not_found(name: &str) -> AdminError {
+    AdminError::NotFound {
         what: format!("destination {name}"),
     }
 }

@@ -4,7 +4,7 @@
 use axum::{Json, extract::State, http::StatusCode};
 use hapax_postgres::{
     Postgres,
-    operate::{Actor, dead_letters, deliveries, events::Standing},
+    admin::{Actor, dead_letters, deliveries, events::Standing},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::{
     Admin, Refusal,
-    ask::{Ask, wrong},
-    door::Caller,
+    auth::Caller,
+    list_query::{ListQuery, wrong},
     problem::{Body, Path, Problem, Query},
     view::{DeliveryView, PageView, cursor_of, cursor_word},
 };
@@ -37,12 +37,12 @@ pub(super) struct Edit {
 }
 
 /// Lists deliveries that have a row: parked, dead, or finished after they were parked.
-#[utoipa::path(get, path = "/admin/v1/deliveries", tag = "deliveries", params(Ask),
+#[utoipa::path(get, path = "/admin/v1/deliveries", tag = "deliveries", params(ListQuery),
     responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: Caller,
-    Query(ask): Query<Ask>,
+    Query(ask): Query<ListQuery>,
 ) -> Result<Json<PageView<DeliveryView>>, Problem> {
     let states = ask.states().map_err(Refusal::from)?;
     Ok(Json(
@@ -51,12 +51,12 @@ pub(super) async fn list(
 }
 
 /// Lists dead letters.
-#[utoipa::path(get, path = "/admin/v1/dead-letters", tag = "dead letters", params(Ask),
+#[utoipa::path(get, path = "/admin/v1/dead-letters", tag = "dead letters", params(ListQuery),
     responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
 pub(super) async fn dead(
     State(admin): State<Admin>,
     caller: Caller,
-    Query(ask): Query<Ask>,
+    Query(ask): Query<ListQuery>,
 ) -> Result<Json<PageView<DeliveryView>>, Problem> {
     ask.check_of_dead().map_err(Refusal::from)?;
     Ok(Json(
@@ -118,7 +118,7 @@ pub(super) async fn discard(
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
-    ask: &Ask,
+    ask: &ListQuery,
     states: &[Standing],
 ) -> Result<PageView<DeliveryView>, Refusal> {
     let filter = ask.filter()?;

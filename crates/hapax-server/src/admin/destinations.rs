@@ -6,14 +6,14 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse as _, Response},
 };
-use hapax_postgres::operate::destinations;
+use hapax_postgres::admin::destinations;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
     Admin,
-    door::Caller,
+    auth::Caller,
     problem::{Body, Path, Problem},
     view::{DestinationView, JobView, PageView},
 };

@@ -4,25 +4,25 @@ use axum::{Json, extract::State};
 use hapax::mask::Mask;
 use hapax_postgres::{
     Postgres,
-    operate::{Actor, OperateError, events},
+    admin::{Actor, AdminError, events},
 };
 
 use super::{
     Admin, Declare, Refusal,
-    ask::Ask,
-    door::Caller,
+    auth::Caller,
+    event_trace::EventView,
+    list_query::ListQuery,
     problem::{Path, Problem, Query},
     view::{PageView, SummaryView},
-    way::EventView,
 };
 
 /// Lists events, newest first. A page may be empty and still have a next one.
-#[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(Ask),
+#[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(ListQuery),
     responses((status = 200, body = PageView<SummaryView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: Caller,
-    Query(ask): Query<Ask>,
+    Query(ask): Query<ListQuery>,
 ) -> Result<Json<PageView<SummaryView>>, Problem> {
     Ok(Json(page(admin.store(), &caller.actor, &ask).await?))
 }
@@ -52,7 +52,7 @@ pub(super) async fn show(
 pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
-    ask: &Ask,
+    ask: &ListQuery,
 ) -> Result<PageView<SummaryView>, Refusal> {
     ask.check_of_events()?;
     let (filter, before) = (ask.filter()?, ask.before_number()?);
@@ -69,13 +69,13 @@ pub(crate) async fn one(
     actor: &Actor,
     id: &str,
     mask: Option<&Mask>,
-) -> Result<EventView, OperateError> {
+) -> Result<EventView, AdminError> {
     let found = match (id.parse::<i64>(), id.parse()) {
         (Ok(position), _) => events::at(store, actor, position).await?,
         (_, Ok(id)) => events::find(store, actor, id).await?,
         _ => None,
     };
-    let event = found.ok_or_else(|| OperateError::NotFound {
+    let event = found.ok_or_else(|| AdminError::NotFound {
         what: format!("event {}", id.escape_debug()),
     })?;
     let mut traces = events::trace(store, event.position).await?;

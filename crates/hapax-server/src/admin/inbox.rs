@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use hapax_postgres::{
     Postgres,
-    operate::{
+    admin::{
         Actor,
         inbox::{self, Message, Messages},
     },
@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 
 use super::{
     Admin, Refusal,
-    ask::{MOMENT, PAGE, read, when},
-    door::Caller,
+    auth::Caller,
+    list_query::{MOMENT, PAGE, read, when},
     problem::{Problem, Query},
     view::{PageView, moment},
 };

@@ -9,8 +9,8 @@ use axum::{
 use hapax::key::parse_header;
 use hapax_postgres::{
     Postgres,
-    operate::{
-        Actor, Filter, OperateError,
+    admin::{
+        Actor, AdminError, Filter,
         audit::{self as log, Acts},
         dead_letters, events,
         jobs::{self, Asked, Job, NotSeen, Seen},
@@ -21,8 +21,8 @@ use utoipa::ToSchema;
 
 use super::{
     Admin, Declare, Refusal,
-    ask::{Many, wrong},
-    door::Caller,
+    auth::Caller,
+    list_query::{Many, wrong},
     problem::{Body, Path, Problem, Query},
     view::{EntryView, JobView, PageView},
 };
@@ -247,7 +247,7 @@ pub(crate) async fn count(
     act: Act,
 ) -> Result<Counted, Refusal> {
     let (filter, _) = filter(declare, actor, many, act).await?;
-    let seen = Seen::now(store).await.map_err(OperateError::from)?;
+    let seen = Seen::now(store).await.map_err(AdminError::from)?;
     let count = match act {
         Act::ReplayEvents => events::count(store, actor, &filter).await?,
         _ => dead_letters::count(store, actor, &many.destination, &filter, &seen).await?,

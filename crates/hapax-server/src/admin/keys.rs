@@ -7,7 +7,7 @@ use hapax::{
 };
 use hapax_postgres::{
     Postgres,
-    operate::{
+    admin::{
         Actor,
         keys::{self, Keys, Record, State as Stands, Summary},
     },
@@ -17,10 +17,10 @@ use utoipa::ToSchema;
 
 use super::{
     Admin, Refusal,
-    ask::{MOMENT, PAGE, read, when},
-    door::Caller,
+    auth::Caller,
+    list_query::{MOMENT, PAGE, read, when},
+    masked::ContentView,
     problem::{Body, Path, Problem, Query},
-    shown::ContentView,
     view::{PageView, moment},
 };
 use crate::destination::SpecError;

@@ -6,18 +6,18 @@
 //! change things. Without tokens the API is served on loopback only and refuses requests from web
 //! pages. The commands of the CLI use the same functions.
 
-mod seal;
+mod encryption;
 mod watch;
-mod work;
+mod job_worker;
 mod problem;
-mod door;
+mod auth;
 mod view;
-mod shown;
-mod way;
+mod masked;
+mod event_trace;
 mod saga;
-mod ask;
+mod list_query;
 mod declare;
-pub(crate) mod desk;
+pub(crate) mod command_context;
 mod destinations;
 pub(crate) mod events;
 pub(crate) mod deliveries;
@@ -40,15 +40,15 @@ use axum::{
 use hapax::mask::Mask;
 use hapax_postgres::Postgres;
 
-pub(crate) use ask::{Ask, Many};
+pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, Refusal, configured};
-pub(crate) use door::tokens;
+pub(crate) use encryption::Keys;
+pub(crate) use event_trace::EventView;
+pub(crate) use job_worker::work;
+pub(crate) use list_query::{ListQuery, Many};
 pub(crate) use saga::{ReasonView, SagaView, SignalView, StepView};
-pub(crate) use seal::Keys;
 pub(crate) use view::{DeliveryView, DestinationView, EntryView, JobView, PageView, moment};
 pub(crate) use watch::Watch;
-pub(crate) use way::EventView;
-pub(crate) use work::work;
 
 use crate::config::{Config, Wrong};
 use hapax_console::Tokens;
@@ -102,7 +102,7 @@ pub(crate) fn router(admin: Admin) -> Router {
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(admin.clone(), door::pass))
+        .layer(middleware::from_fn_with_state(admin.clone(), auth::pass))
         .with_state(admin)
 }
 

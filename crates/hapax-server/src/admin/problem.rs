@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hapax::store::StoreError;
-use hapax_postgres::operate::OperateError;
+use hapax_postgres::admin::AdminError;
 use serde::{Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 
@@ -96,16 +96,16 @@ impl IntoResponse for Problem {
     }
 }
 
-impl From<OperateError> for Problem {
-    fn from(error: OperateError) -> Self {
+impl From<AdminError> for Problem {
+    fn from(error: AdminError) -> Self {
         match error {
-            OperateError::NotFound { what } => Self::not_found(format!("there is no {what}")),
-            OperateError::Conflict { what } => {
+            AdminError::NotFound { what } => Self::not_found(format!("there is no {what}")),
+            AdminError::Conflict { what } => {
                 let title = "Conflict with another change or with the current state";
                 Self::new(StatusCode::CONFLICT, "CONFLICT.state", title, what)
             }
-            OperateError::Invalid { field, problem } => Self::member(field, &problem),
-            OperateError::Store(error) => Self::from(error),
+            AdminError::Invalid { field, problem } => Self::member(field, &problem),
+            AdminError::Store(error) => Self::from(error),
             other => {
                 tracing::error!(error = %other, "an operation failed");
                 let title = "Internal error";

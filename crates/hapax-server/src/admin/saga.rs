@@ -6,7 +6,7 @@ use hapax::{
     mask::Mask,
     saga::{Refusal, SagaRecord, Signal, State, StepRecord},
 };
-use hapax_postgres::operate::sagas::Look;
+use hapax_postgres::admin::sagas::Look;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -106,14 +106,14 @@ impl SagaView {
     /// The complete view.
     pub(crate) fn whole(look: Look, mask: &Mask) -> Self {
         let saga = &look.saga;
-        let input = shown::kept(mask, &saga.input);
+        let input = masked::kept(mask, &saga.input);
         let steps = saga.steps.iter().map(|it| StepView::of(it, mask)).collect();
         let signals = saga
             .signals
             .iter()
             .map(|it| SignalView::of(it, mask))
             .collect();
-        let headers = shown::headers(Some(mask), saga.headers.clone());
+        let headers = masked::headers(Some(mask), saga.headers.clone());
         Self {
             input,
             headers,
@@ -132,21 +132,21 @@ impl SagaView {
             at,
         } = look;
         let held_until = held_until.filter(|until| *until > at);
-        let standing = saga.standing;
+        let status = saga.status;
         Self {
             id: saga.id,
             name: saga.kind.name,
             version: saga.kind.version,
             tenant: saga.tenant.map(|tenant| tenant.as_str().to_owned()),
-            state: standing.state.as_str(),
-            undoing: standing.undoing,
-            reason: standing.reason.map(ReasonView::of),
+            state: status.state.as_str(),
+            undoing: status.undoing,
+            reason: status.reason.map(ReasonView::of),
             why,
             waiting_for: saga.waiting_for,
             wake_at: saga.wake_at.map(moment),
             held_until: held_until.map(moment),
             epoch: saga.epoch,
-            deadline_at: moment(standing.deadline_at),
+            deadline_at: moment(status.deadline_at),
             created_at: moment(saga.created_at),
             ended_at: saga.ended_at.map(moment),
             headers: Headers::new(),
@@ -176,8 +176,8 @@ impl StepView {
             began_at: moment(step.began_at),
             next_at: moment(step.next_at),
             ended_at: step.ended_at.map(moment),
-            request: shown::kept(mask, &step.request),
-            made: shown::kept(mask, &step.made),
+            request: masked::kept(mask, &step.request),
+            made: masked::kept(mask, &step.made),
         }
     }
 }
@@ -186,7 +186,7 @@ impl SignalView {
     fn of(signal: &Signal, mask: &Mask) -> Self {
         Self {
             name: signal.name.clone(),
-            payload: shown::kept(mask, &signal.payload),
+            payload: masked::kept(mask, &signal.payload),
             received_at: moment(signal.received_at),
         }
     }
@@ -200,9 +200,9 @@ fn why(look: &Look) -> String {
         at,
     } = look;
     let held = held_until.filter(|until| until > at);
-    let reason = saga.standing.reason.as_ref();
+    let reason = saga.status.reason.as_ref();
     let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
-    match (saga.standing.state, held) {
+    match (saga.status.state, held) {
         (State::Completed, _) => "every step is done".to_owned(),
         (State::Failed, _) => reason,
         (State::NeedsAttention, _) => format!("needs attention: {reason}"),

@@ -9,15 +9,15 @@ use hapax::{
     retry::parse_duration,
     saga::{Decision, Filter, State as Stands},
 };
-use hapax_postgres::operate::sagas;
+use hapax_postgres::admin::sagas;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
     Admin, Refusal,
-    ask::{PAGE, wrong},
-    door::Caller,
+    auth::Caller,
+    list_query::{PAGE, wrong},
     problem::{Body, Path, Problem, Query},
     saga::SagaView,
     view::PageView,
@@ -164,7 +164,7 @@ impl Decide {
             "retry" => Decision::Retry {
                 within: self.within()?,
             },
-            "undo" => Decision::Undo {
+            "undo" => Decision::Compensate {
                 within: self.within()?,
             },
             "close" => Decision::Close,
@@ -222,7 +222,7 @@ mod tests {
         let within = SAGA_DEADLINE;
         check(
             json!({"decision": "undo", "reason": ""}),
-            Ok(Decision::Undo { within }),
+            Ok(Decision::Compensate { within }),
         );
         check(
             json!({"decision": "close", "reason": ""}),

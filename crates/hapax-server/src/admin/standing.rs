@@ -1,7 +1,7 @@
 //! `/admin/v1/stalled` and `/admin/v1/overview`: stalled work with its cause, and figures.
 
 use axum::{Json, extract::State};
-use hapax_postgres::operate::{
+use hapax_postgres::admin::{
     overview::{self, Count, CountKind, DestinationFigures, Overview},
     stalled::{self, Cause, Stalled, What},
 };
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{
     Admin,
-    door::Caller,
+    auth::Caller,
     problem::Problem,
     view::{PageView, moment},
 };
@@ -164,7 +164,7 @@ pub(super) async fn overview(
 impl StalledView {
     fn is_of(&self, destination: &str) -> bool {
         let part = self.part.as_deref().unwrap_or_default();
-        hapax_postgres::operate::destination_of(part) == destination
+        hapax_postgres::admin::destination_of(part) == destination
     }
 }
 

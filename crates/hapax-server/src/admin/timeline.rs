@@ -2,19 +2,19 @@
 
 use axum::{Json, extract::State};
 use hapax::mask::Mask;
-use hapax_postgres::operate::timeline::{self, Emitted, Timeline};
+use hapax_postgres::admin::timeline::{self, Emitted, Timeline};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     Admin, Refusal,
-    ask::{read, wrong},
-    door::Caller,
+    auth::Caller,
+    event_trace::EventView,
     inbox::MessageView,
     keys::KeyRecordView,
+    list_query::{read, wrong},
     problem::{Problem, Query},
     saga::SagaView,
-    way::EventView,
 };
 
 /// Identifies a request by its key or by one of its events.

@@ -1,7 +1,7 @@
 //! Views: the responses of the API, which are also the output of the CLI with `--json`.
 
 use hapax::Timestamp;
-use hapax_postgres::operate::{
+use hapax_postgres::admin::{
     Page,
     audit::Entry,
     deliveries::{Cursor, Delivery},

@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 
 use hapax_postgres::{
     Postgres,
-    operate::{OperateError, destinations::Declared},
+    admin::{AdminError, destinations::Declared},
 };
 use serde_json::Value;
 
 use super::Keys;
-use crate::destination::{Reach, Spec, Written};
+use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// The destinations declared in the database, as of the last read.
 #[derive(Debug)]
 pub(crate) struct Watch {
     store: Postgres,
     keys: Keys,
-    reach: Reach,
+    reach: NetworkPolicy,
     version: i64,
     known: BTreeMap<String, Known>,
 }
@@ -38,7 +38,7 @@ struct Known {
 
 impl Watch {
     /// Creates a watch that has read nothing yet.
-    pub(crate) fn new(store: Postgres, keys: Keys, reach: Reach) -> Self {
+    pub(crate) fn new(store: Postgres, keys: Keys, reach: NetworkPolicy) -> Self {
         Self {
             store,
             keys,
@@ -49,7 +49,7 @@ impl Watch {
     }
 
     /// Reads the changes. Returns false if there are none.
-    pub(crate) async fn look(&mut self) -> Result<bool, OperateError> {
+    pub(crate) async fn look(&mut self) -> Result<bool, AdminError> {
         let changes = self.store.changes(self.version).await?;
         let is_changed = !changes.is_empty();
         for declared in changes {

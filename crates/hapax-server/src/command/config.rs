@@ -9,9 +9,9 @@ use super::{Again, Failure};
 use crate::{
     admin,
     config::{DEFAULT, Layers, Wrong},
+    destination_set::{Declared, DestinationSet},
+    environment,
     output::Output,
-    roster::{Declared, Roster},
-    surroundings,
 };
 
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,8 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
             let config = again.layers()?.config()?;
             config.database.url()?;
             admin::check(&config)?;
-            Roster::new(surroundings::clock()).check(&Declared::in_configuration(&config))?;
+            DestinationSet::new(environment::clock())
+                .check(&Declared::in_configuration(&config))?;
             if output.json {
                 output.json(&serde_json::json!({ "ok": true }))?;
             } else {

@@ -3,13 +3,13 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::operate::{dead_letters, events::Standing, jobs};
+use hapax_postgres::admin::{dead_letters, events::Standing, jobs};
 
 use super::{Context, Failure};
 use crate::{
     admin::{
-        Ask, JobView, PageView, Refusal,
-        desk::{Consent, Desk, How},
+        JobView, ListQuery, PageView, Refusal,
+        command_context::{CommandContext, Consent, How},
         events,
         jobs::Act,
     },
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List dead letters, newest events first
-    List(Box<Ask>),
+    List(Box<ListQuery>),
     /// Show the event of a dead letter and all attempts
     Show {
         /// Position of the event
@@ -55,14 +55,14 @@ enum Verb {
     /// Make all dead letters of --destination that match the filter due again
     ReplayAll {
         #[command(flatten)]
-        filter: Box<Ask>,
+        filter: Box<ListQuery>,
         #[command(flatten)]
         how: How,
     },
     /// Discard all dead letters of --destination that match the filter permanently
     DiscardAll {
         #[command(flatten)]
-        filter: Box<Ask>,
+        filter: Box<ListQuery>,
         /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
@@ -93,7 +93,7 @@ struct One {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => {
             ask.check_of_dead().map_err(Refusal::from)?;
@@ -143,13 +143,13 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// The destination of a filter. A job has exactly one.
-pub(super) fn destination(filter: &Ask) -> Result<String, Failure> {
+pub(super) fn destination(filter: &ListQuery) -> Result<String, Failure> {
     let missing = || Failure::new(USAGE, "--destination is missing: a job needs one");
     filter.destination.clone().ok_or_else(missing)
 }
 
 async fn replay(
-    desk: &Desk,
+    desk: &CommandContext,
     one: &One,
     patch: Option<&str>,
     consent: Consent,
@@ -176,7 +176,12 @@ async fn replay(
     })
 }
 
-async fn discard(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Result<(), Failure> {
+async fn discard(
+    desk: &CommandContext,
+    one: &One,
+    reason: &str,
+    consent: Consent,
+) -> Result<(), Failure> {
     let One {
         destination,
         position,
@@ -192,7 +197,7 @@ async fn discard(desk: &Desk, one: &One, reason: &str, consent: Consent) -> Resu
     })
 }
 
-async fn list_jobs(desk: &Desk) -> Result<(), Failure> {
+async fn list_jobs(desk: &CommandContext) -> Result<(), Failure> {
     let page = jobs::list(&desk.store, &desk.actor, None, None, None, 50).await?;
     let page = PageView::of(page, JobView::from, |next| next.to_string());
     if desk.output.json {

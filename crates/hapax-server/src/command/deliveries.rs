@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::operate::events::Standing;
+use hapax_postgres::admin::events::Standing;
 
 use super::{Context, Failure};
-use crate::admin::{Ask, deliveries, desk::Desk};
+use crate::admin::{ListQuery, command_context::CommandContext, deliveries};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -16,11 +16,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List deliveries, newest events first
-    List(Box<Ask>),
+    List(Box<ListQuery>),
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     let Verb::List(ask) = args.verb;
     let states = ask
         .states()
@@ -30,7 +30,11 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// Reads page after page until there are enough rows or no more.
-pub(super) async fn list(desk: &Desk, mut ask: Ask, states: &[Standing]) -> Result<(), Failure> {
+pub(super) async fn list(
+    desk: &CommandContext,
+    mut ask: ListQuery,
+    states: &[Standing],
+) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut page = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;
     while page.items.len() < limit {

@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use hapax_postgres::operate::{
+use hapax_postgres::admin::{
     audit::{self, Acts},
     destinations,
     stalled::stalled,
@@ -19,7 +19,7 @@ use super::{Context, Failure};
 use crate::{
     admin::{
         DestinationView, EntryView, PageView,
-        desk::{Consent, Desk},
+        command_context::{CommandContext, Consent},
     },
     output::USAGE,
 };
@@ -98,7 +98,7 @@ struct SpecFile {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     let actor = &desk.actor;
     match args.verb {
         Verb::List => list(&desk).await?,
@@ -158,7 +158,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-async fn remove(desk: &Desk, name: &str, consent: Consent) -> Result<(), Failure> {
+async fn remove(desk: &CommandContext, name: &str, consent: Consent) -> Result<(), Failure> {
     let found = desk.declare.show(&desk.actor, name).await?;
     let standing = found.standing.unwrap_or_default();
     let question = format!(
@@ -171,7 +171,7 @@ async fn remove(desk: &Desk, name: &str, consent: Consent) -> Result<(), Failure
     desk.job(&job.into())
 }
 
-async fn list(desk: &Desk) -> Result<(), Failure> {
+async fn list(desk: &CommandContext) -> Result<(), Failure> {
     let items = desk.declare.list(&desk.actor).await?;
     if desk.output.json {
         let page = PageView { items, next: None };
@@ -197,7 +197,7 @@ fn row(it: &DestinationView) -> [String; 5] {
     ]
 }
 
-fn show(desk: &Desk, it: &DestinationView) -> Result<(), Failure> {
+fn show(desk: &CommandContext, it: &DestinationView) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(desk.output.json(it)?);
     }
@@ -217,7 +217,7 @@ fn show(desk: &Desk, it: &DestinationView) -> Result<(), Failure> {
 }
 
 /// Prints what is not moving at a destination and why, one line each.
-async fn why(desk: &Desk, name: &str) -> Result<(), Failure> {
+async fn why(desk: &CommandContext, name: &str) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(());
     }
@@ -231,7 +231,7 @@ async fn why(desk: &Desk, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn log(desk: &Desk) -> Result<(), Failure> {
+async fn log(desk: &CommandContext) -> Result<(), Failure> {
     let page = audit::list(&desk.store, &desk.actor, &Acts::default(), None, 50).await?;
     let page = PageView::of(page, EntryView::from, |next| next.to_string());
     if desk.output.json {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use super::{Context, Failure};
 use crate::admin::{
-    Ask, EventView,
-    desk::{Desk, How},
+    EventView, ListQuery,
+    command_context::{CommandContext, How},
     events,
     jobs::Act,
 };
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List events, newest first
-    List(Box<Ask>),
+    List(Box<ListQuery>),
     /// Show an event and its state at every destination
     Show {
         /// Event id or position
@@ -31,14 +31,14 @@ enum Verb {
     /// Deliver all events that match the filter to a destination again, whatever the outcome was
     Replay {
         #[command(flatten)]
-        filter: Box<Ask>,
+        filter: Box<ListQuery>,
         #[command(flatten)]
         how: How,
     },
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => list(&desk, *ask).await?,
         Verb::Show { id, unmasked } => {
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &Desk, mut ask: Ask) -> Result<(), Failure> {
+async fn list(desk: &CommandContext, mut ask: ListQuery) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut page = events::page(&desk.store, &desk.actor, &ask).await?;
     while page.items.len() < limit {
@@ -87,7 +87,7 @@ async fn list(desk: &Desk, mut ask: Ask) -> Result<(), Failure> {
 }
 
 /// Prints one event.
-pub(super) fn show(desk: &Desk, event: &EventView) -> Result<(), Failure> {
+pub(super) fn show(desk: &CommandContext, event: &EventView) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(desk.output.json(event)?);
     }

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::operate::OperateError;
+use hapax_postgres::admin::AdminError;
 
 use super::{Context, Failure};
 use crate::admin::{
-    desk::Desk,
+    command_context::CommandContext,
     inbox::{AskInbox, MessageView, page},
 };
 
@@ -28,7 +28,7 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => list(&desk, ask).await?,
         Verb::Show { id } => show(&desk, id).await?,
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &Desk, mut ask: AskInbox) -> Result<(), Failure> {
+async fn list(desk: &CommandContext, mut ask: AskInbox) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut found = page(&desk.store, &desk.actor, &ask).await?;
     while found.items.len() < limit {
@@ -53,7 +53,7 @@ async fn list(desk: &Desk, mut ask: AskInbox) -> Result<(), Failure> {
     tell(desk, found.items)
 }
 
-async fn show(desk: &Desk, id: String) -> Result<(), Failure> {
+async fn show(desk: &CommandContext, id: String) -> Result<(), Failure> {
     let ask = AskInbox {
         message_id: Some(id.clone()),
         ..AskInbox::default()
@@ -61,7 +61,7 @@ async fn show(desk: &Desk, id: String) -> Result<(), Failure> {
     let found = page(&desk.store, &desk.actor, &ask).await?.items;
     if found.is_empty() {
         let what = format!("message {}", id.escape_debug());
-        return Err(OperateError::NotFound { what }.into());
+        return Err(AdminError::NotFound { what }.into());
     }
     if desk.output.json {
         return Ok(desk.output.json(&found)?);
@@ -69,7 +69,7 @@ async fn show(desk: &Desk, id: String) -> Result<(), Failure> {
     tell(desk, found)
 }
 
-fn tell(desk: &Desk, messages: Vec<MessageView>) -> Result<(), Failure> {
+fn tell(desk: &CommandContext, messages: Vec<MessageView>) -> Result<(), Failure> {
     let row = |it: MessageView| {
         [
             it.message_id,

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::operate::keys::{self, Record, Version};
+use hapax_postgres::admin::keys::{self, Record, Version};
 
 use super::{Context, Failure};
 use crate::admin::{
-    desk::{Consent, Desk},
+    command_context::{CommandContext, Consent},
     keys::{AskKeys, KeyRecordView, KeyView, page},
 };
 
@@ -55,7 +55,7 @@ struct One {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => list(&desk, ask).await?,
         Verb::Show { one } => show(&desk, &one).await?,
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &Desk, mut ask: AskKeys) -> Result<(), Failure> {
+async fn list(desk: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
     let limit = ask.limit();
     let mut found = page(&desk.store, &desk.actor, &ask).await?;
     while found.items.len() < limit {
@@ -107,7 +107,7 @@ async fn list(desk: &Desk, mut ask: AskKeys) -> Result<(), Failure> {
     Ok(desk.output.table(header, &rows)?)
 }
 
-async fn show(desk: &Desk, one: &One) -> Result<(), Failure> {
+async fn show(desk: &CommandContext, one: &One) -> Result<(), Failure> {
     let tenant = one.tenant.as_deref();
     let found = keys::get(&desk.store, &desk.actor, tenant, &one.operation, &one.key).await?;
     let found = KeyRecordView::of(found, &desk.mask);
@@ -154,7 +154,7 @@ async fn show(desk: &Desk, one: &One) -> Result<(), Failure> {
 }
 
 async fn purge(
-    desk: &Desk,
+    desk: &CommandContext,
     one: &One,
     version: Option<Version>,
     reason: &str,

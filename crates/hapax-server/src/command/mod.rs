@@ -25,9 +25,9 @@ use hapax_postgres::{OpenError, Postgres};
 
 use crate::{
     config::{Config, Given, Layers, Wrong},
-    failpoint,
+    environment, failpoint,
     output::{FAILED, Output, USAGE},
-    surroundings, telemetry, wiring,
+    telemetry, wiring,
 };
 
 /// Relay for the transactional outbox of a PostgreSQL database, and tools for its operators.
@@ -191,7 +191,7 @@ fn opened(error: &OpenError) -> Failure {
         } => ": run `hapax migrate`",
         _ => "",
     };
-    let error_chain = surroundings::error_chain(error);
+    let error_chain = environment::error_chain(error);
     Failure::new(FAILED, format!("{error_chain}{hint}"))
 }
 

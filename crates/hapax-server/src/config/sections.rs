@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Secret, Span, Telemetry, Wrong, sources::Source};
-use crate::destination::{Reach, Spec, Written};
+use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// All settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -230,8 +230,8 @@ const KINDS_AT_RUN_TIME: [&str; 6] = ["webhook", "nats", "amqp", "kafka", "redis
 
 impl Relay {
     /// The limits for destinations declared at run time.
-    pub(crate) fn reach(&self) -> Reach {
-        Reach {
+    pub(crate) fn reach(&self) -> NetworkPolicy {
+        NetworkPolicy {
             allow: self.allow.clone(),
             kinds: self.kinds_at_run_time.clone(),
         }

@@ -14,7 +14,7 @@ use super::{
     sinks::{self, Sink},
     spec::Spec,
 };
-use crate::{config::Secret, surroundings::error_chain};
+use crate::{config::Secret, environment::error_chain};
 
 /// The input of all sinks.
 struct Common<'a> {

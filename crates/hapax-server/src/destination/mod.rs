@@ -6,7 +6,7 @@
 pub(crate) mod sinks;
 pub(crate) mod spec;
 pub(crate) mod build;
-mod reach;
+mod network_policy;
 
-pub(crate) use reach::Reach;
+pub(crate) use network_policy::NetworkPolicy;
 pub(crate) use spec::{Spec, SpecError, Written};

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{reach::Reach, sinks::Sink};
+use super::{network_policy::NetworkPolicy, sinks::Sink};
 use crate::config::{Node, Secret, Span};
 
 /// Maximum length of a destination's name in bytes. Names are used as metric labels, in columns and
@@ -107,7 +107,7 @@ pub(crate) enum Written<'a> {
     InConfiguration,
     /// Over the admin API or in the database: no files of the relay's machine, and only what this
     /// policy permits.
-    AtRunTime(&'a Reach),
+    AtRunTime(&'a NetworkPolicy),
 }
 
 /// An error in a declaration, with the name of the setting.
@@ -183,7 +183,7 @@ impl Spec {
         }
         match written {
             Written::InConfiguration => Ok(()),
-            Written::AtRunTime(reach) => self.check_reach(reach),
+            Written::AtRunTime(reach) => self.check_network_policy(reach),
         }
     }
 

@@ -29,12 +29,12 @@ pub(crate) struct Arrival {
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct DestinationIndex {
     arrivals: Vec<Arrival>,
     nonces: HashSet<String>,
 }
 
-type Ledger = Arc<Mutex<Book>>;
+type Ledger = Arc<Mutex<DestinationIndex>>;
 
 #[derive(Debug)]
 pub(crate) struct Receiver {

@@ -230,7 +230,10 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
     let refused = served.post(decide, &stale).await;
     check(&refused, 409, "CONFLICT.state");
     let said = refused.text();
-    assert!(said.contains("has changed since it was looked at"), "{said}");
+    assert!(
+        said.contains("has changed since it was looked at"),
+        "{said}"
+    );
     let seen = served.get("/stalled").await;
     let item = seen["items"]
         .as_array()

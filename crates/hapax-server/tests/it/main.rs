@@ -20,7 +20,7 @@ mod crashes;
 mod admin;
 mod probed;
 mod asked;
-mod operate;
+mod admin;
 mod console;
 mod send;
 mod sagas;

@@ -31,4 +31,4 @@ mod kafka_time;
 mod answers;
 mod cuts;
 mod strays;
-mod law;
+mod conformance;

@@ -14,25 +14,25 @@ use rusqlite::{Connection, Row, params};
 use crate::{
     error::{corrupt, store_error},
     outbox, query,
-    writer::Desk,
+    writer::WriterContext,
 };
 
 /// Makes blocked deliveries due without their order keys, if `epoch` owns the partition. Returns
 /// the last position that it covered.
 pub(super) fn ignore_keys(
-    desk: &Desk,
+    ctx: &WriterContext,
     part: &str,
     epoch: i64,
     after: i64,
     limit: usize,
 ) -> rusqlite::Result<Option<i64>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut until = desk.conn.prepare_cached(query!("delivery/parked_until"))?;
+    let mut until = ctx.conn.prepare_cached(query!("delivery/parked_until"))?;
     let until: Option<i64> =
         until.query_row(params![part, epoch, after, limit], |row| row.get(0))?;
     if let Some(until) = until {
-        let now = desk.now().as_millis();
-        desk.conn
+        let now = ctx.now().as_millis();
+        ctx.conn
             .prepare_cached(query!("delivery/ignore_keys"))?
             .execute(params![part, after, until, now])?;
     }

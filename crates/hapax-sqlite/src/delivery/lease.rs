@@ -7,25 +7,25 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Attendance, Held, Opened},
+    delivery::{Held, Membership, Opened},
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::{error::store_error, query, writer::Desk};
+use crate::{error::store_error, query, writer::WriterContext};
 
 /// After a day without a heartbeat, a node is deleted.
 const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
 /// Opens a partition for a node, unless another live node owns it.
 pub(super) fn take(
-    desk: &Desk,
+    ctx: &WriterContext,
     part: &str,
     node: &str,
     lease: Duration,
 ) -> Result<Option<Opened>, StoreError> {
-    let (since, until) = window(desk, lease);
-    let conn = &desk.conn;
+    let (since, until) = window(ctx, lease);
+    let conn = &ctx.conn;
     let is_free = || {
         let mut is_free = conn.prepare_cached(query!("delivery/is_free"))?;
         is_free.query_row(params![part, node, since, until], |row| row.get(0))
@@ -37,10 +37,10 @@ pub(super) fn take(
     let owner = owner(conn, part).map_err(store_error)?;
     // A node that takes its own partition again may have panicked during an attempt.
     let other = owner.as_deref().filter(|owner| *owner != node);
-    let opened = super::open_after(desk, part, other)?;
+    let opened = super::open_after(ctx, part, other)?;
     let take = || {
         let mut take = conn.prepare_cached(query!("delivery/take"))?;
-        take.execute(params![part, node, desk.now().as_millis()])
+        take.execute(params![part, node, ctx.now().as_millis()])
     };
     take().map_err(store_error)?;
     Ok(Some(opened))
@@ -86,25 +86,25 @@ pub(super) fn outlived(
 
 /// Stores a node's heartbeat with its known destinations, one per line. Returns the live nodes and
 /// the partitions that they own.
-pub(super) fn attend(
-    desk: &Desk,
+pub(super) fn heartbeat(
+    ctx: &WriterContext,
     node: &str,
     knows: &str,
     lease: Duration,
-) -> Result<Attendance, StoreError> {
-    let (since, until) = window(desk, lease);
+) -> Result<Membership, StoreError> {
+    let (since, until) = window(ctx, lease);
     let sign = || {
-        let mut sign = desk.conn.prepare_cached(query!("delivery/sign"))?;
-        sign.execute(params![node, desk.now().as_millis(), knows])?;
-        attendance(&desk.conn, node, since, until)
+        let mut sign = ctx.conn.prepare_cached(query!("delivery/sign"))?;
+        sign.execute(params![node, ctx.now().as_millis(), knows])?;
+        membership(&ctx.conn, node, since, until)
     };
     sign().map_err(store_error)
 }
 
 /// Gives up a partition, if `epoch` still owns it.
-pub(super) fn give_up(desk: &Desk, part: &str, epoch: i64) -> Result<(), StoreError> {
+pub(super) fn give_up(ctx: &WriterContext, part: &str, epoch: i64) -> Result<(), StoreError> {
     let give_up = || {
-        let mut give_up = desk.conn.prepare_cached(query!("delivery/give_up"))?;
+        let mut give_up = ctx.conn.prepare_cached(query!("delivery/give_up"))?;
         give_up.execute(params![part, epoch])
     };
     match give_up().map_err(store_error)? {
@@ -114,9 +114,9 @@ pub(super) fn give_up(desk: &Desk, part: &str, epoch: i64) -> Result<(), StoreEr
 }
 
 /// Gives up all partitions of a node, and deletes the node.
-pub(super) fn leave(desk: &Desk, node: &str) -> rusqlite::Result<()> {
-    let long_ago = desk.now().as_millis().saturating_sub(DAY_MS);
-    let conn = &desk.conn;
+pub(super) fn leave(ctx: &WriterContext, node: &str) -> rusqlite::Result<()> {
+    let long_ago = ctx.now().as_millis().saturating_sub(DAY_MS);
+    let conn = &ctx.conn;
     conn.prepare_cached(query!("delivery/leave"))?
         .execute([node])?;
     conn.prepare_cached(query!("delivery/forget_node"))?
@@ -124,45 +124,45 @@ pub(super) fn leave(desk: &Desk, node: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn attendance(
+fn membership(
     conn: &Connection,
     node: &str,
     since: i64,
     until: i64,
-) -> rusqlite::Result<Attendance> {
-    let mut attendance = Attendance::default();
-    let mut attend = conn.prepare_cached(query!("delivery/attend"))?;
-    let mut rows = attend.query([since, until])?;
+) -> rusqlite::Result<Membership> {
+    let mut membership = Membership::default();
+    let mut heartbeat = conn.prepare_cached(query!("delivery/heartbeat"))?;
+    let mut rows = heartbeat.query([since, until])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
         if let Some(part) = row.get(1)? {
-            attendance.held.push(Held {
+            membership.held.push(Held {
                 part,
                 node: name.clone(),
                 epoch: row.get(2)?,
             });
         }
-        if attendance.nodes.last() != Some(&name) {
+        if membership.nodes.last() != Some(&name) {
             if let Some(knows) = row.get::<_, Option<String>>(3)? {
                 let knows = knows.lines().map(str::to_owned).collect();
-                attendance.knows.insert(name.clone(), knows);
+                membership.knows.insert(name.clone(), knows);
             }
-            attendance.nodes.push(name);
+            membership.nodes.push(name);
         }
     }
     // If the lease is zero, even the heartbeat that was just written is too old.
-    if let Err(place) = attendance
+    if let Err(place) = membership
         .nodes
         .binary_search_by(|it| it.as_str().cmp(node))
     {
-        attendance.nodes.insert(place, node.to_owned());
+        membership.nodes.insert(place, node.to_owned());
     }
-    Ok(attendance)
+    Ok(membership)
 }
 
 /// The times between which a heartbeat shows that a node is alive now.
-fn window(desk: &Desk, lease: Duration) -> (i64, i64) {
-    let now = desk.now().as_millis();
+fn window(ctx: &WriterContext, lease: Duration) -> (i64, i64) {
+    let now = ctx.now().as_millis();
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     (now.saturating_sub(lease), now.saturating_add(lease))
 }

@@ -13,16 +13,16 @@ use hapax::{
     key::Tenant,
     limits::PURGE_ROWS,
     outbox::Draft,
-    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, Signal, Standing, State, StepRecord},
-    store::{Claimed, Held, SagaRows, Sagas, StoreError, Transaction},
+    saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
+    store::{ClaimOutcome, Held, SagaRows, Sagas, StoreError, Transaction},
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use self::rows::{one, readable, select, whole};
 use crate::{
-    dialogue::{self, Under},
     error::{corrupt, store_error},
     idempotency::rows as bound,
+    interactive::{self, TransactionKind},
     query,
     sqlite::Sqlite,
     transaction::Tx,
@@ -37,16 +37,16 @@ impl Sagas for Sqlite {
     ) -> Result<Vec<SagaRecord>, StoreError> {
         self.heed_clock().await?;
         let kinds = listed(kinds)?;
-        self.submit(move |desk| {
-            let now = desk.now();
+        self.submit(move |ctx| {
+            let now = ctx.now();
             let asked = params![
                 now.as_millis(),
                 now.after(lease).as_millis(),
                 kinds,
                 bound(limit)
             ];
-            let taken = select(&desk.conn, query!("saga/take"), asked)?;
-            let whole = |saga: Result<_, _>| whole(&desk.conn, saga?);
+            let taken = select(&ctx.conn, query!("saga/take"), asked)?;
+            let whole = |saga: Result<_, _>| whole(&ctx.conn, saga?);
             let mut taken = readable(taken.into_iter().map(whole))?;
             taken.sort_by_key(|saga| saga.wake_at);
             Ok(taken)
@@ -60,36 +60,38 @@ impl Sagas for Sqlite {
         lease: Duration,
     ) -> Result<Option<SagaRecord>, StoreError> {
         let id = id.to_owned();
-        self.submit(move |desk| {
-            let until = desk.now().after(lease).as_millis();
-            one(&desk.conn, query!("saga/seize"), params![id, until])
+        self.submit(move |ctx| {
+            let until = ctx.now().after(lease).as_millis();
+            one(&ctx.conn, query!("saga/seize"), params![id, until])
         })
         .await
     }
 
     async fn turn(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
-        let mut tx = match dialogue::open(self, Under::Nothing, draft).await? {
-            Claimed::Open(tx) => tx,
-            Claimed::Known(_) => return Err(corrupt("a claim outcome although no claim was made")),
+        let mut tx = match interactive::open(self, TransactionKind::Nothing, draft).await? {
+            ClaimOutcome::Open(tx) => tx,
+            ClaimOutcome::Taken(_) => {
+                return Err(corrupt("a claim outcome although no claim was made"));
+            }
         };
         let (id, epoch) = (owned.id.clone(), owned.epoch);
-        let held = tx.ask(move |desk| {
-            let until = desk.now().after(lease).as_millis();
+        let held = tx.ask(move |ctx| {
+            let until = ctx.now().after(lease).as_millis();
             let hold = || {
-                let mut hold = desk.conn.prepare_cached(query!("saga/hold"))?;
-                let told = hold.query_row(params![id, epoch, until], |row| row.get(0));
-                told.optional()
+                let mut hold = ctx.conn.prepare_cached(query!("saga/hold"))?;
+                let signals_seen = hold.query_row(params![id, epoch, until], |row| row.get(0));
+                signals_seen.optional()
             };
             hold().map_err(store_error)
         });
-        let told: Option<i64> = held.await?;
-        let Some(told) = told else {
+        let signals_seen: Option<i64> = held.await?;
+        let Some(signals_seen) = signals_seen else {
             tx.rollback().await;
             return Err(StoreError::Fenced);
         };
-        let told = usize::try_from(told).unwrap_or(usize::MAX);
-        Ok(Held { tx, told })
+        let signals_seen = usize::try_from(signals_seen).unwrap_or(usize::MAX);
+        Ok(Held { tx, signals_seen })
     }
 
     async fn give_back_saga(
@@ -97,22 +99,22 @@ impl Sagas for Sqlite {
         owned: &Owned,
         pause: Duration,
         waiting_for: &str,
-        told: usize,
+        signals_seen: usize,
     ) -> Result<(), StoreError> {
         let (owned, waiting_for) = (owned.clone(), waiting_for.to_owned());
-        self.submit(move |desk| {
-            let now = desk.now();
+        self.submit(move |ctx| {
+            let now = ctx.now();
             let given = params![
                 owned.id,
                 owned.epoch,
                 now.as_millis(),
                 now.after(pause).as_millis(),
                 waiting_for,
-                bound(told),
+                bound(signals_seen),
             ];
-            let changed = change(&desk.conn, query!("saga/give_back"), given)?;
+            let changed = change(&ctx.conn, query!("saga/give_back"), given)?;
             // A runner of this process may be waiting for the saga to become due.
-            desk.notify_after_commit();
+            ctx.notify_after_commit();
             if changed == 0 {
                 return Err(StoreError::Fenced);
             }
@@ -174,9 +176,9 @@ impl Sagas for Sqlite {
     }
 
     async fn purge_sagas(&self, retention: Duration) -> Result<u64, StoreError> {
-        self.submit(move |desk| {
-            let before = desk.now().as_millis() - millis(retention);
-            purge(&desk.conn, before).map_err(store_error)
+        self.submit(move |ctx| {
+            let before = ctx.now().as_millis() - millis(retention);
+            purge(&ctx.conn, before).map_err(store_error)
         })
         .await
     }
@@ -192,8 +194,8 @@ impl SagaRows for Tx {
         };
         let headers = serde_json::to_string(headers).map_err(refused)?;
         let (saga, under) = (saga.clone(), self.scope().cloned());
-        self.ask(move |desk| {
-            let now = desk.now();
+        self.ask(move |ctx| {
+            let now = ctx.now();
             let under = under.as_ref();
             let row = params![
                 saga.id,
@@ -208,8 +210,8 @@ impl SagaRows for Tx {
                 under.map(|key| key.operation.as_str()),
                 under.map(|key| key.key.as_str()),
             ];
-            desk.notify_after_commit();
-            Ok(change(&desk.conn, query!("saga/start"), row)? == 1)
+            ctx.notify_after_commit();
+            Ok(change(&ctx.conn, query!("saga/start"), row)? == 1)
         })
         .await
     }
@@ -222,14 +224,14 @@ impl SagaRows for Tx {
     ) -> Result<bool, StoreError> {
         Signal::check(name, payload).map_err(refused)?;
         let (id, name, payload) = (id.to_owned(), name.to_owned(), payload.to_vec());
-        self.ask(move |desk| {
-            let now = desk.now().as_millis();
-            if change(&desk.conn, query!("saga/wake"), params![id, now])? == 0 {
+        self.ask(move |ctx| {
+            let now = ctx.now().as_millis();
+            if change(&ctx.conn, query!("saga/wake"), params![id, now])? == 0 {
                 return Ok(false);
             }
-            desk.notify_after_commit();
+            ctx.notify_after_commit();
             let signal = params![id, name, payload, now];
-            change(&desk.conn, query!("saga/signal"), signal)?;
+            change(&ctx.conn, query!("saga/signal"), signal)?;
             Ok(true)
         })
         .await
@@ -237,7 +239,7 @@ impl SagaRows for Tx {
 
     async fn write_step(&mut self, owned: &Owned, step: &StepRecord) -> Result<(), StoreError> {
         let (id, step) = (owned.id.clone(), step.clone());
-        self.ask(move |desk| {
+        self.ask(move |ctx| {
             let error = step.error.as_ref();
             let row = params![
                 id,
@@ -254,30 +256,26 @@ impl SagaRows for Tx {
                 step.began_at.as_millis(),
                 step.ended_at.map(Timestamp::as_millis),
             ];
-            change(&desk.conn, query!("saga/step"), row).map(drop)
+            change(&ctx.conn, query!("saga/step"), row).map(drop)
         })
         .await
     }
 
-    async fn write_standing(
-        &mut self,
-        owned: &Owned,
-        standing: &Standing,
-    ) -> Result<(), StoreError> {
-        let (owned, standing) = (owned.clone(), standing.clone());
-        self.ask(move |desk| {
-            let reason = standing.reason.as_ref();
+    async fn write_status(&mut self, owned: &Owned, status: &SagaStatus) -> Result<(), StoreError> {
+        let (owned, status) = (owned.clone(), status.clone());
+        self.ask(move |ctx| {
+            let reason = status.reason.as_ref();
             let row = params![
                 owned.id,
                 owned.epoch,
-                standing.state.as_str(),
-                standing.undoing,
+                status.state.as_str(),
+                status.undoing,
                 reason.map(|reason| &reason.code),
                 reason.map(|reason| &reason.detail),
-                standing.deadline_at.as_millis(),
-                desk.now().as_millis(),
+                status.deadline_at.as_millis(),
+                ctx.now().as_millis(),
             ];
-            if change(&desk.conn, query!("saga/stand"), row)? == 0 {
+            if change(&ctx.conn, query!("saga/write_status"), row)? == 0 {
                 return Err(StoreError::Fenced);
             }
             Ok(())

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     key::Tenant,
-    saga::{Kind, Refusal, SagaRecord, Signal, Standing, State, StepRecord, StepState, Way},
+    saga::{
+        Direction, Kind, Refusal, SagaRecord, SagaStatus, Signal, State, StepRecord, StepState,
+    },
     store::StoreError,
 };
 use rusqlite::{Connection, Row, ToSql};
@@ -89,7 +91,7 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
     let headers: String = row.get(5).map_err(unreadable)?;
     let state: String = row.get(6).map_err(unreadable)?;
     let tenant: Option<String> = row.get(3).map_err(unreadable)?;
-    let standing = Standing {
+    let status = SagaStatus {
         state: State::named(&state).ok_or_else(|| corrupt(format!("saga in state {state:?}")))?,
         undoing: row.get(7).map_err(unreadable)?,
         reason: refusal(row, 8).map_err(unreadable)?,
@@ -108,7 +110,7 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
         input: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
         headers: serde_json::from_str(&headers)
             .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
-        standing,
+        status,
         epoch: row.get(11).map_err(unreadable)?,
         wake_at: perhaps(row, 12).map_err(unreadable)?,
         waiting_for: row.get(13).map_err(unreadable)?,
@@ -124,7 +126,8 @@ fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
     let state: String = row.get(2).map_err(unreadable)?;
     Ok(StepRecord {
         name: row.get(0).map_err(unreadable)?,
-        way: Way::named(&way).ok_or_else(|| corrupt(format!("direction of a step {way:?}")))?,
+        way: Direction::named(&way)
+            .ok_or_else(|| corrupt(format!("direction of a step {way:?}")))?,
         state: StepState::named(&state)
             .ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
         provider_key: row.get(3).map_err(unreadable)?,

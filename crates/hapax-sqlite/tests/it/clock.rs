@@ -7,7 +7,7 @@ use hapax::{
     Timestamp,
     delivery::{Park, ParkedState, Settlement},
     event::{Headers, NewEvent},
-    phases::{Entered, Entry, Lapsed},
+    phases::{Entry, Lapsed},
     saga::{Definition, Owned},
     store::{Deliveries, Keys, Phases, SagaRows, Sagas, Transaction},
 };
@@ -95,11 +95,11 @@ async fn what_is_to_be_delivered_later_or_is_retried_in_days_is_not_delivered_ea
 async fn a_dead_owners_key_is_not_its_until_a_clock_that_was_ahead_is_reached() {
     for learns in BOTH {
         let (fixture, right) = ahead().await;
-        assert!(matches!(enter(&fixture.store).await, Entered::Owned(_)));
+        assert!(matches!(enter(&fixture.store).await, ClaimOutcome::Open(_)));
         let store = put_right(&fixture, right, learns).await;
-        assert!(matches!(enter(&store).await, Entered::Known(_)));
+        assert!(matches!(enter(&store).await, ClaimOutcome::Taken(_)));
         fixture.clock.advance(LEASE);
-        let Entered::Owned(owned) = enter(&store).await else {
+        let ClaimOutcome::Open(owned) = enter(&store).await else {
             panic!("{learns:?}: the dead owner still owns the key");
         };
         assert!(owned.resumed);
@@ -204,7 +204,7 @@ async fn due(store: &Sqlite) -> Vec<i64> {
         .collect()
 }
 
-async fn enter(store: &Sqlite) -> Entered {
+async fn enter(store: &Sqlite) -> ClaimOutcome<Ownership> {
     let entry = Entry {
         claim: claim("k"),
         lease: LEASE,

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use hapax::{
     delivery::{Frontier, Shards},
     event::{NewEvent, Payload},
-    idempotency::Known,
+    idempotency::Taken,
     keyring::Keyring,
-    phases::{Entered, Entry, Lapsed, TakenOver},
-    store::{Claimed, Effect, Keys as _, Phases as _, Ran, Source, StoreError, Transaction as _},
+    phases::{Entry, Lapsed, TakenOver},
+    store::{ClaimOutcome, Effect, Keys as _, Phases as _, Source, StoreError, Transaction as _},
 };
 use hapax_sqlite::Sqlite;
-use hapax_testkit::events::{answer, claim, keyring, single_shot};
+use hapax_testkit::events::{claim, keyring, response, single_shot};
 
 use crate::fixture::Fixture;
 
@@ -42,7 +42,7 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     missing(other.claim(claim("shot")).await.unwrap_err());
     missing(other.look_up(&claim("tx").scope).await.unwrap_err());
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    missing(other.single_shot(shot).await.unwrap_err());
+    missing(other.execute_plan(shot).await.unwrap_err());
     missing(other.enter(entry("tx")).await.unwrap_err());
     missing(events(&other).await.unwrap_err());
     // The one unreadable request does not keep the others from being taken over.
@@ -58,20 +58,21 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
     say_all(&fixture.store).await;
     let both = again(&fixture, keyring(&[2, 1])).await;
     for key in ["shot", "tx"] {
-        let Claimed::Known(Known::Replay { answer: stored, .. }) =
-            both.claim(claim(key)).await.unwrap()
+        let ClaimOutcome::Taken(Taken::Replay {
+            response: stored, ..
+        }) = both.claim(claim(key)).await.unwrap()
         else {
             panic!("{key} should be completed");
         };
-        assert_eq!(stored, answer(CARD));
+        assert_eq!(stored, response(CARD));
     }
     let found = events(&both).await.unwrap();
     assert_eq!(found, [CARD]);
     assert_eq!(taken_over(&both).await[0].request, CARD);
     let shot = single_shot(claim("new"), Vec::new(), CARD);
-    both.single_shot(shot).await.unwrap();
+    both.execute_plan(shot).await.unwrap();
     let record = both.look_up(&claim("new").scope).await.unwrap().unwrap();
-    assert_eq!(record.answer, Some(answer(CARD)));
+    assert_eq!(record.response, Some(response(CARD)));
 }
 
 #[tokio::test]
@@ -80,7 +81,7 @@ async fn what_was_kept_before_there_was_a_key_is_read_as_ever() {
     say_all(&fixture.store).await;
     let with_key = again(&fixture, keyring(&[1])).await;
     let record = with_key.look_up(&claim("tx").scope).await.unwrap().unwrap();
-    assert_eq!(record.answer, Some(answer(CARD)));
+    assert_eq!(record.response, Some(response(CARD)));
     assert_eq!(events(&with_key).await.unwrap(), [CARD]);
     assert_eq!(taken_over(&with_key).await[0].request, CARD);
 }
@@ -89,16 +90,16 @@ async fn what_was_kept_before_there_was_a_key_is_read_as_ever() {
 async fn say_all(store: &Sqlite) {
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
     assert!(matches!(
-        store.single_shot(shot).await.unwrap(),
-        Ran::Committed { .. }
+        store.execute_plan(shot).await.unwrap(),
+        ClaimOutcome::Open(_)
     ));
-    let Claimed::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
         panic!("the key is free");
     };
     let event = NewEvent::new("card.seen", Payload::Json(CARD.to_owned()));
     tx.emit(event).unwrap();
-    tx.complete(&answer(CARD), Effect::Keep).await.unwrap();
-    let Entered::Owned(owned) = store.enter(entry("died")).await.unwrap() else {
+    tx.complete(&response(CARD), Effect::Keep).await.unwrap();
+    let ClaimOutcome::Open(owned) = store.enter(entry("died")).await.unwrap() else {
         panic!("the key is free");
     };
     store.give_back(&owned).await.unwrap();

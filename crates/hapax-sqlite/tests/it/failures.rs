@@ -2,14 +2,14 @@
 
 use hapax::{
     delivery::{Frontier, Shards},
-    store::{Claimed, Effect, Keys, Source, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, Source, StoreError, Transaction},
 };
 use hapax_sqlite::{
     Sqlite,
     rusqlite::{Connection, params},
 };
 
-use crate::fixture::{Fixture, INSERT, answer, claim, note, notes, settings, shot};
+use crate::fixture::{Fixture, INSERT, claim, note, notes, response, settings, shot};
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 
@@ -30,7 +30,7 @@ async fn fill(store: &Sqlite) -> StoreError {
 #[tokio::test]
 async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     let fixture = Fixture::with(|settings| settings.pages_max = Some(200)).await;
-    fixture.store.single_shot(shot("before")).await.unwrap();
+    fixture.store.execute_plan(shot("before")).await.unwrap();
     let full = fill(&fixture.store).await;
     assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
     assert!(
@@ -39,8 +39,8 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
         full.error_chain()
     );
     let mut large = shot("during");
-    large.answer.body = vec![b'x'; 100_000].into();
-    let refused = fixture.store.single_shot(large).await;
+    large.response.body = vec![b'x'; 100_000].into();
+    let refused = fixture.store.execute_plan(large).await;
     assert!(
         matches!(refused, Err(StoreError::Unavailable { .. })),
         "{refused:?}"
@@ -51,7 +51,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     );
     let delete = |conn: &Connection| conn.execute("DELETE FROM note WHERE text <> 'before'", []);
     fixture.store.write(delete).await.unwrap();
-    fixture.store.single_shot(shot("after")).await.unwrap();
+    fixture.store.execute_plan(shot("after")).await.unwrap();
     assert_eq!(fixture.notes().await, ["after", "before"]);
 }
 
@@ -65,11 +65,11 @@ async fn a_full_disk_fails_an_open_transaction_whole() {
         matches!(full, Err(StoreError::Unavailable { .. })),
         "{full:?}"
     );
-    let ended = tx.complete(&answer(), Effect::Keep).await;
+    let ended = tx.complete(&response(), Effect::Keep).await;
     assert!(ended.is_err());
     assert!(matches!(
         fixture.store.claim(claim("k")).await,
-        Ok(Claimed::Open(_))
+        Ok(ClaimOutcome::Open(_))
     ));
 }
 
@@ -78,20 +78,20 @@ async fn a_foreign_tool_that_holds_the_file_makes_it_unavailable() {
     let fixture = Fixture::new().await;
     let tool = Connection::open(fixture.path()).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let busy = fixture.store.single_shot(shot("k")).await;
+    let busy = fixture.store.execute_plan(shot("k")).await;
     assert!(
         matches!(busy, Err(StoreError::Unavailable { .. })),
         "{busy:?}"
     );
     tool.execute_batch("ROLLBACK").unwrap();
-    fixture.store.single_shot(shot("k")).await.unwrap();
+    fixture.store.execute_plan(shot("k")).await.unwrap();
     assert_eq!(fixture.notes().await, ["k"]);
 }
 
 #[tokio::test]
 async fn a_stored_row_that_cannot_be_read_is_named() {
     let fixture = Fixture::new().await;
-    fixture.store.single_shot(shot("k")).await.unwrap();
+    fixture.store.execute_plan(shot("k")).await.unwrap();
     let tear = |conn: &Connection| {
         conn.execute("UPDATE hapax_outbox_event SET headers = 'torn'", [])?;
         let sql = "UPDATE hapax_idempotency_key SET response_headers = ?1";
@@ -110,9 +110,9 @@ async fn a_stored_row_that_cannot_be_read_is_named() {
 #[tokio::test]
 async fn a_closed_store_says_so_and_its_file_can_be_opened_again() {
     let fixture = Fixture::new().await;
-    fixture.store.single_shot(shot("kept")).await.unwrap();
+    fixture.store.execute_plan(shot("kept")).await.unwrap();
     fixture.store.close().await.unwrap();
-    let closed = fixture.store.single_shot(shot("late")).await;
+    let closed = fixture.store.execute_plan(shot("late")).await;
     assert!(
         matches!(closed, Err(StoreError::Unavailable { .. })),
         "{closed:?}"
@@ -131,7 +131,7 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
     let fixture = Fixture::new().await;
     let mut tx = fixture.claim("acknowledged").await;
     note(&mut tx, "acknowledged").await;
-    tx.complete(&answer(), Effect::Keep).await.unwrap();
+    tx.complete(&response(), Effect::Keep).await.unwrap();
     // The files as after a crash: the log is not merged, and no process holds the lock.
     let copy = tempfile::tempdir().unwrap();
     for name in ["test.db", "test.db-wal"] {
@@ -139,8 +139,8 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
     }
     let crashed = Sqlite::open(settings(copy.path().join("test.db"), &fixture.clock)).unwrap();
     assert_eq!(notes(&crashed).await, ["acknowledged"]);
-    let known = crashed.claim(claim("acknowledged")).await.unwrap();
-    assert!(matches!(known, Claimed::Known(_)), "{known:?}");
+    let taken = crashed.claim(claim("acknowledged")).await.unwrap();
+    assert!(matches!(taken, ClaimOutcome::Taken(_)), "{taken:?}");
 }
 
 #[tokio::test]

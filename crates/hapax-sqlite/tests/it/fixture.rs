@@ -5,9 +5,9 @@ use std::{path::PathBuf, sync::mpsc, time::Duration};
 use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
-    idempotency::{Answer, Claim, OnExpired, SingleShot},
+    idempotency::{Claim, OnExpired, PlannedRequest, StoredResponse},
     key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
-    store::{Claimed, Keys, StoreError},
+    store::{ClaimOutcome, Keys, StoreError},
 };
 use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
@@ -89,8 +89,8 @@ impl Fixture {
             .await
             .expect("the claim returns")
         {
-            Claimed::Open(tx) => tx,
-            Claimed::Known(known) => panic!("the key should be free, not {known:?}"),
+            ClaimOutcome::Open(tx) => tx,
+            ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
         }
     }
 }
@@ -135,18 +135,18 @@ pub(crate) fn claim(key: &str) -> Claim {
     }
 }
 
-pub(crate) fn shot(key: &str) -> SingleShot<Statement> {
-    SingleShot {
+pub(crate) fn shot(key: &str) -> PlannedRequest<Statement> {
+    PlannedRequest {
         claim: claim(key),
         statements: vec![Statement::new(INSERT, [Value::Text(key.to_owned())])],
         events: vec![NewEvent::json("note.written", &key)],
-        answer: answer(),
+        response: response(),
         deadline: None,
     }
 }
 
-pub(crate) fn answer() -> Answer {
-    Answer {
+pub(crate) fn response() -> StoredResponse {
+    StoredResponse {
         status: 201,
         headers: vec![("etag".to_owned(), Bytes::from_static(b"\"1\""))],
         body: Bytes::from_static(b"{}"),

@@ -8,7 +8,7 @@ use std::sync::{
 use hapax::{
     Clock,
     failpoint::Failpoints,
-    store::{Keys, Ran, StoreError},
+    store::{ClaimOutcome, Keys, StoreError},
 };
 use hapax_sqlite::{
     Statement,
@@ -41,7 +41,7 @@ async fn check_commits(group_max: usize, jobs: usize, expected: std::ops::RangeI
     let shots: Vec<_> = (0..jobs)
         .map(|number| {
             let store = fixture.store.clone();
-            tokio::spawn(async move { store.single_shot(shot(&format!("k{number}"))).await })
+            tokio::spawn(async move { store.execute_plan(shot(&format!("k{number}"))).await })
         })
         .collect();
     fixture.queued(jobs).await;
@@ -50,7 +50,7 @@ async fn check_commits(group_max: usize, jobs: usize, expected: std::ops::RangeI
     for shot in shots {
         assert!(matches!(
             shot.await.unwrap().unwrap(),
-            Ran::Committed { .. }
+            ClaimOutcome::Open(_)
         ));
     }
     let made = commits.load(Ordering::SeqCst) - before;
@@ -80,9 +80,9 @@ async fn nobody_is_answered_before_the_commit() {
     });
     let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
     seen.lock().unwrap().clear();
-    fixture.store.single_shot(shot("first")).await.unwrap();
+    fixture.store.execute_plan(shot("first")).await.unwrap();
     answered.fetch_add(1, Ordering::SeqCst);
-    fixture.store.single_shot(shot("second")).await.unwrap();
+    fixture.store.execute_plan(shot("second")).await.unwrap();
     assert_eq!(
         *seen.lock().unwrap(),
         [0, 1],
@@ -113,14 +113,14 @@ async fn a_writer_that_panics_around_its_commit_goes_on() {
         });
         let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
         strikes.store(true, Ordering::SeqCst);
-        let struck = fixture.store.single_shot(shot("k")).await;
+        let struck = fixture.store.execute_plan(shot("k")).await;
         assert!(
             matches!(struck, Err(StoreError::Unavailable { .. })),
             "{struck:?}"
         );
-        let again = fixture.store.single_shot(shot("k")).await.unwrap();
+        let again = fixture.store.execute_plan(shot("k")).await.unwrap();
         assert_eq!(
-            !matches!(again, Ran::Committed { .. }),
+            !matches!(again, ClaimOutcome::Open(_)),
             kept,
             "{place}: {again:?}"
         );
@@ -180,7 +180,7 @@ async fn a_clock_that_panics_harms_nobody_else() {
     let bad = fixture.store.purge_keys().await;
     assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
     is_broken.store(false, Ordering::SeqCst);
-    fixture.store.single_shot(shot("kept")).await.unwrap();
+    fixture.store.execute_plan(shot("kept")).await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 
@@ -238,7 +238,7 @@ async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_pre
         );
         let mut ending = shot("half");
         ending.statements.push(Statement::new(end, []));
-        let bad = fixture.store.single_shot(ending).await;
+        let bad = fixture.store.execute_plan(ending).await;
         assert!(bad.is_err(), "{end}: {bad:?}");
     }
     assert!(fixture.notes().await.is_empty());
@@ -306,7 +306,7 @@ async fn a_request_that_was_given_up_before_it_began_does_not_begin() {
     let fixture = Fixture::new().await;
     let held = fixture.hold().await;
     let store = fixture.store.clone();
-    let given_up = tokio::spawn(async move { store.single_shot(shot("given up")).await });
+    let given_up = tokio::spawn(async move { store.execute_plan(shot("given up")).await });
     fixture.queued(1).await;
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
@@ -332,6 +332,6 @@ async fn a_write_may_have_savepoints_of_its_own() {
 async fn the_bell_rings_after_a_commit_that_holds_events() {
     let fixture = Fixture::new().await;
     let mut subscription = fixture.store.notifier().subscribe();
-    fixture.store.single_shot(shot("k")).await.unwrap();
+    fixture.store.execute_plan(shot("k")).await.unwrap();
     subscription.notified().await;
 }

@@ -3,12 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod fixture;
-mod law;
+mod conformance;
 mod sources;
 mod groups;
 mod transactions;
 mod violations;
-mod riding;
+mod pipelined;
 mod failures;
 mod sagas;
 mod encryption;

@@ -201,7 +201,7 @@ async fn a_services_migrations_follow_the_same_rules() {
             older,
             Err(SchemaError::Newer {
                 found: 2,
-                known: 1,
+                taken: 1,
                 ..
             })
         ),
@@ -260,7 +260,7 @@ async fn a_file_that_was_replaced_or_deleted_is_written_to_no_more() {
         let fixture = Fixture::new().await;
         fixture.store.write(|_| Ok(())).await.unwrap();
         let copy = fixture.directory.path().join("copy.db");
-        crate::law::image(&fixture.path(), &copy);
+        crate::conformance::image(&fixture.path(), &copy);
         if is_replaced {
             std::fs::rename(&copy, fixture.path()).unwrap();
         } else {

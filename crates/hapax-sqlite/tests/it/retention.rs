@@ -212,7 +212,7 @@ async fn events(fixture: &Fixture) -> i64 {
 /// Writes two events, lets a destination read them, and waits until they are old.
 async fn pass_two(fixture: &Fixture) {
     for key in ["first", "newest"] {
-        fixture.store.single_shot(shot(key)).await.unwrap();
+        fixture.store.execute_plan(shot(key)).await.unwrap();
     }
     pass(fixture, "hook", 10).await;
     fixture.clock.advance(2 * DAY);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::Headers,
-    saga::{Definition, Owned, StepRecord, StepState, Way},
+    saga::{Definition, Direction, Owned, StepRecord, StepState},
     store::{Keys, SagaRows, Sagas, Transaction},
 };
 use hapax_sqlite::{Tx, rusqlite::Connection};
@@ -46,15 +46,15 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(good.id, "good");
     assert_eq!((good.steps.len(), good.signals.len()), (1, 1));
     for id in ["bad row", "bad step", "bad word"] {
-        let told = store.saga(id).await.unwrap_err().error_chain();
-        assert!(told.contains(id), "{told}");
+        let signals_seen = store.saga(id).await.unwrap_err().error_chain();
+        assert!(signals_seen.contains(id), "{signals_seen}");
     }
 }
 
 fn step() -> StepRecord {
     StepRecord {
         name: "a".to_owned(),
-        way: Way::Do,
+        way: Direction::Forward,
         state: StepState::Done,
         provider_key: None,
         request: Bytes::new(),

@@ -5,14 +5,14 @@ use std::time::Duration;
 use hapax::{
     delivery::{Frontier, Shards},
     event::{Headers, NewEvent},
-    idempotency::Known,
+    idempotency::Taken,
     limits::READ_BYTES,
     outbox::EventError,
-    store::{Claimed, Effect, Keys, Source, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, Source, StoreError, Transaction},
 };
 use hapax_sqlite::rusqlite::Connection;
 
-use crate::fixture::{Fixture, INSERT, answer, claim, note};
+use crate::fixture::{Fixture, INSERT, claim, note, response};
 
 #[tokio::test]
 async fn a_stalled_transaction_is_rolled_back_and_told_so() {
@@ -27,12 +27,12 @@ async fn a_stalled_transaction_is_rolled_back_and_told_so() {
         .unwrap();
     let late = tx.with(|conn| conn.execute(INSERT, ["late"])).await;
     assert!(matches!(late, Err(StoreError::TimedOut)), "{late:?}");
-    let ended = tx.complete(&answer(), Effect::Keep).await;
+    let ended = tx.complete(&response(), Effect::Keep).await;
     assert!(matches!(ended, Err(StoreError::TimedOut)), "{ended:?}");
     assert_eq!(fixture.notes().await, ["next"]);
     assert!(matches!(
         fixture.store.claim(claim("stalled")).await,
-        Ok(Claimed::Open(_))
+        Ok(ClaimOutcome::Open(_))
     ));
 }
 
@@ -66,7 +66,7 @@ async fn behind_a_rollback_that_nobody_asked_for_nothing_is_written_alone() {
     };
     let mut tx = fixture.claim("k").await;
     let _told = tx.with(goes_on).await;
-    assert!(tx.complete(&answer(), Effect::Keep).await.is_err());
+    assert!(tx.complete(&response(), Effect::Keep).await.is_err());
     let written = fixture.store.write(goes_on).await;
     assert!(written.is_err(), "{written:?}");
     assert!(fixture.notes().await.is_empty());
@@ -128,7 +128,7 @@ async fn nobody_sees_what_is_not_committed() {
     assert!(fixture.notes().await.is_empty());
     let found = fixture.store.look_up(&claim("k").scope).await.unwrap();
     assert!(found.is_none(), "{found:?}");
-    tx.complete(&answer(), Effect::Keep).await.unwrap();
+    tx.complete(&response(), Effect::Keep).await.unwrap();
     assert_eq!(fixture.notes().await, ["open"]);
 }
 
@@ -147,12 +147,12 @@ async fn a_failed_closure_dooms_its_transaction_but_not_its_answer() {
         matches!(after, Err(StoreError::Statement { .. })),
         "{after:?}"
     );
-    tx.complete(&answer(), Effect::Drop).await.unwrap();
+    tx.complete(&response(), Effect::Drop).await.unwrap();
     assert!(fixture.notes().await.is_empty());
-    let known = fixture.store.claim(claim("k")).await.unwrap();
+    let taken = fixture.store.claim(claim("k")).await.unwrap();
     assert!(
-        matches!(known, Claimed::Known(Known::Replay { .. })),
-        "{known:?}"
+        matches!(taken, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{taken:?}"
     );
 }
 
@@ -165,7 +165,7 @@ async fn a_doomed_transaction_keeps_no_effect() {
         .with(|conn| conn.execute("INSERT INTO nowhere VALUES (1)", []))
         .await;
     assert!(failed.is_err());
-    let ended = tx.complete(&answer(), Effect::Keep).await;
+    let ended = tx.complete(&response(), Effect::Keep).await;
     assert!(
         matches!(ended, Err(StoreError::Statement { .. })),
         "{ended:?}"

@@ -21,9 +21,9 @@ use super::{
     terminate_backends,
 };
 use crate::{
+    machine_faults::MachineFaults,
     port::free_port,
     power::{Disk, Frozen, copy},
-    trouble::Trouble,
     wait::{Patience, eventually},
 };
 
@@ -52,7 +52,7 @@ pub struct Cluster {
     port: u16,
     postmaster: Option<Child>,
     disk: Option<Disk>,
-    trouble: Option<Trouble>,
+    trouble: Option<MachineFaults>,
 }
 
 impl Cluster {
@@ -102,13 +102,16 @@ impl Cluster {
     /// Panics if PostgreSQL is not installed or does not start.
     pub async fn start_in_trouble(library: &Path, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
-        cluster.trouble = Some(Trouble::none_within(cluster.directory.path(), library));
+        cluster.trouble = Some(MachineFaults::none_within(
+            cluster.directory.path(),
+            library,
+        ));
         cluster.make(settings).await;
         cluster
     }
 
     /// The faults of the server, if it was started with them.
-    pub fn trouble(&self) -> Option<&Trouble> {
+    pub fn trouble(&self) -> Option<&MachineFaults> {
         self.trouble.as_ref()
     }
 
@@ -333,7 +336,7 @@ impl Cluster {
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
         postgres.envs(self.disk.iter().flat_map(Disk::environment));
-        postgres.envs(self.trouble.iter().flat_map(Trouble::environment));
+        postgres.envs(self.trouble.iter().flat_map(MachineFaults::environment));
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("the log can be created");

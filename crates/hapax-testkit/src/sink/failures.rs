@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     Mood, SinkUnderTest,
-    bench::{Bench, offers, offers_of},
+    fixture::{Fixture, offers, offers_of},
 };
 
 /// Tolerance for a busy machine, in addition to a sink's timeout.
@@ -29,65 +29,65 @@ pub async fn a_far_side_that_is_down_is_unavailable_and_takes_the_event_later<S:
 
 /// A permanent refusal is reported as such, and applies to that event only.
 pub async fn a_refusal_for_good_is_rejected<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    if !bench.under_test.tell(Mood::Refuse).await {
+    let fixture = Fixture::<S>::fresh().await;
+    if !fixture.under_test.tell(Mood::Refuse).await {
         return;
     }
     let offers = offers(2);
-    let outcome = bench.offer(&offers[0]).await;
+    let outcome = fixture.offer(&offers[0]).await;
     assert!(
         matches!(outcome, Err(SinkError::Rejected { .. })),
         "{outcome:?}"
     );
-    assert_eq!(bench.under_test.arrivals().await, []);
-    bench.check_taken_later(&offers[1]).await;
+    assert_eq!(fixture.under_test.arrivals().await, []);
+    fixture.check_taken_later(&offers[1]).await;
 }
 
 /// A receiver that wants no more events is distinguished from one that refuses an event.
 pub async fn a_far_side_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    if !bench.under_test.tell(Mood::Gone).await {
+    let fixture = Fixture::<S>::fresh().await;
+    if !fixture.under_test.tell(Mood::Gone).await {
         return;
     }
     let offers = offers(1);
-    let outcome = bench.offer(&offers[0]).await;
+    let outcome = fixture.offer(&offers[0]).await;
     assert!(
         matches!(outcome, Err(SinkError::Gone { .. })),
         "{outcome:?}"
     );
-    bench.check_taken_later(&offers[0]).await;
+    fixture.check_taken_later(&offers[0]).await;
 }
 
 /// A receiver that never responds costs the timeout and no more.
 pub async fn a_hang_ends_within_the_timeout<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let Some(bound) = bench.under_test.timeout() else {
+    let fixture = Fixture::<S>::fresh().await;
+    let Some(bound) = fixture.under_test.timeout() else {
         return;
     };
     assert!(
-        bench.under_test.tell(Mood::Hang).await,
+        fixture.under_test.tell(Mood::Hang).await,
         "a receiver of a sink with a timeout must support `Mood::Hang`"
     );
     let offers = offers(3);
     let start = Instant::now();
-    for outcome in bench.deliver(&offers).await {
+    for outcome in fixture.deliver(&offers).await {
         check_may_pass(&outcome);
     }
     let calls = u32::try_from(offers.len()).unwrap_or(u32::MAX);
     let took = start.elapsed();
     assert!(took < bound * calls + GRACE, "it took {took:?}");
-    bench.check_taken_later(&offers[0]).await;
+    fixture.check_taken_later(&offers[0]).await;
 }
 
 /// A relay that stops drops its deliveries at any point. Later deliveries are not affected.
 pub async fn a_call_that_is_dropped_half_way_harms_no_later_one<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let offers = offers(4);
-    let sink = bench.sink();
+    let sink = fixture.sink();
     drop(sink.deliver(&offers[..1]));
     // Dropped at the first await, and again while waiting for a response.
     drop(timeout(Duration::ZERO, sink.deliver(&offers[1..2])).await);
-    if bench.under_test.tell(Mood::Hang).await {
+    if fixture.under_test.tell(Mood::Hang).await {
         let cut_off = timeout(HALF_WAY, sink.deliver(&offers[2..3])).await;
         assert!(
             cut_off.is_err(),
@@ -95,17 +95,17 @@ pub async fn a_call_that_is_dropped_half_way_harms_no_later_one<S: SinkUnderTest
         );
     }
     for offer in &offers {
-        bench.check_taken_later(offer).await;
+        fixture.check_taken_later(offer).await;
     }
 }
 
 /// Each delivery in a batch has its own outcome.
 pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let offers = offers(5);
     let moods = [(1, Mood::Fail), (3, Mood::Refuse)];
     for (index, mood) in moods {
-        if !bench
+        if !fixture
             .under_test
             .tell_about(offers[index].event().id, mood)
             .await
@@ -113,7 +113,7 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
             return;
         }
     }
-    let outcomes = bench.deliver(&offers).await;
+    let outcomes = fixture.deliver(&offers).await;
     check_may_pass(&outcomes[1]);
     assert!(
         matches!(outcomes[3], Err(SinkError::Rejected { .. })),
@@ -122,18 +122,18 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
     );
     for index in [0, 2, 4] {
         assert!(outcomes[index].is_ok(), "{index}: {:?}", outcomes[index]);
-        assert_eq!(bench.arrived(offers[index].event().id).await.len(), 1);
+        assert_eq!(fixture.arrived(offers[index].event().id).await.len(), 1);
     }
     for index in [1, 3] {
-        assert_eq!(bench.arrived(offers[index].event().id).await, []);
+        assert_eq!(fixture.arrived(offers[index].event().id).await, []);
     }
 }
 
 /// If the receiver cannot place certain events, it declines only these, even if there are many. The
 /// outcomes do not say that the receiver is unavailable, and the other events arrive.
 pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let Some(stray) = bench.under_test.stray().await else {
+    let fixture = Fixture::<S>::fresh().await;
+    let Some(stray) = fixture.under_test.stray().await else {
         return;
     };
     let is_stray = |index: usize| index != STRAYS && index != 2 * STRAYS;
@@ -145,9 +145,9 @@ pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: Si
         }
     });
     let offers = offers_of(events);
-    let outcomes = bench.deliver(&offers).await;
+    let outcomes = fixture.deliver(&offers).await;
     for (index, (offer, outcome)) in offers.iter().zip(&outcomes).enumerate() {
-        let arrived = bench.arrived(offer.event().id).await.len();
+        let arrived = fixture.arrived(offer.event().id).await.len();
         if is_stray(index) {
             let is_declined = matches!(outcome, Err(SinkError::Declined { .. }));
             assert!(is_declined, "{index}: {outcome:?}");
@@ -160,17 +160,17 @@ pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: Si
 }
 
 async fn check_passing<S: SinkUnderTest>(mood: Mood) {
-    let bench = Bench::<S>::fresh().await;
-    if !bench.under_test.tell(mood).await {
+    let fixture = Fixture::<S>::fresh().await;
+    if !fixture.under_test.tell(mood).await {
         return;
     }
     let offers = offers(2);
-    for outcome in bench.deliver(&offers).await {
+    for outcome in fixture.deliver(&offers).await {
         check_may_pass(&outcome);
     }
-    assert_eq!(bench.under_test.arrivals().await, []);
+    assert_eq!(fixture.under_test.arrivals().await, []);
     for offer in &offers {
-        bench.check_taken_later(offer).await;
+        fixture.check_taken_later(offer).await;
     }
 }
 

@@ -11,7 +11,7 @@
 
 pub mod offers;
 pub mod failures;
-mod bench;
+mod fixture;
 
 use std::{sync::Arc, time::Duration};
 
@@ -122,7 +122,7 @@ macro_rules! sink_suite {
 mod tests {
     #[test]
     fn every_law_that_is_written_is_on_the_list() {
-        crate::law::check_list(
+        crate::conformance::check_list(
             include_str!("mod.rs"),
             &[
                 ("offers", include_str!("offers.rs")),

@@ -17,11 +17,11 @@ pub mod reading;
 pub mod writers;
 pub mod readers;
 pub mod shards;
-mod bench;
+mod fixture;
 
 use hapax::store::Source;
 
-pub use bench::Written;
+pub use fixture::Written;
 
 /// A source for the suite: fresh, with writers, and with restarts.
 pub trait SourceUnderTest: Sized + Send + Sync + 'static {
@@ -105,7 +105,7 @@ macro_rules! source_suite {
 mod tests {
     #[test]
     fn every_law_that_is_written_is_on_the_list() {
-        crate::law::check_list(
+        crate::conformance::check_list(
             include_str!("mod.rs"),
             &[
                 ("reading", include_str!("reading.rs")),

@@ -7,33 +7,33 @@ use hapax::delivery::{Frontier, Shards};
 
 use super::{
     SourceUnderTest,
-    bench::{Bench, check_keys, pairs, read, read_once, written},
+    fixture::{Fixture, check_keys, pairs, read, read_once, written},
 };
 
 /// Reading from a frontier returns what comes after it, repeatedly and after a restart.
 pub async fn a_frontier_leads_on_after_a_restart<S: SourceUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let mut frontier = Frontier::default();
-    bench.commit_each("a", 3).await;
-    assert_eq!(bench.read(&mut frontier).await.len(), 3);
-    let bench = Bench(bench.0.reopen().await);
-    assert_eq!(bench.read(&mut frontier.clone()).await, []);
-    bench.commit(&[written("a", 4)]).await;
+    fixture.commit_each("a", 3).await;
+    assert_eq!(fixture.read(&mut frontier).await.len(), 3);
+    let fixture = Fixture(fixture.0.reopen().await);
+    assert_eq!(fixture.read(&mut frontier.clone()).await, []);
+    fixture.commit(&[written("a", 4)]).await;
     for _ in 0..2 {
-        let read = bench.read(&mut frontier.clone()).await;
+        let read = fixture.read(&mut frontier.clone()).await;
         assert_eq!(pairs(&read), [("a".into(), 4)]);
     }
 }
 
 /// Events that were read beyond a frontier and never settled are read again by the next reader.
 pub async fn a_frontier_in_the_middle_leads_on_after_a_restart<S: SourceUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let mut frontier = Frontier::default();
-    bench.commit_each("a", 10).await;
-    let first = read_once(bench.source(), &mut frontier, Shards::ALL, 4).await;
-    let rest = bench.read(&mut frontier.clone()).await;
-    let bench = Bench(bench.0.reopen().await);
-    let again = bench.read(&mut frontier).await;
+    fixture.commit_each("a", 10).await;
+    let first = read_once(fixture.source(), &mut frontier, Shards::ALL, 4).await;
+    let rest = fixture.read(&mut frontier.clone()).await;
+    let fixture = Fixture(fixture.0.reopen().await);
+    let again = fixture.read(&mut frontier).await;
     assert_eq!(again, rest);
     let all: Vec<_> = first.into_iter().chain(again).collect();
     check_keys(&all, &BTreeMap::from([("a".into(), (1..=10).collect())]));
@@ -41,16 +41,16 @@ pub async fn a_frontier_in_the_middle_leads_on_after_a_restart<S: SourceUnderTes
 
 /// A reader at the head does not affect a reader that lags.
 pub async fn a_reader_that_is_behind_reads_all_of_it<S: SourceUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let (mut head, mut behind) = (Frontier::default(), Frontier::default());
-    bench.commit_each("a", 5).await;
-    let first = read_once(bench.source(), &mut behind, Shards::ALL, 2).await;
-    let mut at_head = bench.read(&mut head).await;
+    fixture.commit_each("a", 5).await;
+    let first = read_once(fixture.source(), &mut behind, Shards::ALL, 2).await;
+    let mut at_head = fixture.read(&mut head).await;
     for number in 6..=30 {
-        bench.commit(&[written("a", number)]).await;
-        at_head.extend(bench.read(&mut head).await);
+        fixture.commit(&[written("a", number)]).await;
+        at_head.extend(fixture.read(&mut head).await);
     }
-    let rest = read(bench.source(), &mut behind, Shards::ALL, 7).await;
+    let rest = read(fixture.source(), &mut behind, Shards::ALL, 7).await;
     let lagging: Vec<_> = first.into_iter().chain(rest).collect();
     assert_eq!(lagging, at_head);
     check_keys(
@@ -61,15 +61,15 @@ pub async fn a_reader_that_is_behind_reads_all_of_it<S: SourceUnderTest>() {
 
 /// Two readers in two processes, at the same time and at their own pace, read everything.
 pub async fn two_readers_at_once_read_the_same<S: SourceUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let other = bench.0.beside().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let other = fixture.0.beside().await;
     let (mut mine, mut theirs) = (Frontier::default(), Frontier::default());
     let (mut first, mut second) = (Vec::new(), Vec::new());
     for round in 0..10 {
         let numbers = (1..=5).map(|number| written("a", round * 5 + number));
-        bench.commit(&numbers.collect::<Vec<_>>()).await;
+        fixture.commit(&numbers.collect::<Vec<_>>()).await;
         let (one, two) = join(
-            read(bench.source(), &mut mine, Shards::ALL, 2),
+            read(fixture.source(), &mut mine, Shards::ALL, 2),
             read(&other, &mut theirs, Shards::ALL, 3),
         )
         .await;
@@ -77,7 +77,7 @@ pub async fn two_readers_at_once_read_the_same<S: SourceUnderTest>() {
         second.extend(two);
     }
     // Further events may have arrived in the meantime.
-    first.extend(bench.read(&mut mine).await);
+    first.extend(fixture.read(&mut mine).await);
     second.extend(read(&other, &mut theirs, Shards::ALL, 3).await);
     assert_eq!(first, second);
     check_keys(&first, &BTreeMap::from([("a".into(), (1..=50).collect())]));

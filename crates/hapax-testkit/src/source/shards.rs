@@ -13,7 +13,7 @@ use hapax::{
 
 use super::{
     SourceUnderTest,
-    bench::{Bench, check_keys, pairs, read, written},
+    fixture::{Fixture, check_keys, pairs, read, written},
 };
 
 const KEYS: usize = 40;
@@ -21,9 +21,9 @@ const NUMBERS: i64 = 3;
 
 /// For any number of partitions, they together read every event exactly once.
 pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
-    let (bench, expected) = with_keys::<S>().await;
+    let (fixture, expected) = with_keys::<S>().await;
     for count in [1, 2, 4, 8, 16] {
-        let all: Vec<_> = parts(&bench, count).await.into_iter().flatten().collect();
+        let all: Vec<_> = parts(&fixture, count).await.into_iter().flatten().collect();
         let mut ordered = all;
         ordered.sort_by_key(|event| event.position);
         check_keys(&ordered, &expected);
@@ -32,9 +32,9 @@ pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
 
 /// The order within a key requires a single reader for all of its events.
 pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
-    let (bench, _) = with_keys::<S>().await;
+    let (fixture, _) = with_keys::<S>().await;
     let mut owner = BTreeMap::new();
-    let parts = parts(&bench, 16).await;
+    let parts = parts(&fixture, 16).await;
     let busy = parts.iter().filter(|part| !part.is_empty()).count();
     assert!(busy > 4, "{busy} parts of 16 have all the events");
     if !S::HAS_AGGREGATES {
@@ -51,15 +51,15 @@ pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
 
 /// A partition continues from its frontier like the whole source.
 pub async fn a_part_keeps_its_order<S: SourceUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let two = NonZeroU8::new(2).expect("two is not zero");
     let part = |number| Shards::of_part(number, two).expect("there are two parts");
     let mut parts = [0, 1].map(|number| (part(number), Frontier::default(), Vec::new()));
     for number in 1..=10 {
         let round = (0..8).map(|key| written(&key.to_string(), number));
-        bench.commit(&round.collect::<Vec<_>>()).await;
+        fixture.commit(&round.collect::<Vec<_>>()).await;
         for (shards, frontier, seen) in &mut parts {
-            seen.extend(read(bench.source(), frontier, *shards, 3).await);
+            seen.extend(read(fixture.source(), frontier, *shards, 3).await);
         }
     }
     let mut all: Vec<_> = parts.into_iter().flat_map(|(_, _, seen)| seen).collect();
@@ -71,25 +71,25 @@ pub async fn a_part_keeps_its_order<S: SourceUnderTest>() {
 }
 
 /// A source with some events of many keys.
-async fn with_keys<S: SourceUnderTest>() -> (Bench<S>, BTreeMap<String, Vec<i64>>) {
-    let bench = Bench::<S>::fresh().await;
+async fn with_keys<S: SourceUnderTest>() -> (Fixture<S>, BTreeMap<String, Vec<i64>>) {
+    let fixture = Fixture::<S>::fresh().await;
     let keys: BTreeSet<_> = (0..KEYS).map(|key| format!("key {key}")).collect();
     for number in 1..=NUMBERS {
         let round = keys.iter().map(|key| written(key, number));
-        bench.commit(&round.collect::<Vec<_>>()).await;
+        fixture.commit(&round.collect::<Vec<_>>()).await;
     }
     let numbers: Vec<_> = (1..=NUMBERS).collect();
     let expected = keys.into_iter().map(|key| (key, numbers.clone()));
-    (bench, expected.collect())
+    (fixture, expected.collect())
 }
 
 /// The events that each of `count` partitions reads.
-async fn parts<S: SourceUnderTest>(bench: &Bench<S>, count: u8) -> Vec<Vec<Arc<OutboxEvent>>> {
+async fn parts<S: SourceUnderTest>(fixture: &Fixture<S>, count: u8) -> Vec<Vec<Arc<OutboxEvent>>> {
     let of = NonZeroU8::new(count).expect("there are some parts");
     let mut parts = Vec::new();
     for part in 0..count {
         let shards = Shards::of_part(part, of).expect("there is such a part");
-        parts.push(read(bench.source(), &mut Frontier::default(), shards, 100).await);
+        parts.push(read(fixture.source(), &mut Frontier::default(), shards, 100).await);
     }
     parts
 }

@@ -12,7 +12,7 @@ use hapax::{
 
 use super::{
     SourceUnderTest,
-    bench::{Bench, check_keys, pairs, read, written},
+    fixture::{Fixture, check_keys, pairs, read, written},
 };
 use crate::wait::Patience;
 
@@ -25,26 +25,26 @@ pub async fn what_commits_late_is_read_and_nothing_is_read_again<S: SourceUnderT
     if !S::WRITES_AT_ONCE {
         return;
     }
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let mut frontier = Frontier::default();
-    let early = bench
+    let early = fixture
         .open(&[written("early", 1), written("early", 2)])
         .await;
-    let second = bench.open(&[written("second", 1)]).await;
-    bench.commit_each("new", 3).await;
-    let read = bench.read(&mut frontier).await;
+    let second = fixture.open(&[written("second", 1)]).await;
+    fixture.commit_each("new", 3).await;
+    let read = fixture.read(&mut frontier).await;
     let new: Vec<_> = (1..=3).map(|number| ("new".to_owned(), number)).collect();
     assert_eq!(pairs(&read), new);
     S::commit(second).await;
-    let read = bench.read(&mut frontier).await;
+    let read = fixture.read(&mut frontier).await;
     assert_eq!(pairs(&read), [("second".into(), 1)]);
-    bench.commit(&[written("new", 4)]).await;
+    fixture.commit(&[written("new", 4)]).await;
     S::commit(early).await;
-    let mut read = pairs(&bench.read(&mut frontier).await);
+    let mut read = pairs(&fixture.read(&mut frontier).await);
     read.sort();
     let expected = [("early", 1), ("early", 2), ("new", 4)];
     assert_eq!(read, expected.map(|(key, number)| (key.to_owned(), number)));
-    assert_eq!(bench.read(&mut frontier).await, []);
+    assert_eq!(fixture.read(&mut frontier).await, []);
 }
 
 /// A transaction that stays open does not block readers or writers.
@@ -52,16 +52,16 @@ pub async fn a_writer_held_open_holds_nobody_up<S: SourceUnderTest>() {
     if !S::WRITES_AT_ONCE {
         return;
     }
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let mut frontier = Frontier::default();
-    let held = bench.open(&[written("held", 1)]).await;
+    let held = fixture.open(&[written("held", 1)]).await;
     for number in 1..=20 {
-        bench.commit(&[written("a", number)]).await;
-        let read = bench.read(&mut frontier).await;
+        fixture.commit(&[written("a", number)]).await;
+        let read = fixture.read(&mut frontier).await;
         assert_eq!(pairs(&read), [("a".into(), number)]);
     }
     S::roll_back(held).await;
-    assert_eq!(bench.read(&mut frontier).await, []);
+    assert_eq!(fixture.read(&mut frontier).await, []);
 }
 
 /// With writers that commit and roll back, a concurrent reader reads each key completely and in
@@ -69,12 +69,12 @@ pub async fn a_writer_held_open_holds_nobody_up<S: SourceUnderTest>() {
 pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: SourceUnderTest>() {
     const WRITERS: usize = 8;
     const ROUNDS: i64 = 40;
-    let bench = Arc::new(Bench::<S>::fresh().await);
+    let fixture = Arc::new(Fixture::<S>::fresh().await);
     let count = WRITERS * usize::try_from(ROUNDS).expect("some rounds") / 2;
-    let reader = tokio::spawn(read_until(bench.source().clone(), count));
+    let reader = tokio::spawn(read_until(fixture.source().clone(), count));
     let writers = (0..WRITERS).map(|writer| {
-        let bench = Arc::clone(&bench);
-        tokio::spawn(async move { write_rounds(&bench, &writer.to_string(), ROUNDS).await })
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move { write_rounds(&fixture, &writer.to_string(), ROUNDS).await })
     });
     for writer in join_all(writers).await {
         writer.expect("no panic");
@@ -84,17 +84,17 @@ pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: SourceUnderTest
     let keys = (0..WRITERS).map(|writer| (writer.to_string(), even.clone()));
     let expected: BTreeMap<_, _> = keys.collect();
     check_keys(&read_among, &expected);
-    assert_eq!(bench.read(&mut frontier).await, []);
-    check_keys(&bench.read(&mut Frontier::default()).await, &expected);
+    assert_eq!(fixture.read(&mut frontier).await, []);
+    check_keys(&fixture.read(&mut Frontier::default()).await, &expected);
 }
 
 /// The events of a transaction are read in the order in which they were written.
 pub async fn a_large_transaction_is_read_in_its_order<S: SourceUnderTest>() {
     const COUNT: i64 = 1_500;
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let events: Vec<_> = (1..=COUNT).map(|number| written("a", number)).collect();
-    bench.commit(&events).await;
-    let read = read(bench.source(), &mut Frontier::default(), Shards::ALL, 100).await;
+    fixture.commit(&events).await;
+    let read = read(fixture.source(), &mut Frontier::default(), Shards::ALL, 100).await;
     let all = BTreeMap::from([("a".to_owned(), (1..=COUNT).collect())]);
     check_keys(&read, &all);
 }
@@ -113,9 +113,9 @@ async fn read_until<S: Source>(source: S, count: usize) -> (Vec<Arc<OutboxEvent>
 }
 
 /// Commits an event in every even round and rolls one back in every odd round.
-async fn write_rounds<S: SourceUnderTest>(bench: &Bench<S>, key: &str, rounds: i64) {
+async fn write_rounds<S: SourceUnderTest>(fixture: &Fixture<S>, key: &str, rounds: i64) {
     for round in 1..=rounds {
-        let writer = bench.open(&[written(key, round)]).await;
+        let writer = fixture.open(&[written(key, round)]).await;
         if round % 2 == 0 {
             S::commit(writer).await;
         } else {

@@ -9,7 +9,7 @@ use hapax::{
 
 use super::{
     StoreUnderTest,
-    bench::Bench,
+    fixture::Fixture,
     steps::{HOOK, MAIL, attempt, park, park_key, settlement},
 };
 
@@ -17,10 +17,10 @@ const LATER: Duration = Duration::from_secs(5);
 
 /// A dead letter contains its event, its last error, the time, and all attempts.
 pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
     let place = events[0].position;
-    let first = attempt(place, 1, bench.clock.now());
-    let epoch = bench
+    let first = attempt(place, 1, fixture.clock.now());
+    let epoch = fixture
         .park(
             HOOK,
             vec![park(place, ParkedState::Retrying, first.started_at)],
@@ -31,54 +31,57 @@ pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>(
         attempts,
         ..settlement(HOOK, epoch)
     };
-    bench.settle(log(vec![first.clone(), elsewhere])).await;
-    bench.clock.advance(LATER);
+    fixture.settle(log(vec![first.clone(), elsewhere])).await;
+    fixture.clock.advance(LATER);
     let last = Attempt {
         number: 2,
-        started_at: bench.clock.now(),
+        started_at: fixture.clock.now(),
         outcome: AttemptOutcome::Rejected,
         status: None,
         error: None,
         response_head: bytes::Bytes::new(),
         ..first.clone()
     };
-    bench.clock.advance(LATER);
-    let mut dead = park(place, ParkedState::Dead, bench.clock.now());
+    fixture.clock.advance(LATER);
+    let mut dead = park(place, ParkedState::Dead, fixture.clock.now());
     dead.attempt = 2;
     dead.last_error = Some("it said 'no' \u{1f980}".to_owned());
-    bench
+    fixture
         .settle(Settlement {
             park: vec![dead],
             ..log(vec![last.clone()])
         })
         .await;
-    let bench = bench.reopen().await;
-    let letters = bench.dead_letters(HOOK).await;
+    let fixture = fixture.reopen().await;
+    let letters = fixture.dead_letters(HOOK).await;
     assert_eq!(letters.len(), 1);
     let letter = &letters[0];
     assert_eq!(letter.event, events[0]);
     assert_eq!(letter.attempts, 2);
     assert_eq!(letter.last_error, "it said 'no' \u{1f980}");
-    assert_eq!(letter.died_at, bench.clock.now());
+    assert_eq!(letter.died_at, fixture.clock.now());
     assert_eq!(letter.log, [first, last]);
 }
 
 /// A dead letter is never due.
 pub async fn a_dead_letter_never_falls_due<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(1).await;
-    bench.clock.advance(LATER);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(bench.next_due(HOOK).await, None);
-    bench.open(HOOK).await;
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(bench.dead_letters(HOOK).await[0].event.position, places[0]);
+    let (fixture, places) = dead::<S>(1).await;
+    fixture.clock.advance(LATER);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.next_due(HOOK).await, None);
+    fixture.open(HOOK).await;
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(
+        fixture.dead_letters(HOOK).await[0].event.position,
+        places[0]
+    );
 }
 
 /// Dead letters are listed by position, in pages.
 pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(5).await;
+    let (fixture, places) = dead::<S>(5).await;
     let page = async |after, limit| -> Vec<i64> {
-        let page = bench.store().dead_letters(HOOK, after, limit).await;
+        let page = fixture.store().dead_letters(HOOK, after, limit).await;
         let page = page.expect("dead letters are read");
         page.iter().map(|letter| letter.event.position).collect()
     };
@@ -90,89 +93,89 @@ pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
 
 /// A replayed dead letter is due at once and has all its attempts again.
 pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(2).await;
-    bench.clock.advance(LATER);
+    let (fixture, places) = dead::<S>(2).await;
+    fixture.clock.advance(LATER);
     assert!(
-        bench
+        fixture
             .store()
             .replay(HOOK, places[0])
             .await
             .expect("it is replayed")
     );
-    let due = bench.due(HOOK).await;
+    let due = fixture.due(HOOK).await;
     assert_eq!(due.len(), 1);
     let parked = &due[0];
     assert_eq!(parked.event.position, places[0]);
     assert_eq!((parked.state, parked.attempt), (ParkedState::Retrying, 0));
     assert_eq!(parked.order_key.as_deref(), Some("key"));
-    assert_eq!(parked.next_at, bench.clock.now());
+    assert_eq!(parked.next_at, fixture.clock.now());
     assert!(
-        !bench
+        !fixture
             .store()
             .replay(HOOK, places[0])
             .await
             .expect("it is not dead now")
     );
-    let standing = bench.standing(HOOK).await;
-    assert_eq!((standing.parked, standing.dead), (1, 1));
-    assert_eq!(bench.open(HOOK).await.blocked_keys, ["key"]);
+    let backlog = fixture.backlog(HOOK).await;
+    assert_eq!((backlog.parked, backlog.dead), (1, 1));
+    assert_eq!(fixture.open(HOOK).await.blocked_keys, ["key"]);
 }
 
 /// An event that becomes a dead letter again keeps the attempts before the replay.
 pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(1).await;
+    let (fixture, places) = dead::<S>(1).await;
     assert!(
-        bench
+        fixture
             .store()
             .replay(HOOK, places[0])
             .await
             .expect("it is replayed")
     );
-    bench.clock.advance(LATER);
-    let epoch = bench.open(HOOK).await.epoch;
-    let again = attempt(places[0], 1, bench.clock.now());
-    bench
+    fixture.clock.advance(LATER);
+    let epoch = fixture.open(HOOK).await.epoch;
+    let again = attempt(places[0], 1, fixture.clock.now());
+    fixture
         .settle(Settlement {
-            park: vec![park(places[0], ParkedState::Dead, bench.clock.now())],
+            park: vec![park(places[0], ParkedState::Dead, fixture.clock.now())],
             attempts: vec![again.clone()],
             ..settlement(HOOK, epoch)
         })
         .await;
-    let letters = bench.dead_letters(HOOK).await;
+    let letters = fixture.dead_letters(HOOK).await;
     assert_eq!(letters[0].log.len(), 2);
     assert_eq!(letters[0].log[1], again);
-    assert_eq!(letters[0].died_at, bench.clock.now());
+    assert_eq!(letters[0].died_at, fixture.clock.now());
 }
 
 /// A discarded dead letter is deleted, and no other one is.
 pub async fn a_discarded_dead_letter_is_gone_for_good<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(2).await;
+    let (fixture, places) = dead::<S>(2).await;
     let discard = async |place| {
-        let discarded = bench.store().discard(HOOK, place, "not needed").await;
+        let discarded = fixture.store().discard(HOOK, place, "not needed").await;
         discarded.expect("it is decided")
     };
     assert!(discard(places[0]).await);
     assert!(!discard(places[0]).await);
     assert!(
-        !bench
+        !fixture
             .store()
             .replay(HOOK, places[0])
             .await
             .expect("it is gone")
     );
-    assert_eq!(bench.standing(HOOK).await.dead, 1);
-    let bench = bench.reopen().await;
-    bench.open(HOOK).await;
-    let letters = bench.dead_letters(HOOK).await;
+    assert_eq!(fixture.backlog(HOOK).await.dead, 1);
+    let fixture = fixture.reopen().await;
+    fixture.open(HOOK).await;
+    let letters = fixture.dead_letters(HOOK).await;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].event.position, places[1]);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
 }
 
 /// The first delivery that was blocked by a discarded dead letter becomes due.
 pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(5).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(5).await;
+    let now = fixture.clock.now();
     let parked = [
         (ParkedState::Dead, "a"),
         (ParkedState::Dead, "b"),
@@ -182,25 +185,25 @@ pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
     ];
     let parked = events.iter().zip(parked);
     let parked = parked.map(|(event, (state, key))| park_key(event.position, state, now, key));
-    bench.park(HOOK, parked.collect()).await;
-    let discarded = bench
+    fixture.park(HOOK, parked.collect()).await;
+    let discarded = fixture
         .store()
         .discard(HOOK, events[0].position, "not needed")
         .await;
     assert!(discarded.expect("it is discarded"));
-    assert_eq!(bench.due_positions(HOOK).await, [events[2].position]);
+    assert_eq!(fixture.due_positions(HOOK).await, [events[2].position]);
 }
 
 /// Only a dead letter can be replayed or discarded, and only at its destination.
 pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
-    let (bench, places) = dead::<S>(1).await;
-    let others = bench.emit(vec![crate::events::event("retrying")]).await;
+    let (fixture, places) = dead::<S>(1).await;
+    let others = fixture.emit(vec![crate::events::event("retrying")]).await;
     assert_eq!(others.len(), 1);
-    let retrying = bench.events().await[1].position;
-    let parked = park(retrying, ParkedState::Retrying, bench.clock.now());
-    bench.park(HOOK, vec![parked]).await;
+    let retrying = fixture.events().await[1].position;
+    let parked = park(retrying, ParkedState::Retrying, fixture.clock.now());
+    fixture.park(HOOK, vec![parked]).await;
     for (destination, place) in [(HOOK, retrying), (HOOK, 9_999), (MAIL, places[0])] {
-        let store = bench.store();
+        let store = fixture.store();
         assert!(
             !store
                 .replay(destination, place)
@@ -210,24 +213,24 @@ pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
         let discarded = store.discard(destination, place, "not needed").await;
         assert!(!discarded.expect("it is decided"));
     }
-    assert_eq!(bench.due_positions(HOOK).await, [retrying]);
-    assert_eq!(bench.dead_letters(HOOK).await.len(), 1);
+    assert_eq!(fixture.due_positions(HOOK).await, [retrying]);
+    assert_eq!(fixture.dead_letters(HOOK).await.len(), 1);
 }
 
 /// A store in which `count` events are dead letters of the hook, each after one attempt, blocking
 /// `key`.
-async fn dead<S: StoreUnderTest>(count: usize) -> (Bench<S>, Vec<i64>) {
-    let (bench, events) = Bench::<S>::with_events(count).await;
-    let now = bench.clock.now();
-    let epoch = bench.open(HOOK).await.epoch;
+async fn dead<S: StoreUnderTest>(count: usize) -> (Fixture<S>, Vec<i64>) {
+    let (fixture, events) = Fixture::<S>::with_events(count).await;
+    let now = fixture.clock.now();
+    let epoch = fixture.open(HOOK).await.epoch;
     let places: Vec<_> = events.iter().map(|event| event.position).collect();
     let of = |place: &i64| park_key(*place, ParkedState::Dead, now, "key");
-    bench
+    fixture
         .settle(Settlement {
             park: places.iter().rev().map(of).collect(),
             attempts: places.iter().map(|place| attempt(*place, 1, now)).collect(),
             ..settlement(HOOK, epoch)
         })
         .await;
-    (bench, places)
+    (fixture, places)
 }

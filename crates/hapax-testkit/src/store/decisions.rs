@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use hapax::{
     notify::Notifier,
     saga::{
-        Call, Decision, Definition, Foreign, Local, Outcome, Owned, Patience, Refusal, Runner,
-        SagaRecord, Settings, State, Step,
+        Call, Decision, Definition, LocalStep, Outcome, Owned, Refusal, RemoteStep, RetryPolicy,
+        Runner, SagaRecord, Settings, State, Step,
     },
     sink::BoxError,
     store::{Effect, Keys, SagaRows, Transaction},
@@ -17,12 +17,12 @@ use hapax::{
 
 use super::{
     StoreUnderTest, Tx,
-    bench::{Bench, PATIENCE},
+    fixture::{Fixture, PATIENCE},
     saga_steps::{find, give_back, seize, turn},
 };
 use crate::{
     clock::seeded_random,
-    events::{RETENTION, answer, claim, event},
+    events::{RETENTION, claim, event, response},
     wait::eventually,
 };
 
@@ -33,94 +33,98 @@ const PACE: Duration = Duration::from_millis(250);
 /// the saga needs attention, receives the stored response and does not start a second saga. The
 /// decision then ends the saga.
 pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.claim(claim("k")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.claim(claim("k")).await;
     let saga = checkout::<S>().begin("s1", None, Bytes::new());
     assert!(tx.start_saga(&saga).await.expect("it is started"));
-    let kept = tx.complete(&answer("{}"), Effect::Keep).await;
+    let kept = tx.complete(&response("{}"), Effect::Keep).await;
     kept.expect("a response is stored");
     let notifier = Notifier::new();
-    let settings = Settings::new(bench.clock.clock(), seeded_random(3));
-    let runner = Runner::spawn(bench.store(), vec![checkout::<S>()], settings, &notifier);
+    let settings = Settings::new(fixture.clock.clock(), seeded_random(3));
+    let runner = Runner::spawn(fixture.store(), vec![checkout::<S>()], settings, &notifier);
     // The clock does not move before the call, so that the saga does not run out of time earlier.
     let has_called = async || {
-        let saga = find(&bench, "s1").await;
+        let saga = find(&fixture, "s1").await;
         saga.is_some_and(|it| !it.steps.is_empty())
     };
     eventually(PATIENCE, has_called).await;
-    until(&bench, &notifier, State::NeedsAttention, PACE).await;
-    assert_eq!(bench.replay(claim("k")).await, answer("{}"));
-    bench.clock.advance(2 * RETENTION);
-    let purged = bench.store().purge_keys().await;
+    until(&fixture, &notifier, State::NeedsAttention, PACE).await;
+    assert_eq!(fixture.replay(claim("k")).await, response("{}"));
+    fixture.clock.advance(2 * RETENTION);
+    let purged = fixture.store().purge_keys().await;
     assert_eq!(purged.expect("keys are purged"), []);
-    assert_eq!(bench.replay(claim("k")).await, answer("{}"));
+    assert_eq!(fixture.replay(claim("k")).await, response("{}"));
     let happened = Decision::Done {
         step: "capture".to_owned(),
         made: Bytes::from_static(b"by hand"),
     };
-    decide(&bench, &happened).await;
-    until(&bench, &notifier, State::Completed, Duration::ZERO).await;
+    decide(&fixture, &happened).await;
+    until(&fixture, &notifier, State::Completed, Duration::ZERO).await;
     runner.drain().await;
-    assert_eq!(bench.rows().await, ["by hand"]);
-    assert_eq!(bench.events().await.len(), 1);
-    let purged = bench.store().purge_keys().await;
+    assert_eq!(fixture.rows().await, ["by hand"]);
+    assert_eq!(fixture.events().await.len(), 1);
+    let purged = fixture.store().purge_keys().await;
     assert_eq!(purged.expect("keys are purged").len(), 1);
-    let found = bench.store().look_up(&claim("k").scope).await;
+    let found = fixture.store().look_up(&claim("k").scope).await;
     assert!(found.expect("looked up").is_none());
     // The key is free again. The saga can still not be started again with the same id.
-    let mut tx = bench.claim(claim("k")).await;
+    let mut tx = fixture.claim(claim("k")).await;
     assert!(!tx.start_saga(&saga).await.expect("it is known"));
     tx.rollback().await;
 }
 
 /// A saga that captures, without receiving a response, and then writes what was captured.
 fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause_max: Duration::from_secs(2),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     Definition::new("checkout", 1)
         .deadline(Duration::from_mins(1))
-        .step(Step::foreign("capture", Silent).pivot().patience(patience))
+        .step(
+            Step::remote("capture", Silent)
+                .pivot()
+                .retry_policy(retry_policy),
+        )
         .step(Step::local("notify", Notify::<S>(PhantomData)))
 }
 
 /// Waits until the saga is in a state. This much time passes between two checks.
 async fn until<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     notifier: &Notifier,
     state: State,
     pace: Duration,
 ) {
     let rests = async || {
-        bench.clock.advance(pace);
+        fixture.clock.advance(pace);
         notifier.notify();
-        let saga = find(bench, "s1").await.expect("the saga exists");
-        saga.standing.state == state && saga.wake_at.is_none()
+        let saga = find(fixture, "s1").await.expect("the saga exists");
+        saga.status.state == state && saga.wake_at.is_none()
     };
     eventually(PATIENCE, rests).await;
 }
 
-async fn decide<S: StoreUnderTest>(bench: &Bench<S>, decision: &Decision) {
-    let saga = seize(bench, "s1").await.expect("the saga exists");
+async fn decide<S: StoreUnderTest>(fixture: &Fixture<S>, decision: &Decision) {
+    let saga = seize(fixture, "s1").await.expect("the saga exists");
     let owned = Owned::of(&saga);
-    let judged = decision.judge(&saga, "asked them", bench.clock.now());
-    let (rows, standing) = judged.expect("the decision fits the saga");
-    let mut tx = turn(bench, &owned).await;
+    let judged = decision.evaluate(&saga, "asked them", fixture.clock.now());
+    let (rows, status) = judged.expect("the decision fits the saga");
+    let mut tx = turn(fixture, &owned).await;
     for row in &rows {
         let written = tx.write_step(&owned, row).await;
         written.expect("a step is written");
     }
-    let written = tx.write_standing(&owned, &standing).await;
+    let written = tx.write_status(&owned, &status).await;
     written.expect("a status is written");
     tx.commit().await.expect("it is committed");
-    give_back(bench, &owned, Duration::ZERO, 0).await;
+    give_back(fixture, &owned, Duration::ZERO, 0).await;
 }
 
 /// A remote system that never responds.
 struct Silent;
 
-impl Foreign for Silent {
+impl RemoteStep for Silent {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }
@@ -133,7 +137,7 @@ impl Foreign for Silent {
 /// Writes what was captured, and emits an event about it.
 struct Notify<S>(PhantomData<S>);
 
-impl<S: StoreUnderTest> Local<Tx<S>> for Notify<S> {
+impl<S: StoreUnderTest> LocalStep<Tx<S>> for Notify<S> {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx<S>,

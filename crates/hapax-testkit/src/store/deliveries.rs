@@ -9,7 +9,7 @@ use hapax::{
 
 use super::{
     StoreUnderTest,
-    bench::{Bench, check_error},
+    fixture::{Fixture, check_error},
     steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, settlement},
 };
 use crate::events::event;
@@ -18,25 +18,25 @@ const LATER: Duration = Duration::from_secs(5);
 
 /// A new destination receives all existing events.
 pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let opened = bench.open(HOOK).await;
-    let (beyond, _) = bench.events_beyond(opened.checkpoint.frontier).await;
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let opened = fixture.open(HOOK).await;
+    let (beyond, _) = fixture.events_beyond(opened.checkpoint.frontier).await;
     assert_eq!(beyond, events);
     assert!(opened.checkpoint.settled.is_empty());
     assert!(opened.checkpoint.offered.is_empty());
     assert_eq!(opened.blocked_keys, [""; 0]);
     assert_eq!(opened.was_disabled, None);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
 }
 
 /// After a destination is opened again, its previous owner cannot write.
 pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let old = bench.open(HOOK).await;
-    let new = bench.open(HOOK).await;
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let old = fixture.open(HOOK).await;
+    let new = fixture.open(HOOK).await;
     assert!(new.epoch > old.epoch, "{} after {}", new.epoch, old.epoch);
-    let frontier = bench.frontier(2).await;
-    let now = bench.clock.now();
+    let frontier = fixture.frontier(2).await;
+    let now = fixture.clock.now();
     let all = |epoch| Settlement {
         checkpoint: Some(checkpoint(frontier.clone(), &[], &[])),
         park: vec![park(events[0].position, ParkedState::Dead, now)],
@@ -44,30 +44,30 @@ pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
         disable: Some("fenced".to_owned()),
         ..settlement(HOOK, epoch)
     };
-    let fenced = bench.store().settle(all(old.epoch)).await;
+    let fenced = fixture.store().settle(all(old.epoch)).await;
     check_error(fenced, "fenced", |error| {
         matches!(error, StoreError::Fenced)
     });
-    assert_eq!(bench.standing(HOOK).await.backlog, 3);
-    assert_eq!(bench.dead_letters(HOOK).await.len(), 0);
-    let newest = bench.open(HOOK).await;
+    assert_eq!(fixture.backlog(HOOK).await.backlog, 3);
+    assert_eq!(fixture.dead_letters(HOOK).await.len(), 0);
+    let newest = fixture.open(HOOK).await;
     assert_eq!(newest.was_disabled, None);
-    bench.settle(all(newest.epoch)).await;
-    assert_eq!(bench.dead_letters(HOOK).await[0].log.len(), 1);
+    fixture.settle(all(newest.epoch)).await;
+    assert_eq!(fixture.dead_letters(HOOK).await[0].log.len(), 1);
 }
 
 /// A settlement with an epoch that was never assigned is fenced.
 pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
     for epoch in [0, 1] {
-        let fenced = bench.store().settle(settlement(HOOK, epoch)).await;
+        let fenced = fixture.store().settle(settlement(HOOK, epoch)).await;
         check_error(fenced, "fenced", |error| {
             matches!(error, StoreError::Fenced)
         });
     }
-    let epoch = bench.open(HOOK).await.epoch;
+    let epoch = fixture.open(HOOK).await.epoch;
     for wrong in [epoch - 1, epoch + 1] {
-        let fenced = bench.store().settle(settlement(HOOK, wrong)).await;
+        let fenced = fixture.store().settle(settlement(HOOK, wrong)).await;
         check_error(fenced, "fenced", |error| {
             matches!(error, StoreError::Fenced)
         });
@@ -76,21 +76,21 @@ pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest
 
 /// An epoch is never assigned twice, also after a restart.
 pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let before = bench.open(HOOK).await.epoch;
-    let bench = bench.reopen().await;
-    assert!(bench.open(HOOK).await.epoch > before);
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let before = fixture.open(HOOK).await.epoch;
+    let fixture = fixture.reopen().await;
+    assert!(fixture.open(HOOK).await.epoch > before);
 }
 
 /// A settlement of one destination does not affect another one.
 pub async fn destinations_are_apart<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let first = bench.open(HOOK).await;
-    let second = bench.open(MAIL).await;
-    let now = bench.clock.now();
-    bench
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let first = fixture.open(HOOK).await;
+    let second = fixture.open(MAIL).await;
+    let now = fixture.clock.now();
+    fixture
         .settle(Settlement {
-            checkpoint: Some(checkpoint(bench.frontier(3).await, &[], &[])),
+            checkpoint: Some(checkpoint(fixture.frontier(3).await, &[], &[])),
             park: vec![
                 park_key(events[0].position, ParkedState::Retrying, now, "key"),
                 park_key(events[1].position, ParkedState::Dead, now, "key"),
@@ -98,19 +98,16 @@ pub async fn destinations_are_apart<S: StoreUnderTest>() {
             ..settlement(HOOK, first.epoch)
         })
         .await;
-    bench.settle(settlement(MAIL, second.epoch)).await;
-    assert_eq!(bench.due_positions(MAIL).await, [0; 0]);
-    assert_eq!(bench.next_due(MAIL).await, None);
-    assert_eq!(bench.dead_letters(MAIL).await.len(), 0);
-    let standing = bench.standing(MAIL).await;
-    assert_eq!(
-        (standing.backlog, standing.parked, standing.dead),
-        (3, 0, 0)
-    );
-    let opened = bench.open(MAIL).await;
+    fixture.settle(settlement(MAIL, second.epoch)).await;
+    assert_eq!(fixture.due_positions(MAIL).await, [0; 0]);
+    assert_eq!(fixture.next_due(MAIL).await, None);
+    assert_eq!(fixture.dead_letters(MAIL).await.len(), 0);
+    let backlog = fixture.backlog(MAIL).await;
+    assert_eq!((backlog.events, backlog.parked, backlog.dead), (3, 0, 0));
+    let opened = fixture.open(MAIL).await;
     assert_eq!(opened.blocked_keys, [""; 0]);
     assert_eq!(
-        bench
+        fixture
             .events_beyond(opened.checkpoint.frontier)
             .await
             .0
@@ -121,37 +118,37 @@ pub async fn destinations_are_apart<S: StoreUnderTest>() {
 
 /// The next owner receives the checkpoint as it was written, also after a restart.
 pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(6).await;
-    let epoch = bench.open(HOOK).await.epoch;
+    let (fixture, events) = Fixture::<S>::with_events(6).await;
+    let epoch = fixture.open(HOOK).await.epoch;
     let written = checkpoint(
-        bench.frontier(2).await,
+        fixture.frontier(2).await,
         &[events[3].position, events[5].position],
         &[],
     );
-    bench
+    fixture
         .settle(Settlement {
             checkpoint: Some(written.clone()),
             ..settlement(HOOK, epoch)
         })
         .await;
-    bench.settle(settlement(HOOK, epoch)).await;
-    assert_eq!(bench.open(HOOK).await.checkpoint, written);
-    let bench = bench.reopen().await;
-    let opened = bench.open(HOOK).await;
+    fixture.settle(settlement(HOOK, epoch)).await;
+    assert_eq!(fixture.open(HOOK).await.checkpoint, written);
+    let fixture = fixture.reopen().await;
+    let opened = fixture.open(HOOK).await;
     assert_eq!(opened.checkpoint, written);
-    let (beyond, _) = bench.events_beyond(opened.checkpoint.frontier).await;
+    let (beyond, _) = fixture.events_beyond(opened.checkpoint.frontier).await;
     assert_eq!(beyond, events[2..]);
 }
 
 /// A settlement is never visible in part.
 pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
+    let now = fixture.clock.now();
     let places = [events[0].position, events[1].position];
-    let epoch = bench
+    let epoch = fixture
         .park(HOOK, vec![park(places[0], ParkedState::Retrying, now)])
         .await;
-    let store = bench.store().clone();
+    let store = fixture.store().clone();
     let settler = tokio::spawn(async move {
         for turn in 0..100 {
             let swapped = Settlement {
@@ -166,8 +163,8 @@ pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
         }
     });
     while !settler.is_finished() {
-        assert_eq!(bench.standing(HOOK).await.parked, 1);
-        assert_eq!(bench.due(HOOK).await.len(), 1);
+        assert_eq!(fixture.backlog(HOOK).await.parked, 1);
+        assert_eq!(fixture.due(HOOK).await.len(), 1);
         tokio::task::yield_now().await;
     }
     settler.await.expect("no panic");
@@ -175,57 +172,57 @@ pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
 
 /// The settlements of an owner are numbered; a repeated one is accepted.
 pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(3).await;
-    let opened = bench.open(HOOK).await;
-    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
-    let (second, two) = numbered(&bench, &opened, 2, one).await;
+    let (fixture, _) = Fixture::<S>::with_events(3).await;
+    let opened = fixture.open(HOOK).await;
+    let (first, one) = numbered(&fixture, &opened, 1, opened.newest).await;
+    let (second, two) = numbered(&fixture, &opened, 2, one).await;
     for (settlement, newest) in [(&first, one), (&first, one), (&second, two), (&second, two)] {
-        bench.settle(settlement.clone()).await;
-        assert_eq!(bench.standing(HOOK).await.newest, Some(newest));
+        fixture.settle(settlement.clone()).await;
+        assert_eq!(fixture.backlog(HOOK).await.newest, Some(newest));
     }
     // A settlement without a checkpoint follows the same one.
-    let (third, three) = numbered(&bench, &opened, 3, two).await;
+    let (third, three) = numbered(&fixture, &opened, 3, two).await;
     let nothing = Settlement {
         checkpoint: None,
         ..third.clone()
     };
-    bench.settle(nothing).await;
-    bench.settle(third).await;
-    let reopened = bench.open(HOOK).await;
+    fixture.settle(nothing).await;
+    fixture.settle(third).await;
+    let reopened = fixture.open(HOOK).await;
     assert_eq!(reopened.newest.high, three.high);
-    let (fourth, _) = numbered(&bench, &reopened, 1, reopened.newest).await;
-    bench.settle(fourth).await;
+    let (fourth, _) = numbered(&fixture, &reopened, 1, reopened.newest).await;
+    fixture.settle(fourth).await;
 }
 
 /// After a store was reset to an earlier state, an owner that has written more is refused, and
 /// nothing of its settlement is written.
 pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(4).await;
-    let opened = bench.open(HOOK).await;
-    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
-    bench.settle(first.clone()).await;
-    bench.keep_image().await;
-    let (second, two) = numbered(&bench, &opened, 2, one).await;
-    bench.settle(second).await;
-    let (third, three) = numbered(&bench, &opened, 3, two).await;
-    let (fourth, _) = numbered(&bench, &opened, 4, three).await;
-    bench.settle(third.clone()).await;
-    bench.set_back().await;
+    let (fixture, _) = Fixture::<S>::with_events(4).await;
+    let opened = fixture.open(HOOK).await;
+    let (first, one) = numbered(&fixture, &opened, 1, opened.newest).await;
+    fixture.settle(first.clone()).await;
+    fixture.keep_image().await;
+    let (second, two) = numbered(&fixture, &opened, 2, one).await;
+    fixture.settle(second).await;
+    let (third, three) = numbered(&fixture, &opened, 3, two).await;
+    let (fourth, _) = numbered(&fixture, &opened, 4, three).await;
+    fixture.settle(third.clone()).await;
+    fixture.set_back().await;
     for settlement in [third, fourth] {
-        let told = bench.store().settle(settlement).await;
+        let told = fixture.store().settle(settlement).await;
         check_error(told, "set back", |error| {
             matches!(error, StoreError::SetBack { .. })
         });
     }
-    assert_eq!(bench.standing(HOOK).await.newest, Some(one));
-    let checkpoint = bench.open(HOOK).await.checkpoint;
+    assert_eq!(fixture.backlog(HOOK).await.newest, Some(one));
+    let checkpoint = fixture.open(HOOK).await.checkpoint;
     assert_eq!(Some(checkpoint), first.checkpoint);
     // An owner since the image was kept has a later epoch than the store knows.
-    bench.keep_image().await;
-    let later = bench.open(HOOK).await;
-    let (settlement, _) = numbered(&bench, &later, 1, later.newest).await;
-    bench.set_back().await;
-    let told = bench.store().settle(settlement).await;
+    fixture.keep_image().await;
+    let later = fixture.open(HOOK).await;
+    let (settlement, _) = numbered(&fixture, &later, 1, later.newest).await;
+    fixture.set_back().await;
+    let told = fixture.store().settle(settlement).await;
     check_error(told, "set back", |error| {
         matches!(error, StoreError::SetBack { .. })
     });
@@ -235,43 +232,43 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
 /// a store that was reset, the newest checkpoint may differ in only one of them from the one that
 /// an owner wrote.
 pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(3).await;
-    bench.open(HOOK).await;
-    let opened = bench.open(HOOK).await;
-    let (first, one) = numbered(&bench, &opened, 1, opened.newest).await;
-    bench.settle(first).await;
+    let (fixture, _) = Fixture::<S>::with_events(3).await;
+    fixture.open(HOOK).await;
+    let opened = fixture.open(HOOK).await;
+    let (first, one) = numbered(&fixture, &opened, 1, opened.newest).await;
+    fixture.settle(first).await;
     let (epoch, settlement, high) = (one.epoch - 1, one.settlement + 2, one.high + 1);
     for other in [
         CheckpointId { epoch, ..one },
         CheckpointId { settlement, ..one },
         CheckpointId { high, ..one },
     ] {
-        let (second, _) = numbered(&bench, &opened, 2, other).await;
-        let told = bench.store().settle(second).await;
+        let (second, _) = numbered(&fixture, &opened, 2, other).await;
+        let told = fixture.store().settle(second).await;
         check_error(told, "set back", |error| {
             matches!(error, StoreError::SetBack { .. })
         });
     }
-    assert_eq!(bench.standing(HOOK).await.newest, Some(one));
+    assert_eq!(fixture.backlog(HOOK).await.newest, Some(one));
 }
 
 /// An owner that continues from the checkpoint of the earlier state misses none of the events
 /// committed since, even if it had read further before.
 pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {
     for later in [1, 5] {
-        let (bench, _) = Bench::<S>::with_events(2).await;
-        let opened = bench.open(HOOK).await;
-        let (first, _) = numbered(&bench, &opened, 2, opened.newest).await;
-        bench.settle(first).await;
-        bench.keep_image().await;
-        let lost = bench.emit((0..3).map(|it| event(&format!("lost {it}"))).collect());
+        let (fixture, _) = Fixture::<S>::with_events(2).await;
+        let opened = fixture.open(HOOK).await;
+        let (first, _) = numbered(&fixture, &opened, 2, opened.newest).await;
+        fixture.settle(first).await;
+        fixture.keep_image().await;
+        let lost = fixture.emit((0..3).map(|it| event(&format!("lost {it}"))).collect());
         lost.await;
-        bench.frontier(5).await;
-        bench.set_back().await;
+        fixture.frontier(5).await;
+        fixture.set_back().await;
         let kept = (0..later).map(|it| event(&format!("kept {it}")));
-        let kept = bench.emit(kept.collect()).await;
-        let frontier = bench.open(HOOK).await.checkpoint.frontier;
-        let (beyond, _) = bench.events_beyond(frontier).await;
+        let kept = fixture.emit(kept.collect()).await;
+        let frontier = fixture.open(HOOK).await.checkpoint.frontier;
+        let (beyond, _) = fixture.events_beyond(frontier).await;
         let ids: Vec<_> = beyond.iter().map(|event| event.event.id).collect();
         assert_eq!(ids, kept);
     }
@@ -279,13 +276,13 @@ pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnde
 
 /// A settlement with a number, whose checkpoint is after that number of events, and the checkpoint.
 async fn numbered<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     opened: &Opened,
     number: i64,
     follows: CheckpointId,
 ) -> (Settlement, CheckpointId) {
     let count = usize::try_from(number).expect("a small number");
-    let frontier = bench.frontier(count).await;
+    let frontier = fixture.frontier(count).await;
     let newest = CheckpointId {
         epoch: opened.epoch,
         settlement: number,
@@ -303,26 +300,23 @@ async fn numbered<S: StoreUnderTest>(
 /// The backlog counts events that are not settled, parked deliveries and dead letters, and finds
 /// the oldest one.
 pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let epoch = bench.open(HOOK).await.epoch;
-    let standing = bench.standing(HOOK).await;
-    assert_eq!(
-        (standing.backlog, standing.parked, standing.dead),
-        (0, 0, 0)
-    );
-    assert_eq!(standing.oldest_at, None);
-    let start = bench.clock.now();
+    let fixture = Fixture::<S>::fresh().await;
+    let epoch = fixture.open(HOOK).await.epoch;
+    let backlog = fixture.backlog(HOOK).await;
+    assert_eq!((backlog.events, backlog.parked, backlog.dead), (0, 0, 0));
+    assert_eq!(backlog.oldest_at, None);
+    let start = fixture.clock.now();
     for number in 0..5 {
-        bench.emit(vec![event(&number.to_string())]).await;
-        bench.clock.advance(LATER);
+        fixture.emit(vec![event(&number.to_string())]).await;
+        fixture.clock.advance(LATER);
     }
-    let events = bench.events().await;
-    let standing = bench.standing(HOOK).await;
-    assert_eq!((standing.backlog, standing.oldest_at), (5, Some(start)));
-    let now = bench.clock.now();
-    bench
+    let events = fixture.events().await;
+    let backlog = fixture.backlog(HOOK).await;
+    assert_eq!((backlog.events, backlog.oldest_at), (5, Some(start)));
+    let now = fixture.clock.now();
+    fixture
         .settle(Settlement {
-            checkpoint: Some(checkpoint(bench.frontier(4).await, &[], &[])),
+            checkpoint: Some(checkpoint(fixture.frontier(4).await, &[], &[])),
             park: vec![
                 park(events[0].position, ParkedState::Dead, now),
                 park_key(events[1].position, ParkedState::Retrying, now, "key"),
@@ -331,31 +325,25 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>(
             ..settlement(HOOK, epoch)
         })
         .await;
-    let standing = bench.standing(HOOK).await;
-    assert_eq!(
-        (standing.backlog, standing.parked, standing.dead),
-        (3, 2, 1)
-    );
-    assert_eq!(standing.oldest_at, Some(start.after(LATER)));
+    let backlog = fixture.backlog(HOOK).await;
+    assert_eq!((backlog.events, backlog.parked, backlog.dead), (3, 2, 1));
+    assert_eq!(backlog.oldest_at, Some(start.after(LATER)));
     let arrived = Settlement {
         delivered: vec![events[1].position, events[2].position],
         ..settlement(HOOK, epoch)
     };
-    bench.settle(arrived).await;
-    let standing = bench.standing(HOOK).await;
-    assert_eq!(
-        (standing.backlog, standing.parked, standing.dead),
-        (1, 0, 1)
-    );
-    assert_eq!(standing.oldest_at, Some(start.after(LATER * 4)));
+    fixture.settle(arrived).await;
+    let backlog = fixture.backlog(HOOK).await;
+    assert_eq!((backlog.events, backlog.parked, backlog.dead), (1, 0, 1));
+    assert_eq!(backlog.oldest_at, Some(start.after(LATER * 4)));
 }
 
 /// A repeated settlement, sent because its commit was not confirmed, does not undo what an operator
 /// did in the meantime.
 pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let epoch = bench.open(HOOK).await.epoch;
-    let (frontier, now) = (bench.frontier(3).await, bench.clock.now());
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let epoch = fixture.open(HOOK).await.epoch;
+    let (frontier, now) = (fixture.frontier(3).await, fixture.clock.now());
     let [replayed, discarded, keyed] = [0, 1, 2].map(|index: usize| events[index].position);
     let numbered = |epoch, number| Settlement {
         number,
@@ -371,14 +359,14 @@ pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
         disable: Some("it answered 410".to_owned()),
         ..numbered(epoch, number)
     };
-    bench.settle(dying(epoch, 1)).await;
-    let store = bench.store();
+    fixture.settle(dying(epoch, 1)).await;
+    let store = fixture.store();
     assert!(store.replay(HOOK, replayed).await.expect("it is replayed"));
     let discard = store.discard(HOOK, discarded, "never mind").await;
     assert!(discard.expect("it is discarded"));
-    bench.settle(dying(epoch, 1)).await;
-    assert_eq!(bench.due_positions(HOOK).await, [replayed]);
-    assert_eq!(bench.dead_letters(HOOK).await.len(), 0);
+    fixture.settle(dying(epoch, 1)).await;
+    assert_eq!(fixture.due_positions(HOOK).await, [replayed]);
+    assert_eq!(fixture.dead_letters(HOOK).await.len(), 0);
 
     // The free keys are requested each time.
     let arriving = || Settlement {
@@ -394,37 +382,37 @@ pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
         park: vec![park(replayed, ParkedState::Dead, now)],
         ..numbered(epoch, 3)
     };
-    bench.settle(again).await;
-    assert_eq!(bench.dead_letters(HOOK).await.len(), 1);
+    fixture.settle(again).await;
+    assert_eq!(fixture.dead_letters(HOOK).await.len(), 1);
 
     // The next owner starts to count again.
-    let epoch = bench.open(HOOK).await.epoch;
-    bench.settle(dying(epoch, 1)).await;
-    assert_eq!(bench.dead_letters(HOOK).await.len(), 2);
-    assert!(bench.open(HOOK).await.was_disabled.is_some());
+    let epoch = fixture.open(HOOK).await.epoch;
+    fixture.settle(dying(epoch, 1)).await;
+    assert_eq!(fixture.dead_letters(HOOK).await.len(), 2);
+    assert!(fixture.open(HOOK).await.was_disabled.is_some());
 }
 
 /// A disabled destination continues from its checkpoint after it is opened again.
 pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let epoch = bench.open(HOOK).await.epoch;
-    let frontier = bench.frontier(2).await;
-    bench
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let epoch = fixture.open(HOOK).await.epoch;
+    let frontier = fixture.frontier(2).await;
+    fixture
         .settle(Settlement {
             checkpoint: Some(checkpoint(frontier.clone(), &[], &[])),
             disable: Some("it answered 410".to_owned()),
             ..settlement(HOOK, epoch)
         })
         .await;
-    let bench = bench.reopen().await;
-    let opened = bench.open(HOOK).await;
+    let fixture = fixture.reopen().await;
+    let opened = fixture.open(HOOK).await;
     assert_eq!(opened.was_disabled.as_deref(), Some("it answered 410"));
     assert_eq!(opened.checkpoint.frontier, frontier);
-    let beyond = bench
+    let beyond = fixture
         .store()
         .read(&opened.checkpoint.frontier, Shards::ALL, 10)
         .await;
     assert_eq!(beyond.expect("the outbox is read").events, events[2..]);
-    assert_eq!(bench.open(HOOK).await.was_disabled, None);
+    assert_eq!(fixture.open(HOOK).await.was_disabled, None);
     assert_ne!(frontier, Frontier::default());
 }

@@ -9,30 +9,30 @@ use hapax::{
     store::{Effect, Keys, Outbox, Transaction},
 };
 
-use super::{StoreUnderTest, bench::Bench};
-use crate::events::{answer, claim, message};
+use super::{StoreUnderTest, fixture::Fixture};
+use crate::events::{claim, message, response};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// The first acceptance of a message is new, and all later ones are duplicates, also after a
 /// restart.
 pub async fn a_message_is_first_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
-    assert_eq!(take(&bench, &hello).await, Acceptance::First);
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::First);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
     assert_eq!(
-        take(&bench, &message("mailer", "m2", "hello")).await,
+        take(&fixture, &message("mailer", "m2", "hello")).await,
         Acceptance::First
     );
-    let bench = bench.reopen().await;
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    let fixture = fixture.reopen().await;
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
 }
 
 /// If a message is accepted twice in one transaction, the second one is a duplicate.
 pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     for expected in [Acceptance::First, Acceptance::Duplicate] {
         let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
         assert_eq!(accepted.expect("the message is checked"), expected);
@@ -42,18 +42,18 @@ pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
 
 /// A known id with another payload is reported and does not replace the first payload.
 pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
-    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::First);
     let other = message("mailer", "m1", "other");
-    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
-    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    assert_eq!(take(&fixture, &other).await, Acceptance::Mismatch);
+    assert_eq!(take(&fixture, &other).await, Acceptance::Mismatch);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
 }
 
 /// A message that one consumer accepted is new for another one.
 pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for (consumer, id) in [
         ("a", "m1"),
         ("b", "m1"),
@@ -61,18 +61,18 @@ pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
         ("a", "b c"),
         ("A", "m1"),
     ] {
-        let accepted = take(&bench, &message(consumer, id, "hello")).await;
+        let accepted = take(&fixture, &message(consumer, id, "hello")).await;
         assert_eq!(accepted, Acceptance::First, "{consumer:?} takes {id:?}");
     }
 }
 
 /// The payload of a message for one consumer is not compared with that for another one.
 pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let told = [("a", "hello"), ("b", "other")];
     for expected in [Acceptance::First, Acceptance::Duplicate] {
         for (consumer, payload) in told {
-            let accepted = take(&bench, &message(consumer, "m1", payload)).await;
+            let accepted = take(&fixture, &message(consumer, "m1", payload)).await;
             assert_eq!(accepted, expected, "{consumer:?}");
         }
     }
@@ -80,7 +80,7 @@ pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
 
 /// An id is unique per source. The same id from another source is another message.
 pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let sent = [
         ("bank", "m1", "hello"),
         ("marketplace", "m1", "hello"),
@@ -92,19 +92,19 @@ pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
     for expected in [Acceptance::First, Acceptance::Duplicate] {
         for (source, id, payload) in sent {
             let message = Message::new("ledger", source, id, payload.as_bytes());
-            let accepted = take(&bench, &message.expect("well formed")).await;
+            let accepted = take(&fixture, &message.expect("well formed")).await;
             assert_eq!(accepted, expected, "{id:?} of {source:?}");
         }
     }
     let other = Message::new("ledger", "bank", "m1", b"other").expect("well formed");
-    assert_eq!(take(&bench, &other).await, Acceptance::Mismatch);
+    assert_eq!(take(&fixture, &other).await, Acceptance::Mismatch);
 }
 
 /// Two sources that send the same id at the same time have one effect each.
 pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let takers = (0..40).map(|number| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             let source = ["bank", "marketplace"][number % 2];
             let message = Message::new("ledger", source, "m1", b"hello").expect("well formed");
@@ -119,51 +119,51 @@ pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
     for taken in join_all(takers).await {
         taken.expect("no panic");
     }
-    assert_eq!(bench.rows().await, ["bank", "marketplace"]);
+    assert_eq!(fixture.rows().await, ["bank", "marketplace"]);
 }
 
 /// A message whose effect was rolled back was not accepted.
 pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
-    let mut tx = bench.begin().await;
+    let mut tx = fixture.begin().await;
     assert_eq!(
         tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
     tx.rollback().await;
-    let mut tx = bench.claim(claim("k")).await;
+    let mut tx = fixture.claim(claim("k")).await;
     assert_eq!(
         tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
-    let kept = tx.complete(&answer("no"), Effect::Drop).await;
+    let kept = tx.complete(&response("no"), Effect::Drop).await;
     kept.expect("a response is stored");
-    assert_eq!(bench.replay(claim("k")).await, answer("no"));
-    assert_eq!(take(&bench, &hello).await, Acceptance::First);
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    assert_eq!(fixture.replay(claim("k")).await, response("no"));
+    assert_eq!(take(&fixture, &hello).await, Acceptance::First);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
 }
 
 /// A consumer can accept a message under an idempotency key, in one commit.
 pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
-    let mut tx = bench.claim(claim("k")).await;
+    let mut tx = fixture.claim(claim("k")).await;
     assert_eq!(
         tx.accept(&hello).await.expect("the message is checked"),
         Acceptance::First
     );
-    let kept = tx.complete(&answer("yes"), Effect::Keep).await;
+    let kept = tx.complete(&response("yes"), Effect::Keep).await;
     kept.expect("a response is stored");
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
 }
 
 /// If many callers accept one message at the same time, and some of them fail, one effect is
 /// committed.
 pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let takers = (0..60).map(|number| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
             let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
@@ -183,33 +183,33 @@ pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
         .map(|one| one.expect("no panic"))
         .sum();
     assert_eq!(effects, 1);
-    assert_eq!(bench.rows().await, ["effect"]);
+    assert_eq!(fixture.rows().await, ["effect"]);
 }
 
 /// The inbox deletes a message after its retention, and not earlier.
 pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
-    assert_eq!(take(&bench, &hello).await, Acceptance::First);
-    bench
+    assert_eq!(take(&fixture, &hello).await, Acceptance::First);
+    fixture
         .clock
         .advance(DAY.saturating_sub(Duration::from_secs(1)));
-    assert_eq!(purge(&bench).await, 0);
-    assert_eq!(take(&bench, &hello).await, Acceptance::Duplicate);
-    bench.clock.advance(Duration::from_secs(2));
-    assert!(purge(&bench).await > 0);
-    assert_eq!(take(&bench, &hello).await, Acceptance::First);
+    assert_eq!(purge(&fixture).await, 0);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
+    fixture.clock.advance(Duration::from_secs(2));
+    assert!(purge(&fixture).await > 0);
+    assert_eq!(take(&fixture, &hello).await, Acceptance::First);
 }
 
 /// Accepts a message and commits, for any result.
-async fn take<S: StoreUnderTest>(bench: &Bench<S>, message: &Message) -> Acceptance {
-    let mut tx = bench.begin().await;
+async fn take<S: StoreUnderTest>(fixture: &Fixture<S>, message: &Message) -> Acceptance {
+    let mut tx = fixture.begin().await;
     let accepted = tx.accept(message).await.expect("the message is checked");
     tx.commit().await.expect("it is committed");
     accepted
 }
 
-async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
-    let purged = bench.store().purge_events(Duration::MAX, DAY).await;
+async fn purge<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+    let purged = fixture.store().purge_events(Duration::MAX, DAY).await;
     purged.expect("the inbox is purged")
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hapax::{
-    delivery::{Attendance, Frontier, Held, Opened, ParkedState, Settlement},
+    delivery::{Frontier, Held, Membership, Opened, ParkedState, Settlement},
     store::{Deliveries, StoreError},
 };
 
 use super::{
     StoreUnderTest,
-    bench::{Bench, check_error},
+    fixture::{Fixture, check_error},
     steps::{HOOK, MAIL, arrived, attempt, checkpoint, park, settlement},
 };
 
@@ -21,75 +21,75 @@ const TWO: &str = "two";
 
 /// While its owner lives, a partition cannot be taken, and the caller receives this result at once.
 pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let owned = taken(&bench, HOOK, ONE).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let owned = taken(&fixture, HOOK, ONE).await;
     for _ in 0..5 {
-        bench.clock.advance(LEASE.saturating_sub(MOMENT));
-        attend(&bench, ONE).await;
-        assert!(take(&bench, HOOK, TWO).await.is_none());
+        fixture.clock.advance(LEASE.saturating_sub(MOMENT));
+        heartbeat(&fixture, ONE).await;
+        assert!(take(&fixture, HOOK, TWO).await.is_none());
     }
-    bench.settle(settlement(HOOK, owned.epoch)).await;
-    assert!(take(&bench, MAIL, TWO).await.is_some());
+    fixture.settle(settlement(HOOK, owned.epoch)).await;
+    assert!(take(&fixture, MAIL, TWO).await.is_some());
 }
 
 /// A partition whose owner sent no heartbeat for the length of its lease is free, and not earlier.
 pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let first = taken(&bench, HOOK, ONE).await;
-    bench.clock.advance(LEASE.saturating_sub(MOMENT));
-    assert!(take(&bench, HOOK, TWO).await.is_none());
-    attend(&bench, ONE).await;
-    bench.clock.advance(LEASE.saturating_sub(MOMENT));
-    assert!(take(&bench, HOOK, TWO).await.is_none());
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let first = taken(&fixture, HOOK, ONE).await;
+    fixture.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert!(take(&fixture, HOOK, TWO).await.is_none());
+    heartbeat(&fixture, ONE).await;
+    fixture.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert!(take(&fixture, HOOK, TWO).await.is_none());
     // The heartbeats of another node do not count.
-    attend(&bench, TWO).await;
-    bench.clock.advance(MOMENT);
-    let second = taken(&bench, HOOK, TWO).await;
+    heartbeat(&fixture, TWO).await;
+    fixture.clock.advance(MOMENT);
+    let second = taken(&fixture, HOOK, TWO).await;
     assert!(second.epoch > first.epoch);
-    attend(&bench, ONE).await;
-    assert!(take(&bench, HOOK, ONE).await.is_none());
+    heartbeat(&fixture, ONE).await;
+    assert!(take(&fixture, HOOK, ONE).await.is_none());
 }
 
 /// A live node reports which destinations it knows. The last report counts.
 pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let known = [HOOK, MAIL].map(str::to_owned);
-    let store = bench.store();
-    let said = store.attend(ONE, &known, LEASE).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let taken = [HOOK, MAIL].map(str::to_owned);
+    let store = fixture.store();
+    let said = store.heartbeat(ONE, &taken, LEASE).await;
     said.expect("a heartbeat is sent");
-    let seen = attend(&bench, TWO).await;
-    assert_eq!(seen.knows.get(ONE), Some(&known.clone().into()));
-    let said = store.attend(ONE, &known[..1], LEASE).await;
+    let seen = heartbeat(&fixture, TWO).await;
+    assert_eq!(seen.knows.get(ONE), Some(&taken.clone().into()));
+    let said = store.heartbeat(ONE, &taken[..1], LEASE).await;
     said.expect("a heartbeat is sent");
-    let seen = attend(&bench, TWO).await;
+    let seen = heartbeat(&fixture, TWO).await;
     assert_eq!(
         seen.knows.get(ONE),
-        Some(&known[..1].iter().cloned().collect())
+        Some(&taken[..1].iter().cloned().collect())
     );
     // A node of an older version holds a partition and has never reported.
-    bench.clock.advance(LEASE);
-    taken(&bench, HOOK, "three").await;
-    let seen = attend(&bench, TWO).await;
+    fixture.clock.advance(LEASE);
+    taken(&fixture, HOOK, "three").await;
+    let seen = heartbeat(&fixture, TWO).await;
     assert!(seen.nodes.iter().any(|it| it == "three"), "{seen:?}");
     assert_eq!(seen.knows.get("three"), None);
 }
 
 /// A partition that its owner releases can be taken at once.
 pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(3).await;
-    let first = taken(&bench, HOOK, ONE).await;
-    let stands = checkpoint(bench.frontier(2).await, &[], &[]);
-    bench
+    let (fixture, _) = Fixture::<S>::with_events(3).await;
+    let first = taken(&fixture, HOOK, ONE).await;
+    let stands = checkpoint(fixture.frontier(2).await, &[], &[]);
+    fixture
         .settle(Settlement {
             checkpoint: Some(stands.clone()),
             ..settlement(HOOK, first.epoch)
         })
         .await;
-    give_up(&bench, first.epoch)
+    give_up(&fixture, first.epoch)
         .await
         .expect("the partition is released");
-    assert_eq!(held(&attend(&bench, ONE).await), []);
-    let second = taken(&bench, HOOK, TWO).await;
+    assert_eq!(held(&heartbeat(&fixture, ONE).await), []);
+    let second = taken(&fixture, HOOK, TWO).await;
     assert!(second.epoch > first.epoch);
     assert_eq!(second.checkpoint, stands);
     assert_eq!(second.interrupted, 0);
@@ -97,123 +97,123 @@ pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
 
 /// A node can take its own partition again, for example after a restart.
 pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let first = taken(&bench, HOOK, ONE).await;
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
+    let first = taken(&fixture, HOOK, ONE).await;
     let place = events[0].position;
-    bench
+    fixture
         .settle(Settlement {
             checkpoint: Some(checkpoint(Frontier::default(), &[], &[place])),
             ..settlement(HOOK, first.epoch)
         })
         .await;
-    let second = taken(&bench, HOOK, ONE).await;
+    let second = taken(&fixture, HOOK, ONE).await;
     assert!(second.epoch > first.epoch);
     assert_eq!(second.interrupted, 1);
     assert!(second.checkpoint.offered.is_empty());
-    assert_eq!(bench.due_positions(HOOK).await, [place]);
-    check_fenced(bench.store().settle(settlement(HOOK, first.epoch)).await);
+    assert_eq!(fixture.due_positions(HOOK).await, [place]);
+    check_fenced(fixture.store().settle(settlement(HOOK, first.epoch)).await);
 }
 
 /// A node that took a partition from a silent node later learns whether that node stayed alive,
 /// which means that it was not ended by the deliveries that it had in flight. If the node never
 /// sends a heartbeat again, or takes its own partition again, this is not known.
 pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
     let place = events[0].position;
-    let first = taken(&bench, HOOK, ONE).await;
-    attend(&bench, ONE).await;
-    bench
+    let first = taken(&fixture, HOOK, ONE).await;
+    heartbeat(&fixture, ONE).await;
+    fixture
         .settle(Settlement {
             checkpoint: Some(checkpoint(Frontier::default(), &[], &[place])),
             ..settlement(HOOK, first.epoch)
         })
         .await;
     // It may have panicked because of an event that it delivered.
-    let again = taken(&bench, HOOK, ONE).await;
-    bench.clock.advance(MOMENT);
-    attend(&bench, ONE).await;
-    assert_eq!(outlived(&bench, place).await, []);
-    begin(&bench, again.epoch, place, 2).await;
-    bench.clock.advance(LEASE);
-    let second = taken(&bench, HOOK, TWO).await;
+    let again = taken(&fixture, HOOK, ONE).await;
+    fixture.clock.advance(MOMENT);
+    heartbeat(&fixture, ONE).await;
+    assert_eq!(outlived(&fixture, place).await, []);
+    begin(&fixture, again.epoch, place, 2).await;
+    fixture.clock.advance(LEASE);
+    let second = taken(&fixture, HOOK, TWO).await;
     assert_eq!(second.interrupted, 1);
-    assert_eq!(outlived(&bench, place).await, []);
-    bench.clock.advance(MOMENT);
-    attend(&bench, TWO).await;
+    assert_eq!(outlived(&fixture, place).await, []);
+    fixture.clock.advance(MOMENT);
+    heartbeat(&fixture, TWO).await;
     assert_eq!(
-        outlived(&bench, place).await,
+        outlived(&fixture, place).await,
         [],
         "the heartbeat of another node"
     );
-    attend(&bench, ONE).await;
-    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
-    begin(&bench, second.epoch, place, 3).await;
-    bench.clock.advance(LEASE);
-    attend(&bench, ONE).await;
-    let third = taken(&bench, HOOK, ONE).await;
+    heartbeat(&fixture, ONE).await;
+    assert_eq!(outlived(&fixture, place).await, [(place, 1)]);
+    begin(&fixture, second.epoch, place, 3).await;
+    fixture.clock.advance(LEASE);
+    heartbeat(&fixture, ONE).await;
+    let third = taken(&fixture, HOOK, ONE).await;
     assert_eq!(third.interrupted, 1);
-    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
-    bench.clock.advance(MOMENT);
-    attend(&bench, TWO).await;
-    assert_eq!(outlived(&bench, place).await, [(place, 2)]);
-    let store = bench.store();
+    assert_eq!(outlived(&fixture, place).await, [(place, 1)]);
+    fixture.clock.advance(MOMENT);
+    heartbeat(&fixture, TWO).await;
+    assert_eq!(outlived(&fixture, place).await, [(place, 2)]);
+    let store = fixture.store();
     let others = store.outlived(MAIL, &[place]).await;
     assert_eq!(others.expect("attempts are counted"), []);
     // A first attempt has no row before it is cut off.
     let (parked, place) = (place, events[1].position);
     let offers = checkpoint(Frontier::default(), &[parked], &[place]);
-    bench
+    fixture
         .settle(Settlement {
             checkpoint: Some(offers),
             ..settlement(HOOK, third.epoch)
         })
         .await;
-    bench.clock.advance(LEASE);
-    let fourth = taken(&bench, HOOK, TWO).await;
+    fixture.clock.advance(LEASE);
+    let fourth = taken(&fixture, HOOK, TWO).await;
     assert_eq!(fourth.interrupted, 1);
-    assert_eq!(outlived(&bench, place).await, []);
-    bench.clock.advance(MOMENT);
-    attend(&bench, ONE).await;
-    assert_eq!(outlived(&bench, place).await, [(place, 1)]);
+    assert_eq!(outlived(&fixture, place).await, []);
+    fixture.clock.advance(MOMENT);
+    heartbeat(&fixture, ONE).await;
+    assert_eq!(outlived(&fixture, place).await, [(place, 1)]);
 }
 
 /// A later owner fences the earlier one, which cannot change anything.
 pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let old = taken(&bench, HOOK, ONE).await;
-    bench.clock.advance(LEASE);
-    let new = taken(&bench, HOOK, TWO).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let old = taken(&fixture, HOOK, ONE).await;
+    fixture.clock.advance(LEASE);
+    let new = taken(&fixture, HOOK, TWO).await;
+    let now = fixture.clock.now();
     let everything = Settlement {
-        checkpoint: Some(checkpoint(bench.frontier(2).await, &[], &[])),
+        checkpoint: Some(checkpoint(fixture.frontier(2).await, &[], &[])),
         park: vec![park(events[0].position, ParkedState::Dead, now)],
         attempts: vec![attempt(events[0].position, 1, now)],
         arrived: vec![arrived(&[events[1].position], now)],
         disable: Some("fenced".to_owned()),
         ..settlement(HOOK, old.epoch)
     };
-    check_fenced(bench.store().settle(everything).await);
-    check_fenced(give_up(&bench, old.epoch).await);
-    check_fenced(give_up(&bench, new.epoch + 1).await);
-    check_fenced(bench.store().give_up(MAIL, new.epoch).await);
-    let [of_two] = &held(&attend(&bench, TWO).await)[..] else {
+    check_fenced(fixture.store().settle(everything).await);
+    check_fenced(give_up(&fixture, old.epoch).await);
+    check_fenced(give_up(&fixture, new.epoch + 1).await);
+    check_fenced(fixture.store().give_up(MAIL, new.epoch).await);
+    let [of_two] = &held(&heartbeat(&fixture, TWO).await)[..] else {
         panic!("the part should be held by the second node");
     };
     assert_eq!(of_two, &(HOOK.to_owned(), TWO.to_owned(), new.epoch));
-    assert_eq!(bench.standing(HOOK).await.backlog, 3);
+    assert_eq!(fixture.backlog(HOOK).await.backlog, 3);
     for event in &events {
-        assert_eq!(bench.attempts(HOOK, event.position).await, []);
+        assert_eq!(fixture.attempts(HOOK, event.position).await, []);
     }
-    bench.settle(settlement(HOOK, new.epoch)).await;
-    assert_eq!(bench.open(HOOK).await.was_disabled, None);
+    fixture.settle(settlement(HOOK, new.epoch)).await;
+    assert_eq!(fixture.open(HOOK).await.was_disabled, None);
 }
 
 /// If many nodes take a partition at the same time, one of them gets it.
 pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
     for round in 0..5 {
         let asking = (0..8).map(|number| {
-            let store = bench.store().clone();
+            let store = fixture.store().clone();
             let node = format!("node {round} {number}");
             async move { store.take(HOOK, &node, LEASE).await }
         });
@@ -227,10 +227,10 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
         // If each of them blocked the others, the next caller gets it.
         let epoch = match taken.first() {
             Some(opened) => opened.epoch,
-            None => taken_by_patience(&bench, HOOK, ONE).await.epoch,
+            None => taken_by_patience(&fixture, HOOK, ONE).await.epoch,
         };
-        bench.settle(settlement(HOOK, epoch)).await;
-        give_up(&bench, epoch)
+        fixture.settle(settlement(HOOK, epoch)).await;
+        give_up(&fixture, epoch)
             .await
             .expect("the partition is released");
     }
@@ -238,129 +238,137 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
 
 /// A heartbeat returns the node itself and all other live nodes, with the partitions of each.
 pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let alone = attend(&bench, TWO).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let alone = heartbeat(&fixture, TWO).await;
     assert_eq!((alone.nodes, alone.held), (vec![TWO.to_owned()], vec![]));
-    let hook = taken(&bench, HOOK, ONE).await.epoch;
-    let mail = taken(&bench, MAIL, TWO).await.epoch;
+    let hook = taken(&fixture, HOOK, ONE).await.epoch;
+    let mail = taken(&fixture, MAIL, TWO).await.epoch;
     let both = [
         (HOOK.to_owned(), ONE.to_owned(), hook),
         (MAIL.to_owned(), TWO.to_owned(), mail),
     ];
     for node in [ONE, TWO, ONE] {
-        let attendance = attend(&bench, node).await;
-        assert_eq!(attendance.nodes, [ONE, TWO]);
-        assert_eq!(held(&attendance), both);
+        let membership = heartbeat(&fixture, node).await;
+        assert_eq!(membership.nodes, [ONE, TWO]);
+        assert_eq!(held(&membership), both);
     }
-    bench.clock.advance(LEASE.saturating_sub(MOMENT));
-    assert_eq!(attend(&bench, ONE).await.nodes, [ONE, TWO]);
-    bench.clock.advance(MOMENT);
-    let attendance = attend(&bench, ONE).await;
+    fixture.clock.advance(LEASE.saturating_sub(MOMENT));
+    assert_eq!(heartbeat(&fixture, ONE).await.nodes, [ONE, TWO]);
+    fixture.clock.advance(MOMENT);
+    let membership = heartbeat(&fixture, ONE).await;
     assert_eq!(
-        attendance.nodes,
+        membership.nodes,
         [ONE],
         "the other node sent no heartbeat for its lease"
     );
-    assert_eq!(held(&attendance), both[..1]);
-    let bench = bench.reopen().await;
-    let attendance = attend(&bench, TWO).await;
-    assert_eq!(attendance.nodes, [ONE, TWO]);
-    assert_eq!(held(&attendance), both, "no node has taken it meanwhile");
+    assert_eq!(held(&membership), both[..1]);
+    let fixture = fixture.reopen().await;
+    let membership = heartbeat(&fixture, TWO).await;
+    assert_eq!(membership.nodes, [ONE, TWO]);
+    assert_eq!(held(&membership), both, "no node has taken it meanwhile");
 }
 
 /// A node that leaves is gone at once, and its partitions are free. Those of other nodes are not.
 pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    taken(&bench, HOOK, ONE).await;
-    taken(&bench, "other", ONE).await;
-    let mail = taken(&bench, MAIL, TWO).await.epoch;
-    attend(&bench, ONE).await;
-    bench.store().leave(ONE).await.expect("it leaves");
-    let attendance = attend(&bench, TWO).await;
-    assert_eq!(attendance.nodes, [TWO]);
-    assert_eq!(held(&attendance), [(MAIL.to_owned(), TWO.to_owned(), mail)]);
-    taken(&bench, HOOK, TWO).await;
-    taken(&bench, "other", "three").await;
-    assert!(take(&bench, MAIL, ONE).await.is_none());
-    bench.store().leave(ONE).await.expect("it has left before");
-    assert_eq!(attend(&bench, ONE).await.nodes, [ONE, "three", TWO]);
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    taken(&fixture, HOOK, ONE).await;
+    taken(&fixture, "other", ONE).await;
+    let mail = taken(&fixture, MAIL, TWO).await.epoch;
+    heartbeat(&fixture, ONE).await;
+    fixture.store().leave(ONE).await.expect("it leaves");
+    let membership = heartbeat(&fixture, TWO).await;
+    assert_eq!(membership.nodes, [TWO]);
+    assert_eq!(held(&membership), [(MAIL.to_owned(), TWO.to_owned(), mail)]);
+    taken(&fixture, HOOK, TWO).await;
+    taken(&fixture, "other", "three").await;
+    assert!(take(&fixture, MAIL, ONE).await.is_none());
+    fixture
+        .store()
+        .leave(ONE)
+        .await
+        .expect("it has left before");
+    assert_eq!(heartbeat(&fixture, ONE).await.nodes, [ONE, "three", TWO]);
 }
 
 /// Opening takes a partition even from a live node, and assigns it to no node.
 pub async fn opening_takes_a_part_from_whoever_holds_it<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let old = taken(&bench, HOOK, ONE).await;
-    let opened = bench.open(HOOK).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let old = taken(&fixture, HOOK, ONE).await;
+    let opened = fixture.open(HOOK).await;
     assert!(opened.epoch > old.epoch);
-    check_fenced(bench.store().settle(settlement(HOOK, old.epoch)).await);
-    check_fenced(give_up(&bench, old.epoch).await);
-    assert_eq!(held(&attend(&bench, ONE).await), []);
-    bench.settle(settlement(HOOK, opened.epoch)).await;
-    assert!(taken(&bench, HOOK, TWO).await.epoch > opened.epoch);
+    check_fenced(fixture.store().settle(settlement(HOOK, old.epoch)).await);
+    check_fenced(give_up(&fixture, old.epoch).await);
+    assert_eq!(held(&heartbeat(&fixture, ONE).await), []);
+    fixture.settle(settlement(HOOK, opened.epoch)).await;
+    assert!(taken(&fixture, HOOK, TWO).await.epoch > opened.epoch);
 }
 
 /// A node that is restarted with its store still owns its partitions.
 pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1).await;
-    let first = taken(&bench, HOOK, ONE).await;
-    let bench = bench.reopen().await;
-    assert!(take(&bench, HOOK, TWO).await.is_none());
-    assert!(taken(&bench, HOOK, ONE).await.epoch > first.epoch);
-    bench.clock.advance(LEASE);
-    taken(&bench, HOOK, TWO).await;
+    let (fixture, _) = Fixture::<S>::with_events(1).await;
+    let first = taken(&fixture, HOOK, ONE).await;
+    let fixture = fixture.reopen().await;
+    assert!(take(&fixture, HOOK, TWO).await.is_none());
+    assert!(taken(&fixture, HOOK, ONE).await.epoch > first.epoch);
+    fixture.clock.advance(LEASE);
+    taken(&fixture, HOOK, TWO).await;
 }
 
 /// The partitions of one destination have separate owners.
 pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(3).await;
-    let first = taken(&bench, "hook/0", ONE).await;
-    let second = taken(&bench, "hook/1", TWO).await;
-    bench
+    let (fixture, _) = Fixture::<S>::with_events(3).await;
+    let first = taken(&fixture, "hook/0", ONE).await;
+    let second = taken(&fixture, "hook/1", TWO).await;
+    fixture
         .settle(Settlement {
-            checkpoint: Some(checkpoint(bench.frontier(3).await, &[], &[])),
+            checkpoint: Some(checkpoint(fixture.frontier(3).await, &[], &[])),
             ..settlement("hook/0", first.epoch)
         })
         .await;
-    bench.settle(settlement("hook/1", second.epoch)).await;
-    assert_eq!(bench.standing("hook/0").await.backlog, 0);
-    assert_eq!(bench.standing("hook/1").await.backlog, 3);
-    assert!(take(&bench, HOOK, ONE).await.is_some());
+    fixture.settle(settlement("hook/1", second.epoch)).await;
+    assert_eq!(fixture.backlog("hook/0").await.backlog, 0);
+    assert_eq!(fixture.backlog("hook/1").await.backlog, 3);
+    assert!(take(&fixture, HOOK, ONE).await.is_some());
 }
 
-async fn take<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Option<Opened> {
-    let took = bench.store().take(part, node, LEASE).await;
+async fn take<S: StoreUnderTest>(fixture: &Fixture<S>, part: &str, node: &str) -> Option<Opened> {
+    let took = fixture.store().take(part, node, LEASE).await;
     took.expect("a partition is requested")
 }
 
 /// Takes a partition that must be free.
-async fn taken<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
-    let opened = take(bench, part, node).await;
+async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, part: &str, node: &str) -> Opened {
+    let opened = take(fixture, part, node).await;
     opened.unwrap_or_else(|| panic!("{part} should be free for {node}"))
 }
 
 /// Takes a partition that becomes free when concurrent callers are done.
-async fn taken_by_patience<S: StoreUnderTest>(bench: &Bench<S>, part: &str, node: &str) -> Opened {
-    let patience = crate::wait::Patience::within(super::bench::PATIENCE);
+async fn taken_by_patience<S: StoreUnderTest>(
+    fixture: &Fixture<S>,
+    part: &str,
+    node: &str,
+) -> Opened {
+    let patience = crate::wait::Patience::within(super::fixture::PATIENCE);
     loop {
-        match take(bench, part, node).await {
+        match take(fixture, part, node).await {
             Some(opened) => return opened,
             None => patience.pause().await,
         }
     }
 }
 
-async fn attend<S: StoreUnderTest>(bench: &Bench<S>, node: &str) -> Attendance {
-    let attendance = bench.store().attend(node, &[], LEASE).await;
-    attendance.expect("a heartbeat is sent")
+async fn heartbeat<S: StoreUnderTest>(fixture: &Fixture<S>, node: &str) -> Membership {
+    let membership = fixture.store().heartbeat(node, &[], LEASE).await;
+    membership.expect("a heartbeat is sent")
 }
 
-async fn give_up<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64) -> Result<(), StoreError> {
-    bench.store().give_up(HOOK, epoch).await
+async fn give_up<S: StoreUnderTest>(fixture: &Fixture<S>, epoch: i64) -> Result<(), StoreError> {
+    fixture.store().give_up(HOOK, epoch).await
 }
 
 /// Starts an attempt at a parked delivery.
-async fn begin<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64, place: i64, number: u32) {
-    bench
+async fn begin<S: StoreUnderTest>(fixture: &Fixture<S>, epoch: i64, place: i64, number: u32) {
+    fixture
         .settle(Settlement {
             begin: vec![(place, number)],
             ..settlement(HOOK, epoch)
@@ -368,15 +376,15 @@ async fn begin<S: StoreUnderTest>(bench: &Bench<S>, epoch: i64, place: i64, numb
         .await;
 }
 
-async fn outlived<S: StoreUnderTest>(bench: &Bench<S>, place: i64) -> Vec<(i64, u32)> {
-    let counted = bench.store().outlived(HOOK, &[place]).await;
+async fn outlived<S: StoreUnderTest>(fixture: &Fixture<S>, place: i64) -> Vec<(i64, u32)> {
+    let counted = fixture.store().outlived(HOOK, &[place]).await;
     counted.expect("attempts are counted")
 }
 
 /// The owned partitions, by name.
-fn held(attendance: &Attendance) -> Vec<(String, String, i64)> {
+fn held(membership: &Membership) -> Vec<(String, String, i64)> {
     let of = |held: &Held| (held.part.clone(), held.node.clone(), held.epoch);
-    let mut held: Vec<_> = attendance.held.iter().map(of).collect();
+    let mut held: Vec<_> = membership.held.iter().map(of).collect();
     held.sort();
     held
 }

@@ -30,7 +30,7 @@ pub mod arrivals;
 pub mod parked;
 pub mod recovery;
 pub mod dead_letters;
-mod bench;
+mod fixture;
 mod steps;
 
 use hapax::{
@@ -320,7 +320,7 @@ macro_rules! store_suite {
 mod tests {
     #[test]
     fn every_law_that_is_written_is_on_the_list() {
-        crate::law::check_list(
+        crate::conformance::check_list(
             include_str!("mod.rs"),
             &[
                 ("keys", include_str!("keys.rs")),

@@ -17,24 +17,24 @@ use hapax::{
     store::{Deliveries, Keys, Outbox, Source, Transaction},
 };
 
-use super::{StoreUnderTest, bench::Bench, steps};
+use super::{StoreUnderTest, fixture::Fixture, steps};
 use crate::events::{claim, event};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// All fields are read as they were emitted, the payload byte for byte.
 pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"u\":\"caf\u{e9} \\u0000 \u{1f980}\" } ";
-    let later = bench.clock.now().after(DAY);
+    let later = fixture.clock.now().after(DAY);
     let stated = NewEvent::new("order.created", Payload::Json(text.to_owned()))
         .about("order", "o 1 '\u{1f980}")
         .sequence(i64::MAX)
         .header("source", "caf\u{e9}")
         .available_at(later);
     let plain = NewEvent::json("a", &serde_json::Value::Null);
-    let ids = bench.emit(vec![stated.clone(), plain.clone()]).await;
-    let events = bench.events().await;
+    let ids = fixture.emit(vec![stated.clone(), plain.clone()]).await;
+    let events = fixture.events().await;
     assert_eq!(events.len(), 2);
     for (read, (id, stated)) in events.iter().zip(ids.into_iter().zip([stated, plain])) {
         let read = &read.event;
@@ -45,14 +45,14 @@ pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
         assert_eq!(read.payload, stated.payload);
         assert_eq!(read.headers, stated.headers);
         assert_eq!(read.available_at, stated.available_at);
-        assert_eq!(read.created_at, bench.clock.now());
+        assert_eq!(read.created_at, fixture.clock.now());
         assert_eq!(read.tenant, None);
     }
 }
 
 /// A payload that is not JSON is read byte for byte, with its media type.
 pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let payload = |bytes| Payload::Binary {
         content_type: "application/x-thing; v=1".to_owned(),
         bytes,
@@ -61,8 +61,8 @@ pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
     let stated = payloads
         .iter()
         .map(|payload| NewEvent::new("file.stored", payload.clone()));
-    bench.emit(stated.collect()).await;
-    let read: Vec<_> = bench
+    fixture.emit(stated.collect()).await;
+    let read: Vec<_> = fixture
         .events()
         .await
         .iter()
@@ -73,25 +73,25 @@ pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
 
 /// The longest permitted payload is read completely.
 pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
     let payload = Payload::Json(text);
-    bench
+    fixture
         .emit(vec![NewEvent::new("large", payload.clone())])
         .await;
-    assert_eq!(bench.events().await[0].event.payload, payload);
+    assert_eq!(fixture.events().await[0].event.payload, payload);
 }
 
 /// An event of a keyed request contains the tenant and the hash of the key.
 pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.claim(claim("k")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.claim(claim("k")).await;
     tx.emit(event("1").header("source", "checkout"))
         .expect("an event is emitted");
     tx.emit(event("2").header("correlation_id", "mine"))
         .expect("an event is emitted");
     tx.commit().await.expect("it is committed");
-    let events = bench.events().await;
+    let events = fixture.events().await;
     let hash = claim("k").scope.key.short_hash();
     let expected = |pairs: &[(&str, &str)]| -> Headers {
         let own = pairs
@@ -113,33 +113,33 @@ pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreU
 
 /// An event without a key contains the tenant and the context of its transaction.
 pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
     let tenant = claim("k").scope.tenant;
-    let mut tx = bench
+    let mut tx = fixture
         .store()
         .begin(Some(tenant.clone()), context.clone())
         .await
         .expect("it opens");
     tx.emit(event("1")).expect("an event is emitted");
     tx.commit().await.expect("it is committed");
-    let events = bench.events().await;
+    let events = fixture.events().await;
     assert_eq!(events[0].event.headers, context);
     assert_eq!(events[0].event.tenant, Some(tenant));
 }
 
 /// Events are read in the order in which they were emitted, within and across transactions.
 pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let mut ids = Vec::new();
     for number in 0..5 {
         let pair = vec![event(&number.to_string()), event(&number.to_string())];
-        ids.extend(bench.emit(pair).await);
+        ids.extend(fixture.emit(pair).await);
     }
     for limit in [1, 3, 10, 11, 1_000] {
         let (mut read, mut frontier) = (Vec::<Arc<OutboxEvent>>::new(), Frontier::default());
         loop {
-            let batch = bench
+            let batch = fixture
                 .store()
                 .read(&frontier, Shards::ALL, limit)
                 .await
@@ -164,15 +164,15 @@ pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
 
 /// Reading from a frontier returns what comes after it, repeatedly and after a restart.
 pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    bench.emit(vec![event("1"), event("2")]).await;
-    let (_, frontier) = bench.events_beyond(Frontier::default()).await;
-    let (none, frontier) = bench.events_beyond(frontier).await;
+    let fixture = Fixture::<S>::fresh().await;
+    fixture.emit(vec![event("1"), event("2")]).await;
+    let (_, frontier) = fixture.events_beyond(Frontier::default()).await;
+    let (none, frontier) = fixture.events_beyond(frontier).await;
     assert_eq!(none.len(), 0);
-    let bench = bench.reopen().await;
-    let third = bench.emit(vec![event("3")]).await;
+    let fixture = fixture.reopen().await;
+    let third = fixture.emit(vec![event("3")]).await;
     for _ in 0..2 {
-        let (read, _) = bench.events_beyond(frontier.clone()).await;
+        let (read, _) = fixture.events_beyond(frontier.clone()).await;
         let ids: Vec<_> = read.iter().map(|one| one.event.id).collect();
         assert_eq!(ids, third);
     }
@@ -183,11 +183,11 @@ pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
 pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>() {
     const WRITERS: usize = 8;
     const ROUNDS: i64 = 40;
-    let bench = Bench::<S>::fresh().await;
-    let store = bench.store().clone();
+    let fixture = Fixture::<S>::fresh().await;
+    let store = fixture.store().clone();
     let reader = tokio::spawn(read_until(store, WRITERS * 20));
     let writers = (0..WRITERS).map(|writer| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(write_rounds(store, writer.to_string(), ROUNDS))
     });
     for writer in join_all(writers).await {
@@ -206,17 +206,17 @@ pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>
     }
     let ids: BTreeSet<_> = read.iter().map(|one| one.event.id).collect();
     assert_eq!(ids.len(), WRITERS * 20);
-    assert_eq!(bench.events().await.len(), WRITERS * 20);
+    assert_eq!(fixture.events().await.len(), WRITERS * 20);
 }
 
 /// A read of large events ends early, and the next one continues after it.
 pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
     let count = 2 * READ_BYTES / PAYLOAD_BYTES_MAX + 2;
     let large = NewEvent::new("large", Payload::Json(text));
-    let ids = bench.emit(vec![large; count]).await;
-    let first = bench
+    let ids = fixture.emit(vec![large; count]).await;
+    let first = fixture
         .store()
         .read(&Frontier::default(), Shards::ALL, 1_000)
         .await
@@ -226,7 +226,7 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
         "{} of {count}",
         first.events.len()
     );
-    let (rest, _) = bench.events_beyond(first.frontier).await;
+    let (rest, _) = fixture.events_beyond(first.frontier).await;
     let read: Vec<_> = first
         .events
         .iter()
@@ -239,7 +239,7 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
 /// Everything that is stored for an event counts: many headers end a read like a large payload
 /// does, of the outbox and of due deliveries.
 pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let large = (0..16).fold(event("large"), |event, number| {
         event.header(
             format!("h{number:02}"),
@@ -248,8 +248,8 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     });
     let bytes = 16 * EVENT_HEADER_BYTES_MAX;
     let count = 2 * READ_BYTES / bytes + 2;
-    let ids = bench.emit(vec![large; count]).await;
-    let first = bench
+    let ids = fixture.emit(vec![large; count]).await;
+    let first = fixture
         .store()
         .read(&Frontier::default(), Shards::ALL, 1_000)
         .await
@@ -260,7 +260,7 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
         "{}",
         first.events.len()
     );
-    let (rest, behind) = bench.events_beyond(first.frontier).await;
+    let (rest, behind) = fixture.events_beyond(first.frontier).await;
     let all: Vec<_> = first.events.iter().chain(&rest).collect();
     let read: Vec<_> = all.iter().map(|one| one.event.id).collect();
     assert_eq!(read, ids);
@@ -270,7 +270,7 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
         let shards = Shards::of_part(part, two).expect("there are two");
         let mut frontier = Frontier::default();
         loop {
-            let read = bench.store().read(&frontier, shards, 1_000).await;
+            let read = fixture.store().read(&frontier, shards, 1_000).await;
             let batch = read.expect("it is read");
             if batch.events.is_empty() {
                 break;
@@ -283,15 +283,15 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
         by_parts, count,
         "a read that ends early must not skip events"
     );
-    let opened = bench.open("d").await;
+    let opened = fixture.open("d").await;
     let mut parks = steps::settlement("d", opened.epoch);
     parks.checkpoint = Some(steps::checkpoint(behind, &[], &[]));
-    let now = bench.clock.now();
+    let now = fixture.clock.now();
     let park =
         |one: &&Arc<OutboxEvent>| steps::park_key(one.position, ParkedState::Retrying, now, "key");
     parks.park = all.iter().map(park).collect();
-    bench.settle(parks).await;
-    let due = bench.store().due("d", &[], 1_000, 0).await;
+    fixture.settle(parks).await;
+    let due = fixture.store().due("d", &[], 1_000, 0).await;
     let due = due.expect("what is due is read").len();
     assert!(
         (1..=most).contains(&due),
@@ -301,103 +301,103 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
 
 /// An event is kept until every destination has passed it, however old it is.
 pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(5).await;
+    let (fixture, events) = Fixture::<S>::with_events(5).await;
     assert_eq!(
-        purge_old(&bench).await,
+        purge_old(&fixture).await,
         0,
         "without a destination, all events are kept"
     );
-    assert_eq!(bench.events().await, events);
-    pass(&bench, "fast", 4, |_| {}).await;
-    pass(&bench, "slow", 2, |_| {}).await;
-    purge_old(&bench).await;
-    assert!(bench.events().await.ends_with(&events[2..]));
-    pass(&bench, "slow", 2, |_| {}).await;
-    purge_old(&bench).await;
-    assert!(bench.events().await.ends_with(&events[4..]));
+    assert_eq!(fixture.events().await, events);
+    pass(&fixture, "fast", 4, |_| {}).await;
+    pass(&fixture, "slow", 2, |_| {}).await;
+    purge_old(&fixture).await;
+    assert!(fixture.events().await.ends_with(&events[2..]));
+    pass(&fixture, "slow", 2, |_| {}).await;
+    purge_old(&fixture).await;
+    assert!(fixture.events().await.ends_with(&events[4..]));
     for name in ["fast", "slow"] {
-        pass(&bench, name, 1, |_| {}).await;
+        pass(&fixture, name, 1, |_| {}).await;
     }
-    purge_old(&bench).await;
-    check_gone(&bench).await;
+    purge_old(&fixture).await;
+    check_gone(&fixture).await;
 }
 
 /// An event that all destinations have passed is kept for its retention and deleted some time after
 /// it.
 pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    bench.emit(vec![event("old")]).await;
-    bench.clock.advance(Duration::from_secs(2));
-    bench.emit(vec![event("young"), event("newest")]).await;
-    pass(&bench, "d", 3, |_| {}).await;
-    bench
+    let fixture = Fixture::<S>::fresh().await;
+    fixture.emit(vec![event("old")]).await;
+    fixture.clock.advance(Duration::from_secs(2));
+    fixture.emit(vec![event("young"), event("newest")]).await;
+    pass(&fixture, "d", 3, |_| {}).await;
+    fixture
         .clock
         .advance(DAY.saturating_sub(Duration::from_secs(3)));
-    assert_eq!(purge_all(&bench).await, 0);
-    bench.clock.advance(Duration::from_secs(2));
-    purge_all(&bench).await;
+    assert_eq!(purge_all(&fixture).await, 0);
+    fixture.clock.advance(Duration::from_secs(2));
+    purge_all(&fixture).await;
     assert!(
-        bench.events().await.len() >= 2,
+        fixture.events().await.len() >= 2,
         "the newer events were deleted"
     );
-    assert!(purge_old(&bench).await > 0);
-    check_gone(&bench).await;
+    assert!(purge_old(&fixture).await > 0);
+    check_gone(&fixture).await;
 }
 
 /// Repeated purges delete any number of old events.
 pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
-    let (bench, _) = Bench::<S>::with_events(1_200).await;
-    pass(&bench, "d", 1_200, |_| {}).await;
-    assert!(purge_old(&bench).await >= 1_199);
-    check_gone(&bench).await;
+    let (fixture, _) = Fixture::<S>::with_events(1_200).await;
+    pass(&fixture, "d", 1_200, |_| {}).await;
+    assert!(purge_old(&fixture).await >= 1_199);
+    check_gone(&fixture).await;
 }
 
 /// An event that is parked or a dead letter at a destination can be delivered after any purge.
 pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(6).await;
+    let (fixture, events) = Fixture::<S>::with_events(6).await;
     let states = [
         ParkedState::Dead,
         ParkedState::Scheduled,
         ParkedState::Retrying,
         ParkedState::Blocked,
     ];
-    let now = bench.clock.now();
+    let now = fixture.clock.now();
     let park = |(event, state): (&Arc<OutboxEvent>, ParkedState)| {
         steps::park_key(event.position, state, now, "key")
     };
     let parked: Vec<_> = events.iter().zip(states).map(park).collect();
-    pass(&bench, "d", 6, |settlement| settlement.park = parked).await;
-    assert!(purge_old(&bench).await > 0);
-    let due = bench.store().due("d", &[], 10, 0).await;
+    pass(&fixture, "d", 6, |settlement| settlement.park = parked).await;
+    assert!(purge_old(&fixture).await > 0);
+    let due = fixture.store().due("d", &[], 10, 0).await;
     let due = due.expect("what is due is read");
     let due: Vec<_> = due.iter().map(|parked| &parked.event).collect();
     assert_eq!(due, [&events[1], &events[2]]);
-    let dead = bench.store().dead_letters("d", 0, 10).await;
+    let dead = fixture.store().dead_letters("d", 0, 10).await;
     let dead = dead.expect("dead letters are read");
     assert_eq!(dead.len(), 1);
     assert_eq!(dead[0].event, events[0]);
-    let discarded = bench
+    let discarded = fixture
         .store()
         .discard("d", events[0].position, "not needed")
         .await;
     assert!(discarded.expect("it is discarded"));
-    assert!(purge_all(&bench).await > 0);
-    let dead = bench.store().dead_letters("d", 0, 10).await;
+    assert!(purge_all(&fixture).await > 0);
+    let dead = fixture.store().dead_letters("d", 0, 10).await;
     assert_eq!(dead.expect("dead letters are read").len(), 0);
-    let due = bench.store().due("d", &[], 10, 0).await;
+    let due = fixture.store().due("d", &[], 10, 0).await;
     assert_eq!(due.expect("what is due is read").len(), 2);
 }
 
 /// A frontier that has passed everything leads to the next event, also after all events were
 /// purged.
 pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let (_, frontier) = bench.events_beyond(Frontier::default()).await;
-    pass(&bench, "d", 2, |_| {}).await;
-    assert!(purge_old(&bench).await > 0);
-    let bench = bench.reopen().await;
-    let third = bench.emit(vec![event("3")]).await;
-    let (next, _) = bench.events_beyond(frontier).await;
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
+    let (_, frontier) = fixture.events_beyond(Frontier::default()).await;
+    pass(&fixture, "d", 2, |_| {}).await;
+    assert!(purge_old(&fixture).await > 0);
+    let fixture = fixture.reopen().await;
+    let third = fixture.emit(vec![event("3")]).await;
+    let (next, _) = fixture.events_beyond(frontier).await;
     assert_eq!(
         next.iter().map(|one| one.event.id).collect::<Vec<_>>(),
         third
@@ -438,13 +438,13 @@ async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
 
 /// Makes a destination pass the next `count` events.
 async fn pass<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     destination: &str,
     count: usize,
     change: impl FnOnce(&mut Settlement),
 ) {
-    let opened = bench.open(destination).await;
-    let batch = bench
+    let opened = fixture.open(destination).await;
+    let batch = fixture
         .store()
         .read(&opened.checkpoint.frontier, Shards::ALL, count)
         .await;
@@ -452,25 +452,25 @@ async fn pass<S: StoreUnderTest>(
     let mut passed = steps::settlement(destination, opened.epoch);
     passed.checkpoint = Some(steps::checkpoint(frontier, &[], &[]));
     change(&mut passed);
-    bench.settle(passed).await;
+    fixture.settle(passed).await;
 }
 
 /// Purges until there is nothing to purge, now and two and four days later: a store may measure the
 /// age of an event from when it first looked at it.
-async fn purge_old<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
-    let mut gone = purge_all(bench).await;
+async fn purge_old<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+    let mut gone = purge_all(fixture).await;
     for _ in 0..2 {
-        bench.clock.advance(DAY * 2);
-        gone += purge_all(bench).await;
+        fixture.clock.advance(DAY * 2);
+        gone += purge_all(fixture).await;
     }
     gone
 }
 
 /// Purges until there is nothing to purge. Returns the number of rows.
-async fn purge_all<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
+async fn purge_all<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
     let mut gone = 0;
     loop {
-        let purged = bench.store().purge_events(DAY, Duration::MAX).await;
+        let purged = fixture.store().purge_events(DAY, Duration::MAX).await;
         match purged.expect("events are purged") {
             0 => return gone,
             count => gone += count,
@@ -479,7 +479,7 @@ async fn purge_all<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
 }
 
 /// Requires that nothing is left except for what a store keeps to know the last position.
-async fn check_gone<S: StoreUnderTest>(bench: &Bench<S>) {
-    let left = bench.events().await.len();
+async fn check_gone<S: StoreUnderTest>(fixture: &Fixture<S>) {
+    let left = fixture.events().await.len();
     assert!(left <= 1, "{left} events are left");
 }

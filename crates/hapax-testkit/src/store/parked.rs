@@ -9,7 +9,7 @@ use hapax::{
 
 use super::{
     StoreUnderTest,
-    bench::Bench,
+    fixture::Fixture,
     steps::{HOOK, park, park_key, positions, settlement},
 };
 
@@ -18,18 +18,18 @@ const LATER: Duration = Duration::from_secs(5);
 
 /// A parked delivery becomes due at its time, with everything that was recorded about it.
 pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let at = bench.clock.now().after(LATER);
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
+    let at = fixture.clock.now().after(LATER);
     let mut scheduled = park(events[0].position, ParkedState::Scheduled, at);
     scheduled.attempt = 0;
     let mut retrying = park_key(events[1].position, ParkedState::Retrying, at, "key");
     retrying.attempt = 3;
-    bench.park(HOOK, vec![scheduled, retrying]).await;
-    bench.clock.advance(LATER.saturating_sub(MOMENT));
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    bench.clock.advance(MOMENT);
-    let bench = bench.reopen().await;
-    let due = bench.due(HOOK).await;
+    fixture.park(HOOK, vec![scheduled, retrying]).await;
+    fixture.clock.advance(LATER.saturating_sub(MOMENT));
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
+    fixture.clock.advance(MOMENT);
+    let fixture = fixture.reopen().await;
+    let due = fixture.due(HOOK).await;
     let of = |parked: &Parked| (parked.state, parked.attempt, parked.order_key.clone());
     assert_eq!(due.len(), 2);
     assert_eq!(of(&due[0]), (ParkedState::Scheduled, 0, None));
@@ -45,9 +45,9 @@ pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
 /// If no order is kept, nothing waits for its key: blocked deliveries become due without it, a
 /// limited number at a time, for the owner only.
 pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(5).await;
-    let (now, place) = (bench.clock.now(), |index: usize| events[index].position);
-    let epoch = bench.open(HOOK).await.epoch;
+    let (fixture, events) = Fixture::<S>::with_events(5).await;
+    let (now, place) = (fixture.clock.now(), |index: usize| events[index].position);
+    let epoch = fixture.open(HOOK).await.epoch;
     let key = |index, state| park_key(place(index), state, now, "key");
     let mut later = key(0, ParkedState::Retrying);
     later.next_at = now.after(LATER);
@@ -58,23 +58,23 @@ pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: Sto
         park(place(3), ParkedState::Dead, now),
         key(4, ParkedState::Blocked),
     ];
-    bench
+    fixture
         .settle(Settlement {
             park: parked,
             ..settlement(HOOK, epoch)
         })
         .await;
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
     let ignore = async |epoch, after| {
-        let ignored = bench.store().ignore_keys(HOOK, epoch, after, 2).await;
+        let ignored = fixture.store().ignore_keys(HOOK, epoch, after, 2).await;
         ignored.expect("keys are ignored")
     };
     assert_eq!(ignore(epoch + 1, i64::MIN).await, None);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
     assert_eq!(ignore(epoch, i64::MIN).await, Some(place(1)));
-    assert_eq!(bench.due_positions(HOOK).await, [place(1)]);
+    assert_eq!(fixture.due_positions(HOOK).await, [place(1)]);
     assert_eq!(ignore(epoch, place(1)).await, Some(place(4)));
-    let due = bench.due(HOOK).await;
+    let due = fixture.due(HOOK).await;
     assert_eq!(positions(&due), [place(1), place(2), place(4)]);
     for parked in &due {
         assert_eq!((parked.state, parked.attempt), (ParkedState::Retrying, 1));
@@ -85,8 +85,8 @@ pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: Sto
 
 /// The longest due delivery comes first; deliveries due at the same time are ordered by position.
 pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
+    let (fixture, events) = Fixture::<S>::with_events(4).await;
+    let at = |millis| fixture.clock.now().after(Duration::from_millis(millis));
     let place = |index: usize| events[index].position;
     let retrying = |index, millis| park(place(index), ParkedState::Retrying, at(millis));
     let parked = vec![
@@ -95,10 +95,10 @@ pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
         retrying(1, 10),
         retrying(0, 30),
     ];
-    bench.park(HOOK, parked).await;
-    bench.clock.advance(LATER);
+    fixture.park(HOOK, parked).await;
+    fixture.clock.advance(LATER);
     let due = async |except: &[i64], limit| {
-        let due = bench.store().due(HOOK, except, limit, 0).await;
+        let due = fixture.store().due(HOOK, except, limit, 0).await;
         positions(&due.expect("due deliveries are read"))
     };
     assert_eq!(due(&[], 10).await, [place(1), place(2), place(3), place(0)]);
@@ -111,47 +111,47 @@ pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
 
 /// The next due time is the earliest of the deliveries that become due by themselves.
 pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let at = |millis| bench.clock.now().after(Duration::from_millis(millis));
+    let (fixture, events) = Fixture::<S>::with_events(4).await;
+    let at = |millis| fixture.clock.now().after(Duration::from_millis(millis));
     let place = |index: usize| events[index].position;
-    assert_eq!(bench.next_due(HOOK).await, None);
+    assert_eq!(fixture.next_due(HOOK).await, None);
     let waiting = vec![
         park_key(place(0), ParkedState::Dead, at(1), "key"),
         park_key(place(1), ParkedState::Blocked, at(2), "key"),
     ];
-    bench.park(HOOK, waiting).await;
-    assert_eq!(bench.next_due(HOOK).await, None);
+    fixture.park(HOOK, waiting).await;
+    assert_eq!(fixture.next_due(HOOK).await, None);
     let coming = vec![
         park(place(2), ParkedState::Retrying, at(20)),
         park(place(3), ParkedState::Scheduled, at(10)),
     ];
-    bench.park(HOOK, coming).await;
+    fixture.park(HOOK, coming).await;
     let earliest = at(10);
-    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
-    bench.clock.advance(LATER);
-    assert_eq!(bench.next_due(HOOK).await, Some(earliest));
+    assert_eq!(fixture.next_due(HOOK).await, Some(earliest));
+    fixture.clock.advance(LATER);
+    assert_eq!(fixture.next_due(HOOK).await, Some(earliest));
 }
 
 /// A delivery that is parked again has its new state, and a delivery that arrived is deleted.
 pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(2).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(2).await;
+    let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
     let retrying = |index| park(place(index), ParkedState::Retrying, now);
-    let epoch = bench.park(HOOK, vec![retrying(0), retrying(1)]).await;
+    let epoch = fixture.park(HOOK, vec![retrying(0), retrying(1)]).await;
     let mut again = park(place(0), ParkedState::Retrying, now.after(LATER));
     again.attempt = 2;
-    bench
+    fixture
         .settle(Settlement {
             park: vec![again],
             delivered: vec![place(1)],
             ..settlement(HOOK, epoch)
         })
         .await;
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    assert_eq!(bench.standing(HOOK).await.parked, 1);
-    bench.clock.advance(LATER);
-    let due = bench.due(HOOK).await;
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.backlog(HOOK).await.parked, 1);
+    fixture.clock.advance(LATER);
+    let due = fixture.due(HOOK).await;
     assert_eq!(positions(&due), [place(0)]);
     assert_eq!(due[0].attempt, 2);
 }
@@ -159,8 +159,8 @@ pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
 /// Deliveries that are blocked by a key wait until the key is released, and are then released in
 /// order.
 pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(6).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(6).await;
+    let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
     let blocked = |index, key| park_key(place(index), ParkedState::Blocked, now, key);
     let later = now.after(LATER);
@@ -172,37 +172,37 @@ pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTe
         park_key(place(1), ParkedState::Retrying, later, "b"),
         blocked(3, "a"),
     ];
-    let epoch = bench.park(HOOK, parked).await;
+    let epoch = fixture.park(HOOK, parked).await;
     let arrive = async |index, key: &str| {
         let arrived = Settlement {
             delivered: vec![place(index)],
             release: vec![key.to_owned()],
             ..settlement(HOOK, epoch)
         };
-        let free = bench.store().settle(arrived).await;
+        let free = fixture.store().settle(arrived).await;
         free.expect("a settlement is written")
     };
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
     assert_eq!(arrive(0, "a").await, [""; 0]);
-    let due = bench.due(HOOK).await;
+    let due = fixture.due(HOOK).await;
     assert_eq!(positions(&due), [place(2)]);
     assert_eq!((due[0].state, due[0].attempt), (ParkedState::Retrying, 0));
     assert_eq!(due[0].next_at, now);
     assert_eq!(arrive(2, "a").await, [""; 0]);
-    assert_eq!(bench.due_positions(HOOK).await, [place(3)]);
+    assert_eq!(fixture.due_positions(HOOK).await, [place(3)]);
     assert_eq!(arrive(1, "b").await, [""; 0]);
-    assert_eq!(bench.due_positions(HOOK).await, [place(3), place(5)]);
+    assert_eq!(fixture.due_positions(HOOK).await, [place(3), place(5)]);
     assert_eq!(arrive(3, "a").await, [""; 0]);
     assert_eq!(arrive(4, "a").await, ["a"]);
     assert_eq!(arrive(5, "b").await, ["b"]);
-    assert_eq!(bench.standing(HOOK).await.parked, 0);
+    assert_eq!(fixture.backlog(HOOK).await.parked, 0);
 }
 
 /// A due delivery is returned together with those that it blocks, in order, up to the first one
 /// that is not blocked.
 pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(8).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(8).await;
+    let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
     let parked = |index, state, key| park_key(place(index), state, now, key);
     let all = vec![
@@ -215,9 +215,9 @@ pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>()
         parked(6, ParkedState::Dead, "b"),
         parked(7, ParkedState::Blocked, "b"),
     ];
-    bench.park(HOOK, all).await;
+    fixture.park(HOOK, all).await;
     let due = async |except: &[i64], limit, behind| {
-        let due = bench.store().due(HOOK, except, limit, behind).await;
+        let due = fixture.store().due(HOOK, except, limit, behind).await;
         due.expect("due deliveries are read")
     };
     check_together(&due(&[], 9, 0).await, &[place(0), place(1)], 2);
@@ -248,33 +248,33 @@ fn check_together(found: &[Parked], expected: &[i64], due: usize) {
 /// A blocked delivery whose attempt has started blocks its key, and is due again when its owner
 /// dies.
 pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
     let parked = vec![
         park_key(place(0), ParkedState::Retrying, now, "a"),
         park_key(place(1), ParkedState::Blocked, now, "a"),
         park_key(place(2), ParkedState::Blocked, now, "a"),
     ];
-    let epoch = bench.park(HOOK, parked).await;
+    let epoch = fixture.park(HOOK, parked).await;
     let settlement = Settlement {
         begin: vec![(place(1), 1)],
         delivered: vec![place(0)],
         release: vec!["a".to_owned()],
         ..settlement(HOOK, epoch)
     };
-    let free = bench.store().settle(settlement).await;
+    let free = fixture.store().settle(settlement).await;
     assert_eq!(free.expect("a settlement is written"), [""; 0]);
-    assert_eq!(bench.open(HOOK).await.interrupted, 1);
-    let due = bench.due(HOOK).await;
+    assert_eq!(fixture.open(HOOK).await.interrupted, 1);
+    let due = fixture.due(HOOK).await;
     assert_eq!(positions(&due), [place(1)]);
     assert_eq!((due[0].state, due[0].attempt), (ParkedState::Retrying, 1));
 }
 
 /// A release never lets a delivery pass an unfinished earlier one, and returns which keys are free.
 pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let later = bench.clock.now().after(LATER);
+    let (fixture, events) = Fixture::<S>::with_events(4).await;
+    let later = fixture.clock.now().after(LATER);
     let place = |index: usize| events[index].position;
     let parked = vec![
         park_key(place(0), ParkedState::Retrying, later, "a"),
@@ -282,23 +282,23 @@ pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTes
         park_key(place(2), ParkedState::Dead, later, "b"),
         park_key(place(3), ParkedState::Blocked, later, "b"),
     ];
-    let epoch = bench.park(HOOK, parked).await;
+    let epoch = fixture.park(HOOK, parked).await;
     let release = ["a", "b", "nobody's"].map(str::to_owned).to_vec();
     let released = Settlement {
         release,
         ..settlement(HOOK, epoch)
     };
-    let free = bench.store().settle(released).await;
+    let free = fixture.store().settle(released).await;
     assert_eq!(free.expect("a settlement is written"), ["nobody's"]);
-    assert_eq!(bench.due_positions(HOOK).await, [0; 0]);
-    bench.clock.advance(LATER);
-    assert_eq!(bench.due_positions(HOOK).await, [place(0)]);
+    assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
+    fixture.clock.advance(LATER);
+    assert_eq!(fixture.due_positions(HOOK).await, [place(0)]);
 }
 
 /// A delivery that is blocked by nothing is due at once, so that no delivery waits forever.
 pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(4).await;
-    let later = bench.clock.now().after(LATER);
+    let (fixture, events) = Fixture::<S>::with_events(4).await;
+    let later = fixture.clock.now().after(LATER);
     let place = |index: usize| events[index].position;
     let parked = vec![
         park_key(place(3), ParkedState::Blocked, later, "a"),
@@ -306,28 +306,31 @@ pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
         park_key(place(2), ParkedState::Dead, later, "b"),
         park_key(place(0), ParkedState::Blocked, later, "b"),
     ];
-    bench.park(HOOK, parked).await;
-    let due = bench.due(HOOK).await;
+    fixture.park(HOOK, parked).await;
+    let due = fixture.due(HOOK).await;
     assert_eq!(positions(&due), [place(0), place(1)]);
     assert!(
         due.iter()
             .all(|parked| parked.state == ParkedState::Retrying)
     );
-    assert!(due.iter().all(|parked| parked.next_at == bench.clock.now()));
+    assert!(
+        due.iter()
+            .all(|parked| parked.next_at == fixture.clock.now())
+    );
 }
 
 /// The parts of a settlement about one delivery are applied in the order of its fields.
 pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(3).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let now = fixture.clock.now();
     let later = now.after(LATER);
     let place = |index: usize| events[index].position;
-    let epoch = bench
+    let epoch = fixture
         .park(HOOK, vec![park(place(0), ParkedState::Retrying, now)])
         .await;
     let mut again = park(place(0), ParkedState::Retrying, later);
     again.attempt = 2;
-    bench
+    fixture
         .settle(Settlement {
             begin: vec![(place(0), 2)],
             park: vec![
@@ -340,10 +343,10 @@ pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>(
             ..settlement(HOOK, epoch)
         })
         .await;
-    assert_eq!(bench.due_positions(HOOK).await, [place(2)]);
-    bench.open(HOOK).await;
+    assert_eq!(fixture.due_positions(HOOK).await, [place(2)]);
+    fixture.open(HOOK).await;
     assert_eq!(
-        bench.due_positions(HOOK).await,
+        fixture.due_positions(HOOK).await,
         [place(2)],
         "no attempt was interrupted"
     );
@@ -351,8 +354,8 @@ pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>(
 
 /// The next owner receives the blocked order keys, each once.
 pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest>() {
-    let (bench, events) = Bench::<S>::with_events(6).await;
-    let now = bench.clock.now();
+    let (fixture, events) = Fixture::<S>::with_events(6).await;
+    let now = fixture.clock.now();
     let states = [
         (ParkedState::Retrying, "a"),
         (ParkedState::Blocked, "a"),
@@ -366,17 +369,17 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
         .collect();
     parked.push(park(events[4].position, ParkedState::Retrying, now));
     parked.push(park(events[5].position, ParkedState::Scheduled, now));
-    bench.park(HOOK, parked).await;
-    let bench = bench.reopen().await;
-    let mut opened = bench.open(HOOK).await;
+    fixture.park(HOOK, parked).await;
+    let fixture = fixture.reopen().await;
+    let mut opened = fixture.open(HOOK).await;
     opened.blocked_keys.sort();
     assert_eq!(opened.blocked_keys, ["a", "b", "c"]);
     let arrived = Settlement {
         delivered: vec![events[0].position, events[1].position],
         ..settlement(HOOK, opened.epoch)
     };
-    bench.settle(arrived).await;
-    let mut opened = bench.open(HOOK).await;
+    fixture.settle(arrived).await;
+    let mut opened = fixture.open(HOOK).await;
     opened.blocked_keys.sort();
     assert_eq!(opened.blocked_keys, ["b", "c"]);
 }
@@ -384,8 +387,8 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
 /// Any number of blocked keys can be listed in pages, and single keys can be looked up.
 pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTest>() {
     const KEYS: usize = 1_000;
-    let (bench, events) = Bench::<S>::with_events(2 * KEYS).await;
-    let (now, store) = (bench.clock.now(), bench.store());
+    let (fixture, events) = Fixture::<S>::with_events(2 * KEYS).await;
+    let (now, store) = (fixture.clock.now(), fixture.store());
     let key = |number: usize| format!("order\nk{number:04}");
     // Two events per key, the first of them parked in each state that blocks.
     let states = [ParkedState::Retrying, ParkedState::Dead];
@@ -396,7 +399,7 @@ pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTes
     let seconds = second.iter().enumerate();
     let seconds =
         seconds.map(|(n, event)| park_key(event.position, ParkedState::Blocked, now, &key(n)));
-    bench.park(HOOK, firsts.chain(seconds).collect()).await;
+    fixture.park(HOOK, firsts.chain(seconds).collect()).await;
     let all: Vec<_> = (0..KEYS).map(key).collect();
     for limit in [0, 1, 7, KEYS, KEYS + 1] {
         let keys = store.blocked_keys(HOOK, limit).await;
@@ -409,12 +412,12 @@ pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTes
     blocked.sort();
     assert_eq!(blocked, [key(5), key(KEYS - 1)]);
     // Settled deliveries count at once: half of one key has arrived, and all of the other.
-    let opened = bench.open(HOOK).await;
+    let opened = fixture.open(HOOK).await;
     let arrived = Settlement {
         delivered: vec![first[6].position, first[8].position, second[8].position],
         ..settlement(HOOK, opened.epoch)
     };
-    bench.settle(arrived).await;
+    fixture.settle(arrived).await;
     let asked = [key(6), key(8)];
     let blocked = store.blocked(HOOK, &asked).await.expect("it is asked");
     assert_eq!(blocked, [key(6)]);

@@ -10,17 +10,17 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    idempotency::{Claim, KeyState, Known},
-    phases::{Entered, Entry, Ownership},
-    store::{Effect, Keys, Phases, Ran, StoreError, Transaction},
+    idempotency::{Claim, KeyState, Taken},
+    phases::{Entry, Ownership},
+    store::{ClaimOutcome, Effect, Keys, Phases, StoreError, Transaction},
 };
 
 use super::{
     StoreUnderTest, Tx,
-    bench::{Bench, PATIENCE, check_error, replayed},
+    fixture::{Fixture, PATIENCE, check_error, replayed},
 };
 use crate::{
-    events::{RETENTION, answer, claim, event, fingerprint, single_shot},
+    events::{RETENTION, claim, event, fingerprint, response, single_shot},
     wait::Patience,
 };
 
@@ -28,50 +28,52 @@ pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// An entered key is taken for all callers in all modes. Another payload is reported first.
 pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
     assert_eq!((owned.resumed, owned.recovery_point), (false, None));
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    assert_eq!(bench.known(claim("k")).await, Known::InProgress);
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    assert_eq!(fixture.taken(claim("k")).await, Taken::InProgress);
     let shot = single_shot(claim("k"), vec![S::row_statement("shot")], "shot");
-    let ran = bench.store().single_shot(shot).await;
+    let ran = fixture.store().execute_plan(shot).await;
     assert_eq!(
         ran.expect("it returns a result"),
-        Ran::Known(Known::InProgress)
+        ClaimOutcome::Taken(Taken::InProgress)
     );
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
-    assert_eq!(known(&bench, other.clone()).await, Known::Mismatch);
-    assert_eq!(bench.known(other).await, Known::Mismatch);
-    let row = bench.store().look_up(&claim("k").scope).await;
+    assert_eq!(taken(&fixture, other.clone()).await, Taken::Mismatch);
+    assert_eq!(fixture.taken(other).await, Taken::Mismatch);
+    let row = fixture.store().look_up(&claim("k").scope).await;
     let row = row.expect("a key is looked up").expect("it is there");
     assert_eq!(row.state, KeyState::InProgress);
-    assert!(row.answer.is_none());
-    assert_eq!(bench.rows().await, Vec::<String>::new());
+    assert!(row.response.is_none());
+    assert_eq!(fixture.rows().await, Vec::<String>::new());
 }
 
 /// An entry is committed before it is returned: after a crash the key is in progress.
 pub async fn an_entry_outlives_a_crash<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    let bench = bench.reopen().await;
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    bench.clock.advance(LEASE);
-    let second = own(&bench, "k").await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    let fixture = fixture.reopen().await;
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    fixture.clock.advance(LEASE);
+    let second = own(&fixture, "k").await;
     assert!(second.resumed && second.epoch > first.epoch);
     assert_eq!(second.provider_key("charge"), first.provider_key("charge"));
 }
 
 /// The rows and events of a phase and its recovery point are one commit.
 pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    phase(&bench, &owned, "authorized").await.expect("it ends");
-    phase(&bench, &owned, "charged").await.expect("it ends");
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    let bench = bench.reopen().await;
-    assert_eq!(bench.rows().await, ["authorized", "charged"]);
-    let events = bench.events().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    phase(&fixture, &owned, "authorized")
+        .await
+        .expect("it ends");
+    phase(&fixture, &owned, "charged").await.expect("it ends");
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    let fixture = fixture.reopen().await;
+    assert_eq!(fixture.rows().await, ["authorized", "charged"]);
+    let events = fixture.events().await;
     assert_eq!(events.len(), 2);
     let headers = &events[0].event.headers;
     assert_eq!(headers["correlation_id"], "corr-1");
@@ -81,229 +83,231 @@ pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTes
     );
     let tenant = events[0].event.tenant.as_ref();
     assert_eq!(tenant, Some(&claim("k").scope.tenant));
-    bench.clock.advance(LEASE);
-    let next = own(&bench, "k").await;
+    fixture.clock.advance(LEASE);
+    let next = own(&fixture, "k").await;
     assert_eq!(next.recovery_point.as_deref(), Some("charged"));
 }
 
 /// The last phase stores the response with its rows and events, and it is replayed in all modes.
 pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    phase(&bench, &owned, "charged").await.expect("it ends");
-    bench.clock.advance(Duration::from_secs(3));
-    let stands = finish(&bench, &owned, "done", Effect::Keep).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    phase(&fixture, &owned, "charged").await.expect("it ends");
+    fixture.clock.advance(Duration::from_secs(3));
+    let stands = finish(&fixture, &owned, "done", Effect::Keep).await;
     assert_eq!(stands.expect("a response is stored"), RETENTION);
-    let bench = bench.reopen().await;
-    assert_eq!(bench.rows().await, ["charged", "done"]);
-    assert_eq!(bench.events().await.len(), 2);
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
-    match known(&bench, claim("k")).await {
-        Known::Replay { answer: told, .. } => assert_eq!(told, answer("done")),
+    let fixture = fixture.reopen().await;
+    assert_eq!(fixture.rows().await, ["charged", "done"]);
+    assert_eq!(fixture.events().await.len(), 2);
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
+    match taken(&fixture, claim("k")).await {
+        Taken::Replay { response: told, .. } => assert_eq!(told, response("done")),
         other => panic!("the response should be replayed, not {other:?}"),
     }
-    bench.clock.advance(almost(RETENTION));
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
-    bench.clock.advance(Duration::from_millis(1));
-    assert!(!own(&bench, "k").await.resumed);
+    fixture.clock.advance(almost(RETENTION));
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
+    fixture.clock.advance(Duration::from_millis(1));
+    assert!(!own(&fixture, "k").await.resumed);
 }
 
 /// A phase without rows advances the key nevertheless, and so does a response alone.
 pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    let tx = open(&bench, &first, Some("seen")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    let tx = open(&fixture, &first, Some("seen")).await;
     tx.commit().await.expect("it is committed");
-    bench.clock.advance(LEASE);
-    let second = own(&bench, "k").await;
+    fixture.clock.advance(LEASE);
+    let second = own(&fixture, "k").await;
     assert_eq!(second.recovery_point.as_deref(), Some("seen"));
-    let tx = open(&bench, &second, None).await;
-    let kept = tx.complete(&answer("done"), Effect::Keep).await;
+    let tx = open(&fixture, &second, None).await;
+    let kept = tx.complete(&response("done"), Effect::Keep).await;
     kept.expect("a response is stored");
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
 }
 
 /// A refusal drops what its own phase wrote, and nothing that was committed before.
 pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    phase(&bench, &owned, "authorized").await.expect("it ends");
-    let refused = finish(&bench, &owned, "refused", Effect::Drop).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    phase(&fixture, &owned, "authorized")
+        .await
+        .expect("it ends");
+    let refused = finish(&fixture, &owned, "refused", Effect::Drop).await;
     refused.expect("a refusal is stored");
-    assert_eq!(bench.rows().await, ["authorized"]);
-    assert_eq!(bench.events().await.len(), 1);
-    assert_eq!(bench.replay(claim("k")).await, answer("refused"));
+    assert_eq!(fixture.rows().await, ["authorized"]);
+    assert_eq!(fixture.events().await.len(), 1);
+    assert_eq!(fixture.replay(claim("k")).await, response("refused"));
 }
 
 /// After a phase that does not commit, the owner still has the key at the previous recovery point.
 pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    phase(&bench, &owned, "first").await.expect("it ends");
-    let mut tx = open(&bench, &owned, Some("rolled back")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    phase(&fixture, &owned, "first").await.expect("it ends");
+    let mut tx = open(&fixture, &owned, Some("rolled back")).await;
     S::write_row(&mut tx, "rolled back").await;
     tx.rollback().await;
-    let mut tx = open(&bench, &owned, Some("dropped")).await;
+    let mut tx = open(&fixture, &owned, Some("dropped")).await;
     S::write_row(&mut tx, "dropped").await;
     drop(tx);
-    assert_eq!(bench.rows().await, ["first"]);
-    bench.clock.advance(LEASE);
-    let next = own(&bench, "k").await;
+    assert_eq!(fixture.rows().await, ["first"]);
+    fixture.clock.advance(LEASE);
+    let next = own(&fixture, "k").await;
     assert_eq!(next.recovery_point.as_deref(), Some("first"));
 }
 
 /// A fenced owner cannot change anything, and the work of the new owner is kept.
 pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let late = own(&bench, "k").await;
-    phase(&bench, &late, "first").await.expect("it ends");
-    bench.clock.advance(LEASE);
-    let owner = own(&bench, "k").await;
-    check_fenced(&bench, &late).await;
-    phase(&bench, &owner, "second").await.expect("it ends");
-    check_fenced(&bench, &late).await;
-    let kept = finish(&bench, &owner, "done", Effect::Keep).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let late = own(&fixture, "k").await;
+    phase(&fixture, &late, "first").await.expect("it ends");
+    fixture.clock.advance(LEASE);
+    let owner = own(&fixture, "k").await;
+    check_fenced(&fixture, &late).await;
+    phase(&fixture, &owner, "second").await.expect("it ends");
+    check_fenced(&fixture, &late).await;
+    let kept = finish(&fixture, &owner, "done", Effect::Keep).await;
     kept.expect("a response is stored");
-    check_fenced(&bench, &late).await;
-    assert_eq!(bench.rows().await, ["done", "first", "second"]);
-    assert_eq!(bench.events().await.len(), 3);
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    check_fenced(&fixture, &late).await;
+    assert_eq!(fixture.rows().await, ["done", "first", "second"]);
+    assert_eq!(fixture.events().await.len(), 3);
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
 }
 
 /// After its response is stored, the key has no owner any more.
 pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    let kept = finish(&bench, &owned, "done", Effect::Keep).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    let kept = finish(&fixture, &owned, "done", Effect::Keep).await;
     kept.expect("a response is stored");
-    check_fenced(&bench, &owned).await;
-    assert_eq!(bench.rows().await, ["done"]);
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
+    check_fenced(&fixture, &owned).await;
+    assert_eq!(fixture.rows().await, ["done"]);
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
 }
 
 /// A renewed lease counts from the renewal.
 pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
     for _ in 0..3 {
-        bench.clock.advance(almost(LEASE));
-        assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-        let renewed = bench.store().renew(&owned, LEASE).await;
+        fixture.clock.advance(almost(LEASE));
+        assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+        let renewed = fixture.store().renew(&owned, LEASE).await;
         renewed.expect("a lease is renewed");
     }
-    bench.clock.advance(almost(LEASE));
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    bench.clock.advance(Duration::from_millis(1));
-    assert!(own(&bench, "k").await.resumed);
+    fixture.clock.advance(almost(LEASE));
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    fixture.clock.advance(Duration::from_millis(1));
+    assert!(own(&fixture, "k").await.resumed);
 }
 
 /// A late owner can continue until the key is taken over: only another owner fences it.
 pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    bench.clock.advance(LEASE * 10);
-    phase(&bench, &owned, "late").await.expect("it ends");
-    let renewed = bench.store().renew(&owned, LEASE).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    fixture.clock.advance(LEASE * 10);
+    phase(&fixture, &owned, "late").await.expect("it ends");
+    let renewed = fixture.store().renew(&owned, LEASE).await;
     renewed.expect("a lease is renewed");
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    let kept = finish(&bench, &owned, "done", Effect::Keep).await;
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    let kept = finish(&fixture, &owned, "done", Effect::Keep).await;
     kept.expect("a response is stored");
-    assert_eq!(bench.rows().await, ["done", "late"]);
+    assert_eq!(fixture.rows().await, ["done", "late"]);
 }
 
 /// A key that is given back can be resumed at once, and its owner is fenced.
 pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    phase(&bench, &first, "charged").await.expect("it ends");
-    let given = bench.store().give_back(&first).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    phase(&fixture, &first, "charged").await.expect("it ends");
+    let given = fixture.store().give_back(&first).await;
     given.expect("a key is given back");
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
-    assert_eq!(known(&bench, other).await, Known::Mismatch);
-    assert_eq!(bench.known(claim("k")).await, Known::InProgress);
-    let second = own(&bench, "k").await;
+    assert_eq!(taken(&fixture, other).await, Taken::Mismatch);
+    assert_eq!(fixture.taken(claim("k")).await, Taken::InProgress);
+    let second = own(&fixture, "k").await;
     assert!(second.resumed);
     assert_eq!(second.recovery_point.as_deref(), Some("charged"));
-    check_fenced(&bench, &first).await;
+    check_fenced(&fixture, &first).await;
 }
 
 /// A released key counts as never used: another payload can use it, and its owner is fenced.
 pub async fn a_released_key_is_free<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    let released = bench.store().release(&first).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    let released = fixture.store().release(&first).await;
     released.expect("a key is released");
-    let row = bench.store().look_up(&claim("k").scope).await;
+    let row = fixture.store().look_up(&claim("k").scope).await;
     assert!(row.expect("a key is looked up").is_none());
-    bench.clock.advance(Duration::from_millis(1));
+    fixture.clock.advance(Duration::from_millis(1));
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
-    let second = owned(enter(&bench, other, None).await);
+    let second = owned(enter(&fixture, other, None).await);
     assert!(!second.resumed);
     assert_ne!(second.provider_key("charge"), first.provider_key("charge"));
-    check_fenced(&bench, &first).await;
-    phase(&bench, &second, "second").await.expect("it ends");
-    assert_eq!(bench.rows().await, ["second"]);
+    check_fenced(&fixture, &first).await;
+    phase(&fixture, &second, "second").await.expect("it ends");
+    assert_eq!(fixture.rows().await, ["second"]);
 }
 
 /// Deleting a key takes it from its owner.
 pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    let forgot = bench.store().forget(&first.scope).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    let forgot = fixture.store().forget(&first.scope).await;
     assert!(forgot.expect("a key is forgotten"));
-    check_fenced(&bench, &first).await;
-    bench.clock.advance(Duration::from_millis(1));
-    own(&bench, "k").await;
-    check_fenced(&bench, &first).await;
-    assert_eq!(bench.rows().await, Vec::<String>::new());
+    check_fenced(&fixture, &first).await;
+    fixture.clock.advance(Duration::from_millis(1));
+    own(&fixture, "k").await;
+    check_fenced(&fixture, &first).await;
+    assert_eq!(fixture.rows().await, Vec::<String>::new());
 }
 
 /// An expired key starts again: it has no recovery point, and new provider keys.
 pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let first = own(&bench, "k").await;
-    phase(&bench, &first, "charged").await.expect("it ends");
-    let kept = finish(&bench, &first, "done", Effect::Keep).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let first = own(&fixture, "k").await;
+    phase(&fixture, &first, "charged").await.expect("it ends");
+    let kept = finish(&fixture, &first, "done", Effect::Keep).await;
     kept.expect("a response is stored");
-    bench.clock.advance(RETENTION);
+    fixture.clock.advance(RETENTION);
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
-    let second = owned(enter(&bench, other, None).await);
+    let second = owned(enter(&fixture, other, None).await);
     assert!(!second.resumed && second.epoch > first.epoch);
     assert_eq!(second.recovery_point, None);
     assert_ne!(second.provider_key("charge"), first.provider_key("charge"));
-    assert_eq!(bench.known(claim("k")).await, Known::Mismatch);
-    check_fenced(&bench, &first).await;
+    assert_eq!(fixture.taken(claim("k")).await, Taken::Mismatch);
+    check_fenced(&fixture, &first).await;
 }
 
 /// An unfinished key is never purged, at any age.
 pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let owned = own(&bench, "k").await;
-    bench.clock.advance(RETENTION * 100);
-    let purged = bench.store().purge_keys().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let owned = own(&fixture, "k").await;
+    fixture.clock.advance(RETENTION * 100);
+    let purged = fixture.store().purge_keys().await;
     assert_eq!(purged.expect("keys are purged"), []);
-    phase(&bench, &owned, "late").await.expect("it ends");
+    phase(&fixture, &owned, "late").await.expect("it ends");
 }
 
 /// Of many that enter one key at the same time, one owns it.
 pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    assert_eq!(owners(&bench, 40).await, 1);
-    bench.clock.advance(LEASE);
+    let fixture = Fixture::<S>::fresh().await;
+    assert_eq!(owners(&fixture, 40).await, 1);
+    fixture.clock.advance(LEASE);
     assert_eq!(
-        owners(&bench, 40).await,
+        owners(&fixture, 40).await,
         1,
         "also when the lease has expired"
     );
-    bench.clock.advance(LEASE);
-    let late = own(&bench, "k").await;
-    let given = bench.store().give_back(&late).await;
+    fixture.clock.advance(LEASE);
+    let late = own(&fixture, "k").await;
+    let given = fixture.store().give_back(&late).await;
     given.expect("a key is given back");
     assert_eq!(
-        owners(&bench, 40).await,
+        owners(&fixture, 40).await,
         1,
         "also when the key is given back"
     );
@@ -311,25 +315,25 @@ pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
 
 /// Of concurrent phased, atomic and single-shot requests with one key, one is executed.
 pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for round in 0..8 {
         let key = format!("k{round}");
         let asked = (0..12).map(|number| {
-            let (store, key) = (bench.store().clone(), key.clone());
+            let (store, key) = (fixture.store().clone(), key.clone());
             tokio::spawn(async move {
                 match number % 3 {
                     0 => enter_or_replay::<S>(&store, &key).await,
-                    1 => super::bench::run_or_replay::<S>(&store, claim(&key), &key).await,
+                    1 => super::fixture::run_or_replay::<S>(&store, claim(&key), &key).await,
                     _ => shoot_or_replay::<S>(&store, &key).await,
                 }
             })
         });
         for told in join_all(asked).await {
-            assert_eq!(told.expect("no panic"), answer(&key));
+            assert_eq!(told.expect("no panic"), response(&key));
         }
     }
-    assert_eq!(bench.rows().await.len(), 8);
-    assert_eq!(bench.events().await.len(), 8);
+    assert_eq!(fixture.rows().await.len(), 8);
+    assert_eq!(fixture.events().await.len(), 8);
 }
 
 /// The last millisecond before this much time has passed.
@@ -338,53 +342,53 @@ pub(super) fn almost(time: Duration) -> Duration {
 }
 
 /// Checks everything that a fenced owner can try.
-pub(super) async fn check_fenced<S: StoreUnderTest>(bench: &Bench<S>, late: &Ownership) {
+pub(super) async fn check_fenced<S: StoreUnderTest>(fixture: &Fixture<S>, late: &Ownership) {
     let fenced = |error: &StoreError| matches!(error, StoreError::Fenced);
-    let (rows, events) = (bench.rows().await, bench.events().await.len());
-    check_error(phase(bench, late, "late").await, "fenced", fenced);
+    let (rows, events) = (fixture.rows().await, fixture.events().await.len());
+    check_error(phase(fixture, late, "late").await, "fenced", fenced);
     for effect in [Effect::Keep, Effect::Drop] {
-        let finished = finish(bench, late, "late", effect).await;
+        let finished = finish(fixture, late, "late", effect).await;
         check_error(finished, "fenced", fenced);
     }
-    let empty = open(bench, late, Some("late")).await;
+    let empty = open(fixture, late, Some("late")).await;
     check_error(empty.commit().await, "fenced", fenced);
-    let empty = open(bench, late, None).await;
-    let finished = empty.complete(&answer("late"), Effect::Keep).await;
+    let empty = open(fixture, late, None).await;
+    let finished = empty.complete(&response("late"), Effect::Keep).await;
     check_error(finished, "fenced", fenced);
-    let store = bench.store();
+    let store = fixture.store();
     check_error(store.renew(late, LEASE).await, "fenced", fenced);
     check_error(store.give_back(late).await, "fenced", fenced);
     check_error(store.release(late).await, "fenced", fenced);
-    assert_eq!(bench.rows().await, rows);
-    assert_eq!(bench.events().await.len(), events);
+    assert_eq!(fixture.rows().await, rows);
+    assert_eq!(fixture.events().await.len(), events);
 }
 
 /// Enters a key without a stored request, and must own it.
-pub(super) async fn own<S: StoreUnderTest>(bench: &Bench<S>, key: &str) -> Ownership {
-    owned(enter(bench, claim(key), None).await)
+pub(super) async fn own<S: StoreUnderTest>(fixture: &Fixture<S>, key: &str) -> Ownership {
+    owned(enter(fixture, claim(key), None).await)
 }
 
 /// Enters a key that must be taken.
-pub(super) async fn known<S: StoreUnderTest>(bench: &Bench<S>, claim: Claim) -> Known {
-    match enter(bench, claim, None).await {
-        Entered::Owned(_) => panic!("the key should be taken"),
-        Entered::Known(known) => known,
+pub(super) async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, claim: Claim) -> Taken {
+    match enter(fixture, claim, None).await {
+        ClaimOutcome::Open(_) => panic!("the key should be taken"),
+        ClaimOutcome::Taken(taken) => taken,
     }
 }
 
-pub(super) fn owned(entered: Entered) -> Ownership {
+pub(super) fn owned(entered: ClaimOutcome<Ownership>) -> Ownership {
     match entered {
-        Entered::Owned(owned) => owned,
-        Entered::Known(known) => panic!("the key should be free, not {known:?}"),
+        ClaimOutcome::Open(owned) => owned,
+        ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
     }
 }
 
 pub(super) async fn enter<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     claim: Claim,
     request: Option<Bytes>,
-) -> Entered {
-    let entered = bench.store().enter(entry(claim, request)).await;
+) -> ClaimOutcome<Ownership> {
+    let entered = fixture.store().enter(entry(claim, request)).await;
     entered.expect("an entry returns a result")
 }
 
@@ -397,22 +401,22 @@ fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
 }
 
 async fn open<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     owned: &Ownership,
     recovery_point: Option<&str>,
 ) -> Tx<S> {
     let context = Headers::from([("correlation_id".to_owned(), "corr-1".to_owned())]);
-    let tx = bench.store().phase(owned, recovery_point, context).await;
+    let tx = fixture.store().phase(owned, recovery_point, context).await;
     tx.expect("a phase opens")
 }
 
 /// Executes a phase: a row and an event named after it.
 pub(super) async fn phase<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     owned: &Ownership,
     name: &str,
 ) -> Result<(), StoreError> {
-    let mut tx = open(bench, owned, Some(name)).await;
+    let mut tx = open(fixture, owned, Some(name)).await;
     S::write_row(&mut tx, name).await;
     tx.emit(event(name)).expect("an event is emitted");
     tx.commit().await
@@ -420,21 +424,21 @@ pub(super) async fn phase<S: StoreUnderTest>(
 
 /// Executes the last phase: a row, an event and the response.
 pub(super) async fn finish<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     owned: &Ownership,
     body: &str,
     effect: Effect,
 ) -> Result<Duration, StoreError> {
-    let mut tx = open(bench, owned, None).await;
+    let mut tx = open(fixture, owned, None).await;
     S::write_row(&mut tx, body).await;
     tx.emit(event(body)).expect("an event is emitted");
-    tx.complete(&answer(body), effect).await
+    tx.complete(&response(body), effect).await
 }
 
 /// The number of concurrent callers that own the key. The others must receive "in progress".
-async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
+async fn owners<S: StoreUnderTest>(fixture: &Fixture<S>, asking: usize) -> usize {
     let asked = (0..asking).map(|_| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move { store.enter(entry(claim("k"), None)).await })
     });
     let mut owners = 0;
@@ -443,8 +447,8 @@ async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
             .expect("no panic")
             .expect("an entry returns a result")
         {
-            Entered::Owned(_) => owners += 1,
-            Entered::Known(known) => assert_eq!(known, Known::InProgress),
+            ClaimOutcome::Open(_) => owners += 1,
+            ClaimOutcome::Taken(taken) => assert_eq!(taken, Taken::InProgress),
         }
     }
     owners
@@ -454,23 +458,23 @@ async fn owners<S: StoreUnderTest>(bench: &Bench<S>, asking: usize) -> usize {
 async fn enter_or_replay<S: StoreUnderTest>(
     store: &S::Store,
     key: &str,
-) -> hapax::idempotency::Answer {
+) -> hapax::idempotency::StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
         let entered = store.enter(entry(claim(key), None)).await;
         match entered.expect("an entry returns a result") {
-            Entered::Known(known) => match replayed(known) {
-                Some(answer) => return answer,
+            ClaimOutcome::Taken(taken) => match replayed(taken) {
+                Some(response) => return response,
                 None => patience.pause().await,
             },
-            Entered::Owned(owned) => {
+            ClaimOutcome::Open(owned) => {
                 let tx = store.phase(&owned, None, Headers::new()).await;
                 let mut tx = tx.expect("a phase opens");
                 S::write_row(&mut tx, key).await;
                 tx.emit(event(key)).expect("an event is emitted");
-                let kept = tx.complete(&answer(key), Effect::Keep).await;
+                let kept = tx.complete(&response(key), Effect::Keep).await;
                 kept.expect("a response is stored");
-                return answer(key);
+                return response(key);
             }
         }
     }
@@ -480,19 +484,19 @@ async fn enter_or_replay<S: StoreUnderTest>(
 async fn shoot_or_replay<S: StoreUnderTest>(
     store: &S::Store,
     key: &str,
-) -> hapax::idempotency::Answer {
+) -> hapax::idempotency::StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
         let mut shot = single_shot(claim(key), vec![S::row_statement(key)], key);
         shot.events.push(event(key));
         match store
-            .single_shot(shot)
+            .execute_plan(shot)
             .await
             .expect("a single-shot request returns a result")
         {
-            Ran::Committed { .. } => return answer(key),
-            Ran::Known(known) => match replayed(known) {
-                Some(answer) => return answer,
+            ClaimOutcome::Open(_) => return response(key),
+            ClaimOutcome::Taken(taken) => match replayed(taken) {
+                Some(response) => return response,
                 None => patience.pause().await,
             },
         }

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     event::Headers,
-    saga::{Kind, NewSaga, Owned, SagaRecord, Standing, StepRecord, StepState, Way},
+    saga::{Direction, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord, StepState},
     store::{Held, SagaRows, Sagas, Transaction},
 };
 
-use super::{StoreUnderTest, bench::Bench};
+use super::{StoreUnderTest, fixture::Fixture};
 
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 pub(super) const DAY: Duration = Duration::from_hours(24);
@@ -36,7 +36,7 @@ pub(super) fn saga(id: &str) -> NewSaga {
 }
 
 /// A completed step, with times that every store keeps unchanged.
-pub(super) fn step(name: &str, way: Way) -> StepRecord {
+pub(super) fn step(name: &str, way: Direction) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
         way,
@@ -56,76 +56,83 @@ pub(super) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
     sagas.iter().map(|saga| saga.id.clone()).collect()
 }
 
-pub(super) async fn start<S: StoreUnderTest>(bench: &Bench<S>, id: &str) {
-    let mut tx = bench.begin().await;
+pub(super) async fn start<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) {
+    let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga(id)).await.expect("it is started"));
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn take<S: StoreUnderTest>(bench: &Bench<S>) -> Vec<SagaRecord> {
-    let taken = bench.store().take_sagas(&[kind(1)], LEASE, 10).await;
+pub(super) async fn take<S: StoreUnderTest>(fixture: &Fixture<S>) -> Vec<SagaRecord> {
+    let taken = fixture.store().take_sagas(&[kind(1)], LEASE, 10).await;
     taken.expect("sagas are taken")
 }
 
-pub(super) async fn find<S: StoreUnderTest>(bench: &Bench<S>, id: &str) -> Option<SagaRecord> {
-    bench.store().saga(id).await.expect("a saga is read")
+pub(super) async fn find<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+    fixture.store().saga(id).await.expect("a saga is read")
 }
 
-pub(super) async fn seize<S: StoreUnderTest>(bench: &Bench<S>, id: &str) -> Option<SagaRecord> {
-    let seized = bench.store().seize_saga(id, LEASE).await;
+pub(super) async fn seize<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+    let seized = fixture.store().seize_saga(id, LEASE).await;
     seized.expect("a saga is seized")
 }
 
-pub(super) async fn turn<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned) -> super::Tx<S> {
-    hold(bench, owned).await.tx
+pub(super) async fn turn<S: StoreUnderTest>(fixture: &Fixture<S>, owned: &Owned) -> super::Tx<S> {
+    hold(fixture, owned).await.tx
 }
 
-pub(super) async fn hold<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned) -> Held<super::Tx<S>> {
-    let turned = bench.store().turn(owned, LEASE).await;
+pub(super) async fn hold<S: StoreUnderTest>(
+    fixture: &Fixture<S>,
+    owned: &Owned,
+) -> Held<super::Tx<S>> {
+    let turned = fixture.store().turn(owned, LEASE).await;
     turned.expect("a turn opens")
 }
 
-pub(super) async fn write<S: StoreUnderTest>(bench: &Bench<S>, owned: &Owned, step: &StepRecord) {
-    let mut tx = turn(bench, owned).await;
+pub(super) async fn write<S: StoreUnderTest>(
+    fixture: &Fixture<S>,
+    owned: &Owned,
+    step: &StepRecord,
+) {
+    let mut tx = turn(fixture, owned).await;
     let written = tx.write_step(owned, step).await;
     written.expect("a step is written");
     tx.commit().await.expect("it is committed");
 }
 
 pub(super) async fn stand<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     saga: &SagaRecord,
-    standing: &Standing,
+    status: &SagaStatus,
 ) {
     let owned = Owned::of(saga);
-    let mut tx = turn(bench, &owned).await;
-    let written = tx.write_standing(&owned, standing).await;
+    let mut tx = turn(fixture, &owned).await;
+    let written = tx.write_status(&owned, status).await;
     written.expect("a status is written");
     tx.commit().await.expect("it is committed");
 }
 
 pub(super) async fn signal<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     id: &str,
     name: &str,
     payload: &[u8],
 ) -> bool {
-    let mut tx = bench.begin().await;
-    let told = tx.signal_saga(id, name, payload).await;
-    let told = told.expect("a signal is sent");
+    let mut tx = fixture.begin().await;
+    let signals_seen = tx.signal_saga(id, name, payload).await;
+    let signals_seen = signals_seen.expect("a signal is sent");
     tx.commit().await.expect("it is committed");
-    told
+    signals_seen
 }
 
 pub(super) async fn give_back<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     owned: &Owned,
     pause: Duration,
-    told: usize,
+    signals_seen: usize,
 ) {
-    let given = bench
+    let given = fixture
         .store()
-        .give_back_saga(owned, pause, "a test", told)
+        .give_back_saga(owned, pause, "a test", signals_seen)
         .await;
     given.expect("a saga is given back");
 }

@@ -6,60 +6,62 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    idempotency::{Known, OnExpired},
+    idempotency::{OnExpired, Taken},
     key::Tenant,
     limits::SAGA_KEY,
-    phases::{Entered, Entry},
-    saga::{Filter, Kind, NewSaga, Owned, Refusal, Standing, State, StepRecord, StepState, Way},
-    store::{Effect, Keys, Phases, Ran, SagaRows, Sagas, StoreError, Transaction},
+    phases::Entry,
+    saga::{
+        Direction, Filter, Kind, NewSaga, Owned, Refusal, SagaStatus, State, StepRecord, StepState,
+    },
+    store::{ClaimOutcome, Effect, Keys, Phases, SagaRows, Sagas, StoreError, Transaction},
 };
 
 use super::{
     StoreUnderTest,
-    bench::Bench,
+    fixture::Fixture,
     phases::almost,
     saga_steps::{
         DAY, LEASE, find, give_back, ids, kind, saga, seize, signal, stand, start, step, take,
         turn, write,
     },
 };
-use crate::events::{RETENTION, answer, claim, event, fingerprint, single_shot};
+use crate::events::{RETENTION, claim, event, fingerprint, response, single_shot};
 
 /// A saga exists and is due exactly if the transaction that starts it commits.
 pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
     tx.rollback().await;
-    assert_eq!(find(&bench, "s1").await, None);
-    assert!(take(&bench).await.is_empty());
-    start(&bench, "s1").await;
-    let bench = bench.reopen().await;
-    assert_eq!(ids(&take(&bench).await), ["s1"]);
+    assert_eq!(find(&fixture, "s1").await, None);
+    assert!(take(&fixture).await.is_empty());
+    start(&fixture, "s1").await;
+    let fixture = fixture.reopen().await;
+    assert_eq!(ids(&take(&fixture).await), ["s1"]);
 }
 
 /// If a saga is started several times, in one transaction or in two, it is started once.
 pub async fn an_id_is_started_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
     assert!(!tx.start_saga(&saga("s1")).await.expect("it is known"));
     tx.commit().await.expect("it is committed");
-    let mut tx = bench.begin().await;
+    let mut tx = fixture.begin().await;
     let other = NewSaga {
         input: Bytes::from_static(b"other"),
         ..saga("s1")
     };
     assert!(!tx.start_saga(&other).await.expect("it is known"));
     tx.commit().await.expect("it is committed");
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(found.input, saga("s1").input);
 }
 
 /// The owner of a saga reads what it was started with.
 pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let started_at = bench.clock.now();
+    let fixture = Fixture::<S>::fresh().await;
+    let started_at = fixture.clock.now();
     let input: Vec<u8> = (0..=255).collect();
     let new = NewSaga {
         tenant: Some(Tenant::new("alice").expect("a tenant")),
@@ -67,10 +69,10 @@ pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
         headers: Headers::from([("traceparent".to_owned(), "00-é".to_owned())]),
         ..saga("s1")
     };
-    let mut tx = bench.begin().await;
+    let mut tx = fixture.begin().await;
     tx.start_saga(&new).await.expect("it is started");
     tx.commit().await.expect("it is committed");
-    let taken = take(&bench).await.remove(0);
+    let taken = take(&fixture).await.remove(0);
     assert_eq!(
         (&taken.id, &taken.kind, &taken.tenant),
         (&new.id, &new.kind, &new.tenant)
@@ -78,30 +80,30 @@ pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
     assert_eq!((&taken.input, &taken.headers), (&new.input, &new.headers));
     assert_eq!(taken.created_at, started_at);
     assert_eq!(taken.ended_at, None);
-    let standing = Standing {
+    let status = SagaStatus {
         state: State::Running,
         undoing: false,
         reason: None,
         deadline_at: started_at.after(new.deadline),
     };
-    assert_eq!(taken.standing, standing);
-    assert_eq!(find(&bench, "s1").await, Some(taken));
+    assert_eq!(taken.status, status);
+    assert_eq!(find(&fixture, "s1").await, Some(taken));
 }
 
 /// A saga without its own headers has those of the transaction that starts it.
 pub async fn a_saga_carries_the_context_of_its_request<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "t1".to_owned())]);
-    let begun = bench.store().begin(None, context.clone()).await;
+    let begun = fixture.store().begin(None, context.clone()).await;
     let mut tx = begun.expect("a transaction opens");
     tx.start_saga(&saga("s1")).await.expect("it is started");
     tx.commit().await.expect("it is committed");
-    assert_eq!(take(&bench).await[0].headers, context);
+    assert_eq!(take(&fixture).await[0].headers, context);
 }
 
 /// A saga that exceeds a limit is refused, and the transaction can still be rolled back.
 pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for new in [
         saga(""),
         saga(&"x".repeat(256)),
@@ -110,23 +112,23 @@ pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
             ..saga("s1")
         },
     ] {
-        let mut tx = bench.begin().await;
+        let mut tx = fixture.begin().await;
         assert!(tx.start_saga(&new).await.is_err());
         tx.rollback().await;
     }
-    assert!(take(&bench).await.is_empty());
+    assert!(take(&fixture).await.is_empty());
 }
 
 /// Concurrent callers never receive the same saga.
 pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for number in 0..20 {
-        start(&bench, &format!("s{number}")).await;
+        start(&fixture, &format!("s{number}")).await;
     }
     let ask = || async {
         let mut mine = Vec::new();
         loop {
-            let taken = bench.store().take_sagas(&[kind(1)], LEASE, 3).await;
+            let taken = fixture.store().take_sagas(&[kind(1)], LEASE, 3).await;
             let taken = taken.expect("sagas are taken");
             if taken.is_empty() {
                 return mine;
@@ -145,50 +147,50 @@ pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
 
 /// A saga whose worker died can be taken after its lease has expired, and not earlier.
 pub async fn a_held_saga_is_taken_again_after_its_lease<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let first = take(&bench).await.remove(0);
-    bench.clock.advance(almost(LEASE));
-    assert!(take(&bench).await.is_empty());
-    bench.clock.advance(Duration::from_millis(1));
-    let second = take(&bench).await.remove(0);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let first = take(&fixture).await.remove(0);
+    fixture.clock.advance(almost(LEASE));
+    assert!(take(&fixture).await.is_empty());
+    fixture.clock.advance(Duration::from_millis(1));
+    let second = take(&fixture).await.remove(0);
     assert!(second.epoch > first.epoch);
 }
 
 /// A commit of the owner renews the lease.
 pub async fn a_turn_renews_the_lease<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let owned = Owned::of(&take(&bench).await[0]);
-    bench.clock.advance(LEASE / 2);
-    write(&bench, &owned, &step("a", Way::Do)).await;
-    bench.clock.advance(almost(LEASE));
-    assert!(take(&bench).await.is_empty());
-    bench.clock.advance(Duration::from_millis(1));
-    assert_eq!(take(&bench).await.len(), 1);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let owned = Owned::of(&take(&fixture).await[0]);
+    fixture.clock.advance(LEASE / 2);
+    write(&fixture, &owned, &step("a", Direction::Forward)).await;
+    fixture.clock.advance(almost(LEASE));
+    assert!(take(&fixture).await.is_empty());
+    fixture.clock.advance(Duration::from_millis(1));
+    assert_eq!(take(&fixture).await.len(), 1);
 }
 
 /// The longest due saga comes first, and no more than requested are returned.
 pub async fn the_longest_due_saga_comes_first<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for id in ["b", "c", "a"] {
-        start(&bench, id).await;
-        bench.clock.advance(Duration::from_millis(10));
+        start(&fixture, id).await;
+        fixture.clock.advance(Duration::from_millis(10));
     }
-    let taken = bench.store().take_sagas(&[kind(1)], LEASE, 2).await;
+    let taken = fixture.store().take_sagas(&[kind(1)], LEASE, 2).await;
     assert_eq!(ids(&taken.expect("sagas are taken")), ["b", "c"]);
-    assert_eq!(ids(&take(&bench).await), ["a"]);
+    assert_eq!(ids(&take(&fixture).await), ["a"]);
 }
 
 /// A caller receives only sagas of the kinds and versions that it knows.
 pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
     let other = Kind {
         name: "other".to_owned(),
         version: 1,
     };
-    let store = bench.store();
+    let store = fixture.store();
     for kinds in [vec![], vec![kind(2)], vec![other.clone()]] {
         let taken = store.take_sagas(&kinds, LEASE, 10).await;
         assert!(taken.expect("sagas are taken").is_empty());
@@ -202,8 +204,8 @@ pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
 
 /// A move is one commit: the service's rows, its events, and the row of the step.
 pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     let new = NewSaga {
         tenant: Some(Tenant::new("alice").expect("a tenant")),
         headers: Headers::from([("traceparent".to_owned(), "t1".to_owned())]),
@@ -211,21 +213,21 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
     };
     tx.start_saga(&new).await.expect("it is started");
     tx.commit().await.expect("it is committed");
-    let owned = Owned::of(&take(&bench).await[0]);
-    let mut tx = turn(&bench, &owned).await;
+    let owned = Owned::of(&take(&fixture).await[0]);
+    let mut tx = turn(&fixture, &owned).await;
     S::write_row(&mut tx, "row").await;
     tx.emit(event("reserved")).expect("an event is emitted");
-    tx.write_step(&owned, &step("a", Way::Do))
+    tx.write_step(&owned, &step("a", Direction::Forward))
         .await
         .expect("a step is written");
     assert_eq!(
-        find(&bench, "s1").await.map(|saga| saga.steps),
+        find(&fixture, "s1").await.map(|saga| saga.steps),
         Some(vec![])
     );
     tx.commit().await.expect("it is committed");
-    let bench = bench.reopen().await;
-    assert_eq!(bench.rows().await, ["row"]);
-    let events = bench.events().await;
+    let fixture = fixture.reopen().await;
+    assert_eq!(fixture.rows().await, ["row"]);
+    let events = fixture.events().await;
     assert_eq!(events.len(), 1);
     let event = &events[0].event;
     assert_eq!(event.tenant, new.tenant);
@@ -233,19 +235,19 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
         event.headers.get("traceparent").map(String::as_str),
         Some("t1")
     );
-    let found = find(&bench, "s1").await.expect("the saga exists");
-    assert_eq!(found.steps, [step("a", Way::Do)]);
+    let found = find(&fixture, "s1").await.expect("the saga exists");
+    assert_eq!(found.steps, [step("a", Direction::Forward)]);
 }
 
 /// A move that is rolled back or dropped leaves the saga unchanged.
 pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let owned = Owned::of(&take(&bench).await[0]);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let owned = Owned::of(&take(&fixture).await[0]);
     for drops in [false, true] {
-        let mut tx = turn(&bench, &owned).await;
+        let mut tx = turn(&fixture, &owned).await;
         S::write_row(&mut tx, "row").await;
-        tx.write_step(&owned, &step("a", Way::Do))
+        tx.write_step(&owned, &step("a", Direction::Forward))
             .await
             .expect("a step is written");
         if drops {
@@ -254,21 +256,21 @@ pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
             tx.rollback().await;
         }
     }
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     assert!(found.steps.is_empty());
-    assert!(bench.rows().await.is_empty());
+    assert!(fixture.rows().await.is_empty());
 }
 
 /// The row of a step is updated as it progresses, and keeps its place in the order.
 pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let owned = Owned::of(&take(&bench).await[0]);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let owned = Owned::of(&take(&fixture).await[0]);
     let intended = StepRecord {
         state: StepState::Open,
         ended_at: None,
         made: Bytes::new(),
-        ..step("ship", Way::Do)
+        ..step("ship", Direction::Forward)
     };
     let failed = StepRecord {
         error: Some(Refusal::new("unknown", "no answer: é")),
@@ -279,113 +281,113 @@ pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>
     let refused = StepRecord {
         state: StepState::Refused,
         error: Some(Refusal::new("undeliverable", "no such place")),
-        ..step("ship", Way::Do)
+        ..step("ship", Direction::Forward)
     };
     for row in [
-        step("reserve", Way::Do),
+        step("reserve", Direction::Forward),
         intended,
-        step("bill", Way::Do),
+        step("bill", Direction::Forward),
         failed,
-        step("reserve", Way::Undo),
+        step("reserve", Direction::Compensate),
         refused.clone(),
     ] {
-        write(&bench, &owned, &row).await;
+        write(&fixture, &owned, &row).await;
     }
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     let expected = [
-        step("reserve", Way::Do),
+        step("reserve", Direction::Forward),
         refused,
-        step("bill", Way::Do),
-        step("reserve", Way::Undo),
+        step("bill", Direction::Forward),
+        step("reserve", Direction::Compensate),
     ];
     assert_eq!(found.steps, expected);
 }
 
 /// A later owner fences the earlier one: no row, event or step of it is written.
 pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let old = Owned::of(&take(&bench).await[0]);
-    bench.clock.advance(LEASE);
-    let new = Owned::of(&take(&bench).await[0]);
-    let turned = bench.store().turn(&old, LEASE).await;
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let old = Owned::of(&take(&fixture).await[0]);
+    fixture.clock.advance(LEASE);
+    let new = Owned::of(&take(&fixture).await[0]);
+    let turned = fixture.store().turn(&old, LEASE).await;
     assert!(matches!(turned, Err(StoreError::Fenced)));
-    let given = bench.store().give_back_saga(&old, DAY, "it", 0).await;
+    let given = fixture.store().give_back_saga(&old, DAY, "it", 0).await;
     assert!(matches!(given, Err(StoreError::Fenced)), "{given:?}");
-    write(&bench, &new, &step("a", Way::Do)).await;
+    write(&fixture, &new, &step("a", Direction::Forward)).await;
     let gone = Owned {
         id: "s2".to_owned(),
         ..new
     };
-    let turned = bench.store().turn(&gone, LEASE).await;
+    let turned = fixture.store().turn(&gone, LEASE).await;
     assert!(matches!(turned, Err(StoreError::Fenced)));
 }
 
 /// An operator can take a saga from its worker, due or not. A saga that does not exist is not
 /// taken.
 pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let worker = Owned::of(&take(&bench).await[0]);
-    write(&bench, &worker, &step("a", Way::Do)).await;
-    let seized = seize(&bench, "s1").await.expect("the saga exists");
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let worker = Owned::of(&take(&fixture).await[0]);
+    write(&fixture, &worker, &step("a", Direction::Forward)).await;
+    let seized = seize(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > worker.epoch);
-    let turned = bench.store().turn(&worker, LEASE).await;
+    let turned = fixture.store().turn(&worker, LEASE).await;
     assert!(matches!(turned, Err(StoreError::Fenced)));
-    assert_eq!(seize(&bench, "s2").await, None);
+    assert_eq!(seize(&fixture, "s2").await, None);
 }
 
 /// A saga that was given back is due after its pause, or at once without a pause.
 pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let owned = Owned::of(&take(&bench).await[0]);
-    give_back(&bench, &owned, Duration::from_mins(1), 0).await;
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let owned = Owned::of(&take(&fixture).await[0]);
+    give_back(&fixture, &owned, Duration::from_mins(1), 0).await;
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(found.waiting_for.as_deref(), Some("a test"));
-    bench.clock.advance(Duration::from_millis(59_999));
-    assert!(take(&bench).await.is_empty());
-    bench.clock.advance(Duration::from_millis(1));
-    let owned = Owned::of(&take(&bench).await[0]);
-    give_back(&bench, &owned, Duration::ZERO, 0).await;
-    assert_eq!(take(&bench).await.len(), 1);
+    fixture.clock.advance(Duration::from_millis(59_999));
+    assert!(take(&fixture).await.is_empty());
+    fixture.clock.advance(Duration::from_millis(1));
+    let owned = Owned::of(&take(&fixture).await[0]);
+    give_back(&fixture, &owned, Duration::ZERO, 0).await;
+    assert_eq!(take(&fixture).await.len(), 1);
 }
 
 /// The next due time is that of the first saga to become due. A saga that is owned becomes due when
 /// its lease expires.
 pub async fn the_next_saga_is_the_first_to_fall_due<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let now = bench.clock.now();
+    let fixture = Fixture::<S>::fresh().await;
+    let now = fixture.clock.now();
     let next = async || {
-        let next = bench.store().next_saga(&[kind(1)]).await;
+        let next = fixture.store().next_saga(&[kind(1)]).await;
         next.expect("the next is known")
     };
     assert_eq!(next().await, None);
-    start(&bench, "s1").await;
+    start(&fixture, "s1").await;
     assert_eq!(next().await, Some(now));
-    let owned = Owned::of(&take(&bench).await[0]);
+    let owned = Owned::of(&take(&fixture).await[0]);
     assert_eq!(next().await, Some(now.after(LEASE)));
-    give_back(&bench, &owned, DAY, 0).await;
+    give_back(&fixture, &owned, DAY, 0).await;
     assert_eq!(next().await, Some(now.after(DAY)));
-    start(&bench, "s2").await;
+    start(&fixture, "s2").await;
     assert_eq!(next().await, Some(now));
 }
 
 /// Sagas are listed by id, in pages, and optionally by name and state.
 pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for id in ["s3", "s1", "s2"] {
-        start(&bench, id).await;
+        start(&fixture, id).await;
     }
-    let saga = seize(&bench, "s2").await.expect("the saga exists");
-    let asking = Standing {
+    let saga = seize(&fixture, "s2").await.expect("the saga exists");
+    let asking = SagaStatus {
         state: State::NeedsAttention,
-        ..saga.standing.clone()
+        ..saga.status.clone()
     };
-    stand(&bench, &saga, &asking).await;
+    stand(&fixture, &saga, &asking).await;
     let list = async |filter: Filter, limit| {
-        let listed = bench.store().sagas(&filter, limit).await;
+        let listed = fixture.store().sagas(&filter, limit).await;
         ids(&listed.expect("sagas are listed"))
     };
     assert_eq!(list(Filter::default(), 2).await, ["s1", "s2"]);
@@ -415,126 +417,130 @@ pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
 
 /// A finished saga is deleted completely after its retention. An unfinished one is kept.
 pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for id in ["ended", "running"] {
-        start(&bench, id).await;
-        let saga = seize(&bench, id).await.expect("the saga exists");
-        write(&bench, &Owned::of(&saga), &step("a", Way::Do)).await;
-        assert!(signal(&bench, id, "paid", b"").await);
+        start(&fixture, id).await;
+        let saga = seize(&fixture, id).await.expect("the saga exists");
+        write(&fixture, &Owned::of(&saga), &step("a", Direction::Forward)).await;
+        assert!(signal(&fixture, id, "paid", b"").await);
         if id == "ended" {
-            let ended = Standing {
+            let on_end = SagaStatus {
                 state: State::Completed,
-                ..saga.standing.clone()
+                ..saga.status.clone()
             };
-            stand(&bench, &saga, &ended).await;
+            stand(&fixture, &saga, &on_end).await;
         }
     }
     let purge = async || {
-        let purged = bench.store().purge_sagas(DAY).await;
+        let purged = fixture.store().purge_sagas(DAY).await;
         purged.expect("sagas are purged")
     };
-    bench.clock.advance(almost(DAY));
+    fixture.clock.advance(almost(DAY));
     assert_eq!(purge().await, 0);
-    bench.clock.advance(Duration::from_millis(1));
+    fixture.clock.advance(Duration::from_millis(1));
     assert_eq!(purge().await, 1);
     assert_eq!(purge().await, 0);
-    assert_eq!(find(&bench, "ended").await, None);
-    let running = find(&bench, "running").await.expect("it stays");
+    assert_eq!(find(&fixture, "ended").await, None);
+    let running = find(&fixture, "running").await.expect("it stays");
     assert_eq!((running.steps.len(), running.signals.len()), (1, 1));
     // Nothing of the old saga is left for a new one with the same id.
-    start(&bench, "ended").await;
-    let anew = find(&bench, "ended").await.expect("the saga exists");
+    start(&fixture, "ended").await;
+    let anew = find(&fixture, "ended").await.expect("the saga exists");
     assert_eq!((anew.steps.len(), anew.signals.len()), (0, 0));
 }
 
 /// A key does not expire in any mode while a saga lives that was started under it. Then it expires
 /// like any other key.
 pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.claim(claim("k")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.claim(claim("k")).await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
-    let kept = tx.complete(&answer("begun"), Effect::Keep).await;
+    let kept = tx.complete(&response("begun"), Effect::Keep).await;
     kept.expect("a response is stored");
-    bench.run(claim("other"), "other", &answer("other")).await;
-    let saga = seize(&bench, "s1").await.expect("the saga exists");
-    let asking = Standing {
+    fixture
+        .run(claim("other"), "other", &response("other"))
+        .await;
+    let saga = seize(&fixture, "s1").await.expect("the saga exists");
+    let asking = SagaStatus {
         state: State::NeedsAttention,
-        ..saga.standing.clone()
+        ..saga.status.clone()
     };
-    stand(&bench, &saga, &asking).await;
+    stand(&fixture, &saga, &asking).await;
     for _ in 0..2 {
-        bench.clock.advance(RETENTION);
-        check_stands(&bench).await;
-        purge(&bench).await;
+        fixture.clock.advance(RETENTION);
+        check_stands(&fixture).await;
+        purge(&fixture).await;
     }
-    check_stands(&bench).await;
-    let other = bench.store().look_up(&claim("other").scope).await;
+    check_stands(&fixture).await;
+    let other = fixture.store().look_up(&claim("other").scope).await;
     assert!(
         other.expect("looked up").is_none(),
         "no saga keeps this key alive"
     );
-    let failed = Standing {
+    let failed = SagaStatus {
         state: State::Failed,
         ..asking
     };
-    stand(&bench, &saga, &failed).await;
-    assert_eq!(purge(&bench).await, 1);
-    bench.run(claim("k"), "anew", &answer("anew")).await;
+    stand(&fixture, &saga, &failed).await;
+    assert_eq!(purge(&fixture).await, 1);
+    fixture.run(claim("k"), "anew", &response("anew")).await;
 }
 
 /// The saga of a phased request keeps the key alive, from the phase that starts it.
 pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let entered = bench.store().enter(entry("k")).await;
-    let Entered::Owned(owned) = entered.expect("a key is entered") else {
+    let fixture = Fixture::<S>::fresh().await;
+    let entered = fixture.store().enter(entry("k")).await;
+    let ClaimOutcome::Open(owned) = entered.expect("a key is entered") else {
         panic!("the key should be free");
     };
-    let phase = bench.store().phase(&owned, Some("started"), Headers::new());
+    let phase = fixture
+        .store()
+        .phase(&owned, Some("started"), Headers::new());
     let mut tx = phase.await.expect("a phase opens");
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
     tx.commit().await.expect("it is committed");
-    let last = bench.store().phase(&owned, None, Headers::new()).await;
+    let last = fixture.store().phase(&owned, None, Headers::new()).await;
     let last = last.expect("a phase opens");
-    let kept = last.complete(&answer("begun"), Effect::Keep).await;
+    let kept = last.complete(&response("begun"), Effect::Keep).await;
     kept.expect("a response is stored");
-    bench.clock.advance(2 * RETENTION);
-    assert_eq!(purge(&bench).await, 0);
-    check_stands(&bench).await;
-    let saga = seize(&bench, "s1").await.expect("the saga exists");
-    let failed = Standing {
+    fixture.clock.advance(2 * RETENTION);
+    assert_eq!(purge(&fixture).await, 0);
+    check_stands(&fixture).await;
+    let saga = seize(&fixture, "s1").await.expect("the saga exists");
+    let failed = SagaStatus {
         state: State::Failed,
-        ..saga.standing.clone()
+        ..saga.status.clone()
     };
-    stand(&bench, &saga, &failed).await;
-    let entered = bench.store().enter(entry("k")).await;
-    assert!(matches!(entered, Ok(Entered::Owned(_))), "{entered:?}");
+    stand(&fixture, &saga, &failed).await;
+    let entered = fixture.store().enter(entry("k")).await;
+    assert!(matches!(entered, Ok(ClaimOutcome::Open(_))), "{entered:?}");
 }
 
 /// Checks that all callers receive the response, and that it does not expire soon.
-async fn check_stands<S: StoreUnderTest>(bench: &Bench<S>) {
+async fn check_stands<S: StoreUnderTest>(fixture: &Fixture<S>) {
     let mut gone = claim("k");
     gone.on_expired = OnExpired::Gone;
     for asked in [claim("k"), gone] {
-        let known = bench.known(asked).await;
-        let Known::Replay {
-            answer: told,
+        let taken = fixture.taken(asked).await;
+        let Taken::Replay {
+            response: signals_seen,
             fresh_for,
-        } = known
+        } = taken
         else {
-            panic!("the response should be replayed, not {known:?}");
+            panic!("the response should be replayed, not {taken:?}");
         };
-        assert_eq!((told, fresh_for), (answer("begun"), SAGA_KEY));
+        assert_eq!((signals_seen, fresh_for), (response("begun"), SAGA_KEY));
     }
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
-    assert_eq!(bench.known(other).await, Known::Mismatch);
-    let entered = bench.store().enter(entry("k")).await;
-    let is_known = matches!(entered, Ok(Entered::Known(Known::Replay { .. })));
+    assert_eq!(fixture.taken(other).await, Taken::Mismatch);
+    let entered = fixture.store().enter(entry("k")).await;
+    let is_known = matches!(entered, Ok(ClaimOutcome::Taken(Taken::Replay { .. })));
     assert!(is_known, "{entered:?}");
     let shot = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
-    let ran = bench.store().single_shot(shot).await;
+    let ran = fixture.store().execute_plan(shot).await;
     assert!(
-        matches!(ran, Ok(Ran::Known(Known::Replay { .. }))),
+        matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. }))),
         "{ran:?}"
     );
 }
@@ -547,8 +553,8 @@ fn entry(key: &str) -> Entry {
     }
 }
 
-async fn purge<S: StoreUnderTest>(bench: &Bench<S>) -> u64 {
-    let purged = bench.store().purge_keys().await;
+async fn purge<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+    let purged = fixture.store().purge_keys().await;
     let purged = purged.expect("keys are purged");
     purged.iter().map(|(_, count)| count).sum()
 }

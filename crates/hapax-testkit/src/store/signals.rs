@@ -4,179 +4,179 @@ use std::time::Duration;
 
 use hapax::{
     Timestamp,
-    saga::{Owned, Refusal, Standing, State},
+    saga::{Owned, Refusal, SagaStatus, State},
     store::{SagaRows, Sagas, Transaction},
 };
 
 use super::{
     StoreUnderTest,
-    bench::Bench,
+    fixture::Fixture,
     saga_steps::{DAY, LEASE, find, give_back, hold, kind, seize, signal, stand, start, take},
 };
 
 /// A signal makes a saga due. The first signal with a name is kept.
 pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let owned = Owned::of(&take(&bench).await[0]);
-    give_back(&bench, &owned, DAY, 0).await;
-    assert!(signal(&bench, "s1", "paid", b"first").await);
-    assert!(signal(&bench, "s1", "paid", b"second").await);
-    let woken = take(&bench).await.remove(0);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let owned = Owned::of(&take(&fixture).await[0]);
+    give_back(&fixture, &owned, DAY, 0).await;
+    assert!(signal(&fixture, "s1", "paid", b"first").await);
+    assert!(signal(&fixture, "s1", "paid", b"second").await);
+    let woken = take(&fixture).await.remove(0);
     assert_eq!(woken.signals.len(), 1);
     assert_eq!(woken.signals[0].name, "paid");
     assert_eq!(woken.signals[0].payload, &b"first"[..]);
-    assert!(!signal(&bench, "s2", "paid", b"").await);
-    let mut tx = bench.begin().await;
-    let told = tx.signal_saga("s1", "shipped", b"").await;
-    assert!(told.expect("it returns a result"));
+    assert!(!signal(&fixture, "s2", "paid", b"").await);
+    let mut tx = fixture.begin().await;
+    let signals_seen = tx.signal_saga("s1", "shipped", b"").await;
+    assert!(signals_seen.expect("it returns a result"));
     tx.rollback().await;
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(found.signals.len(), 1);
 }
 
 /// A signal that arrives while a worker owns the saga is not lost when the worker gives it back.
 pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let taken = take(&bench).await.remove(0);
-    assert!(signal(&bench, "s1", "paid", b"").await);
-    give_back(&bench, &Owned::of(&taken), DAY, taken.signals.len()).await;
-    let again = take(&bench).await.remove(0);
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let taken = take(&fixture).await.remove(0);
+    assert!(signal(&fixture, "s1", "paid", b"").await);
+    give_back(&fixture, &Owned::of(&taken), DAY, taken.signals.len()).await;
+    let again = take(&fixture).await.remove(0);
     assert_eq!(again.signals.len(), 1);
-    give_back(&bench, &Owned::of(&again), DAY, again.signals.len()).await;
-    assert!(take(&bench).await.is_empty());
+    give_back(&fixture, &Owned::of(&again), DAY, again.signals.len()).await;
+    assert!(take(&fixture).await.is_empty());
 }
 
 /// The owner of a saga learns how many signals have arrived since it was read.
 pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for id in ["s1", "s2"] {
-        start(&bench, id).await;
+        start(&fixture, id).await;
     }
-    let taken = take(&bench).await;
+    let taken = take(&fixture).await;
     let owned = Owned::of(
         taken
             .iter()
             .find(|saga| saga.id == "s1")
             .expect("it is due"),
     );
-    let told = async || {
-        let held = hold(&bench, &owned).await;
+    let signals_seen = async || {
+        let held = hold(&fixture, &owned).await;
         held.tx.rollback().await;
-        held.told
+        held.signals_seen
     };
-    assert_eq!(told().await, 0);
-    assert!(signal(&bench, "s2", "paid", b"").await);
-    assert_eq!(told().await, 0);
+    assert_eq!(signals_seen().await, 0);
+    assert!(signal(&fixture, "s2", "paid", b"").await);
+    assert_eq!(signals_seen().await, 0);
     for name in ["paid", "paid", "shipped"] {
-        assert!(signal(&bench, "s1", name, b"").await);
+        assert!(signal(&fixture, "s1", name, b"").await);
     }
-    assert_eq!(told().await, 2);
-    let found = find(&bench, "s1").await.expect("the saga exists");
+    assert_eq!(signals_seen().await, 2);
+    let found = find(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(found.signals.len(), 2);
 }
 
 /// A finished saga is not due and receives no signals.
 pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
     for state in [State::Completed, State::Failed] {
-        let bench = Bench::<S>::fresh().await;
-        start(&bench, "s1").await;
-        let saga = take(&bench).await.remove(0);
+        let fixture = Fixture::<S>::fresh().await;
+        start(&fixture, "s1").await;
+        let saga = take(&fixture).await.remove(0);
         let reason = Refusal::new("declined", "no");
-        let standing = Standing {
+        let status = SagaStatus {
             state,
             undoing: true,
             reason: Some(reason),
             deadline_at: Timestamp::from_millis(5),
         };
-        stand(&bench, &saga, &standing).await;
-        let found = find(&bench, "s1").await.expect("the saga exists");
-        assert_eq!(found.standing, standing);
-        assert_eq!(found.ended_at, Some(bench.clock.now()));
-        assert!(!signal(&bench, "s1", "paid", b"").await);
-        give_back(&bench, &Owned::of(&saga), Duration::ZERO, 0).await;
-        bench.clock.advance(DAY);
-        assert!(take(&bench).await.is_empty());
-        let next = bench.store().next_saga(&[kind(1)]).await;
+        stand(&fixture, &saga, &status).await;
+        let found = find(&fixture, "s1").await.expect("the saga exists");
+        assert_eq!(found.status, status);
+        assert_eq!(found.ended_at, Some(fixture.clock.now()));
+        assert!(!signal(&fixture, "s1", "paid", b"").await);
+        give_back(&fixture, &Owned::of(&saga), Duration::ZERO, 0).await;
+        fixture.clock.advance(DAY);
+        assert!(take(&fixture).await.is_empty());
+        let next = fixture.store().next_saga(&[kind(1)]).await;
         assert_eq!(next.expect("the next is known"), None);
     }
 }
 
 /// A saga that needs attention is not due by itself, but becomes due with a signal.
 pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let saga = take(&bench).await.remove(0);
-    let asking = Standing {
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let saga = take(&fixture).await.remove(0);
+    let asking = SagaStatus {
         state: State::NeedsAttention,
-        ..saga.standing.clone()
+        ..saga.status.clone()
     };
-    stand(&bench, &saga, &asking).await;
-    give_back(&bench, &Owned::of(&saga), Duration::ZERO, 0).await;
-    bench.clock.advance(DAY);
-    assert!(take(&bench).await.is_empty());
-    assert!(signal(&bench, "s1", "paid", b"").await);
-    let woken = take(&bench).await.remove(0);
-    assert_eq!(woken.standing.state, State::NeedsAttention);
-    let running = Standing {
+    stand(&fixture, &saga, &asking).await;
+    give_back(&fixture, &Owned::of(&saga), Duration::ZERO, 0).await;
+    fixture.clock.advance(DAY);
+    assert!(take(&fixture).await.is_empty());
+    assert!(signal(&fixture, "s1", "paid", b"").await);
+    let woken = take(&fixture).await.remove(0);
+    assert_eq!(woken.status.state, State::NeedsAttention);
+    let running = SagaStatus {
         state: State::Running,
-        ..woken.standing.clone()
+        ..woken.status.clone()
     };
-    stand(&bench, &woken, &running).await;
-    give_back(&bench, &Owned::of(&woken), Duration::ZERO, 1).await;
-    assert_eq!(take(&bench).await.len(), 1);
+    stand(&fixture, &woken, &running).await;
+    give_back(&fixture, &Owned::of(&woken), Duration::ZERO, 1).await;
+    assert_eq!(take(&fixture).await.len(), 1);
 }
 
 /// A signal that arrives just before a saga needs attention is processed, even if its worker dies
 /// before it gives the saga back.
 pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
-    let saga = take(&bench).await.remove(0);
-    assert!(signal(&bench, "s1", "paid", b"").await);
-    let asking = Standing {
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
+    let saga = take(&fixture).await.remove(0);
+    assert!(signal(&fixture, "s1", "paid", b"").await);
+    let asking = SagaStatus {
         state: State::NeedsAttention,
-        ..saga.standing.clone()
+        ..saga.status.clone()
     };
-    stand(&bench, &saga, &asking).await;
-    assert!(take(&bench).await.is_empty());
-    bench.clock.advance(LEASE);
-    let woken = take(&bench).await.remove(0);
+    stand(&fixture, &saga, &asking).await;
+    assert!(take(&fixture).await.is_empty());
+    fixture.clock.advance(LEASE);
+    let woken = take(&fixture).await.remove(0);
     assert_eq!(woken.signals.len(), 1);
 }
 
 /// A signal that exceeds a limit is refused, and the transaction can still be rolled back.
 pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    start(&bench, "s1").await;
+    let fixture = Fixture::<S>::fresh().await;
+    start(&fixture, "s1").await;
     let (long, large) = ("x".repeat(256), vec![0; 64 * 1024 + 1]);
     for (name, payload) in [("", &b""[..]), (&long, b""), ("paid", &large)] {
-        let mut tx = bench.begin().await;
+        let mut tx = fixture.begin().await;
         assert!(tx.signal_saga("s1", name, payload).await.is_err());
         tx.rollback().await;
     }
-    assert!(signal(&bench, "s1", &long[..255], &large[..64 * 1024]).await);
+    assert!(signal(&fixture, "s1", &long[..255], &large[..64 * 1024]).await);
 }
 
 /// The sagas that need attention, and no others, are counted by name.
 pub async fn sagas_that_need_attention_are_counted_by_name<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let count = async || {
-        let counted = bench.store().sagas_in_attention().await;
+        let counted = fixture.store().sagas_in_attention().await;
         counted.expect("sagas are counted")
     };
     for id in ["s1", "s2", "s3"] {
-        start(&bench, id).await;
+        start(&fixture, id).await;
     }
     assert!(count().await.is_empty());
     for id in ["s1", "s2"] {
-        let saga = seize(&bench, id).await.expect("the saga exists");
-        let asking = Standing {
+        let saga = seize(&fixture, id).await.expect("the saga exists");
+        let asking = SagaStatus {
             state: State::NeedsAttention,
-            ..saga.standing.clone()
+            ..saga.status.clone()
         };
-        stand(&bench, &saga, &asking).await;
+        stand(&fixture, &saga, &asking).await;
     }
     assert_eq!(count().await, [("checkout".to_owned(), 2)]);
 }

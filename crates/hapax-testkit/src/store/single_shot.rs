@@ -4,29 +4,29 @@
 use futures_util::{FutureExt, future::join_all};
 use hapax::{
     event::NewEvent,
-    idempotency::{Answer, Known, OnExpired, SingleShot},
-    store::{Keys, Ran, StoreError},
+    idempotency::{OnExpired, PlannedRequest, StoredResponse, Taken},
+    store::{ClaimOutcome, Keys, StoreError},
 };
 
 use super::{
     Statement, StoreUnderTest,
-    bench::{Bench, PATIENCE, check_error, replayed, run_or_replay},
+    fixture::{Fixture, PATIENCE, check_error, replayed, run_or_replay},
 };
 use crate::{
-    events::{RETENTION, answer, claim, event, fingerprint, single_shot},
+    events::{RETENTION, claim, event, fingerprint, response, single_shot},
     wait::Patience,
 };
 
 /// One call commits the rows, the events and the response.
 pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let ran = bench.store().single_shot(shot::<S>("k", "row")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let ran = fixture.store().execute_plan(shot::<S>("k", "row")).await;
     let fresh_for = RETENTION;
-    assert_eq!(ran.expect("it runs"), Ran::Committed { fresh_for });
-    let bench = bench.reopen().await;
-    assert_eq!(bench.replay(claim("k")).await, answer("row"));
-    assert_eq!(bench.rows().await, ["row"]);
-    let events = bench.events().await;
+    assert_eq!(ran.expect("it runs"), ClaimOutcome::Open(fresh_for));
+    let fixture = fixture.reopen().await;
+    assert_eq!(fixture.replay(claim("k")).await, response("row"));
+    assert_eq!(fixture.rows().await, ["row"]);
+    let events = fixture.events().await;
     assert_eq!(events.len(), 1);
     let event = &events[0].event;
     assert_eq!(event.tenant, Some(claim("k").scope.tenant));
@@ -37,65 +37,71 @@ pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
 
 /// A single-shot request may have no statements and only a response.
 pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let shot = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
-    let ran = bench.store().single_shot(shot).await.expect("it runs");
-    assert!(matches!(ran, Ran::Committed { .. }), "{ran:?}");
-    assert_eq!(bench.replay(claim("k")).await, answer("{}"));
+    let ran = fixture.store().execute_plan(shot).await.expect("it runs");
+    assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
+    assert_eq!(fixture.replay(claim("k")).await, response("{}"));
 }
 
 /// A taken key is reported as by a claim, and nothing is executed.
 pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    bench.run(claim("k"), "first", &answer("first")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    fixture.run(claim("k"), "first", &response("first")).await;
     let run = async |shot| {
-        bench
+        fixture
             .store()
-            .single_shot(shot)
+            .execute_plan(shot)
             .await
             .expect("it returns a result")
     };
     let told = run(shot::<S>("k", "second")).await;
     let fresh_for = RETENTION;
-    let answer = answer("first");
-    assert_eq!(told, Ran::Known(Known::Replay { answer, fresh_for }));
+    let response = response("first");
+    assert_eq!(
+        told,
+        ClaimOutcome::Taken(Taken::Replay {
+            response,
+            fresh_for
+        })
+    );
     let mut other = shot::<S>("k", "second");
     other.claim.fingerprint = fingerprint(2);
-    assert_eq!(run(other).await, Ran::Known(Known::Mismatch));
-    bench.clock.advance(RETENTION);
+    assert_eq!(run(other).await, ClaimOutcome::Taken(Taken::Mismatch));
+    fixture.clock.advance(RETENTION);
     let mut late = shot::<S>("k", "second");
     late.claim.on_expired = OnExpired::Gone;
-    assert_eq!(run(late).await, Ran::Known(Known::Gone));
-    assert_eq!(bench.rows().await, ["first"]);
-    assert_eq!(bench.events().await.len(), 0);
+    assert_eq!(run(late).await, ClaimOutcome::Taken(Taken::Gone));
+    assert_eq!(fixture.rows().await, ["first"]);
+    assert_eq!(fixture.events().await.len(), 0);
 }
 
 /// An expired key is also free for a single-shot request.
 pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    bench.run(claim("k"), "first", &answer("first")).await;
-    bench.clock.advance(RETENTION);
-    let ran = bench.store().single_shot(shot::<S>("k", "second")).await;
-    assert!(matches!(ran, Ok(Ran::Committed { .. })), "{ran:?}");
-    assert_eq!(bench.replay(claim("k")).await, answer("second"));
-    assert_eq!(bench.rows().await, ["first", "second"]);
+    let fixture = Fixture::<S>::fresh().await;
+    fixture.run(claim("k"), "first", &response("first")).await;
+    fixture.clock.advance(RETENTION);
+    let ran = fixture.store().execute_plan(shot::<S>("k", "second")).await;
+    assert!(matches!(ran, Ok(ClaimOutcome::Open(_))), "{ran:?}");
+    assert_eq!(fixture.replay(claim("k")).await, response("second"));
+    assert_eq!(fixture.rows().await, ["first", "second"]);
 }
 
 /// Of many concurrent requests with one key, one is executed and the others receive its response.
 pub async fn of_many_single_shots_of_one_key_one_runs<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move { fire_or_replay::<S>(&store, "k", &number.to_string()).await })
     });
-    check_one_ran(&bench, join_all(asked).await).await;
+    check_one_ran(&fixture, join_all(asked).await).await;
 }
 
 /// Single-shot requests and transactions with the same key exclude each other.
 pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             if number.is_multiple_of(2) {
                 fire_or_replay::<S>(&store, "k", &number.to_string()).await
@@ -104,36 +110,36 @@ pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() 
             }
         })
     });
-    check_one_ran(&bench, join_all(asked).await).await;
+    check_one_ran(&fixture, join_all(asked).await).await;
 }
 
 /// Hundreds of concurrent requests all commit, each with its own row, event and response.
 pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let fired = (0..400).map(|number: u32| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             let text = number.to_string();
-            store.single_shot(shot::<S>(&text, &text)).await
+            store.execute_plan(shot::<S>(&text, &text)).await
         })
     });
     for ran in join_all(fired).await {
         let ran = ran.expect("no panic").expect("it runs");
-        assert!(matches!(ran, Ran::Committed { .. }), "{ran:?}");
+        assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
     }
-    assert_eq!(bench.rows().await.len(), 400);
-    assert_eq!(bench.events().await.len(), 400);
+    assert_eq!(fixture.rows().await.len(), 400);
+    assert_eq!(fixture.events().await.len(), 400);
     for number in 0..400 {
         let text = number.to_string();
-        assert_eq!(bench.replay(claim(&text)).await, answer(&text));
+        assert_eq!(fixture.replay(claim(&text)).await, response(&text));
     }
 }
 
 /// A statement that fails rolls back its own request and no other one.
 pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     check_neighbours(
-        &bench,
+        &fixture,
         |shot| shot.statements.push(S::failing_statement()),
         |error| matches!(error, StoreError::Statement { .. }),
     )
@@ -142,10 +148,10 @@ pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreU
 
 /// An event that is refused rolls back its own request and no other one.
 pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let refused = NewEvent::json("no event type", &1);
     check_neighbours(
-        &bench,
+        &fixture,
         |shot| shot.events.push(refused.clone()),
         |error| matches!(error, StoreError::Event(_)),
     )
@@ -154,43 +160,47 @@ pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnder
 
 /// If a caller leaves before the response, the request was executed completely or not at all.
 pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for number in 0..50 {
         let text = number.to_string();
         drop(
-            bench
+            fixture
                 .store()
-                .single_shot(shot::<S>(&text, &text))
+                .execute_plan(shot::<S>(&text, &text))
                 .now_or_never(),
         );
     }
     for number in 0..50 {
         let text = number.to_string();
-        let told = fire_or_replay::<S>(bench.store(), &text, &text).await;
-        assert_eq!(told, answer(&text));
+        let told = fire_or_replay::<S>(fixture.store(), &text, &text).await;
+        assert_eq!(told, response(&text));
     }
-    assert_eq!(bench.rows().await.len(), 50);
-    assert_eq!(bench.events().await.len(), 50);
+    assert_eq!(fixture.rows().await.len(), 50);
+    assert_eq!(fixture.events().await.len(), 50);
 }
 
 /// A request that writes `row`, emits one event and responds with `row`.
-fn shot<S: StoreUnderTest>(key: &str, row: &str) -> SingleShot<Statement<S>> {
+fn shot<S: StoreUnderTest>(key: &str, row: &str) -> PlannedRequest<Statement<S>> {
     let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
     shot.events.push(event(row));
     shot
 }
 
-async fn fire_or_replay<S: StoreUnderTest>(store: &S::Store, key: &str, row: &str) -> Answer {
+async fn fire_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    key: &str,
+    row: &str,
+) -> StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
         match store
-            .single_shot(shot::<S>(key, row))
+            .execute_plan(shot::<S>(key, row))
             .await
             .expect("it returns a result")
         {
-            Ran::Committed { .. } => return answer(row),
-            Ran::Known(known) => match replayed(known) {
-                Some(answer) => return answer,
+            ClaimOutcome::Open(_) => return response(row),
+            ClaimOutcome::Taken(taken) => match replayed(taken) {
+                Some(response) => return response,
                 None => patience.pause().await,
             },
         }
@@ -198,21 +208,21 @@ async fn fire_or_replay<S: StoreUnderTest>(store: &S::Store, key: &str, row: &st
 }
 
 async fn check_one_ran<S: StoreUnderTest>(
-    bench: &Bench<S>,
-    told: Vec<Result<Answer, tokio::task::JoinError>>,
+    fixture: &Fixture<S>,
+    told: Vec<Result<StoredResponse, tokio::task::JoinError>>,
 ) {
     let told: Vec<_> = told.into_iter().map(|one| one.expect("no panic")).collect();
-    assert!(told.iter().all(|answer| *answer == told[0]), "{told:?}");
+    assert!(told.iter().all(|response| *response == told[0]), "{told:?}");
     let row = String::from_utf8_lossy(&told[0].body).into_owned();
-    assert_eq!(bench.rows().await, [row]);
-    assert_eq!(bench.events().await.len(), 1);
+    assert_eq!(fixture.rows().await, [row]);
+    assert_eq!(fixture.events().await.len(), 1);
 }
 
 /// Executes many requests concurrently, of which every third one must fail: these have no effect,
 /// and the others commit.
 async fn check_neighbours<S: StoreUnderTest>(
-    bench: &Bench<S>,
-    spoil: impl Fn(&mut SingleShot<Statement<S>>),
+    fixture: &Fixture<S>,
+    spoil: impl Fn(&mut PlannedRequest<Statement<S>>),
     fits: impl Fn(&StoreError) -> bool,
 ) {
     let spoilt = |number: usize| number.is_multiple_of(3);
@@ -222,22 +232,22 @@ async fn check_neighbours<S: StoreUnderTest>(
         if spoilt(number) {
             spoil(&mut shot);
         }
-        bench.store().single_shot(shot)
+        fixture.store().execute_plan(shot)
     });
     for (number, ran) in join_all(fired).await.into_iter().enumerate() {
         if spoilt(number) {
             check_error(ran, "refused because of its content", &fits);
         } else {
             assert!(
-                matches!(ran, Ok(Ran::Committed { .. })),
+                matches!(ran, Ok(ClaimOutcome::Open(_))),
                 "{number}: {ran:?}"
             );
         }
     }
-    assert_eq!(bench.rows().await.len(), 40);
-    assert_eq!(bench.events().await.len(), 40);
+    assert_eq!(fixture.rows().await.len(), 40);
+    assert_eq!(fixture.events().await.len(), 40);
     for number in (0..60).filter(|number| spoilt(*number)) {
         let key = number.to_string();
-        bench.run(claim(&key), &key, &answer("corrected")).await;
+        fixture.run(claim(&key), &key, &response("corrected")).await;
     }
 }

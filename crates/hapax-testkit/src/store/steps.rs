@@ -7,14 +7,14 @@ use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
     delivery::{
-        Arrived, Attempt, AttemptOutcome, Checkpoint, Frontier, Opened, Park, Parked, ParkedState,
-        Settlement, Shards, Standing,
+        Arrived, Attempt, AttemptOutcome, Backlog, Checkpoint, Frontier, Opened, Park, Parked,
+        ParkedState, Settlement, Shards,
     },
     outbox::OutboxEvent,
     store::{Deliveries, Source},
 };
 
-use super::{StoreUnderTest, bench::Bench};
+use super::{StoreUnderTest, fixture::Fixture};
 use crate::events::event;
 
 /// The destination of most tests.
@@ -22,15 +22,15 @@ pub(crate) const HOOK: &str = "hook";
 /// A second destination, which must not be affected.
 pub(crate) const MAIL: &str = "mail";
 
-impl<S: StoreUnderTest> Bench<S> {
+impl<S: StoreUnderTest> Fixture<S> {
     /// A fresh store whose outbox contains `count` events.
     pub(crate) async fn with_events(count: usize) -> (Self, Vec<Arc<OutboxEvent>>) {
-        let bench = Self::fresh().await;
+        let fixture = Self::fresh().await;
         let stated = (0..count).map(|number| event(&number.to_string()));
-        bench.emit(stated.collect()).await;
-        let events = bench.events().await;
+        fixture.emit(stated.collect()).await;
+        let events = fixture.events().await;
         assert_eq!(events.len(), count);
-        (bench, events)
+        (fixture, events)
     }
 
     /// Opens a destination.
@@ -74,9 +74,9 @@ impl<S: StoreUnderTest> Bench<S> {
     }
 
     /// The backlog of a destination.
-    pub(crate) async fn standing(&self, destination: &str) -> Standing {
-        let standing = self.store().standing(destination).await;
-        standing.expect("the backlog is read")
+    pub(crate) async fn backlog(&self, destination: &str) -> Backlog {
+        let backlog = self.store().backlog(destination).await;
+        backlog.expect("the backlog is read")
     }
 
     /// All dead letters of a destination.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use hapax::{
-    idempotency::Known,
+    idempotency::Taken,
     limits::{GRACE_DOUBLINGS, REQUEST_BYTES_MAX},
     phases::{Lapsed, Ownership, TakenOver},
     store::{Effect, Phases},
@@ -13,23 +13,23 @@ use hapax::{
 
 use super::{
     StoreUnderTest,
-    bench::Bench,
-    phases::{LEASE, almost, check_fenced, enter, finish, known, own, owned, phase},
+    fixture::Fixture,
+    phases::{LEASE, almost, check_fenced, enter, finish, own, owned, phase, taken},
 };
-use crate::events::{RETENTION, answer, claim, claim_of, scope};
+use crate::events::{RETENTION, claim, claim_of, response, scope};
 
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A key with an expired lease is taken over after the grace period, with its request and its
 /// recovery point.
 pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let late = keep(&bench, "k", "the request").await;
-    phase(&bench, &late, "charged").await.expect("it ends");
-    bench.clock.advance(almost(LEASE + GRACE));
-    assert!(take_over(&bench, 10).await.is_empty());
-    bench.clock.advance(Duration::from_millis(1));
-    let [taken] = &take_over(&bench, 10).await[..] else {
+    let fixture = Fixture::<S>::fresh().await;
+    let late = keep(&fixture, "k", "the request").await;
+    phase(&fixture, &late, "charged").await.expect("it ends");
+    fixture.clock.advance(almost(LEASE + GRACE));
+    assert!(take_over(&fixture, 10).await.is_empty());
+    fixture.clock.advance(Duration::from_millis(1));
+    let [taken] = &take_over(&fixture, 10).await[..] else {
         panic!("the key should be taken over");
     };
     assert_eq!(taken.request, "the request");
@@ -39,39 +39,39 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     assert_eq!(owner.scope, late.scope);
     assert_eq!(owner.fingerprint, late.fingerprint);
     assert_eq!(owner.provider_key("charge"), late.provider_key("charge"));
-    check_fenced(&bench, &late).await;
-    assert_eq!(known(&bench, claim("k")).await, Known::InProgress);
-    let stands = finish(&bench, owner, "done", Effect::Keep).await;
+    check_fenced(&fixture, &late).await;
+    assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
+    let stands = finish(&fixture, owner, "done", Effect::Keep).await;
     assert_eq!(stands.expect("a response is stored"), RETENTION);
-    assert_eq!(bench.replay(claim("k")).await, answer("done"));
-    assert!(take_over(&bench, 10).await.is_empty());
+    assert_eq!(fixture.replay(claim("k")).await, response("done"));
+    assert!(take_over(&fixture, 10).await.is_empty());
 }
 
 /// Only keys with an expired lease, of the given operations and with a request, are taken over.
 pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    own(&bench, "no request").await;
+    let fixture = Fixture::<S>::fresh().await;
+    own(&fixture, "no request").await;
     let elsewhere = claim_of(scope("alice", "POST /elsewhere", "k"));
-    owned(enter(&bench, elsewhere, Some(Bytes::from_static(b"r"))).await);
-    let finished = keep(&bench, "finished", "r").await;
-    let kept = finish(&bench, &finished, "done", Effect::Keep).await;
+    owned(enter(&fixture, elsewhere, Some(Bytes::from_static(b"r"))).await);
+    let finished = keep(&fixture, "finished", "r").await;
+    let kept = finish(&fixture, &finished, "done", Effect::Keep).await;
     kept.expect("a response is stored");
-    bench.clock.advance((LEASE + GRACE) / 2);
-    keep(&bench, "alive", "r").await;
-    bench.clock.advance((LEASE + GRACE) / 2);
-    assert!(take_over(&bench, 10).await.is_empty());
+    fixture.clock.advance((LEASE + GRACE) / 2);
+    keep(&fixture, "alive", "r").await;
+    fixture.clock.advance((LEASE + GRACE) / 2);
+    assert!(take_over(&fixture, 10).await.is_empty());
 }
 
 /// The longest expired one comes first, and no more than requested are returned.
 pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for key in ["a", "b", "c"] {
-        keep(&bench, key, key).await;
-        bench.clock.advance(Duration::from_secs(1));
+        keep(&fixture, key, key).await;
+        fixture.clock.advance(Duration::from_secs(1));
     }
-    bench.clock.advance(LEASE + GRACE);
+    fixture.clock.advance(LEASE + GRACE);
     for expected in [&["a", "b"][..], &["c"]] {
-        let taken = take_over(&bench, 2).await;
+        let taken = take_over(&fixture, 2).await;
         let mut requests: Vec<_> = taken.into_iter().map(|it| it.request).collect();
         requests.sort();
         assert_eq!(requests, expected);
@@ -80,13 +80,13 @@ pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
 
 /// Of concurrent takeovers, each key goes to one.
 pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for number in 0..30 {
-        keep(&bench, &number.to_string(), "r").await;
+        keep(&fixture, &number.to_string(), "r").await;
     }
-    bench.clock.advance(LEASE + GRACE);
+    fixture.clock.advance(LEASE + GRACE);
     let asked = (0..6).map(|_| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             let mut mine = Vec::new();
             loop {
@@ -114,38 +114,38 @@ pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
 
 /// A key that keeps failing is taken over at increasing intervals, and never given up.
 pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut owner = keep(&bench, "k", "r").await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut owner = keep(&fixture, "k", "r").await;
     for owners in 0..GRACE_DOUBLINGS + 3 {
-        let given = bench.store().give_back(&owner).await;
+        let given = fixture.store().give_back(&owner).await;
         given.expect("a key is given back");
         let grace = GRACE * 2_u32.pow(owners.min(GRACE_DOUBLINGS));
-        bench.clock.advance(almost(grace));
-        assert!(take_over(&bench, 1).await.is_empty(), "owner {owners}");
-        bench.clock.advance(Duration::from_millis(1));
-        let taken = take_over(&bench, 1).await.pop();
+        fixture.clock.advance(almost(grace));
+        assert!(take_over(&fixture, 1).await.is_empty(), "owner {owners}");
+        fixture.clock.advance(Duration::from_millis(1));
+        let taken = take_over(&fixture, 1).await.pop();
         owner = taken.expect("it is taken over").ownership;
     }
 }
 
 /// A request is returned byte for byte, up to the maximum size.
 pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let bytes = (0..REQUEST_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
     let request: Bytes = bytes.collect();
-    owned(enter(&bench, claim("k"), Some(request.clone())).await);
-    bench.clock.advance(LEASE);
+    owned(enter(&fixture, claim("k"), Some(request.clone())).await);
+    fixture.clock.advance(LEASE);
     // The client's own retry does not replace it.
-    own(&bench, "k").await;
-    bench.clock.advance(LEASE + GRACE * 2);
-    let taken = take_over(&bench, 1).await.pop();
+    own(&fixture, "k").await;
+    fixture.clock.advance(LEASE + GRACE * 2);
+    let taken = take_over(&fixture, 1).await.pop();
     assert!(taken.expect("it is taken over").request == request);
 }
 
 /// Enters a key with a stored request.
-async fn keep<S: StoreUnderTest>(bench: &Bench<S>, key: &str, request: &str) -> Ownership {
+async fn keep<S: StoreUnderTest>(fixture: &Fixture<S>, key: &str, request: &str) -> Ownership {
     let request = Bytes::copy_from_slice(request.as_bytes());
-    owned(enter(bench, claim(key), Some(request)).await)
+    owned(enter(fixture, claim(key), Some(request)).await)
 }
 
 fn lapsed(limit: usize) -> Lapsed {
@@ -156,8 +156,8 @@ fn lapsed(limit: usize) -> Lapsed {
     }
 }
 
-async fn take_over<S: StoreUnderTest>(bench: &Bench<S>, limit: usize) -> Vec<TakenOver> {
+async fn take_over<S: StoreUnderTest>(fixture: &Fixture<S>, limit: usize) -> Vec<TakenOver> {
     let operations = [claim("k").scope.operation];
-    let taken = bench.store().take_over(&operations, lapsed(limit)).await;
+    let taken = fixture.store().take_over(&operations, lapsed(limit)).await;
     taken.expect("keys are taken over")
 }

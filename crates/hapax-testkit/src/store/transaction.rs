@@ -13,59 +13,59 @@ use hapax::{
 
 use super::{
     StoreUnderTest, Tx,
-    bench::{Bench, run_or_replay},
+    fixture::{Fixture, run_or_replay},
 };
-use crate::events::{answer, claim, event, message, single_shot};
+use crate::events::{claim, event, message, response, single_shot};
 
 /// A commit keeps all of them.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let tx = busy_transaction(&bench, "kept").await;
+    let fixture = Fixture::<S>::fresh().await;
+    let tx = busy_transaction(&fixture, "kept").await;
     tx.commit().await.expect("it is committed");
-    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
-    let bench = bench.reopen().await;
-    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
+    check_kept(&fixture, Acceptance::Duplicate, &["kept"]).await;
+    let fixture = fixture.reopen().await;
+    check_kept(&fixture, Acceptance::Duplicate, &["kept"]).await;
 }
 
 /// A rollback keeps none of them.
 pub async fn a_rollback_keeps_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    busy_transaction(&bench, "rolled back")
+    let fixture = Fixture::<S>::fresh().await;
+    busy_transaction(&fixture, "rolled back")
         .await
         .rollback()
         .await;
-    check_kept(&bench, Acceptance::First, &[]).await;
+    check_kept(&fixture, Acceptance::First, &[]).await;
 }
 
 /// A transaction that is dropped is rolled back.
 pub async fn a_dropped_transaction_keeps_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    drop(busy_transaction(&bench, "dropped").await);
-    check_kept(&bench, Acceptance::First, &[]).await;
+    let fixture = Fixture::<S>::fresh().await;
+    drop(busy_transaction(&fixture, "dropped").await);
+    check_kept(&fixture, Acceptance::First, &[]).await;
 }
 
 /// A response without a key keeps its effect and is not stored.
 pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let tx = busy_transaction(&bench, "kept").await;
-    let stands = tx.complete(&answer("{}"), Effect::Keep).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let tx = busy_transaction(&fixture, "kept").await;
+    let stands = tx.complete(&response("{}"), Effect::Keep).await;
     assert_eq!(stands.expect("it is committed"), Duration::ZERO);
-    check_kept(&bench, Acceptance::Duplicate, &["kept"]).await;
+    check_kept(&fixture, Acceptance::Duplicate, &["kept"]).await;
 }
 
 /// A refusal without a key keeps nothing, not even acceptances.
 pub async fn a_dropped_effect_without_a_key_keeps_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let tx = busy_transaction(&bench, "dropped").await;
-    let stands = tx.complete(&answer("{}"), Effect::Drop).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let tx = busy_transaction(&fixture, "dropped").await;
+    let stands = tx.complete(&response("{}"), Effect::Drop).await;
     assert_eq!(stands.expect("it is rolled back"), Duration::ZERO);
-    check_kept(&bench, Acceptance::First, &[]).await;
+    check_kept(&fixture, Acceptance::First, &[]).await;
 }
 
 /// An event that is not valid is refused alone.
 pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     S::write_row(&mut tx, "before").await;
     tx.emit(event("1")).expect("an event is emitted");
     let large = Payload::Json(format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX)));
@@ -88,14 +88,14 @@ pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() 
     tx.emit(event("3")).expect("an event is emitted");
     S::write_row(&mut tx, "after").await;
     tx.commit().await.expect("it is committed");
-    assert_eq!(bench.rows().await, ["after", "before"]);
-    assert_eq!(bench.events().await.len(), 2);
+    assert_eq!(fixture.rows().await, ["after", "before"]);
+    assert_eq!(fixture.events().await.len(), 2);
 }
 
 /// A transaction accepts a limited number of events, and refuses more before it commits.
 pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let mut tx = bench.begin().await;
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.begin().await;
     for number in 0..EVENTS_PER_TRANSACTION_MAX {
         tx.emit(NewEvent::json("order.created", &number))
             .expect("an event is emitted");
@@ -106,14 +106,14 @@ pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTe
         "{one_more:?}"
     );
     tx.commit().await.expect("it is committed");
-    assert_eq!(bench.events().await.len(), EVENTS_PER_TRANSACTION_MAX);
+    assert_eq!(fixture.events().await.len(), EVENTS_PER_TRANSACTION_MAX);
 }
 
 /// Each concurrent transaction keeps exactly what it commits.
 pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let ended = (0..120).map(|number| {
-        let store = bench.store().clone();
+        let store = fixture.store().clone();
         tokio::spawn(async move {
             let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
             S::write_row(&mut tx, &number.to_string()).await;
@@ -134,8 +134,8 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
         .map(|number: u32| number.to_string())
         .collect();
     kept.sort();
-    assert_eq!(bench.rows().await, kept);
-    let mut told: Vec<_> = bench
+    assert_eq!(fixture.rows().await, kept);
+    let mut told: Vec<_> = fixture
         .events()
         .await
         .iter()
@@ -147,11 +147,11 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
 
 /// A caller that leaves while it waits for its turn does not block others.
 pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
-    let tx = bench.claim(claim("k")).await;
+    let fixture = Fixture::<S>::fresh().await;
+    let tx = fixture.claim(claim("k")).await;
     let waiting: Vec<_> = (0..20)
         .map(|number| {
-            let (store, key) = (bench.store().clone(), format!("k{}", number % 2));
+            let (store, key) = (fixture.store().clone(), format!("k{}", number % 2));
             tokio::spawn(async move { store.claim(claim(&key)).await.map(drop) })
         })
         .collect();
@@ -161,57 +161,57 @@ pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTe
     }
     tx.rollback().await;
     for key in ["k", "k0", "k1"] {
-        bench.run(claim(key), key, &answer(key)).await;
+        fixture.run(claim(key), key, &response(key)).await;
     }
-    assert_eq!(bench.rows().await, ["k", "k0", "k1"]);
+    assert_eq!(fixture.rows().await, ["k", "k0", "k1"]);
 }
 
 /// If a caller leaves while its response is being stored, everything is committed or nothing.
 pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     for number in 0..20 {
         let key = number.to_string();
-        let mut tx = bench.claim(claim(&key)).await;
+        let mut tx = fixture.claim(claim(&key)).await;
         S::write_row(&mut tx, &key).await;
         tx.emit(event(&key)).expect("an event is emitted");
-        drop(tx.complete(&answer(&key), Effect::Keep).now_or_never());
+        drop(tx.complete(&response(&key), Effect::Keep).now_or_never());
     }
     for number in 0..20 {
         let key = number.to_string();
-        let told = run_or_replay::<S>(bench.store(), claim(&key), &key).await;
-        assert_eq!(told, answer(&key));
+        let told = run_or_replay::<S>(fixture.store(), claim(&key), &key).await;
+        assert_eq!(told, response(&key));
     }
-    assert_eq!(bench.rows().await.len(), 20);
-    assert_eq!(bench.events().await.len(), 20);
+    assert_eq!(fixture.rows().await.len(), 20);
+    assert_eq!(fixture.events().await.len(), 20);
 }
 
 /// If a row is visible, its event and its response are, too, because all were committed together.
 pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest>() {
-    let bench = Bench::<S>::fresh().await;
+    let fixture = Fixture::<S>::fresh().await;
     let write = async {
         for number in 0..WATCHED {
             let text = number.to_string();
             if number.is_multiple_of(2) {
-                run_or_replay::<S>(bench.store(), claim(&text), &text).await;
+                run_or_replay::<S>(fixture.store(), claim(&text), &text).await;
             } else {
                 let mut shot = single_shot(claim(&text), vec![S::row_statement(&text)], &text);
                 shot.events.push(event(&text));
-                bench.store().single_shot(shot).await.expect("it runs");
+                fixture.store().execute_plan(shot).await.expect("it runs");
             }
         }
     };
     // The events and the responses are read at different times, so one may be missing for a moment
     // only.
-    let events = watch(&bench, async |_| abouts(&bench).await);
-    let answers = watch(&bench, async |rows| {
-        let mut known = HashSet::new();
+    let events = watch(&fixture, async |_| abouts(&fixture).await);
+    let responses = watch(&fixture, async |rows| {
+        let mut taken = HashSet::new();
         for row in rows {
-            let record = bench.store().look_up(&claim(&row).scope).await;
-            known.extend(record.expect("a key is read").map(|_| row));
+            let record = fixture.store().look_up(&claim(&row).scope).await;
+            taken.extend(record.expect("a key is read").map(|_| row));
         }
-        known
+        taken
     });
-    tokio::join!(write, events, answers);
+    tokio::join!(write, events, responses);
 }
 
 /// The number of rows that are watched while they are committed.
@@ -219,12 +219,12 @@ const WATCHED: usize = 100;
 
 /// Polls for new rows until all exist, and requires that `found` contains each of them.
 async fn watch<S: StoreUnderTest>(
-    bench: &Bench<S>,
+    fixture: &Fixture<S>,
     found: impl AsyncFn(Vec<String>) -> HashSet<String>,
 ) {
     let mut seen = HashSet::new();
     while seen.len() < WATCHED {
-        let rows = bench.rows().await;
+        let rows = fixture.rows().await;
         let new: Vec<_> = rows.into_iter().filter(|row| !seen.contains(row)).collect();
         if new.is_empty() {
             continue;
@@ -240,15 +240,15 @@ async fn watch<S: StoreUnderTest>(
 }
 
 /// The aggregates of the events in the outbox.
-async fn abouts<S: StoreUnderTest>(bench: &Bench<S>) -> HashSet<String> {
-    let events = bench.events().await;
+async fn abouts<S: StoreUnderTest>(fixture: &Fixture<S>) -> HashSet<String> {
+    let events = fixture.events().await;
     let about = |event: &Arc<OutboxEvent>| Some(event.event.aggregate.as_ref()?.id.clone());
     events.iter().filter_map(about).collect()
 }
 
 /// A transaction that has done something of every kind.
-async fn busy_transaction<S: StoreUnderTest>(bench: &Bench<S>, row: &str) -> Tx<S> {
-    let mut tx = bench.begin().await;
+async fn busy_transaction<S: StoreUnderTest>(fixture: &Fixture<S>, row: &str) -> Tx<S> {
+    let mut tx = fixture.begin().await;
     S::write_row(&mut tx, row).await;
     tx.emit(event("1")).expect("an event is emitted");
     let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
@@ -256,11 +256,11 @@ async fn busy_transaction<S: StoreUnderTest>(bench: &Bench<S>, row: &str) -> Tx<
     tx
 }
 
-async fn check_kept<S: StoreUnderTest>(bench: &Bench<S>, again: Acceptance, rows: &[&str]) {
-    let mut tx = bench.begin().await;
+async fn check_kept<S: StoreUnderTest>(fixture: &Fixture<S>, again: Acceptance, rows: &[&str]) {
+    let mut tx = fixture.begin().await;
     let accepted = tx.accept(&message("mailer", "m1", "hello")).await;
     assert_eq!(accepted.expect("the message is checked"), again);
     tx.rollback().await;
-    assert_eq!(bench.rows().await, rows);
-    assert_eq!(bench.events().await.len(), rows.len());
+    assert_eq!(fixture.rows().await, rows);
+    assert_eq!(fixture.events().await.len(), rows.len());
 }

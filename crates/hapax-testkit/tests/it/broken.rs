@@ -12,7 +12,7 @@ use hapax::{
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
 };
 use hapax_testkit::{
-    law,
+    conformance,
     sink::{Arrival, Mood, SinkUnderTest, failures, offers},
 };
 
@@ -173,8 +173,8 @@ fn json_that_was_parsed_and_written_anew_is_caught() {
 
 #[test]
 fn a_failure_that_is_taken_for_a_refusal_is_caught() {
-    use failures::a_failing_far_side_is_unavailable_and_takes_the_event_later as law;
-    check_bites(law::<GivesUpAtOnce>());
+    use failures::a_failing_far_side_is_unavailable_and_takes_the_event_later as requirement;
+    check_bites(requirement::<GivesUpAtOnce>());
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn a_refusal_that_is_taken_for_a_failure_is_caught() {
 
 #[test]
 fn a_failure_that_spoils_its_batch_is_caught() {
-    use failures::a_far_side_that_is_down_is_unavailable_and_takes_the_event_later as law;
-    check_bites(law::<StopsAtTheFirstFailure>());
+    use failures::a_far_side_that_is_down_is_unavailable_and_takes_the_event_later as requirement;
+    check_bites(requirement::<StopsAtTheFirstFailure>());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_timeout_that_is_taken_for_a_delivery_is_caught() {
 
 /// Checks that the conformance test fails.
 fn check_bites(broken: impl Future<Output = ()>) {
-    law::hold(async {
+    conformance::hold(async {
         let held = std::panic::AssertUnwindSafe(broken).catch_unwind().await;
         assert!(
             held.is_err(),

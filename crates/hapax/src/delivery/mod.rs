@@ -90,7 +90,7 @@ pub struct Opened {
 
 /// The live relay nodes and the partitions that they own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attendance {
+pub struct Membership {
     /// The names of the live nodes, in order, including the one that asked.
     pub nodes: Vec<String>,
     /// The partitions that are owned by a live node.
@@ -328,10 +328,10 @@ pub struct Arrived {
 
 /// The backlog of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Backlog {
     /// Events after the checkpoint's frontier, whether routed to this destination or not, and
     /// parked deliveries.
-    pub backlog: u64,
+    pub events: u64,
     /// Parked deliveries without dead letters.
     pub parked: u64,
     /// Dead letters.

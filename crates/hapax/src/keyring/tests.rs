@@ -53,8 +53,8 @@ fn one_that_reads_encrypts_nothing() {
 #[test]
 fn an_answer_is_read_back_whole_and_only_under_its_own_key() {
     let keyring = keys(&[1]);
-    let plain = answer();
-    let kept = keyring.encrypt_answer(&scope("k"), &plain).unwrap();
+    let plain = response();
+    let kept = keyring.encrypt_response(&scope("k"), &plain).unwrap();
     let kept = kept.into_owned();
     assert_eq!(kept.status, 201);
     let row = [kept.header_block(), kept.body.to_vec()].concat();
@@ -62,36 +62,38 @@ fn an_answer_is_read_back_whole_and_only_under_its_own_key() {
         !row.windows(4)
             .any(|seen| seen == b"ord_" || seen == b"etag")
     );
-    let opened = keyring.decrypt_answer(&scope("k"), kept.clone()).unwrap();
-    assert_eq!(opened, answer());
-    assert!(keyring.decrypt_answer(&scope("l"), kept.clone()).is_err());
-    let none = Keyring::default().decrypt_answer(&scope("k"), kept);
+    let opened = keyring.decrypt_response(&scope("k"), kept.clone()).unwrap();
+    assert_eq!(opened, response());
+    assert!(keyring.decrypt_response(&scope("l"), kept.clone()).is_err());
+    let none = Keyring::default().decrypt_response(&scope("k"), kept);
     assert!(matches!(none, Err(KeyringError::Missing { .. })));
 }
 
 #[test]
 fn an_answer_without_headers_or_body_is_an_answer() {
     let keyring = keys(&[1]);
-    let empty = Answer {
+    let empty = StoredResponse {
         status: 204,
         headers: Vec::new(),
         body: Bytes::new(),
     };
-    let kept = keyring.encrypt_answer(&scope("k"), &empty).unwrap();
+    let kept = keyring.encrypt_response(&scope("k"), &empty).unwrap();
     let kept = kept.into_owned();
-    assert_eq!(keyring.decrypt_answer(&scope("k"), kept).unwrap(), empty);
+    assert_eq!(keyring.decrypt_response(&scope("k"), kept).unwrap(), empty);
 }
 
 #[test]
 fn what_was_kept_before_there_were_keys_is_read_as_ever() {
     let plain = Keyring::default();
     assert!(plain.is_empty());
-    let before = answer();
-    let kept = plain.encrypt_answer(&scope("k"), &before).unwrap();
+    let before = response();
+    let kept = plain.encrypt_response(&scope("k"), &before).unwrap();
     assert_eq!(*kept, before);
     assert_eq!(
-        keys(&[1]).decrypt_answer(&scope("k"), answer()).unwrap(),
-        answer()
+        keys(&[1])
+            .decrypt_response(&scope("k"), response())
+            .unwrap(),
+        response()
     );
 }
 
@@ -235,8 +237,8 @@ fn scope(key: &str) -> Scope {
     }
 }
 
-fn answer() -> Answer {
-    Answer {
+fn response() -> StoredResponse {
+    StoredResponse {
         status: 201,
         headers: vec![("etag".to_owned(), Bytes::from_static(b"\"1\""))],
         body: Bytes::from_static(br#"{"id":"ord_1"}"#),

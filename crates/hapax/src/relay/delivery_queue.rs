@@ -29,10 +29,10 @@ use super::{
     blocked::Blocked,
     checkpoint_tracker::CheckpointTracker,
     destination::{Destination, Order},
+    gauges::Known,
     lane::{Item, Lane},
     route,
     settle::Arrivals,
-    standing::Known,
 };
 
 #[derive(Debug)]

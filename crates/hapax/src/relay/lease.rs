@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::delivery::Attendance;
+use crate::delivery::Membership;
 
 /// Number of polls in the time after which a node without heartbeat is considered dead.
 pub(super) const LOOKS: u32 = 5;
@@ -35,13 +35,13 @@ impl Shares {
         &mut self,
         node: &str,
         wanted: &BTreeMap<String, String>,
-        attendance: &Attendance,
+        membership: &Membership,
     ) -> BTreeSet<String> {
-        if self.nodes != attendance.nodes {
-            self.nodes.clone_from(&attendance.nodes);
+        if self.nodes != membership.nodes {
+            self.nodes.clone_from(&membership.nodes);
             self.unwanted.clear();
         }
-        let mut hands = Hands::of(node, wanted, attendance);
+        let mut hands = Hands::of(node, wanted, membership);
         let mut ours = hands
             .place
             .map_or_else(BTreeSet::new, |place| hands.parts[place].clone());
@@ -102,10 +102,10 @@ struct Hands<'a> {
 }
 
 impl<'a> Hands<'a> {
-    fn of(node: &str, wanted: &'a BTreeMap<String, String>, attendance: &'a Attendance) -> Self {
-        let nodes = attendance.nodes.iter();
+    fn of(node: &str, wanted: &'a BTreeMap<String, String>, membership: &'a Membership) -> Self {
+        let nodes = membership.nodes.iter();
         let held = |node: &String| {
-            let held = attendance.held.iter().filter(|held| held.node == *node);
+            let held = membership.held.iter().filter(|held| held.node == *node);
             let parts = held.map(|held| held.part.clone());
             parts.filter(|part| wanted.contains_key(part)).collect()
         };
@@ -113,10 +113,10 @@ impl<'a> Hands<'a> {
             parts: nodes.clone().map(held).collect(),
             // This node knows the destinations of all wanted partitions.
             knows: nodes
-                .map(|it| attendance.knows.get(it).filter(|_| it != node))
+                .map(|it| membership.knows.get(it).filter(|_| it != node))
                 .collect(),
             wanted,
-            place: attendance.nodes.iter().position(|it| it == node),
+            place: membership.nodes.iter().position(|it| it == node),
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
             };
             let mut shares: Vec<Shares> = names.iter().map(|_| Shares::default()).collect();
             for _ in 0..30 {
-                let attendance = Attendance {
+                let membership = Membership {
                     nodes: names.clone(),
                     held: held.iter().map(|(part, node)| Held {
                         part: part.clone(), node: node.clone(), epoch: 1,
@@ -253,7 +253,7 @@ mod tests {
                     knows: BTreeMap::new(),
                 };
                 for (name, shares) in names.iter().zip(&mut shares) {
-                    let ours = shares.of(name, &wanted, &attendance);
+                    let ours = shares.of(name, &wanted, &membership);
                     held.retain(|part, node| node != name || ours.contains(part));
                     for part in ours {
                         held.entry(part).or_insert_with(|| name.clone());
@@ -304,11 +304,11 @@ mod tests {
             node: (*node).to_owned(),
             epoch: 1,
         });
-        let attendance = Attendance {
+        let membership = Membership {
             nodes: nodes.iter().copied().map(str::to_owned).collect(),
             held: held.collect(),
             knows: strangers(nodes),
         };
-        shares.of(node, &wanted, &attendance)
+        shares.of(node, &wanted, &membership)
     }
 }

@@ -28,7 +28,7 @@ mod rate;
 mod offer;
 mod settle;
 mod checkpoint_tracker;
-mod standing;
+mod gauges;
 #[cfg(test)]
 mod tests;
 

@@ -18,7 +18,7 @@ use std::{
 use metrics::gauge;
 use tokio::time::Instant;
 
-use crate::{clock::Random, delivery::Attendance, telemetry};
+use crate::{clock::Random, delivery::Membership, telemetry};
 
 use super::lease::LOOKS;
 
@@ -67,10 +67,10 @@ impl Namesakes {
     ///
     /// A process that was killed is considered alive until its lease is over, so a process that is
     /// restarted sees its predecessor. Only one that is seen for longer than that is alive.
-    pub(super) fn look(&mut self, identity: &str, attendance: &Attendance, lease: Duration) {
+    pub(super) fn look(&mut self, identity: &str, membership: &Membership, lease: Duration) {
         let name = name_of(identity);
         let is_other = |other: &&String| *other != identity && name_of(other) == name;
-        let others: Vec<&String> = attendance.nodes.iter().filter(is_other).collect();
+        let others: Vec<&String> = membership.nodes.iter().filter(is_other).collect();
         self.seen.retain(|other, _| others.contains(&other));
         let now = Instant::now();
         for other in others {
@@ -152,11 +152,11 @@ mod tests {
     async fn look(namesakes: &mut Namesakes, others: &[&str], pause: Duration) -> usize {
         const US: &str = "a#ffffffffffffffff";
         let others = others.iter().copied().chain([US]);
-        let attendance = Attendance {
+        let membership = Membership {
             nodes: others.map(str::to_owned).collect(),
-            ..Attendance::default()
+            ..Membership::default()
         };
-        namesakes.look(US, &attendance, LEASE);
+        namesakes.look(US, &membership, LEASE);
         tokio::time::advance(pause).await;
         namesakes.living.load(Ordering::Relaxed)
     }

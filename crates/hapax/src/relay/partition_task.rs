@@ -26,7 +26,7 @@ use crate::{
     telemetry,
 };
 
-use super::{Settings, destination::Destination, standing, tail_cache::TailCache, worker::Worker};
+use super::{Settings, destination::Destination, gauges, tail_cache::TailCache, worker::Worker};
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
@@ -52,7 +52,7 @@ impl Stopped {
         match error {
             StoreError::Fenced => Some(Self::Fenced),
             StoreError::SetBack { what } => {
-                standing::set_back(part, what);
+                gauges::set_back(part, what);
                 Some(Self::SetBack)
             }
             _ => None,
@@ -115,7 +115,7 @@ pub(super) struct PartitionTask<S, D> {
 impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
-        standing::store_failed(&self.part, 0);
+        gauges::store_failed(&self.part, 0);
         while let Some(destination) = self.called().await {
             let Some(opened) = self.open(&destination).await else {
                 continue;
@@ -127,7 +127,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             let carried = self.carry(Arc::clone(&destination), opened);
             let carried = AssertUnwindSafe(carried).catch_unwind();
             let carried = carried.await;
-            standing::stopped(&self.part);
+            gauges::stopped(&self.part);
             match carried {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
@@ -155,7 +155,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 }
             }
         }
-        standing::ended(&self.part);
+        gauges::ended(&self.part);
     }
 
     /// Waits until this node may own the partition; `None` if the task must end.
@@ -187,7 +187,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             tokio::select! {
                 told = self.orders.wait_for(goes_on) => drop(told.ok()?),
                 // Events of a paused destination are late too.
-                () = standing::report(&self.store, &self.part, &self.settings.clock) => {
+                () = gauges::report(&self.store, &self.part, &self.settings.clock) => {
                     unreachable!("reporting never ends")
                 }
             }
@@ -197,9 +197,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     fn wait_as(&self, state: &'static str) {
         if self.place.stopped.send_replace(Some(state)) != Some(state) {
             if state == STANDBY {
-                standing::handed_over(&self.part);
+                gauges::handed_over(&self.part);
             } else {
-                standing::stopped(&self.part);
+                gauges::stopped(&self.part);
             }
             tracing::info!(
                 destination = self.part,
@@ -227,7 +227,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 // it was.
                 Ok(None) => self.wait_as(STANDBY),
                 Err(error) => {
-                    standing::store_failed(&self.part, 1);
+                    gauges::store_failed(&self.part, 1);
                     let (destination, error) = (&self.part, error.error_chain());
                     tracing::error!(destination, error, "the destination cannot be taken");
                 }
@@ -316,8 +316,8 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             stopped = worker.run() => stopped,
             () = drain => unreachable!("it waits for the worker"),
-            what = standing::watch(&self.store, &self.part, &self.settings.clock, &known) => {
-                standing::set_back(&self.part, &what);
+            what = gauges::watch(&self.store, &self.part, &self.settings.clock, &known) => {
+                gauges::set_back(&self.part, &what);
                 Stopped::SetBack
             }
         }
@@ -367,7 +367,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             () = enabled => return,
             () = called_off(&mut self.orders, carried) => {}
-            () = standing::report(&self.store, &self.part, &self.settings.clock) => {
+            () = gauges::report(&self.store, &self.part, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }
         }
@@ -376,7 +376,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
 
     fn fenced(&self) {
         self.place.stopped.send_replace(Some(FENCED));
-        standing::handed_over(&self.part);
+        gauges::handed_over(&self.part);
         let destination = &self.part;
         tracing::error!(destination, "another relay has taken the destination over");
     }

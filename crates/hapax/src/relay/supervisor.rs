@@ -24,11 +24,10 @@ use crate::{
 };
 
 use super::{
-    Destination, Node, Settings,
+    Destination, Node, Settings, gauges,
     lease::{LOOKS, Shares},
     namesake::Namesakes,
     partition_task::{Orders, PartitionTask, Places, locked},
-    standing,
     tail_cache::TailCache,
 };
 
@@ -199,26 +198,26 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let wanted = self.wanted();
         let knows: BTreeSet<String> = wanted.values().cloned().collect();
         let knows: Vec<String> = knows.into_iter().collect();
-        let asked = timeout(lease, self.store.attend(&name, &knows, counts_for)).await;
+        let asked = timeout(lease, self.store.heartbeat(&name, &knows, counts_for)).await;
         let asked = match asked {
             Ok(asked) => asked.map_err(|error| error.error_chain()),
             Err(_) => Err(format!("the store has not responded within {lease:?}")),
         };
-        let attendance = match asked {
-            Ok(attendance) => attendance,
+        let membership = match asked {
+            Ok(membership) => membership,
             Err(error) => {
                 tracing::warn!(node = name, error, "the heartbeat could not be sent");
                 // A worker detects by itself that it was fenced. Without this count, failures of
                 // the store would not be counted for partitions that were never taken.
                 let waiting = self.keepers.keys();
-                return waiting.for_each(|part| standing::store_failed(part, 1));
+                return waiting.for_each(|part| gauges::store_failed(part, 1));
             }
         };
-        self.namesakes.look(&name, &attendance, lease);
+        self.namesakes.look(&name, &membership, lease);
         // After it was blocked, this node keeps its partitions and takes no others.
         let was_away = self.was_away(lease);
-        let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &attendance));
-        let held = attendance.held.into_iter();
+        let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &membership));
+        let held = membership.held.into_iter();
         let held: HashMap<String, i64> = held
             .filter(|held| held.node == name)
             .map(|held| (held.part, held.epoch))
@@ -265,7 +264,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 ended = self.tasks.join_next() => if ended.is_none() { break },
                 () = sleep_until(Instant::now() + interval.unwrap_or(NEVER)) => {
                     if let Some(Node { name, lease }) = &self.settings.node {
-                        let _shown = timeout(*lease, self.store.attend(name, &[], *lease)).await;
+                        let _shown = timeout(*lease, self.store.heartbeat(name, &[], *lease)).await;
                     }
                 }
             }

@@ -30,10 +30,10 @@ use super::{
     breaker::{Allowed, Breaker},
     delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
+    gauges::{self, Known},
     partition_task::Stopped,
     rate::Rate,
     settle::Tried,
-    standing::{self, Known},
     tail_cache::TailCache,
 };
 
@@ -110,7 +110,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             .per_second
             .map(|per_second| Rate::new(per_second, now));
         let first = first_number(settings.random.bits());
-        standing::opened(&part, opened.epoch);
+        gauges::opened(&part, opened.epoch);
         let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
         Self {
             store,
@@ -511,7 +511,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// Pauses reading. Recording continues: an outcome that waited for a successful read would be
     /// repeated after a crash.
     fn pause_reading(&mut self, error: &StoreError) {
-        standing::store_failed(&self.queue.part, 1);
+        gauges::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self
             .read_backoff
@@ -530,7 +530,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     async fn back_off(&mut self, error: &StoreError) {
-        standing::store_failed(&self.queue.part, 1);
+        gauges::store_failed(&self.queue.part, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {

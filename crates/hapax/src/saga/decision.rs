@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Refusal, SagaRecord, Standing, State, StepRecord, StepState, Way};
+use super::{Direction, Refusal, SagaRecord, SagaStatus, State, StepRecord, StepState};
 use crate::clock::Timestamp;
 
 /// A decision of an operator.
@@ -32,7 +32,7 @@ pub enum Decision {
         within: Duration,
     },
     /// Compensate the completed steps.
-    Undo {
+    Compensate {
         /// The time limit from now.
         within: Duration,
     },
@@ -61,7 +61,7 @@ impl Decision {
             Self::Done { .. } => "done",
             Self::Refused { .. } => "refused",
             Self::Retry { .. } => "retry",
-            Self::Undo { .. } => "undo",
+            Self::Compensate { .. } => "undo",
             Self::Close => "close",
         }
     }
@@ -70,28 +70,33 @@ impl Decision {
     /// step is in question, the sentence does not claim that the step has happened.
     pub fn says(&self, saga: &SagaRecord) -> String {
         let id = &saga.id;
-        let way = |step: &str| saga.asked_about(step).map_or(Way::Do, |row| row.way);
+        let way = |step: &str| {
+            saga.asked_about(step)
+                .map_or(Direction::Forward, |row| row.way)
+        };
         match self {
             Self::Done { step, .. } => match way(step) {
-                Way::Do => {
+                Direction::Forward => {
                     format!("Saga {id} continues as if step {step} had happened, with its result.")
                 }
-                Way::Undo => format!(
+                Direction::Compensate => format!(
                     "Saga {id} continues as if step {step} were undone; it is not undone again."
                 ),
             },
             Self::Refused { step } => match way(step) {
-                Way::Do => {
+                Direction::Forward => {
                     format!(
                         "Saga {id} continues as if step {step} had not happened and never will."
                     )
                 }
-                Way::Undo => format!(
+                Direction::Compensate => format!(
                     "Step {step} of saga {id} cannot be undone; an operator has to decide again."
                 ),
             },
             Self::Retry { .. } => format!("Saga {id} tries its unfinished steps again."),
-            Self::Undo { .. } => format!("Saga {id} compensates the steps that it has completed."),
+            Self::Compensate { .. } => {
+                format!("Saga {id} compensates the steps that it has completed.")
+            }
             Self::Close => {
                 format!(
                     "Saga {id} ends as failed, without further steps: the rest was done manually."
@@ -104,20 +109,20 @@ impl Decision {
     ///
     /// # Errors
     /// Fails if the saga does not need attention, or if the decision does not fit its rows.
-    pub fn judge(
+    pub fn evaluate(
         &self,
         saga: &SagaRecord,
         reason: &str,
         now: Timestamp,
-    ) -> Result<(Vec<StepRecord>, Standing), DecisionError> {
-        let standing = &saga.standing;
-        if standing.state != State::NeedsAttention {
-            return Err(DecisionError::NotAsked(standing.state));
+    ) -> Result<(Vec<StepRecord>, SagaStatus), DecisionError> {
+        let status = &saga.status;
+        if status.state != State::NeedsAttention {
+            return Err(DecisionError::NotAsked(status.state));
         }
-        let going_on = |within: Duration| Standing {
+        let going_on = |within: Duration| SagaStatus {
             state: State::Running,
             deadline_at: now.after(within),
-            ..standing.clone()
+            ..status.clone()
         };
         match self {
             Self::Done { step, made } => {
@@ -140,25 +145,25 @@ impl Decision {
                 Ok((vec![row], saga.running_again(now)))
             }
             Self::Retry { within } => Ok((again(saga, reason, now), going_on(*within))),
-            Self::Undo { within } => {
+            Self::Compensate { within } => {
                 if let Some(step) = unknown(saga) {
                     return Err(DecisionError::Unknown(step.name.clone()));
                 }
-                let undoing = Standing {
+                let undoing = SagaStatus {
                     undoing: true,
                     reason: Some(Refusal::new("decided", reason)),
                     ..going_on(*within)
                 };
                 // A refusal in this direction has not happened, and remains.
                 let mut rows = again(saga, reason, now);
-                rows.retain(|row| row.way == Way::Undo);
+                rows.retain(|row| row.way == Direction::Compensate);
                 Ok((rows, undoing))
             }
             Self::Close => {
-                let closed = Standing {
+                let closed = SagaStatus {
                     state: State::Failed,
                     reason: Some(Refusal::new("closed", reason)),
-                    ..standing.clone()
+                    ..status.clone()
                 };
                 Ok((Vec::new(), closed))
             }
@@ -172,7 +177,7 @@ impl SagaRecord {
     pub fn asked_about(&self, step: &str) -> Option<&StepRecord> {
         let of_step = self.steps.iter().rev().filter(|row| row.name == step);
         let mut undecided = of_step.filter(|row| is_asked(self, row));
-        let asks = self.standing.state == State::NeedsAttention;
+        let asks = self.status.state == State::NeedsAttention;
         undecided.next().filter(|_| asks)
     }
 
@@ -197,13 +202,16 @@ fn is_asked(saga: &SagaRecord, row: &StepRecord) -> bool {
     match row.state {
         StepState::Open => true,
         StepState::Done => false,
-        StepState::Refused => (row.way == Way::Undo) == saga.standing.undoing,
+        StepState::Refused => (row.way == Direction::Compensate) == saga.status.undoing,
     }
 }
 
 /// The step whose outcome is unknown.
 fn unknown(saga: &SagaRecord) -> Option<&StepRecord> {
-    let mut forward = saga.steps.iter().filter(|row| row.way == Way::Do);
+    let mut forward = saga
+        .steps
+        .iter()
+        .filter(|row| row.way == Direction::Forward);
     forward.find(|row| row.state == StepState::Open && row.provider_key.is_some())
 }
 
@@ -241,7 +249,7 @@ mod tests {
     #[test]
     fn only_a_saga_that_asks_is_decided_about() {
         let saga = record();
-        let refused = Decision::Close.judge(&saga, "why", Timestamp::default());
+        let refused = Decision::Close.evaluate(&saga, "why", Timestamp::default());
         assert_eq!(refused, Err(DecisionError::NotAsked(State::Running)));
     }
 
@@ -252,21 +260,21 @@ mod tests {
             step: "authorize".to_owned(),
             made: Bytes::from_static(b"{}"),
         };
-        let (rows, standing) = judge(&happened, &saga);
+        let (rows, status) = evaluate(&happened, &saga);
         assert_eq!(rows[0].state, StepState::Done);
         assert_eq!(rows[0].made, &b"{}"[..]);
-        assert_eq!(standing.state, State::Running);
-        assert_eq!(standing.deadline_at, Timestamp::from_millis(105_000));
+        assert_eq!(status.state, State::Running);
+        assert_eq!(status.deadline_at, Timestamp::from_millis(105_000));
         let did_not = Decision::Refused {
             step: "authorize".to_owned(),
         };
-        let (rows, _) = judge(&did_not, &saga);
+        let (rows, _) = evaluate(&did_not, &saga);
         assert_eq!(rows[0].state, StepState::Refused);
         for step in ["reserve", "ship"] {
             let settled = Decision::Refused {
                 step: step.to_owned(),
             };
-            let refused = settled.judge(&saga, "why", Timestamp::default());
+            let refused = settled.evaluate(&saga, "why", Timestamp::default());
             assert_eq!(refused, Err(DecisionError::Settled(step.to_owned())));
         }
     }
@@ -274,33 +282,33 @@ mod tests {
     #[test]
     fn nothing_is_undone_while_a_step_may_have_happened() {
         let saga = asking(vec![done("reserve"), open_row("authorize")]);
-        let undo = Decision::Undo {
+        let undo = Decision::Compensate {
             within: Duration::from_secs(1),
         };
-        let refused = undo.judge(&saga, "why", Timestamp::default());
+        let refused = undo.evaluate(&saga, "why", Timestamp::default());
         assert_eq!(refused, Err(DecisionError::Unknown("authorize".to_owned())));
-        let (_, standing) = judge(&undo, &asking(vec![done("reserve")]));
-        assert!(standing.undoing);
+        let (_, status) = evaluate(&undo, &asking(vec![done("reserve")]));
+        assert!(status.undoing);
     }
 
     #[test]
     fn another_try_begins_anew_and_forgets_no_key() {
         let failed = StepRecord {
-            way: Way::Undo,
+            way: Direction::Compensate,
             state: StepState::Refused,
             attempts: 100,
             ..open_row("authorize")
         };
         let mut saga = asking(vec![done("authorize"), failed]);
-        saga.standing.undoing = true;
+        saga.status.undoing = true;
         let retry = Decision::Retry {
             within: Duration::from_mins(1),
         };
-        let (rows, standing) = judge(&retry, &saga);
+        let (rows, status) = evaluate(&retry, &saga);
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].state, rows[0].attempts), (StepState::Open, 0));
         assert_eq!(rows[0].provider_key.as_deref(), Some("key"));
-        assert_eq!(standing.deadline_at, Timestamp::from_millis(65_000));
+        assert_eq!(status.deadline_at, Timestamp::from_millis(65_000));
     }
 
     #[test]
@@ -309,7 +317,7 @@ mod tests {
         let retry = Decision::Retry {
             within: Duration::from_mins(1),
         };
-        let (rows, _) = judge(&retry, &saga);
+        let (rows, _) = evaluate(&retry, &saga);
         assert_eq!(rows[0].began_at, open_row("authorize").began_at);
         assert_eq!(rows[0].next_at, Timestamp::from_millis(5_000));
         assert_eq!(rows[0].error, Some(Refusal::new(RETRIED, "why")));
@@ -325,9 +333,9 @@ mod tests {
             within: Duration::from_mins(1),
         };
         let mut saga = asking(vec![done("capture"), refused]);
-        assert_eq!(judge(&retry, &saga).0.len(), 1);
-        saga.standing.undoing = true;
-        assert_eq!(judge(&retry, &saga).0.len(), 0);
+        assert_eq!(evaluate(&retry, &saga).0.len(), 1);
+        saga.status.undoing = true;
+        assert_eq!(evaluate(&retry, &saga).0.len(), 0);
     }
 
     #[test]
@@ -336,21 +344,24 @@ mod tests {
             state: StepState::Refused,
             ..open_row("notify")
         };
-        let undo = Decision::Undo {
+        let undo = Decision::Compensate {
             within: Duration::from_mins(1),
         };
         let mut saga = asking(vec![done("capture"), refused.clone()]);
-        assert_eq!(judge(&undo, &saga).0, []);
+        assert_eq!(evaluate(&undo, &saga).0, []);
         // A compensation that failed is attempted again.
         let not_undone = StepRecord {
-            way: Way::Undo,
+            way: Direction::Compensate,
             ..refused.clone()
         };
         saga.steps = vec![done("authorize"), refused, not_undone];
-        saga.standing.undoing = true;
-        let (rows, _) = judge(&undo, &saga);
+        saga.status.undoing = true;
+        let (rows, _) = evaluate(&undo, &saga);
         assert_eq!(rows.len(), 1);
-        assert_eq!((rows[0].way, rows[0].state), (Way::Undo, StepState::Open));
+        assert_eq!(
+            (rows[0].way, rows[0].state),
+            (Direction::Compensate, StepState::Open)
+        );
     }
 
     #[test]
@@ -360,27 +371,30 @@ mod tests {
             step: "authorize".to_owned(),
             made: Bytes::new(),
         };
-        saga.standing = judge(&happened, &saga).1;
-        saga.standing.state = State::NeedsAttention;
-        let (_, standing) = judge(&happened, &saga);
-        assert_eq!(standing.deadline_at, Timestamp::from_millis(110_000));
+        saga.status = evaluate(&happened, &saga).1;
+        saga.status.state = State::NeedsAttention;
+        let (_, status) = evaluate(&happened, &saga);
+        assert_eq!(status.deadline_at, Timestamp::from_millis(110_000));
     }
 
     #[test]
     fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone() {
         let voided = StepRecord {
-            way: Way::Undo,
+            way: Direction::Compensate,
             ..open_row("authorize")
         };
         let mut saga = asking(vec![done("reserve"), done("authorize"), voided]);
-        saga.standing.undoing = true;
+        saga.status.undoing = true;
         let asked = |saga: &SagaRecord| {
             let asked = saga.asked();
             asked
                 .map(|row| (row.name.clone(), row.way))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(asked(&saga), [("authorize".to_owned(), Way::Undo)]);
+        assert_eq!(
+            asked(&saga),
+            [("authorize".to_owned(), Direction::Compensate)]
+        );
         let step = || "authorize".to_owned();
         let (happened, never) = (
             Decision::Done {
@@ -391,13 +405,13 @@ mod tests {
         );
         assert!(happened.says(&saga).contains("step authorize were undone"));
         assert!(never.says(&saga).contains("cannot be undone"));
-        assert_eq!(judge(&happened, &saga).0[0].way, Way::Undo);
+        assert_eq!(evaluate(&happened, &saga).0[0].way, Direction::Compensate);
         saga.steps.pop();
         saga.steps[1].state = StepState::Open;
-        assert_eq!(asked(&saga), [("authorize".to_owned(), Way::Do)]);
+        assert_eq!(asked(&saga), [("authorize".to_owned(), Direction::Forward)]);
         assert!(happened.says(&saga).contains("step authorize had happened"));
         assert!(never.says(&saga).contains("had not happened"));
-        saga.standing.state = State::Running;
+        saga.status.state = State::Running;
         assert_eq!(asked(&saga), []);
     }
 
@@ -410,18 +424,18 @@ mod tests {
         let mut saga = asking(vec![done("capture"), refused]);
         assert_eq!(saga.asked().count(), 1);
         assert!(saga.asked_about("capture").is_none());
-        saga.standing.undoing = true;
+        saga.status.undoing = true;
         assert_eq!(saga.asked().count(), 0);
     }
 
-    fn judge(decision: &Decision, saga: &SagaRecord) -> (Vec<StepRecord>, Standing) {
+    fn evaluate(decision: &Decision, saga: &SagaRecord) -> (Vec<StepRecord>, SagaStatus) {
         let now = Timestamp::from_millis(5_000);
-        decision.judge(saga, "why", now).unwrap()
+        decision.evaluate(saga, "why", now).unwrap()
     }
 
     fn asking(steps: Vec<StepRecord>) -> SagaRecord {
         let mut saga = record();
-        saga.standing.state = State::NeedsAttention;
+        saga.status.state = State::NeedsAttention;
         SagaRecord { steps, ..saga }
     }
 }

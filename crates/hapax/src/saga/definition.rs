@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use uuid::Builder;
 
-use super::{Found, Kind, NewSaga, Outcome, Refusal, SagaRecord, State, Way};
+use super::{Direction, Found, Kind, NewSaga, Outcome, Refusal, SagaRecord, State};
 use crate::{
     event::Headers,
     key::{FingerprintBuilder, Tenant},
@@ -25,7 +25,7 @@ pub struct Definition<Tx> {
     kind: Kind,
     steps: Vec<Step<Tx>>,
     deadline: Duration,
-    ended: Option<Arc<dyn Ended<Tx>>>,
+    on_end: Option<Arc<dyn OnEnd<Tx>>>,
 }
 
 impl<Tx> Definition<Tx> {
@@ -41,7 +41,7 @@ impl<Tx> Definition<Tx> {
             },
             steps: Vec::new(),
             deadline: limits::SAGA_DEADLINE,
-            ended: None,
+            on_end: None,
         }
     }
 
@@ -64,11 +64,11 @@ impl<Tx> Definition<Tx> {
         Self { deadline, ..self }
     }
 
-    /// Lets `ended` write rows and events in the transaction that ends a saga.
+    /// Lets `on_end` write rows and events in the transaction that ends a saga.
     #[must_use]
-    pub fn ended(self, ended: impl Ended<Tx>) -> Self {
-        let ended: Option<Arc<dyn Ended<Tx>>> = Some(Arc::new(ended));
-        Self { ended, ..self }
+    pub fn on_end(self, on_end: impl OnEnd<Tx>) -> Self {
+        let on_end: Option<Arc<dyn OnEnd<Tx>>> = Some(Arc::new(on_end));
+        Self { on_end, ..self }
     }
 
     /// Creates a saga of this kind, which has to be started in a transaction.
@@ -93,67 +93,67 @@ impl<Tx> Definition<Tx> {
         &self.steps
     }
 
-    pub(crate) fn on_end(&self) -> Option<&dyn Ended<Tx>> {
-        self.ended.as_deref()
+    pub(crate) fn end_hook(&self) -> Option<&dyn OnEnd<Tx>> {
+        self.on_end.as_deref()
     }
 }
 
 /// One step.
 pub struct Step<Tx> {
     pub(crate) name: &'static str,
-    pub(crate) act: Act<Tx>,
-    pub(crate) undo: Option<Act<Tx>>,
+    pub(crate) act: StepBody<Tx>,
+    pub(crate) undo: Option<StepBody<Tx>>,
     pub(crate) is_pivot: bool,
-    pub(crate) undo_unknown: bool,
+    pub(crate) compensate_unknown: bool,
     pub(crate) settled_by: Option<&'static str>,
-    pub(crate) patience: Patience,
+    pub(crate) retry_policy: RetryPolicy,
 }
 
 impl<Tx> Step<Tx> {
     /// Creates a step in this database.
-    pub fn local(name: &'static str, act: impl Local<Tx>) -> Self {
-        Self::of(name, Act::Local(Arc::new(act)))
+    pub fn local(name: &'static str, act: impl LocalStep<Tx>) -> Self {
+        Self::of(name, StepBody::Local(Arc::new(act)))
     }
 
     /// Creates a step in a remote system.
-    pub fn foreign(name: &'static str, act: impl Foreign) -> Self {
-        Self::of(name, Act::Foreign(Arc::new(act)))
+    pub fn remote(name: &'static str, act: impl RemoteStep) -> Self {
+        Self::of(name, StepBody::Remote(Arc::new(act)))
     }
 
     /// Creates a step that waits until the saga receives the signal `signal`. It is refused after
     /// `timeout`.
     pub fn wait(name: &'static str, signal: &'static str, timeout: Duration) -> Self {
-        Self::of(name, Act::Wait { signal, timeout })
+        Self::of(name, StepBody::Wait { signal, timeout })
     }
 
     /// Creates a step that is done after this time.
     pub fn pause(name: &'static str, pause: Duration) -> Self {
-        Self::of(name, Act::Pause(pause))
+        Self::of(name, StepBody::Pause(pause))
     }
 
-    fn of(name: &'static str, act: Act<Tx>) -> Self {
+    fn of(name: &'static str, act: StepBody<Tx>) -> Self {
         Self {
             name,
             act,
             undo: None,
             is_pivot: false,
-            undo_unknown: false,
+            compensate_unknown: false,
             settled_by: None,
-            patience: Patience::default(),
+            retry_policy: RetryPolicy::default(),
         }
     }
 
     /// Sets the compensation, in this database.
     #[must_use]
-    pub fn undo_local(mut self, undo: impl Local<Tx>) -> Self {
-        self.undo = Some(Act::Local(Arc::new(undo)));
+    pub fn compensate_local(mut self, undo: impl LocalStep<Tx>) -> Self {
+        self.undo = Some(StepBody::Local(Arc::new(undo)));
         self
     }
 
     /// Sets the compensation, in the remote system.
     #[must_use]
-    pub fn undo_foreign(mut self, undo: impl Foreign) -> Self {
-        self.undo = Some(Act::Foreign(Arc::new(undo)));
+    pub fn compensate_remote(mut self, undo: impl RemoteStep) -> Self {
+        self.undo = Some(StepBody::Remote(Arc::new(undo)));
         self
     }
 
@@ -169,8 +169,8 @@ impl<Tx> Step<Tx> {
     /// This is safe if the remote system can cancel by key what it has not received yet, and then
     /// refuses the call when it arrives late.
     #[must_use]
-    pub fn undo_unknown(mut self) -> Self {
-        self.undo_unknown = true;
+    pub fn compensate_unknown(mut self) -> Self {
+        self.compensate_unknown = true;
         self
     }
 
@@ -183,8 +183,8 @@ impl<Tx> Step<Tx> {
 
     /// Sets the retry policy.
     #[must_use]
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn retry_policy(mut self, retry_policy: RetryPolicy) -> Self {
+        self.retry_policy = retry_policy;
         self
     }
 
@@ -194,20 +194,20 @@ impl<Tx> Step<Tx> {
     }
 
     /// The action in this direction.
-    pub(crate) fn act(&self, way: Way) -> Option<&Act<Tx>> {
+    pub(crate) fn act(&self, way: Direction) -> Option<&StepBody<Tx>> {
         match way {
-            Way::Do => Some(&self.act),
-            Way::Undo => self.undo.as_ref(),
+            Direction::Forward => Some(&self.act),
+            Direction::Compensate => self.undo.as_ref(),
         }
     }
 }
 
 /// The action of a step or of its compensation.
-pub enum Act<Tx> {
+pub enum StepBody<Tx> {
     /// Rows and events in this database.
-    Local(Arc<dyn Local<Tx>>),
+    Local(Arc<dyn LocalStep<Tx>>),
     /// A call to a remote system.
-    Foreign(Arc<dyn Foreign>),
+    Remote(Arc<dyn RemoteStep>),
     /// Waits for a signal.
     Wait {
         /// The name of the signal.
@@ -221,7 +221,7 @@ pub enum Act<Tx> {
 
 /// The retry policy of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Time limit of one call; less than half a lease.
     pub call: Duration,
     /// Wait after the first attempt. It doubles with each attempt; jitter only makes it longer.
@@ -234,10 +234,10 @@ pub struct Patience {
     pub window: Duration,
     /// How long after the window a call that was given up may still arrive. Only after this time
     /// does it count that the remote system does not know the key.
-    pub quiet: Duration,
+    pub settle_time: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// Calls of 4 s, repeated after 200 ms, 400 ms and so on up to a minute, for one hour.
     fn default() -> Self {
         Self {
@@ -245,12 +245,12 @@ impl Default for Patience {
             pause: limits::SAGA_PAUSE.0,
             pause_max: limits::SAGA_PAUSE.1,
             window: limits::SAGA_WINDOW,
-            quiet: limits::SAGA_QUIET,
+            settle_time: limits::SAGA_SETTLE_TIME,
         }
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// The wait after attempt number `attempts` (starting at 1); `unit` is uniform in `0.0..1.0`.
     pub fn after(&self, attempts: u32, unit: f64) -> Duration {
         let doublings = attempts.saturating_sub(1).min(20);
@@ -261,7 +261,7 @@ impl Patience {
 
     /// The longest wait between two attempts, or until no call can arrive any more.
     pub(super) fn wait_max(&self) -> Duration {
-        self.pause_max.saturating_mul(2).max(self.quiet)
+        self.pause_max.saturating_mul(2).max(self.settle_time)
     }
 
     /// How long, from the first call, the remote system is assumed to remember a key.
@@ -271,7 +271,7 @@ impl Patience {
 }
 
 /// A step in this database.
-pub trait Local<Tx>: Send + Sync + 'static {
+pub trait LocalStep<Tx>: Send + Sync + 'static {
     /// Writes rows and events in `tx`, which is committed together with the row of the step.
     ///
     /// Returns the result for later steps, or the reason for a refusal; in that case nothing of
@@ -287,7 +287,7 @@ pub trait Local<Tx>: Send + Sync + 'static {
 }
 
 /// A step in a remote system.
-pub trait Foreign: Send + Sync + 'static {
+pub trait RemoteStep: Send + Sync + 'static {
     /// Builds the request, which is committed before the first call.
     ///
     /// # Errors
@@ -301,7 +301,7 @@ pub trait Foreign: Send + Sync + 'static {
     /// time.
     ///
     /// The result that nothing has happened is believed for a day from the first call, or for twice
-    /// the window of the [`Patience`] if that is longer. Later the remote system may have deleted
+    /// the window of the [`RetryPolicy`] if that is longer. Later the remote system may have deleted
     /// the key.
     ///
     /// Returns `None` if the remote system has no such query.
@@ -312,7 +312,7 @@ pub trait Foreign: Send + Sync + 'static {
 }
 
 /// What happens in the transaction that ends a saga.
-pub trait Ended<Tx>: Send + Sync + 'static {
+pub trait OnEnd<Tx>: Send + Sync + 'static {
     /// Writes rows and events about the end.
     ///
     /// # Errors
@@ -347,7 +347,7 @@ pub struct Call {
 ///
 /// It has the form of a UUID (version 8) and is the same for every attempt. Another saga, step or
 /// direction has another key, and so does a saga with the same id that was started at another time.
-pub fn provider_key(saga: &SagaRecord, step: &str, way: Way) -> String {
+pub fn provider_key(saga: &SagaRecord, step: &str, way: Direction) -> String {
     let hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
         .part(saga.id.as_bytes())
         .part(&saga.created_at.as_millis().to_be_bytes())
@@ -374,11 +374,11 @@ impl<Tx> fmt::Debug for Step<Tx> {
     }
 }
 
-impl<Tx> fmt::Debug for Act<Tx> {
+impl<Tx> fmt::Debug for StepBody<Tx> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Local(_) => "Local",
-            Self::Foreign(_) => "Foreign",
+            Self::Remote(_) => "Foreign",
             Self::Wait { .. } => "Wait",
             Self::Pause(_) => "Pause",
         })
@@ -401,14 +401,14 @@ mod tests {
     #[test]
     fn a_provider_key_is_the_same_for_the_same_and_differs_for_whatever_differs() {
         let one = saga("chk_1", 1);
-        let key = provider_key(&one, "ship", Way::Do);
+        let key = provider_key(&one, "ship", Direction::Forward);
         assert_eq!(key.len(), 36);
-        assert_eq!(key, provider_key(&one, "ship", Way::Do));
+        assert_eq!(key, provider_key(&one, "ship", Direction::Forward));
         for other in [
-            provider_key(&saga("chk_2", 1), "ship", Way::Do),
-            provider_key(&saga("chk_1", 2), "ship", Way::Do),
-            provider_key(&one, "capture", Way::Do),
-            provider_key(&one, "ship", Way::Undo),
+            provider_key(&saga("chk_2", 1), "ship", Direction::Forward),
+            provider_key(&saga("chk_1", 2), "ship", Direction::Forward),
+            provider_key(&one, "capture", Direction::Forward),
+            provider_key(&one, "ship", Direction::Compensate),
         ] {
             assert_ne!(key, other);
         }
@@ -416,15 +416,15 @@ mod tests {
 
     #[test]
     fn a_pause_doubles_up_to_its_ceiling_and_jitter_only_adds() {
-        let patience = Patience {
+        let retry_policy = RetryPolicy {
             pause: Duration::from_millis(100),
             pause_max: Duration::from_millis(350),
-            ..Patience::default()
+            ..RetryPolicy::default()
         };
         for (attempts, millis) in [(1, 100), (2, 200), (3, 350), (400, 350)] {
             let least = Duration::from_millis(millis);
-            assert_eq!(patience.after(attempts, 0.0), least);
-            assert!(patience.after(attempts, 0.999) < least.mul_f64(1.5));
+            assert_eq!(retry_policy.after(attempts, 0.0), least);
+            assert!(retry_policy.after(attempts, 0.999) < least.mul_f64(1.5));
         }
     }
 }

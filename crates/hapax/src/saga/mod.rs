@@ -28,9 +28,12 @@ mod runner;
 
 pub use decide::{Move, next};
 pub use decision::{Decision, DecisionError};
-pub use definition::{Act, Call, Definition, Ended, Foreign, Local, Patience, Step, provider_key};
+pub use definition::{
+    Call, Definition, LocalStep, OnEnd, RemoteStep, RetryPolicy, Step, StepBody, provider_key,
+};
 pub use outcome::{Found, Outcome, Refusal};
 pub use record::{
-    Filter, Kind, NewSaga, Owned, SagaRecord, Signal, Standing, State, StepRecord, StepState, Way,
+    Direction, Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord,
+    StepState,
 };
 pub use runner::{Runner, RunnerHandle, Settings};

@@ -65,7 +65,7 @@ pub struct SagaRecord {
     /// The headers of its events and calls.
     pub headers: Headers,
     /// Its status.
-    pub standing: Standing,
+    pub status: SagaStatus,
     /// The epoch of its last owner, which is incremented whenever the saga is taken.
     pub epoch: i64,
     /// When it is due; `None` if it has ended or needs attention.
@@ -84,32 +84,32 @@ pub struct SagaRecord {
 
 impl SagaRecord {
     /// The row of a step or of its compensation.
-    pub fn step(&self, name: &str, way: Way) -> Option<&StepRecord> {
+    pub fn step(&self, name: &str, way: Direction) -> Option<&StepRecord> {
         let mut steps = self.steps.iter();
         steps.find(|step| step.name == name && step.way == way)
     }
 
     /// The result of a step that is done.
     pub fn made(&self, name: &str) -> Option<&Bytes> {
-        let step = self.step(name, Way::Do)?;
+        let step = self.step(name, Direction::Forward)?;
         (step.state == StepState::Done).then_some(&step.made)
     }
 
     /// The status of a saga that continues at `now`. Its deadline moves: it has as much time again
     /// as it had from its start to its deadline.
-    pub(super) fn running_again(&self, now: Timestamp) -> Standing {
-        let had = self.standing.deadline_at.since(self.created_at);
-        Standing {
+    pub(super) fn running_again(&self, now: Timestamp) -> SagaStatus {
+        let had = self.status.deadline_at.since(self.created_at);
+        SagaStatus {
             state: State::Running,
             deadline_at: now.after(had),
-            ..self.standing.clone()
+            ..self.status.clone()
         }
     }
 }
 
 /// The status of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct SagaStatus {
     /// The state.
     pub state: State,
     /// Whether the saga compensates its steps.
@@ -169,7 +169,7 @@ pub struct StepRecord {
     /// The name of the step.
     pub name: String,
     /// Whether this is the step or its compensation.
-    pub way: Way,
+    pub way: Direction,
     /// The state.
     pub state: StepState,
     /// The key that the remote system received, the same for every attempt.
@@ -192,25 +192,25 @@ pub struct StepRecord {
 
 /// The direction of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum Direction {
     /// The step is executed.
-    Do,
+    Forward,
     /// The step is compensated.
-    Undo,
+    Compensate,
 }
 
-impl Way {
+impl Direction {
     /// The name in tables and responses.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Do => "do",
-            Self::Undo => "undo",
+            Self::Forward => "do",
+            Self::Compensate => "undo",
         }
     }
 
     /// The direction with this name.
     pub fn named(word: &str) -> Option<Self> {
-        [Self::Do, Self::Undo]
+        [Self::Forward, Self::Compensate]
             .into_iter()
             .find(|way| way.as_str() == word)
     }

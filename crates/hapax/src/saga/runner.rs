@@ -229,7 +229,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                     error = error.error_chain(),
                     "the saga is interrupted by an error of the store"
                 );
-                if turn.saga.standing.state == State::NeedsAttention {
+                if turn.saga.status.state == State::NeedsAttention {
                     // A signal has arrived about an outcome that was unknown, and has not been
                     // applied. If the saga were released, it would wait for an operator again.
                     // Instead its lease expires, and it is due then.
@@ -266,7 +266,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
             let now = self.settings.clock.now();
             let step = next(turn.definition, &turn.saga, now);
             let rest = |pause, waiting_for: &str| Rest::of(&turn.saga, pause, waiting_for);
-            match turn.saga.standing.state {
+            match turn.saga.status.state {
                 State::Running => {}
                 State::NeedsAttention => {
                     let settles = matches!(
@@ -301,12 +301,12 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
 
     /// Reports the state of a saga in metrics and the log.
     fn say(saga: &SagaRecord) {
-        let standing = &saga.standing;
-        let (kind, outcome) = (saga.kind.name.clone(), standing.state.as_str());
+        let status = &saga.status;
+        let (kind, outcome) = (saga.kind.name.clone(), status.state.as_str());
         // Only the code, because a provider's message may contain anything.
-        let error_code = standing.reason.as_ref().map(|why| why.code.as_str());
+        let error_code = status.reason.as_ref().map(|why| why.code.as_str());
         let correlation_id = saga.headers.get("correlation_id");
-        match standing.state {
+        match status.state {
             State::Running => return,
             State::NeedsAttention => {
                 tracing::error!(

@@ -7,7 +7,7 @@ use super::StoreError;
 use crate::{
     clock::Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Attempt, Attendance, KnownDestinations, Opened, Parked, Settlement, Standing},
+    delivery::{Attempt, Backlog, KnownDestinations, Membership, Opened, Parked, Settlement},
 };
 
 /// The progress of a relay's deliveries.
@@ -43,12 +43,12 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     /// with the destinations that they know, and the owner of each partition.
     ///
     /// A node is live while its last heartbeat is younger than `lease`, by the store's clock.
-    fn attend(
+    fn heartbeat(
         &self,
         node: &str,
         knows: &[String],
         lease: Duration,
-    ) -> impl Future<Output = Result<Attendance, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Membership, StoreError>> + Send;
 
     /// Registers the destinations of a relay that has no node name and so sends no heartbeats. The
     /// relay keeps the other end while it runs. A store that several processes can open does not
@@ -164,10 +164,10 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
     /// The backlog of a destination.
-    fn standing(
+    fn backlog(
         &self,
         destination: &str,
-    ) -> impl Future<Output = Result<Standing, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 
     /// Dead letters of a destination after the given position, by position, at most `limit`.
     fn dead_letters(

@@ -72,7 +72,7 @@ async fn an_open_breaker_spends_no_attempts() {
     // One second less than the time of the probe: events that are due are not offered.
     for _ in 0..9 {
         stage.clock.advance(Duration::from_secs(1));
-        eventually(PATIENCE, async || stage.store.standing("d").await.is_ok()).await;
+        eventually(PATIENCE, async || stage.store.backlog("d").await.is_ok()).await;
     }
     assert_eq!(sink.offers().len(), 10);
     sink.now(|_| Reply::Take);

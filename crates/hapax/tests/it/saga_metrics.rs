@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     event::Headers,
-    saga::{Definition, Owned, Runner, Settings, Standing, State},
+    saga::{Definition, Owned, Runner, SagaStatus, Settings, State},
     store::{Keys, SagaRows, Sagas, Transaction},
 };
 use hapax_sqlite::Tx;
@@ -55,11 +55,11 @@ async fn stand(stage: &Stage, name: &str, stands: State) {
     tx.commit().await.unwrap();
     let saga = stage.store.seize_saga(name, LEASE).await.unwrap().unwrap();
     let owned = Owned::of(&saga);
-    let standing = Standing {
+    let status = SagaStatus {
         state: stands,
-        ..saga.standing
+        ..saga.status
     };
     let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
-    tx.write_standing(&owned, &standing).await.unwrap();
+    tx.write_status(&owned, &status).await.unwrap();
     tx.commit().await.unwrap();
 }

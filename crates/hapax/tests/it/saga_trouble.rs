@@ -14,8 +14,8 @@ use futures_util::future::BoxFuture;
 use hapax::{
     limits::ERROR_BYTES,
     saga::{
-        Call, Definition, Ended, Foreign, Found, Local, Outcome, Patience, Refusal, SagaRecord,
-        State, Step, StepState, Way,
+        Call, Definition, Direction, Found, LocalStep, OnEnd, Outcome, Refusal, RemoteStep,
+        RetryPolicy, SagaRecord, State, Step, StepState,
     },
     sink::BoxError,
     store::Sagas,
@@ -39,7 +39,7 @@ async fn a_call_of_a_clock_that_was_ahead_is_looked_up_and_not_made_again() {
     let definition = || {
         Definition::new("checkout", 1)
             .deadline(Duration::from_hours(1))
-            .step(Step::foreign("authorize", far.clone()))
+            .step(Step::remote("authorize", far.clone()))
     };
     let runner = run(&stage, definition());
     start_as(&stage, "s1", &definition()).await;
@@ -47,7 +47,7 @@ async fn a_call_of_a_clock_that_was_ahead_is_looked_up_and_not_made_again() {
     stage.clock.set(right);
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.calls(), 1);
 }
 
@@ -60,7 +60,7 @@ async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahe
     let definition = |far: &Far| {
         Definition::new("checkout", 1)
             .deadline(deadline)
-            .step(Step::foreign("authorize", far.clone()))
+            .step(Step::remote("authorize", far.clone()))
     };
     let far = Far::default();
     far.forgets();
@@ -76,7 +76,7 @@ async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahe
     .await;
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
     runner.drain().await;
-    let step = saga.step("authorize", Way::Do).unwrap();
+    let step = saga.step("authorize", Direction::Forward).unwrap();
     assert_eq!((step.state, far.calls()), (StepState::Open, 1));
 }
 
@@ -91,13 +91,13 @@ async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
     start_as(&stage, "s1", &definition()).await;
     let has_begun = async || {
         let saga = stage.store.saga("s1").await.unwrap().unwrap();
-        saga.step("rest", Way::Do).is_some() && saga.waiting_for.is_some()
+        saga.step("rest", Direction::Forward).is_some() && saga.waiting_for.is_some()
     };
     eventually(PATIENCE, has_begun).await;
     stage.clock.set(right);
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     let took = saga.ended_at.unwrap().since(right);
     assert!(took >= rest && took < 10 * rest, "{took:?}");
 }
@@ -106,22 +106,24 @@ async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
 /// proves nothing.
 #[tokio::test]
 async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
-    for way in [Way::Do, Way::Undo] {
+    for way in [Direction::Forward, Direction::Compensate] {
         let stage = Stage::new();
         let far = Far::default();
-        let patience = Patience {
+        let retry_policy = RetryPolicy {
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(10),
-            ..Patience::default()
+            ..RetryPolicy::default()
         };
         let definition = || {
             let step = match way {
-                Way::Do => Step::foreign("authorize", far.clone()),
-                Way::Undo => Step::local("authorize", Nothing).undo_foreign(far.clone()),
+                Direction::Forward => Step::remote("authorize", far.clone()),
+                Direction::Compensate => {
+                    Step::local("authorize", Nothing).compensate_remote(far.clone())
+                }
             };
             Definition::new("checkout", 1)
                 .deadline(DAYS)
-                .step(step.patience(patience))
+                .step(step.retry_policy(retry_policy))
                 .step(Step::local("check", Refuses))
         };
         let runner = run_with(&stage, definition(), LEASE);
@@ -133,13 +135,13 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
         far.forgets();
         let runner = run_with(&stage, definition(), LEASE);
         eventually(PATIENCE, async || far.look_ups() > 0).await;
-        if way == Way::Do {
+        if way == Direction::Forward {
             stage.clock.advance(DAYS);
         }
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         runner.drain().await;
         assert_eq!(far.calls(), 1, "{way:?}");
-        let reason = saga.standing.reason.unwrap();
+        let reason = saga.status.reason.unwrap();
         assert!(reason.detail.contains("forgotten"), "{reason}");
     }
 }
@@ -147,26 +149,26 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
 /// The function itself panics, before it returns a future.
 #[tokio::test]
 async fn what_panics_before_it_begins_is_counted_and_asks_a_person() {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause: Duration::from_millis(100),
         pause_max: Duration::from_millis(100),
         window: Duration::from_secs(5),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let undo = [
-        Step::local("reserve", Nothing).undo_local(Panics),
-        Step::local("reserve", Nothing).undo_foreign(Panics),
+        Step::local("reserve", Nothing).compensate_local(Panics),
+        Step::local("reserve", Nothing).compensate_remote(Panics),
     ];
     for step in undo {
         let stage = Stage::new();
         let definition = Definition::new("checkout", 1)
-            .step(step.patience(patience))
+            .step(step.retry_policy(retry_policy))
             .step(Step::local("check", Refuses));
         start_as(&stage, "s1", &definition).await;
         let runner = run(&stage, definition);
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         runner.drain().await;
-        assert_eq!(saga.standing.reason.unwrap().code, "compensation_failed");
+        assert_eq!(saga.status.reason.unwrap().code, "compensation_failed");
     }
 }
 
@@ -176,35 +178,35 @@ async fn an_end_that_panics_before_it_begins_is_left_to_a_person() {
     let definition = Definition::new("checkout", 1)
         .deadline(Duration::from_secs(1))
         .step(Step::local("reserve", Nothing))
-        .ended(Panics);
+        .on_end(Panics);
     start_as(&stage, "s1", &definition).await;
     let runner = run(&stage, definition);
     eventually(PATIENCE, async || {
         let saga = stage.store.saga("s1").await.unwrap().unwrap();
-        saga.step("reserve", Way::Do).is_some()
+        saga.step("reserve", Direction::Forward).is_some()
     })
     .await;
     stage.clock.advance(Duration::from_hours(2));
     let saga = until(&stage, "s1", State::NeedsAttention).await;
     runner.drain().await;
-    assert_eq!(saga.standing.reason.unwrap().code, "ending");
+    assert_eq!(saga.status.reason.unwrap().code, "ending");
 }
 
 #[tokio::test]
 async fn what_a_provider_says_is_kept_as_far_as_it_can_be() {
     let stage = Stage::new();
-    let definition = Definition::new("checkout", 1).step(Step::foreign("authorize", Wordy));
+    let definition = Definition::new("checkout", 1).step(Step::remote("authorize", Wordy));
     start_as(&stage, "s1", &definition).await;
     let runner = run(&stage, definition);
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
     let why = saga
-        .step("authorize", Way::Do)
+        .step("authorize", Direction::Forward)
         .unwrap()
         .error
         .clone()
         .unwrap();
-    let reason = saga.standing.reason.unwrap();
+    let reason = saga.status.reason.unwrap();
     for why in [why, reason] {
         assert!(why.code.len() <= ERROR_BYTES && why.detail.len() <= ERROR_BYTES);
         // PostgreSQL cannot store a text with a zero byte.
@@ -239,7 +241,7 @@ impl Far {
     }
 }
 
-impl Foreign for Far {
+impl RemoteStep for Far {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }
@@ -262,7 +264,7 @@ impl Foreign for Far {
 
 struct Nothing;
 
-impl Local<Tx> for Nothing {
+impl LocalStep<Tx> for Nothing {
     fn run<'a>(
         &'a self,
         _: &'a mut Tx,
@@ -274,7 +276,7 @@ impl Local<Tx> for Nothing {
 
 struct Refuses;
 
-impl Local<Tx> for Refuses {
+impl LocalStep<Tx> for Refuses {
     fn run<'a>(
         &'a self,
         _: &'a mut Tx,
@@ -287,7 +289,7 @@ impl Local<Tx> for Refuses {
 /// Panics in the function itself, before it returns a future.
 struct Panics;
 
-impl Local<Tx> for Panics {
+impl LocalStep<Tx> for Panics {
     fn run<'a>(
         &'a self,
         _: &'a mut Tx,
@@ -297,7 +299,7 @@ impl Local<Tx> for Panics {
     }
 }
 
-impl Foreign for Panics {
+impl RemoteStep for Panics {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }
@@ -311,7 +313,7 @@ impl Foreign for Panics {
     }
 }
 
-impl Ended<Tx> for Panics {
+impl OnEnd<Tx> for Panics {
     fn write<'a>(
         &'a self,
         _: &'a mut Tx,
@@ -325,7 +327,7 @@ impl Ended<Tx> for Panics {
 /// A remote system that refuses with a very long message.
 struct Wordy;
 
-impl Foreign for Wordy {
+impl RemoteStep for Wordy {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }

@@ -14,8 +14,8 @@ use hapax::{
     Clock,
     event::Headers,
     saga::{
-        Call, Definition, Foreign, Found, Outcome, Patience, Runner, SagaRecord, Settings, State,
-        Step, StepState, Way,
+        Call, Definition, Direction, Found, Outcome, RemoteStep, RetryPolicy, Runner, SagaRecord,
+        Settings, State, Step, StepState,
     },
     sink::BoxError,
     store::{Keys, SagaRows, Sagas, Transaction},
@@ -41,10 +41,10 @@ async fn a_wait_is_not_in_vain_when_its_word_came_before_its_end() {
     let teller = Teller::of(&stage, "answered");
     // The signal arrives while the saga is owned, and the wait is over as soon as it starts.
     let definition = Definition::new("checkout", 1)
-        .step(Step::foreign("ask", teller.clone()))
+        .step(Step::remote("ask", teller.clone()))
         .step(Step::wait("answer", "answered", Duration::ZERO));
-    let saga = ended(&stage, &teller, definition).await;
-    assert_eq!(saga.standing.state, State::Completed);
+    let saga = on_end(&stage, &teller, definition).await;
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.made("answer").map(AsRef::as_ref), Some(&b"said"[..]));
 }
 
@@ -53,14 +53,14 @@ async fn a_step_is_not_undone_that_was_settled_before_its_saga_turned_round() {
     let stage = Stage::new();
     let teller = Teller::of(&stage, "shipped");
     teller.loses(DEADLINE);
-    let step = Step::foreign("ship", teller.clone())
-        .undo_foreign(teller.clone())
-        .undo_unknown()
+    let step = Step::remote("ship", teller.clone())
+        .compensate_remote(teller.clone())
+        .compensate_unknown()
         .settled_by("shipped");
     let definition = Definition::new("checkout", 1).deadline(DEADLINE).step(step);
-    let saga = ended(&stage, &teller, definition).await;
-    assert_eq!(saga.standing.state, State::Completed);
-    assert_eq!(saga.step("ship", Way::Undo), None);
+    let saga = on_end(&stage, &teller, definition).await;
+    assert_eq!(saga.status.state, State::Completed);
+    assert_eq!(saga.step("ship", Direction::Compensate), None);
 }
 
 #[tokio::test]
@@ -69,17 +69,17 @@ async fn what_the_far_side_has_never_seen_is_not_refused_once_a_word_says_that_i
     let teller = Teller::of(&stage, "shipped");
     teller.loses(Duration::ZERO);
     teller.when_looked_up();
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         window: Duration::ZERO,
-        quiet: Duration::ZERO,
-        ..Patience::default()
+        settle_time: Duration::ZERO,
+        ..RetryPolicy::default()
     };
-    let step = Step::foreign("ship", teller.clone())
-        .patience(patience)
+    let step = Step::remote("ship", teller.clone())
+        .retry_policy(retry_policy)
         .settled_by("shipped");
     let definition = Definition::new("checkout", 1).step(step);
-    let saga = ended(&stage, &teller, definition).await;
-    assert_eq!(saga.standing.state, State::Completed);
+    let saga = on_end(&stage, &teller, definition).await;
+    assert_eq!(saga.status.state, State::Completed);
 }
 
 #[tokio::test]
@@ -100,8 +100,8 @@ async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_
     })
     .await;
     let saga = read(&stage).await;
-    assert_eq!(saga.standing.state, State::NeedsAttention);
-    let step = saga.step("capture", Way::Do).unwrap();
+    assert_eq!(saga.status.state, State::NeedsAttention);
+    let step = saga.step("capture", Direction::Forward).unwrap();
     assert_eq!(
         step.state,
         StepState::Open,
@@ -110,7 +110,7 @@ async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_
     stage.execute("DROP TRIGGER refuse").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -132,16 +132,16 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
     drop(shut);
     draining.await;
     let saga = read(&stage).await;
-    assert_eq!(saga.standing.state, State::NeedsAttention);
+    assert_eq!(saga.status.state, State::NeedsAttention);
     assert!(saga.wake_at.is_some(), "the saga must be due again");
     let runner = run(&stage, asking(&stage));
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
 }
 
 /// Runs one saga to its end, while the teller sends its signal.
-async fn ended(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
+async fn on_end(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
     start_as(stage, "s1", &definition).await;
     let runner = run(stage, definition);
     begun(stage).await;
@@ -164,7 +164,7 @@ fn asking(stage: &Stage) -> Definition<Tx> {
     silent.0.has_spoken.store(true, Ordering::SeqCst);
     Definition::new("checkout", 1)
         .deadline(DEADLINE)
-        .step(Step::foreign("capture", silent).settled_by("captured"))
+        .step(Step::remote("capture", silent).settled_by("captured"))
 }
 
 async fn read(stage: &Stage) -> SagaRecord {
@@ -220,7 +220,7 @@ impl Teller {
     }
 }
 
-impl Foreign for Teller {
+impl RemoteStep for Teller {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }

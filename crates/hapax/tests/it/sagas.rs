@@ -16,8 +16,9 @@ use hapax::{
     delivery::{Frontier, Shards},
     event::{Headers, NewEvent},
     saga::{
-        Call, Decision, Definition, Ended, Foreign, Found, Local, Outcome, Owned, Patience,
-        Refusal, Runner, RunnerHandle, SagaRecord, Settings, State, Step, StepState, Way,
+        Call, Decision, Definition, Direction, Found, LocalStep, OnEnd, Outcome, Owned, Refusal,
+        RemoteStep, RetryPolicy, Runner, RunnerHandle, SagaRecord, Settings, State, Step,
+        StepState,
     },
     sink::BoxError,
     store::{Keys, SagaRows, Sagas, Source, Transaction},
@@ -40,7 +41,7 @@ async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
     start(&stage, "s1").await;
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(rows(&saga), ["reserve", "authorize", "ship", "capture"]);
     assert_eq!(
@@ -59,8 +60,8 @@ async fn a_refusal_undoes_what_was_done_in_reverse() {
     start(&stage, "s1").await;
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Failed);
-    let reason = saga.standing.reason.as_ref().unwrap();
+    assert_eq!(saga.status.state, State::Failed);
+    let reason = saga.status.reason.as_ref().unwrap();
     assert_eq!(reason.code, "no");
     assert_eq!(far.effects(), ["authorize", "undo authorize"]);
     assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
@@ -71,14 +72,14 @@ async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
     let stage = Stage::new();
     let far = Far::default();
     let refuses = Definition::new("checkout", 1)
-        .step(Step::local("reserve", Write("reserved")).undo_local(Write("released")))
+        .step(Step::local("reserve", Write("reserved")).compensate_local(Write("released")))
         .step(Step::local("check", Refuses))
-        .ended(Tell);
+        .on_end(Tell);
     let runner = run(&stage, refuses);
     start(&stage, "s1").await;
     let saga = stage_ended(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Failed);
+    assert_eq!(saga.status.state, State::Failed);
     // The events of the refused step were rolled back with it.
     assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
     assert!(far.effects().is_empty());
@@ -91,14 +92,14 @@ async fn an_answer_that_is_lost_is_asked_for_again_under_the_same_key() {
     far.now("authorize", |attempt| match attempt {
         1 => Reply::DoAndLose,
         2 => Reply::Lose,
-        _ => Reply::Do,
+        _ => Reply::Forward,
     });
     let runner = run(&stage, definition(&far));
     start(&stage, "s1").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
-    let step = saga.step("authorize", Way::Do).unwrap();
+    assert_eq!(saga.status.state, State::Completed);
+    let step = saga.step("authorize", Direction::Forward).unwrap();
     assert_eq!(step.attempts, 3);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(far.keys("authorize").len(), 1);
@@ -122,7 +123,7 @@ async fn what_stays_unknown_is_looked_up() {
         called(&far, "authorize").await;
         let saga = as_time_passes(&stage, "s1").await;
         runner.drain().await;
-        assert_eq!(saga.standing.state, expected, "{reply:?}");
+        assert_eq!(saga.status.state, expected, "{reply:?}");
         let authorized = far.effects().contains(&"authorize".to_owned());
         assert_eq!(authorized, expected == State::Completed);
     }
@@ -133,28 +134,28 @@ async fn what_arrived_while_the_word_that_it_had_not_was_on_its_way_is_not_forgo
     let stage = Stage::new();
     let far = Far::default();
     far.now("authorize", |_| Reply::Lose);
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         call: Duration::from_secs(2),
         pause: Duration::from_secs(1),
         pause_max: Duration::from_secs(1),
         window: Duration::from_secs(5),
         // No look-up follows it before the one that takes so long.
-        quiet: Duration::from_hours(1),
+        settle_time: Duration::from_hours(1),
     };
     let overtaken = Overtaken {
         desk: far.desk("authorize"),
         clock: stage.clock.clone(),
-        by: patience.quiet,
+        by: retry_policy.settle_time,
     };
     let definition = Definition::new("checkout", 1)
         .deadline(Duration::from_hours(9))
-        .step(Step::foreign("authorize", overtaken).patience(patience));
+        .step(Step::remote("authorize", overtaken).retry_policy(retry_policy));
     let runner = run(&stage, definition);
     start(&stage, "s1").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
     assert_eq!(far.effects(), ["authorize"]);
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
 }
 
 #[tokio::test]
@@ -163,25 +164,25 @@ async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other(
     let far = Far::default();
     far.now("authorize", |attempt| match attempt {
         1 => Reply::Lose,
-        _ => Reply::Do,
+        _ => Reply::Forward,
     });
-    let window = Patience::default().window;
+    let window = RetryPolicy::default().window;
     let speaks_at = stage.clock.now().after(2 * window);
     let late = Late(far.desk("authorize"), stage.clock.clock(), speaks_at);
     let runner = run(
         &stage,
-        Definition::new("checkout", 1).step(Step::foreign("authorize", late)),
+        Definition::new("checkout", 1).step(Step::remote("authorize", late)),
     );
     start(&stage, "s1").await;
     let is_meant = async || {
         let saga = stage.store.saga("s1").await.unwrap().unwrap();
-        saga.step("authorize", Way::Do).is_some()
+        saga.step("authorize", Direction::Forward).is_some()
     };
     eventually(PATIENCE, is_meant).await;
     stage.clock.set(speaks_at);
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.attempts("authorize"), 2);
     assert_eq!(far.keys("authorize").len(), 1);
 }
@@ -197,7 +198,7 @@ async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
         start_as(&stage, "s1", &impatient(&far)).await;
         called(&far, "authorize").await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
-        let reason = saga.standing.reason.as_ref().unwrap();
+        let reason = saga.status.reason.as_ref().unwrap();
         assert_eq!(reason.code, "deadline");
         let decision = if happened {
             Decision::Done {
@@ -212,7 +213,7 @@ async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
         decide(&stage, "s1", &decision).await;
         let saga = as_time_passes(&stage, "s1").await;
         runner.drain().await;
-        assert_eq!(saga.standing.state, expected);
+        assert_eq!(saga.status.state, expected);
     }
 }
 
@@ -233,7 +234,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
         called(&far, "authorize").await;
         until(&stage, "s1", State::NeedsAttention).await;
         let calls = far.attempts("authorize");
-        far.now("authorize", |_| Reply::Do);
+        far.now("authorize", |_| Reply::Forward);
         if can_be_asked {
             far.hears();
         }
@@ -243,7 +244,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
         decide(&stage, "s1", &retry).await;
         let saga = as_time_passes(&stage, "s1").await;
         runner.drain().await;
-        assert_eq!(saga.standing.state, State::Completed);
+        assert_eq!(saga.status.state, State::Completed);
         let more = far.attempts("authorize") - calls;
         assert_eq!(more, u32::from(!happened), "{happened} {can_be_asked}");
         assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
@@ -267,7 +268,7 @@ async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
         called(&far, "authorize").await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         let closes_at = saga
-            .step("authorize", Way::Do)
+            .step("authorize", Direction::Forward)
             .unwrap()
             .began_at
             .after(window);
@@ -280,7 +281,7 @@ async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
             if clock.now() < closes_at {
                 Reply::Lose
             } else {
-                Reply::Do
+                Reply::Forward
             }
         });
         let calls = far.attempts("authorize");
@@ -291,7 +292,7 @@ async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
         .await;
         let saga = as_time_passes(&stage, "s1").await;
         runner.drain().await;
-        assert_eq!(saga.standing.state, State::Completed, "{can_be_asked}");
+        assert_eq!(saga.status.state, State::Completed, "{can_be_asked}");
         assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     }
 }
@@ -311,7 +312,7 @@ async fn a_word_from_the_provider_settles_what_nobody_could_tell() {
     tx.commit().await.unwrap();
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.made("capture").map(AsRef::as_ref), Some(&b"it"[..]));
 }
 
@@ -321,7 +322,7 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
     let far = Far::default();
     far.now("ship", |attempt| match attempt {
         1 => Reply::Hang,
-        _ => Reply::Do,
+        _ => Reply::Forward,
     });
     let runner = run_with(&stage, definition(&far), LEASE);
     start(&stage, "s1").await;
@@ -329,13 +330,13 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
     // Like a crash: no move is completed.
     drop(runner);
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
-    let ship = saga.step("ship", Way::Do).unwrap();
+    let ship = saga.step("ship", Direction::Forward).unwrap();
     assert_eq!((ship.state, ship.attempts), (StepState::Open, 1));
     let runner = run(&stage, definition(&far));
     stage.clock.advance(LEASE);
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(kinds(&stage).await, ["reserved", "saga.completed"]);
 }
@@ -346,13 +347,13 @@ async fn a_step_that_panics_is_tried_again_and_its_outcome_is_unknown() {
     let far = Far::default();
     far.now("ship", |attempt| match attempt {
         1 => Reply::DoAndPanic,
-        _ => Reply::Do,
+        _ => Reply::Forward,
     });
     let runner = run(&stage, definition(&far));
     start(&stage, "s1").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
 }
 
@@ -361,30 +362,33 @@ async fn a_request_that_panics_is_tried_again() {
     let stage = Stage::new();
     let far = Far::default();
     let clumsy = Clumsy(far.desk("authorize"), AtomicU32::new(0));
-    let definition = Definition::new("checkout", 1).step(Step::foreign("authorize", clumsy));
+    let definition = Definition::new("checkout", 1).step(Step::remote("authorize", clumsy));
     let runner = run(&stage, definition);
     start(&stage, "s1").await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
-    assert_eq!(saga.step("authorize", Way::Do).unwrap().attempts, 2);
+    assert_eq!(saga.status.state, State::Completed);
+    assert_eq!(
+        saga.step("authorize", Direction::Forward).unwrap().attempts,
+        2
+    );
     assert_eq!(far.effects(), ["authorize"]);
 }
 
 #[tokio::test]
 async fn an_undoing_whose_rows_are_refused_is_counted_and_asks_a_person() {
     let stage = Stage::new();
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause: Duration::from_millis(100),
         pause_max: Duration::from_millis(100),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let definition = || {
         Definition::new("checkout", 1)
             .step(
                 Step::local("reserve", Write("reserved"))
-                    .undo_local(Swallows)
-                    .patience(patience),
+                    .compensate_local(Swallows)
+                    .retry_policy(retry_policy),
             )
             .step(Step::local("check", Refuses))
     };
@@ -392,7 +396,7 @@ async fn an_undoing_whose_rows_are_refused_is_counted_and_asks_a_person() {
     start_as(&stage, "s1", &definition()).await;
     let saga = until(&stage, "s1", State::NeedsAttention).await;
     runner.drain().await;
-    assert_eq!(saga.standing.reason.unwrap().code, "compensation_failed");
+    assert_eq!(saga.status.reason.unwrap().code, "compensation_failed");
 }
 
 #[tokio::test]
@@ -403,7 +407,7 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
         Definition::new("checkout", 1)
             .deadline(Duration::from_mins(1))
             .step(Step::local("reserve", Write("reserved")))
-            .ended(Halting(Arc::clone(&cannot)))
+            .on_end(Halting(Arc::clone(&cannot)))
     };
     let runner = run(&stage, definition());
     start_as(&stage, "s1", &definition()).await;
@@ -416,10 +420,10 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
     })
     .await;
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
-    assert_eq!(saga.standing.state, State::Running);
+    assert_eq!(saga.status.state, State::Running);
     stage.clock.advance(Duration::from_mins(10));
     let saga = until(&stage, "s1", State::NeedsAttention).await;
-    assert_eq!(saga.standing.reason.unwrap().code, "ending");
+    assert_eq!(saga.status.reason.unwrap().code, "ending");
     cannot.store(0, Ordering::SeqCst);
     let retry = Decision::Retry {
         within: Duration::from_mins(5),
@@ -427,7 +431,7 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
     decide(&stage, "s1", &retry).await;
     let saga = as_time_passes(&stage, "s1").await;
     runner.drain().await;
-    assert_eq!(saga.standing.state, State::Completed);
+    assert_eq!(saga.status.state, State::Completed);
 }
 
 #[tokio::test]
@@ -462,7 +466,7 @@ async fn a_saga_of_another_version_is_left_to_who_knows_it() {
     start(&stage, "s1").await;
     stage_ended(&stage, "s1").await;
     let parked = stage.store.saga("s2").await.unwrap().unwrap();
-    assert_eq!((parked.standing.state, parked.epoch), (State::Running, 0));
+    assert_eq!((parked.status.state, parked.epoch), (State::Running, 0));
     runner.drain().await;
     let runner = run(&stage, newer);
     stage_ended(&stage, "s2").await;
@@ -484,8 +488,11 @@ async fn a_runner_that_drains_leaves_its_sagas_due() {
     draining.await.unwrap();
     // The running call has completed, and no further step has started.
     let saga = stage.store.saga("s1").await.unwrap().unwrap();
-    assert_eq!(saga.step("ship", Way::Do).unwrap().state, StepState::Done);
-    assert_eq!(saga.step("capture", Way::Do), None);
+    assert_eq!(
+        saga.step("ship", Direction::Forward).unwrap().state,
+        StepState::Done
+    );
+    assert_eq!(saga.step("capture", Direction::Forward), None);
     let runner = run(&stage, definition(&far));
     stage_ended(&stage, "s1").await;
     runner.drain().await;
@@ -503,33 +510,33 @@ fn impatient(far: &Far) -> Definition<Tx> {
 
 /// Remote steps after a local one, which are called again within `window`, until `deadline`.
 fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         call: Duration::from_secs(5),
         pause: Duration::from_secs(1),
         pause_max: Duration::from_secs(1),
         window,
-        quiet: Duration::from_secs(5),
+        settle_time: Duration::from_secs(5),
     };
     Definition::new("checkout", 1)
         .deadline(deadline)
-        .step(Step::local("reserve", Write("reserved")).undo_local(Write("released")))
+        .step(Step::local("reserve", Write("reserved")).compensate_local(Write("released")))
         .step(
-            Step::foreign("authorize", far.desk("authorize"))
-                .undo_foreign(far.desk("undo authorize"))
-                .patience(patience),
+            Step::remote("authorize", far.desk("authorize"))
+                .compensate_remote(far.desk("undo authorize"))
+                .retry_policy(retry_policy),
         )
         .step(
-            Step::foreign("ship", far.desk("ship"))
-                .undo_foreign(far.desk("undo ship"))
-                .patience(patience),
+            Step::remote("ship", far.desk("ship"))
+                .compensate_remote(far.desk("undo ship"))
+                .retry_policy(retry_policy),
         )
         .step(
-            Step::foreign("capture", far.desk("capture"))
+            Step::remote("capture", far.desk("capture"))
                 .pivot()
                 .settled_by("captured")
-                .patience(patience),
+                .retry_policy(retry_policy),
         )
-        .ended(Tell)
+        .on_end(Tell)
 }
 
 /// A worker that keeps the sagas that it runs, however much time passes.
@@ -562,14 +569,14 @@ pub(crate) async fn start_as(stage: &Stage, id: &str, definition: &Definition<Tx
 async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     let saga = stage.store.seize_saga(id, LEASE).await.unwrap().unwrap();
     let owned = Owned::of(&saga);
-    let (rows, standing) = decision
+    let (rows, status) = decision
         .judge(&saga, "asked them", stage.clock.now())
         .unwrap();
     let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
     for row in rows {
         tx.write_step(&owned, &row).await.unwrap();
     }
-    tx.write_standing(&owned, &standing).await.unwrap();
+    tx.write_status(&owned, &status).await.unwrap();
     tx.commit().await.unwrap();
     let given = stage.store.give_back_saga(&owned, Duration::ZERO, "", 0);
     given.await.unwrap();
@@ -582,18 +589,18 @@ async fn called(far: &Far, step: &str) {
 
 /// Waits for the end while the clock stands still.
 pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
-    let ended = async || is_at_rest(&stage.store, id).await;
-    eventually(PATIENCE, ended).await;
+    let on_end = async || is_at_rest(&stage.store, id).await;
+    eventually(PATIENCE, on_end).await;
     stage.store.saga(id).await.unwrap().unwrap()
 }
 
 /// Waits for the end while time passes.
 pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
-    let ended = async || {
+    let on_end = async || {
         stage.clock.advance(Duration::from_millis(100));
         is_at_rest(&stage.store, id).await
     };
-    eventually(PATIENCE, ended).await;
+    eventually(PATIENCE, on_end).await;
     stage.store.saga(id).await.unwrap().unwrap()
 }
 
@@ -602,7 +609,7 @@ pub(crate) async fn until(stage: &Stage, id: &str, reached: State) -> SagaRecord
     let stands = async || {
         stage.clock.advance(Duration::from_millis(500));
         let saga = stage.store.saga(id).await.unwrap().unwrap();
-        saga.standing.state == reached && saga.wake_at.is_none()
+        saga.status.state == reached && saga.wake_at.is_none()
     };
     eventually(PATIENCE, stands).await;
     stage.store.saga(id).await.unwrap().unwrap()
@@ -610,7 +617,7 @@ pub(crate) async fn until(stage: &Stage, id: &str, reached: State) -> SagaRecord
 
 async fn is_at_rest(store: &Sqlite, id: &str) -> bool {
     let saga = store.saga(id).await.unwrap().unwrap();
-    saga.standing.state.is_end()
+    saga.status.state.is_end()
 }
 
 /// The names of the steps that have started, in order.
@@ -629,7 +636,7 @@ pub(crate) async fn kinds(stage: &Stage) -> Vec<String> {
 /// A local step that emits an event.
 struct Write(&'static str);
 
-impl Local<Tx> for Write {
+impl LocalStep<Tx> for Write {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -645,7 +652,7 @@ impl Local<Tx> for Write {
 /// A local step that writes, and then refuses.
 struct Refuses;
 
-impl Local<Tx> for Refuses {
+impl LocalStep<Tx> for Refuses {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -661,7 +668,7 @@ impl Local<Tx> for Refuses {
 /// A local step that ignores the error of a statement.
 struct Swallows;
 
-impl Local<Tx> for Swallows {
+impl LocalStep<Tx> for Swallows {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -678,7 +685,7 @@ impl Local<Tx> for Swallows {
 /// Fails while the count is not zero, and counts its attempts.
 struct Halting(Arc<AtomicU32>);
 
-impl Ended<Tx> for Halting {
+impl OnEnd<Tx> for Halting {
     fn write<'a>(
         &'a self,
         _: &'a mut Tx,
@@ -697,7 +704,7 @@ impl Ended<Tx> for Halting {
 
 struct Tell;
 
-impl Ended<Tx> for Tell {
+impl OnEnd<Tx> for Tell {
     fn write<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -715,7 +722,7 @@ impl Ended<Tx> for Tell {
 /// The response of the remote system to a call.
 #[derive(Clone, Copy, Debug)]
 enum Reply {
-    Do,
+    Forward,
     DoAndLose,
     DoAndPanic,
     Lose,
@@ -805,7 +812,7 @@ impl Far {
         let scripts = self.0.scripts.lock().unwrap();
         scripts
             .get(name)
-            .map_or(Reply::Do, |script| script(*attempt))
+            .map_or(Reply::Forward, |script| script(*attempt))
     }
 }
 
@@ -814,7 +821,7 @@ struct Desk {
     name: &'static str,
 }
 
-impl Foreign for Desk {
+impl RemoteStep for Desk {
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(format!("{} of {}", self.name, saga.id).into())
     }
@@ -825,7 +832,7 @@ impl Foreign for Desk {
             let lost = || Outcome::Unknown("the response was lost".into());
             assert_eq!(call.request, format!("{} of {}", self.name, call.saga));
             match self.far.asked(self.name) {
-                Reply::Do => {
+                Reply::Forward => {
                     self.far.act(self.name, &call.key);
                     made()
                 }
@@ -872,7 +879,7 @@ struct Overtaken {
     by: Duration,
 }
 
-impl Foreign for Overtaken {
+impl RemoteStep for Overtaken {
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
         self.desk.request(saga)
     }
@@ -897,7 +904,7 @@ impl Foreign for Overtaken {
 /// A desk whose request cannot be built before a point in time.
 struct Late(Desk, Clock, Timestamp);
 
-impl Foreign for Late {
+impl RemoteStep for Late {
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
         if self.1.now() < self.2 {
             return Err("the data of the request does not exist yet".into());
@@ -918,7 +925,7 @@ impl Foreign for Late {
 /// A desk whose request panics the first time.
 struct Clumsy(Desk, AtomicU32);
 
-impl Foreign for Clumsy {
+impl RemoteStep for Clumsy {
     fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
         assert_ne!(self.1.fetch_add(1, Ordering::SeqCst), 0, "on purpose");
         self.0.request(saga)

@@ -99,11 +99,11 @@ impl Stage {
     }
 
     pub(crate) async fn backlog(&self, destination: &str) -> u64 {
-        self.store.standing(destination).await.unwrap().backlog
+        self.store.backlog(destination).await.unwrap().events
     }
 
     pub(crate) async fn parked(&self, destination: &str) -> u64 {
-        self.store.standing(destination).await.unwrap().parked
+        self.store.backlog(destination).await.unwrap().parked
     }
 
     pub(crate) async fn rename(&self, from: &str, to: &str) {

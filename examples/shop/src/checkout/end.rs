@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use hapax::{
     event::NewEvent,
     key::Tenant,
-    saga::{Ended, Local, Refusal, SagaRecord, State},
+    saga::{LocalStep, OnEnd, Refusal, SagaRecord, State},
     sink::BoxError,
 };
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::{
 /// Records the captured payment as a charge that can be refunded.
 pub(super) struct Notify(pub(super) Ids);
 
-impl<Tx: Rows> Local<Tx> for Notify {
+impl<Tx: Rows> LocalStep<Tx> for Notify {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -30,7 +30,7 @@ impl<Tx: Rows> Local<Tx> for Notify {
         Box::pin(async move {
             let (cart, captured) = captured(saga)?;
             let tenant = saga.tenant.as_ref().map_or("", Tenant::as_str);
-            let key = saga.step(CAPTURE, hapax::saga::Way::Do);
+            let key = saga.step(CAPTURE, hapax::saga::Direction::Forward);
             let row = params![
                 captured.id.clone(),
                 tenant.to_owned(),
@@ -83,7 +83,7 @@ struct Failed<'a> {
 /// Emits `checkout.completed` or `checkout.failed`.
 pub(super) struct Tell;
 
-impl<Tx: Rows> Ended<Tx> for Tell {
+impl<Tx: Rows> OnEnd<Tx> for Tell {
     fn write<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -115,7 +115,7 @@ fn completed(saga: &SagaRecord) -> Result<NewEvent, BoxError> {
 
 fn failed(saga: &SagaRecord) -> NewEvent {
     let authorized = made(saga, AUTHORIZE).ok();
-    let reason = saga.standing.reason.as_ref();
+    let reason = saga.status.reason.as_ref();
     let failed = Failed {
         checkout_id: &saga.id,
         reason: reason.map(|reason| reason.code.as_str()),
@@ -128,7 +128,7 @@ fn failed(saga: &SagaRecord) -> NewEvent {
 mod tests {
     use hapax::{
         Timestamp,
-        saga::{StepRecord, StepState, Way},
+        saga::{Direction, StepRecord, StepState},
     };
 
     use super::{super::tests::record, *};
@@ -156,7 +156,7 @@ mod tests {
     fn done(made: String) -> StepRecord {
         StepRecord {
             name: CAPTURE.to_owned(),
-            way: Way::Do,
+            way: Direction::Forward,
             state: StepState::Done,
             provider_key: None,
             request: Bytes::new(),

@@ -9,7 +9,7 @@
 
 mod cart;
 mod stock;
-mod errand;
+mod remote;
 mod payment;
 mod shipment;
 mod end;
@@ -20,15 +20,15 @@ use std::time::Duration;
 use hapax::{
     event::Headers,
     key::Tenant,
-    saga::{Definition, Kind, NewSaga, Patience, SagaRecord, Step},
+    saga::{Definition, Kind, NewSaga, RetryPolicy, SagaRecord, Step},
     sink::BoxError,
 };
 
-use self::errand::Sent;
+use self::remote::Sent;
 pub(crate) use self::{
     cart::{Cart, Stated},
     stock::OUT_OF_STOCK,
-    view::{CLOSED, View, told},
+    view::{CLOSED, View, signals_seen},
 };
 use crate::{
     database::Rows,
@@ -50,12 +50,12 @@ pub(crate) const STEPS: [&str; 5] = [RESERVE, AUTHORIZE, SHIP, CAPTURE, NOTIFY];
 
 /// The retries of a remote step: calls for 6 s, then a settle time of 6 s in which an abandoned
 /// call may still arrive. After that, a call that the provider does not know has not happened.
-const PATIENCE: Patience = Patience {
+const PATIENCE: RetryPolicy = RetryPolicy {
     call: Duration::from_secs(4),
     pause: Duration::from_millis(200),
     pause_max: Duration::from_secs(2),
     window: Duration::from_secs(6),
-    quiet: Duration::from_secs(6),
+    settle_time: Duration::from_secs(6),
 };
 /// How long a checkout may take before it waits for an operator's decision.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -74,25 +74,25 @@ pub(crate) fn definition<Tx: Rows>(
     let cancel = Sent(shipment::Cancel(shipping.clone()));
     Definition::new(CHECKOUT, VERSION)
         .deadline(DEADLINE)
-        .step(Step::local(RESERVE, stock::Reserve).undo_local(stock::Release))
+        .step(Step::local(RESERVE, stock::Reserve).compensate_local(stock::Release))
         .step(
-            Step::foreign(AUTHORIZE, authorize)
-                .undo_foreign(void)
-                .patience(PATIENCE),
+            Step::remote(AUTHORIZE, authorize)
+                .compensate_remote(void)
+                .retry_policy(PATIENCE),
         )
         .step(
-            Step::foreign(SHIP, ship)
-                .undo_foreign(cancel)
-                .patience(PATIENCE),
+            Step::remote(SHIP, ship)
+                .compensate_remote(cancel)
+                .retry_policy(PATIENCE),
         )
         .step(
-            Step::foreign(CAPTURE, capture)
-                .undo_foreign(refund)
+            Step::remote(CAPTURE, capture)
+                .compensate_remote(refund)
                 .pivot()
-                .patience(PATIENCE),
+                .retry_policy(PATIENCE),
         )
         .step(Step::local(NOTIFY, end::Notify(ids.clone())))
-        .ended(end::Tell)
+        .on_end(end::Tell)
 }
 
 /// Builds the saga of a new checkout.
@@ -122,7 +122,7 @@ fn made(saga: &SagaRecord, step: &str) -> Result<Made, BoxError> {
 pub(crate) mod tests {
     use hapax::{
         Timestamp,
-        saga::{Standing, State},
+        saga::{SagaStatus, State},
     };
 
     use super::*;
@@ -138,7 +138,7 @@ pub(crate) mod tests {
             tenant: None,
             input: Vec::new().into(),
             headers: Headers::new(),
-            standing: Standing {
+            status: SagaStatus {
                 state: State::Running,
                 undoing: false,
                 reason: None,

@@ -6,7 +6,7 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{AUTHORIZE, CAPTURE, Cart, errand::Errand, made};
+use super::{AUTHORIZE, CAPTURE, Cart, made, remote::ProviderStep};
 use crate::providers::{Label, Made, Order, Payments, Wanted};
 
 /// Authorizes the total on the card.
@@ -29,7 +29,7 @@ impl Asked {
     }
 }
 
-impl Errand for Authorize {
+impl ProviderStep for Authorize {
     type Asked = Asked;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Asked, BoxError> {
@@ -70,7 +70,7 @@ impl Held {
 /// Voids the authorization.
 pub(super) struct Void(pub(super) Payments);
 
-impl Errand for Void {
+impl ProviderStep for Void {
     type Asked = Held;
     const NOTHING_LEFT: Option<&'static str> = Some("voided");
 
@@ -91,7 +91,7 @@ impl Errand for Void {
 /// Captures the authorized amount.
 pub(super) struct Capture(pub(super) Payments);
 
-impl Errand for Capture {
+impl ProviderStep for Capture {
     type Asked = Held;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Held, BoxError> {
@@ -117,7 +117,7 @@ pub(super) struct Taken {
     amount: i64,
 }
 
-impl Errand for Refund {
+impl ProviderStep for Refund {
     type Asked = Taken;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Taken, BoxError> {

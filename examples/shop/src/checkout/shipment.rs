@@ -6,7 +6,7 @@ use hapax::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Cart, SHIP, errand::Errand, made};
+use super::{Cart, SHIP, made, remote::ProviderStep};
 use crate::providers::{Address, Item, Label, Made, Parcel, Shipping, Wanted};
 
 /// Creates the shipment.
@@ -18,7 +18,7 @@ pub(super) struct Packed {
     items: Vec<Item>,
 }
 
-impl Errand for Ship {
+impl ProviderStep for Ship {
     type Asked = Packed;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Packed, BoxError> {
@@ -47,7 +47,7 @@ pub(super) struct Shipped {
     shipment: String,
 }
 
-impl Errand for Cancel {
+impl ProviderStep for Cancel {
     type Asked = Shipped;
     const NOTHING_LEFT: Option<&'static str> = Some("cancelled");
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hapax::{
-    saga::{Local, Refusal, SagaRecord},
+    saga::{LocalStep, Refusal, SagaRecord},
     sink::BoxError,
 };
 
@@ -16,7 +16,7 @@ pub(crate) const OUT_OF_STOCK: &str = "out_of_stock";
 /// Reserves all items, or none.
 pub(super) struct Reserve;
 
-impl<Tx: Rows> Local<Tx> for Reserve {
+impl<Tx: Rows> LocalStep<Tx> for Reserve {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
@@ -38,7 +38,7 @@ impl<Tx: Rows> Local<Tx> for Reserve {
 /// Returns all reserved items to stock.
 pub(super) struct Release;
 
-impl<Tx: Rows> Local<Tx> for Release {
+impl<Tx: Rows> LocalStep<Tx> for Release {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,

@@ -1,6 +1,6 @@
 //! The view of a checkout in responses: its state, and the state of each step.
 
-use hapax::saga::{Refusal, SagaRecord, State, StepRecord, StepState, Way};
+use hapax::saga::{Direction, Refusal, SagaRecord, State, StepRecord, StepState};
 use serde::Serialize;
 
 use super::{STEPS, made};
@@ -11,7 +11,7 @@ pub(crate) const CLOSED: &str = "closed";
 const DECIDED: [&str; 3] = [CLOSED, "decided", "retried"];
 
 /// Formats a reason for the customer, without the comment that an operator wrote on a decision.
-pub(crate) fn told(reason: &Refusal) -> String {
+pub(crate) fn signals_seen(reason: &Refusal) -> String {
     if DECIDED.contains(&reason.code.as_str()) {
         reason.code.clone()
     } else {
@@ -42,16 +42,16 @@ struct Step {
 impl View {
     /// Builds the view from the current state of a saga.
     pub(crate) fn of(saga: &SagaRecord) -> Self {
-        let waiting_for = match saga.standing.state {
+        let waiting_for = match saga.status.state {
             State::NeedsAttention => Some("a person".to_owned()),
             State::Running => saga.waiting_for.clone(),
             State::Completed | State::Failed => None,
         };
-        let reason = saga.standing.reason.as_ref();
+        let reason = saga.status.reason.as_ref();
         Self {
             id: saga.id.clone(),
-            state: saga.standing.state.as_str(),
-            reason: reason.map(told),
+            state: saga.status.state.as_str(),
+            reason: reason.map(signals_seen),
             steps: STEPS.into_iter().map(|name| step(saga, name)).collect(),
             waiting_for,
         }
@@ -59,7 +59,10 @@ impl View {
 }
 
 fn step(saga: &SagaRecord, name: &'static str) -> Step {
-    let (did, undid) = (saga.step(name, Way::Do), saga.step(name, Way::Undo));
+    let (did, undid) = (
+        saga.step(name, Direction::Forward),
+        saga.step(name, Direction::Compensate),
+    );
     let last = undid.or(did);
     let attempts = [did, undid].into_iter().flatten().map(|row| row.attempts);
     let error = last.and_then(|row| row.error.as_ref());
@@ -69,7 +72,7 @@ fn step(saga: &SagaRecord, name: &'static str) -> Step {
         attempts: attempts.sum(),
         provider_key: did.and_then(|row| row.provider_key.clone()),
         provider_ref: made(saga, name).ok().map(|made| made.id),
-        error: error.map(told),
+        error: error.map(signals_seen),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Clients of the external systems: a payment provider and a shipping provider.
 //!
 //! Every call has an idempotency key of the shop, and one of three outcomes ([`Outcome`]): an
-//! object was created, the call was refused, or the outcome is unknown. `desk` is the HTTP client,
+//! object was created, the call was refused, or the outcome is unknown. `client` is the HTTP client,
 //! which turns responses into outcomes. `payment` and `shipping` define the operations. `settle`
 //! repeats calls and look-ups until the outcome is known or time is up. A created object counts
 //! only if it matches the request. Nothing in this module writes a row.
 
-mod desk;
+mod client;
 mod payment;
 mod shipping;
 mod settle;

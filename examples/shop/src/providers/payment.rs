@@ -4,7 +4,7 @@ use hapax::saga::Outcome;
 use http::Uri;
 use serde::Serialize;
 
-use super::{Found, Label, Made, Wanted, desk::Desk};
+use super::{Found, Label, Made, Wanted, client::ProviderClient};
 
 /// The card tokens that the provider knows; each selects a behavior.
 pub(crate) const CARDS: [&str; 6] = [
@@ -20,7 +20,7 @@ const CAPTURE: &str = "cap_";
 
 /// The client of the payment provider.
 #[derive(Clone, Debug)]
-pub(crate) struct Payments(Desk);
+pub(crate) struct Payments(ProviderClient);
 
 /// An amount to authorize on a card or to charge it with.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -41,7 +41,7 @@ struct Nothing {}
 impl Payments {
     /// Creates a client of the provider at `base`.
     pub(crate) fn at(base: &Uri) -> Self {
-        Self(Desk::at(base))
+        Self(ProviderClient::at(base))
     }
 
     /// Charges a card.

@@ -4,11 +4,11 @@ use hapax::saga::Outcome;
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::{Found, Label, Made, Wanted, desk::Desk};
+use super::{Found, Label, Made, Wanted, client::ProviderClient};
 
 /// The client of the shipping provider.
 #[derive(Clone, Debug)]
-pub(crate) struct Shipping(Desk);
+pub(crate) struct Shipping(ProviderClient);
 
 /// A postal address.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -42,7 +42,7 @@ struct Nothing {}
 impl Shipping {
     /// Creates a client of the provider at `base`.
     pub(crate) fn at(base: &Uri) -> Self {
-        Self(Desk::at(base))
+        Self(ProviderClient::at(base))
     }
 }
 

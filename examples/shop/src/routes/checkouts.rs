@@ -52,8 +52,8 @@ pub(super) async fn create<D: Database>(
         Some(id) => id.to_owned(),
         None => start(&shop, tenant, &mut phased, &cart).await?,
     };
-    let saga = ended(&shop, &id).await?;
-    answer(&saga)
+    let saga = on_end(&shop, &id).await?;
+    response(&saga)
 }
 
 /// `GET /checkouts/{id}`.
@@ -91,7 +91,7 @@ async fn start<D: Database>(
 }
 
 /// Waits for the end of a saga, at most `WAIT`.
-async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
+async fn on_end<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
     let until = Instant::now() + WAIT;
     let mut pause = LOOKS.0;
     loop {
@@ -100,7 +100,7 @@ async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Prob
             let gone = format!("the saga of checkout {id} is missing");
             return Err(Problem::internal(std::io::Error::other(gone)));
         };
-        let rests = saga.standing.state != saga::State::Running;
+        let rests = saga.status.state != saga::State::Running;
         if rests || Instant::now() + pause >= until {
             return Ok(saga);
         }
@@ -110,8 +110,8 @@ async fn ended<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Prob
 }
 
 /// Builds the response for a checkout that has ended or is still running.
-fn answer(saga: &SagaRecord) -> Result<Response, Problem> {
-    let status = match saga.standing.state {
+fn response(saga: &SagaRecord) -> Result<Response, Problem> {
+    let status = match saga.status.state {
         saga::State::Completed => StatusCode::CREATED,
         saga::State::Failed => return Err(refusal(saga)),
         saga::State::Running | saga::State::NeedsAttention => StatusCode::ACCEPTED,
@@ -127,9 +127,9 @@ fn answer(saga: &SagaRecord) -> Result<Response, Problem> {
 
 /// Builds the problem for a checkout that failed or was closed by an operator.
 fn refusal(saga: &SagaRecord) -> Problem {
-    let reason = saga.standing.reason.as_ref();
-    let detail = reason.map_or_else(String::new, checkout::told);
-    let at_the_card = saga.step(AUTHORIZE, saga::Way::Do);
+    let reason = saga.status.reason.as_ref();
+    let detail = reason.map_or_else(String::new, checkout::signals_seen);
+    let at_the_card = saga.step(AUTHORIZE, saga::Direction::Forward);
     let is_declined = at_the_card.is_some_and(|step| step.state == saga::StepState::Refused);
     let code = match reason.map(|reason| reason.code.as_str()) {
         Some(OUT_OF_STOCK) => STOCK_OUT,
@@ -158,15 +158,15 @@ mod tests {
     async fn a_checkout_that_a_person_closed_is_answered_without_a_claim_and_without_their_words() {
         let mut saga = asking();
         decide(&mut saga, &Decision::Close);
-        let (status, told) = answered(&saga).await;
+        let (status, signals_seen) = answered(&saga).await;
         assert_eq!(
-            (status, &told["code"]),
+            (status, &signals_seen["code"]),
             (409, &"CONFLICT.checkout.closed".into())
         );
-        check_silent(&saga, &told);
+        check_silent(&saga, &signals_seen);
         assert!(
-            !told["title"].as_str().unwrap().contains("nothing"),
-            "{told}"
+            !signals_seen["title"].as_str().unwrap().contains("nothing"),
+            "{signals_seen}"
         );
     }
 
@@ -174,34 +174,34 @@ mod tests {
     async fn a_checkout_that_a_person_had_undone_is_answered_without_their_words() {
         let mut saga = asking();
         let within = Duration::from_secs(9);
-        decide(&mut saga, &Decision::Undo { within });
-        saga.standing.state = State::Failed;
-        let (status, told) = answered(&saga).await;
+        decide(&mut saga, &Decision::Compensate { within });
+        saga.status.state = State::Failed;
+        let (status, signals_seen) = answered(&saga).await;
         assert_eq!(
-            (status, &told["code"]),
+            (status, &signals_seen["code"]),
             (409, &"CONFLICT.checkout.failed".into())
         );
-        check_silent(&saga, &told);
+        check_silent(&saga, &signals_seen);
     }
 
     /// Asserts that the operator's comment is stored, but appears in no response.
     #[track_caller]
-    fn check_silent(saga: &SagaRecord, told: &Value) {
-        let kept = saga.standing.reason.as_ref().unwrap();
+    fn check_silent(saga: &SagaRecord, signals_seen: &Value) {
+        let kept = saga.status.reason.as_ref().unwrap();
         assert_eq!(kept.detail, REASON);
         let shown = serde_json::to_string(&View::of(saga)).unwrap();
-        for said in [told.to_string(), shown] {
+        for said in [signals_seen.to_string(), shown] {
             assert!(!said.contains("by hand"), "{said}");
         }
     }
 
     fn decide(saga: &mut SagaRecord, decision: &Decision) {
         let judged = decision.judge(saga, REASON, Timestamp::default());
-        (saga.steps, saga.standing) = judged.unwrap();
+        (saga.steps, saga.status) = judged.unwrap();
     }
 
     async fn answered(saga: &SagaRecord) -> (u16, Value) {
-        let response = answer(saga).unwrap_err().into_response();
+        let response = response(saga).unwrap_err().into_response();
         let status = response.status().as_u16();
         let body = to_bytes(response.into_body(), 1 << 16).await.unwrap();
         (status, serde_json::from_slice(&body).unwrap())
@@ -209,7 +209,7 @@ mod tests {
 
     fn asking() -> SagaRecord {
         let mut saga = record();
-        saga.standing.state = State::NeedsAttention;
+        saga.status.state = State::NeedsAttention;
         saga
     }
 }

@@ -12,10 +12,10 @@ use hapax_http::{Json, Query, problem::Problem};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    carriage::Carriage,
     demo::receiver::{Fault, Receiver, Seen},
     destinations::DEMO,
     members::NoQuery,
+    relay_handle::RelayStatus,
 };
 
 /// The most events of a page, which all events of a demo usually fit into.
@@ -25,7 +25,7 @@ const LIMIT_MAX: u32 = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Demo {
     pub(crate) receiver: Arc<Receiver>,
-    pub(crate) carriage: Carriage,
+    pub(crate) relay_handle: RelayStatus,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,7 +73,7 @@ async fn misbehave(
 ) -> Response {
     if demo.receiver.misbehave(fault) {
         // The receiver's 410 has disabled the destination, or is about to.
-        demo.carriage.enable(DEMO);
+        demo.relay_handle.enable(DEMO);
     }
     Json(fault).into_response()
 }

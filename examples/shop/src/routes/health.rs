@@ -15,9 +15,9 @@ use tokio::{sync::Mutex, time::timeout};
 
 use super::Shop;
 use crate::{
-    carriage::Standing,
     database::{Database, params, query},
     members::NoQuery,
+    relay_handle::Standing,
 };
 
 /// How long a result of the store probe is reused: a probe costs a commit, and any client may ask.
@@ -54,7 +54,7 @@ pub(super) async fn ready<D: Database>(
 ) -> Result<Response, Problem> {
     // A load balancer needs a response in time more than an exact one.
     let writable = timeout(READY, shop.probe.ask(&shop)).await.unwrap_or(false);
-    let (relay, carries) = match shop.carriage.standing() {
+    let (relay, carries) = match shop.relay_handle.standing() {
         Standing::Running => ("running", true),
         Standing::Standby => ("standby", true),
         // A namesake does not disturb deliveries, so both instances stay ready.

@@ -37,10 +37,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
     auth::{Tokens, authenticate},
-    carriage::Carriage,
     database::Database,
     ids::Ids,
     providers::Providers,
+    relay_handle::RelayStatus,
     uploads::{Folder, UPLOAD_BYTES_MAX},
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Shop<D> {
     pub(crate) inbox_tenant: Tenant,
     /// The tracing of received messages.
     pub(crate) traces: Traces,
-    pub(crate) carriage: Carriage,
+    pub(crate) relay_handle: RelayStatus,
     /// Whether this process is configured to run a relay.
     pub(crate) relays: bool,
     pub(crate) probe: Probe,
@@ -132,7 +132,7 @@ fn tenants<D: Database>(
     let placed = operation("/orders").single_shot();
     // These handlers do nothing outside their transaction, so the claim can be pipelined with the
     // first statement.
-    let riding = |template| operation(template).claim_with_first_statement();
+    let riding = |template| operation(template).claim_pipelined();
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
     // This handler stores a file before its first statement. That may happen twice, but equal

@@ -13,7 +13,7 @@ use axum::{
 };
 use hapax::{Timestamp, event::NewEvent, key::Tenant, store::StoreError};
 use hapax_http::{
-    Json, Path, Planned, Query,
+    Json, Path, Query, WritePlan,
     problem::{self, Problem},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -61,7 +61,7 @@ pub(super) async fn create<D: Database>(
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
     Json(stated): Json<Stated>,
-) -> Result<Planned<D::Statement>, Problem> {
+) -> Result<WritePlan<D::Statement>, Problem> {
     stated.check()?;
     let now = shop.ids.now();
     let order = Order::of(shop.ids.mint("ord"), stated, 1, [now, now]);
@@ -74,7 +74,7 @@ pub(super) async fn create<D: Database>(
         order.note.clone(),
         now.as_millis(),
     ];
-    Ok(Planned::new(order.answer(StatusCode::CREATED))
+    Ok(WritePlan::new(order.response(StatusCode::CREATED))
         .statement(D::statement(query::ORDER_INSERT, row))
         .emit(order.event("order.created")))
 }
@@ -90,7 +90,7 @@ pub(super) async fn read<D: Database>(
     let key = params![tenant.as_str().to_owned(), id];
     let rows = shop.store.select(query::ORDER_SELECT, key).await?;
     let row = rows.into_iter().next().ok_or_else(Problem::not_found)?;
-    Ok(Order::read(row)?.answer(StatusCode::OK))
+    Ok(Order::read(row)?.response(StatusCode::OK))
 }
 
 /// `GET /orders`.
@@ -141,7 +141,7 @@ pub(super) async fn replace<D: Database>(
         return Err(Problem::new(problem::PRECONDITION).detail("the order has changed; reload it"));
     }
     tx.emit(order.event("order.updated"))?;
-    Ok(order.answer(StatusCode::OK))
+    Ok(order.response(StatusCode::OK))
 }
 
 /// Returns whether `If-Match` allows a change of this version.
@@ -219,7 +219,7 @@ impl Order {
             .sequence(self.version)
     }
 
-    fn answer(&self, status: StatusCode) -> Response {
+    fn response(&self, status: StatusCode) -> Response {
         let etag = HeaderValue::from_str(&tag(self.version)).expect("a number is visible ASCII");
         let mut response = (status, [(header::ETAG, etag)], Json(self)).into_response();
         if status == StatusCode::CREATED {

@@ -1,9 +1,9 @@
 //! What the admin API asks its bodies for, and the merge patch of an edited dead letter.
 #![allow(dead_code, reason = "the binary uses the rest")]
 
-#[path = "../../../../crates/hapax-server/src/admin/ask.rs"]
+#[path = "../../../../crates/hapax-server/src/admin/list_query.rs"]
 mod ask;
-#[path = "../../../../crates/hapax-postgres/src/operate/patch.rs"]
+#[path = "../../../../crates/hapax-postgres/src/admin/patch.rs"]
 mod patch;
 
 pub(crate) use ask::{Ask, Many};

@@ -1,7 +1,7 @@
 //! Destinations as the binary reads them, without the sinks that it makes of them.
 #![allow(dead_code, unused_imports, reason = "the binary uses the rest")]
 
-#[path = "../../../../crates/hapax-server/src/destination/reach.rs"]
+#[path = "../../../../crates/hapax-server/src/destination/network_policy.rs"]
 mod reach;
 #[path = "../../../../crates/hapax-server/src/destination/sinks.rs"]
 pub(crate) mod sinks;

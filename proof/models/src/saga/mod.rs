@@ -105,7 +105,7 @@ impl Model for Sagas {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let State { saga, workers, .. } = state;
         let may_fail = state.faults > 0;
-        let runs = saga.standing == Standing::Running;
+        let runs = saga.status == Standing::Running;
         let idle = workers.iter().position(Option::is_none);
         actions.extend(idle.filter(|_| runs && !saga.held).map(Action::Take));
         actions.extend((saga.held && (!is_owned(state) || may_fail)).then_some(Action::LapseLease));
@@ -210,7 +210,7 @@ impl Model for Sagas {
             }),
             Property::always(ENDS, |_, state: &State| {
                 let stands = [AUTHORIZE, SHIP, CAPTURE].map(|step| state.stands(step));
-                match state.saga.standing {
+                match state.saga.status {
                     Standing::Completed => stands == [true; STEPS],
                     Standing::Failed => stands == [false; STEPS],
                     Standing::Running | Standing::NeedsAttention => true,
@@ -221,19 +221,19 @@ impl Model for Sagas {
                     (0..STEPS).any(|step| state.saga.state(way, step) == Some(wanted))
                 };
                 let is_unknown = state.saga.is_late && of(Way::Do, StepState::Open);
-                let is_asked = state.saga.standing == Standing::NeedsAttention;
+                let is_asked = state.saga.status == Standing::NeedsAttention;
                 !is_asked || is_unknown || of(Way::Undo, StepState::Refused)
             }),
             Property::always(REVERSE, |_, state: &State| is_undone_in_reverse(state)),
             Property::always(FENCED, |_, state: &State| !state.late),
             Property::sometimes("shipped and captured", |_, state: &State| {
-                state.saga.standing == Standing::Completed
+                state.saga.status == Standing::Completed
             }),
             Property::sometimes("nothing, and all of it undone", |_, state: &State| {
-                state.saga.standing == Standing::Failed && state.done(Way::Undo, SHIP) > 0
+                state.saga.status == Standing::Failed && state.done(Way::Undo, SHIP) > 0
             }),
             Property::sometimes("a person is asked", |_, state: &State| {
-                state.saga.standing == Standing::NeedsAttention
+                state.saga.status == Standing::NeedsAttention
             }),
             Property::sometimes("a call that the provider knows", |_, state: &State| {
                 let is_known = |call: &Call| call.answer.is_none() && known(state, call).is_some();
@@ -258,7 +258,7 @@ impl Model for Sagas {
 fn is_paid(state: &State) -> bool {
     let captured = state.done(Way::Do, CAPTURE);
     let refunded = state.done(Way::Undo, CAPTURE);
-    let has_ended = matches!(state.saga.standing, Standing::Completed | Standing::Failed);
+    let has_ended = matches!(state.saga.status, Standing::Completed | Standing::Failed);
     let is_even = captured.checked_sub(refunded) == Some(usize::from(state.stands(SHIP)));
     refunded <= captured && (is_even || !has_ended)
 }
@@ -316,7 +316,7 @@ fn can_wait(state: &State, act: Act) -> bool {
     };
     let may_arrive = |call: &Call| call.act == act && call.answer.is_none();
     let may_call = |worker: &Worker| matches!(worker.next, Stage::Calls(its, _) if its == act);
-    let is_open = row.state == StepState::Open && state.saga.standing == Standing::Running;
+    let is_open = row.state == StepState::Open && state.saga.status == Standing::Running;
     is_open
         && match row.age {
             Age::InWindow => true,

@@ -130,7 +130,7 @@ impl Sagas {
             Move::Fail => Standing::Failed,
             Move::Ask => Standing::NeedsAttention,
         };
-        saga.standing = end;
+        saga.status = end;
         saga.held = false;
         None
     }
@@ -171,7 +171,7 @@ impl Sagas {
 
     /// Holds the saga's row under the worker's epoch; none where another owner has come since.
     fn may_commit(&self, state: &mut State, worker: Worker) -> Option<()> {
-        let is_owner = worker.epoch == state.saga.epoch && state.saga.standing == Standing::Running;
+        let is_owner = worker.epoch == state.saga.epoch && state.saga.status == Standing::Running;
         state.late |= !is_owner && self.bug == Bug::NoFence;
         (is_owner || self.bug == Bug::NoFence).then_some(())
     }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{
     AGAIN, Desk, LAST_WORD, TENANTS,
     history::MEMORY,
+    operation::Operation,
     wire::{Answer, Outcome},
-    wish::Wish,
 };
 use crate::lines::now;
 
@@ -19,7 +19,7 @@ pub(super) struct Customer {
     tenant: &'static str,
     random: fastrand::Rng,
     /// Wishes that were granted, and when, which may be asked for again.
-    granted: Vec<(u64, Wish)>,
+    granted: Vec<(u64, Operation)>,
     /// Charges that may be refunded, with their amounts.
     charges: Vec<(String, u64)>,
 }
@@ -29,7 +29,7 @@ impl Customer {
         desk: &Arc<Desk>,
         tenant: &'static str,
         seed: u64,
-        granted: Vec<(u64, Wish)>,
+        granted: Vec<(u64, Operation)>,
     ) -> Self {
         Self {
             desk: Arc::clone(desk),
@@ -41,9 +41,9 @@ impl Customer {
     }
 
     /// Asks for what an earlier life has left open, and then wants one thing after the other.
-    pub(super) async fn run(mut self, open: Vec<(u64, Wish)>) -> anyhow::Result<()> {
-        for (_, wish) in open {
-            self.until_answered(&wish, false, false).await?;
+    pub(super) async fn run(mut self, open: Vec<(u64, Operation)>) -> anyhow::Result<()> {
+        for (_, operation) in open {
+            self.until_answered(&operation, false, false).await?;
         }
         while !self.desk.is_closing() {
             pace(Duration::from_millis(self.random.u64(0..=self.desk.pause))).await;
@@ -64,17 +64,18 @@ impl Customer {
 
     /// An order, and sometimes changes of it, one upon the other.
     async fn order(&mut self) -> anyhow::Result<()> {
-        let wish = Wish::order(self.tenant, self.desk.mint());
-        let mut seen = self.want(wish).await?;
+        let operation = Operation::order(self.tenant, self.desk.mint());
+        let mut seen = self.want(operation).await?;
         for _ in 0..self.random.u8(0..4) {
             let Some(answer) = seen.filter(Answer::is_success) else {
                 break;
             };
             let (order, etag) = (answer.json(), answer.header("etag").unwrap_or_default());
-            let Some(wish) = Wish::update(self.tenant, self.desk.mint(), &order, etag) else {
+            let Some(operation) = Operation::update(self.tenant, self.desk.mint(), &order, etag)
+            else {
                 break;
             };
-            seen = self.want(wish).await?;
+            seen = self.want(operation).await?;
         }
         Ok(())
     }
@@ -82,14 +83,14 @@ impl Customer {
     /// An order of each tenant, under one key at once: neither knows of the other.
     async fn twins(&mut self) -> anyhow::Result<()> {
         let number = self.desk.mint();
-        let both = TENANTS.map(|tenant| Wish::order(tenant, number));
+        let both = TENANTS.map(|tenant| Operation::order(tenant, number));
         self.want_both(both).await
     }
 
     async fn pay(&mut self) -> anyhow::Result<()> {
-        let wish = Wish::payment(self.tenant, self.desk.mint());
-        let amount = wish.body["amount"].as_u64().unwrap_or_default();
-        let answer = self.want(wish).await?.filter(Answer::is_success);
+        let operation = Operation::payment(self.tenant, self.desk.mint());
+        let amount = operation.body["amount"].as_u64().unwrap_or_default();
+        let answer = self.want(operation).await?.filter(Answer::is_success);
         let id = answer.and_then(|it| it.json()["id"].as_str().map(str::to_owned));
         self.charges.extend(id.map(|id| (id, amount)));
         Ok(())
@@ -101,97 +102,100 @@ impl Customer {
             return self.pay().await;
         };
         let both = [self.desk.mint(), self.desk.mint()];
-        let both = both.map(|number| Wish::refund(self.tenant, number, &charge, amount));
+        let both = both.map(|number| Operation::refund(self.tenant, number, &charge, amount));
         self.want_both(both).await
     }
 
-    async fn want_both(&mut self, both: [Wish; 2]) -> anyhow::Result<()> {
+    async fn want_both(&mut self, both: [Operation; 2]) -> anyhow::Result<()> {
         let asked = both
             .iter()
-            .map(|wish| self.until_answered(wish, true, false));
+            .map(|operation| self.until_answered(operation, true, false));
         try_join_all(asked).await?;
-        for wish in both {
-            self.remember(wish);
+        for operation in both {
+            self.remember(operation);
         }
         Ok(())
     }
 
     async fn check_out(&mut self) -> anyhow::Result<()> {
         let can_be_shipped = self.random.u8(0..4) > 0;
-        let wish = Wish::checkout(self.tenant, self.desk.mint(), can_be_shipped);
-        self.want(wish).await.map(drop)
+        let operation = Operation::checkout(self.tenant, self.desk.mint(), can_be_shipped);
+        self.want(operation).await.map(drop)
     }
 
     async fn sign_up(&mut self) -> anyhow::Result<()> {
-        let wish = Wish::signup(self.tenant, self.desk.mint());
-        self.want(wish).await.map(drop)
+        let operation = Operation::signup(self.tenant, self.desk.mint());
+        self.want(operation).await.map(drop)
     }
 
     async fn message(&mut self) -> anyhow::Result<()> {
-        let wish = Wish::message(self.tenant, self.desk.mint());
-        let market = Wish::market(self.tenant, self.desk.mint(), &wish);
+        let operation = Operation::message(self.tenant, self.desk.mint());
+        let market = Operation::market(self.tenant, self.desk.mint(), &operation);
         match self.random.u8(0..4) {
             // The second source comes first, or at once, or later.
             0 => {
                 self.want(market).await?;
-                self.want(wish).await.map(drop)
+                self.want(operation).await.map(drop)
             }
-            1 => self.want_both([wish, market]).await,
+            1 => self.want_both([operation, market]).await,
             2 => {
-                self.want(wish).await?;
+                self.want(operation).await?;
                 self.want(market).await.map(drop)
             }
-            _ => self.want(wish).await.map(drop),
+            _ => self.want(operation).await.map(drop),
         }
     }
 
     async fn upload(&mut self) -> anyhow::Result<()> {
-        let wish = Wish::upload(self.tenant, self.desk.mint());
-        self.want(wish).await.map(drop)
+        let operation = Operation::upload(self.tenant, self.desk.mint());
+        self.want(operation).await.map(drop)
     }
 
     /// Repeats an old request, or asks for something else under its key.
     async fn ask_again(&mut self) -> anyhow::Result<()> {
         let from = now() - MEMORY;
         self.granted.retain(|(at, _)| *at > from);
-        let Some((_, wish)) = self.random.choice(&self.granted).cloned() else {
+        let Some((_, operation)) = self.random.choice(&self.granted).cloned() else {
             return Ok(());
         };
-        match wish.altered().filter(|_| self.random.bool()) {
+        match operation.altered().filter(|_| self.random.bool()) {
             Some(altered) => self.until_answered(&altered, false, true).await?,
-            None => self.until_answered(&wish, false, false).await?,
+            None => self.until_answered(&operation, false, false).await?,
         };
         Ok(())
     }
 
     /// Asks for something, one in four times by several requests at once.
-    async fn want(&mut self, wish: Wish) -> anyhow::Result<Option<Answer>> {
+    async fn want(&mut self, operation: Operation) -> anyhow::Result<Option<Answer>> {
         let copies = if self.random.u8(0..4) == 0 { 2 } else { 0 };
-        let first = self.until_answered(&wish, true, false);
-        let others = try_join_all((0..copies).map(|_| self.until_answered(&wish, true, false)));
+        let first = self.until_answered(&operation, true, false);
+        let others =
+            try_join_all((0..copies).map(|_| self.until_answered(&operation, true, false)));
         let (first, _) = futures_util::future::try_join(first, others).await?;
-        self.remember(wish);
+        self.remember(operation);
         Ok(first)
     }
 
-    fn remember(&mut self, wish: Wish) {
-        self.granted.push((now(), wish));
+    fn remember(&mut self, operation: Operation) {
+        self.granted.push((now(), operation));
     }
 
     /// Asks under the same key until the answer is one that will stay; `None` when the run is over
     /// before that.
     async fn until_answered(
         &self,
-        wish: &Wish,
+        operation: &Operation,
         is_new: bool,
         is_altered: bool,
     ) -> anyhow::Result<Option<Answer>> {
         let (mut is_first, mut closed_at) = (is_new, None::<Instant>);
         loop {
-            let process = self.desk.history.invoke(wish, is_first, is_altered)?;
+            let process = self.desk.history.invoke(operation, is_first, is_altered)?;
             is_first = false;
-            let outcome = self.desk.wire.ask(wish).await?;
-            self.desk.history.end(process, wish, is_altered, &outcome)?;
+            let outcome = self.desk.wire.ask(operation).await?;
+            self.desk
+                .history
+                .end(process, operation, is_altered, &outcome)?;
             if let Outcome::Answered(answer) = outcome
                 && !answer.is_passing()
             {

@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use super::{
     PROCESSES_MAX,
+    operation::Operation,
     wire::{Answer, Outcome},
-    wish::Wish,
 };
 use crate::lines::{self, Lines, now, segment};
 
@@ -56,15 +56,15 @@ pub(super) struct Memory {
     /// The number of the next wish.
     pub(super) next: u64,
     /// Wishes without an answer for good, each with 0 for when that was.
-    pub(super) open: Vec<(u64, Wish)>,
+    pub(super) open: Vec<(u64, Operation)>,
     /// Wishes that were granted, each with when that was.
-    pub(super) granted: Vec<(u64, Wish)>,
+    pub(super) granted: Vec<(u64, Operation)>,
 }
 
 /// The same, line by line.
 #[derive(Debug, Default)]
 struct Known {
-    wishes: HashMap<(String, String), Told>,
+    operations: HashMap<(String, String), Told>,
     count: u64,
     beyond: u64,
 }
@@ -72,7 +72,7 @@ struct Known {
 /// What a wish was told.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Told {
-    wish: Wish,
+    operation: Operation,
     /// When it first had an answer for good.
     at: Option<u64>,
     is_granted: bool,
@@ -112,13 +112,13 @@ impl History {
     /// Writes down what is about to be asked; by the number that is returned the end is told.
     pub(super) fn invoke(
         &self,
-        wish: &Wish,
+        operation: &Operation,
         is_first: bool,
         is_altered: bool,
     ) -> anyhow::Result<u64> {
         let process = self.process.fetch_add(1, Ordering::Relaxed);
-        let mut line = line("invoke", process, wish, is_altered);
-        line["value"] = serde_json::to_value(wish)?;
+        let mut line = line("invoke", process, operation, is_altered);
+        line["value"] = serde_json::to_value(operation)?;
         self.write(&line, is_first)?;
         Ok(process)
     }
@@ -127,7 +127,7 @@ impl History {
     pub(super) fn end(
         &self,
         process: u64,
-        wish: &Wish,
+        operation: &Operation,
         is_altered: bool,
         outcome: &Outcome,
     ) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ impl History {
             Outcome::Unsent => ("fail", None),
             Outcome::Lost => ("info", None),
         };
-        let mut line = line(word, process, wish, is_altered);
+        let mut line = line(word, process, operation, is_altered);
         line["value"] = told.map(Answer::json_line).unwrap_or_default();
         self.write(&line, false)
     }
@@ -179,8 +179,8 @@ impl Known {
         if line["type"] == "memory" {
             for told in line["wishes"].as_array().into_iter().flatten() {
                 let told: Told = serde_json::from_value(told.clone())?;
-                let name = (told.wish.tenant.clone(), told.wish.key.clone());
-                self.wishes.insert(name, told);
+                let name = (told.operation.tenant.clone(), told.operation.key.clone());
+                self.operations.insert(name, told);
             }
             self.count = line["count"].as_u64().unwrap_or_default();
             self.beyond = line["beyond"].as_u64().unwrap_or_default();
@@ -194,11 +194,11 @@ impl Known {
         if line["type"] == "invoke" {
             self.count += 1;
             self.beyond = self.beyond.max(after(&key.1));
-            if let Entry::Vacant(vacant) = self.wishes.entry(key) {
-                let wish = serde_json::from_value(line["value"].clone())?;
-                vacant.insert(Told::nothing(wish));
+            if let Entry::Vacant(vacant) = self.operations.entry(key) {
+                let operation = serde_json::from_value(line["value"].clone())?;
+                vacant.insert(Told::nothing(operation));
             }
-        } else if let Some(told) = self.wishes.get_mut(&key)
+        } else if let Some(told) = self.operations.get_mut(&key)
             && line["value"]["lasting"] == true
         {
             told.at = told.at.or(line["time"].as_u64());
@@ -209,25 +209,25 @@ impl Known {
 
     /// Nobody asks again for what has had its answer before this moment.
     fn forget(&mut self, before: u64) {
-        self.wishes
+        self.operations
             .retain(|_, it| it.at.is_none_or(|at| at >= before));
     }
 
     /// What the next segment begins with.
     fn line(&self, processes: u64) -> anyhow::Result<Value> {
-        let wishes: Vec<_> = self.wishes.values().collect();
+        let operations: Vec<_> = self.operations.values().collect();
         Ok(json!({
-            "type": "memory", "wishes": serde_json::to_value(wishes)?, "count": self.count,
+            "type": "memory", "wishes": serde_json::to_value(operations)?, "count": self.count,
             "beyond": self.beyond, "processes": processes, "time": now(),
         }))
     }
 
     fn memory(&self) -> Memory {
         let (mut open, mut granted) = (Vec::new(), Vec::new());
-        for told in self.wishes.values() {
+        for told in self.operations.values() {
             match (told.at, told.is_granted) {
-                (None, _) => open.push((0, told.wish.clone())),
-                (Some(at), true) => granted.push((at, told.wish.clone())),
+                (None, _) => open.push((0, told.operation.clone())),
+                (Some(at), true) => granted.push((at, told.operation.clone())),
                 (Some(_), false) => {}
             }
         }
@@ -244,9 +244,9 @@ impl Known {
 }
 
 impl Told {
-    fn nothing(wish: Wish) -> Self {
+    fn nothing(operation: Operation) -> Self {
         Self {
-            wish,
+            operation,
             at: None,
             is_granted: false,
         }
@@ -259,10 +259,10 @@ fn after(key: &str) -> u64 {
     number.map_or(0, |it| it / PROCESSES_MAX + 1)
 }
 
-fn line(word: &str, process: u64, wish: &Wish, is_altered: bool) -> Value {
+fn line(word: &str, process: u64, operation: &Operation, is_altered: bool) -> Value {
     json!({
-        "type": word, "f": wish.kind, "process": process, "time": now(),
-        "tenant": wish.tenant, "key": wish.key, "altered": is_altered,
+        "type": word, "f": operation.kind, "process": process, "time": now(),
+        "tenant": operation.tenant, "key": operation.key, "altered": is_altered,
     })
 }
 
@@ -284,9 +284,9 @@ mod tests {
     fn check(asked: &[u64], next: u64) {
         let mut known = Known::default();
         for number in asked {
-            let wish = Wish::order("alice", *number);
-            let mut line = line("invoke", 0, &wish, false);
-            line["value"] = json!(wish);
+            let operation = Operation::order("alice", *number);
+            let mut line = line("invoke", 0, &operation, false);
+            line["value"] = json!(operation);
             known.hear(&line).expect("it is a line of a history");
         }
         assert_eq!(known.memory().next, next, "{asked:?}");
@@ -303,14 +303,14 @@ mod tests {
             // Each wish is asked for by another life.
             let (history, memory) = History::of_segments(&path, full).unwrap();
             assert_eq!(memory.next, number, "a number is left out, or given twice");
-            let wish = Wish::order("alice", number * PROCESSES_MAX + 1);
-            let process = history.invoke(&wish, true, false).unwrap();
+            let operation = Operation::order("alice", number * PROCESSES_MAX + 1);
+            let process = history.invoke(&operation, true, false).unwrap();
             assert!(process >= processes, "{process} was given before");
             processes = process + 1;
             // One in seven is never answered.
             if number % 7 > 0 {
                 let answer = Outcome::Answered(Answer::sample(201));
-                history.end(process, &wish, false, &answer).unwrap();
+                history.end(process, &operation, false, &answer).unwrap();
             }
         }
         let (_, memory) = History::of_segments(&path, full).unwrap();

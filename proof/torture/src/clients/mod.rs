@@ -4,8 +4,8 @@
 //! is killed asks again under the same key when they are back, until they are answered for good.
 
 mod customer;
-mod thrifty;
-mod wish;
+mod budgeted;
+mod operation;
 mod history;
 mod wire;
 
@@ -28,8 +28,8 @@ use tokio::{
 
 use customer::Customer;
 use history::History;
+pub(crate) use operation::{Kind, Operation, digest};
 use wire::{Outcome, Wire};
-pub(crate) use wish::{Kind, Wish, digest};
 
 /// How long after the last wish somebody still asks for an answer.
 pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
@@ -112,16 +112,16 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         // Another life makes other choices.
         let seed = flags.seed ^ (memory.next << 8) ^ place as u64;
         let tenant = TENANTS[place % TENANTS.len()];
-        let mine = |it: &&(u64, Wish)| it.1.tenant == tenant;
-        let share = |wishes: &[(u64, Wish)]| -> Vec<(u64, Wish)> {
-            let theirs = wishes.iter().filter(mine).skip(place / TENANTS.len());
+        let mine = |it: &&(u64, Operation)| it.1.tenant == tenant;
+        let share = |operations: &[(u64, Operation)]| -> Vec<(u64, Operation)> {
+            let theirs = operations.iter().filter(mine).skip(place / TENANTS.len());
             let step = flags.customers.div_ceil(TENANTS.len());
             theirs.step_by(step).cloned().collect()
         };
         let customer = Customer::new(&desk, tenant, seed, share(&memory.granted));
         customers.spawn(customer.run(share(&memory.open)));
     }
-    customers.spawn(thrifty::run(Arc::clone(&desk), flags.overloaded));
+    customers.spawn(budgeted::run(Arc::clone(&desk), flags.overloaded));
     told.recv().await;
     desk.is_closing.store(true, Ordering::Relaxed);
     while let Some(ended) = customers.join_next().await {
@@ -138,10 +138,10 @@ impl Witness {
 
     /// Asks for a wish until the answer is one that stays; the answer, as a history has it, or null
     /// where none has come in time.
-    pub(crate) async fn ask(&self, wish: &Wish) -> anyhow::Result<Value> {
+    pub(crate) async fn ask(&self, operation: &Operation) -> anyhow::Result<Value> {
         let until = Instant::now() + TESTIMONY;
         while Instant::now() < until {
-            if let Outcome::Answered(answer) = self.0.ask(wish).await?
+            if let Outcome::Answered(answer) = self.0.ask(operation).await?
                 && !answer.is_passing()
             {
                 return Ok(answer.json_line());

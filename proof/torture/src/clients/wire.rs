@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::{
     SOURCES,
-    wish::{Kind, Wish},
+    operation::{Kind, Operation},
 };
 use crate::lines::now;
 
@@ -71,33 +71,33 @@ impl Wire {
     }
 
     /// Asks for a wish once.
-    pub(super) async fn ask(&self, wish: &Wish) -> anyhow::Result<Outcome> {
+    pub(super) async fn ask(&self, operation: &Operation) -> anyhow::Result<Outcome> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let shop = &self.shops[turn % self.shops.len()];
-        let method = match wish.kind {
+        let method = match operation.kind {
             Kind::Update => Method::PUT,
             _ => Method::POST,
         };
-        let (content_type, body) = sent(wish, turn)?;
+        let (content_type, body) = sent(operation, turn)?;
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("http://{shop}{}", wish.path))
-            .header(AUTHORIZATION, format!("Bearer token-{}", wish.tenant))
+            .uri(format!("http://{shop}{}", operation.path))
+            .header(AUTHORIZATION, format!("Bearer token-{}", operation.tenant))
             .header("content-type", content_type);
-        if let Some(etag) = &wish.if_match {
+        if let Some(etag) = &operation.if_match {
             request = request.header("if-match", etag);
         }
-        match wish.kind {
+        match operation.kind {
             // The key is derived from the address.
             Kind::Signup => {}
             Kind::Message | Kind::Market => {
-                let key = wish.of.as_ref().unwrap_or(&wish.key);
-                let id = format!("msg-{}-{key}", wish.tenant);
-                for (name, value) in signed(wish, &id, &body)? {
+                let key = operation.of.as_ref().unwrap_or(&operation.key);
+                let id = format!("msg-{}-{key}", operation.tenant);
+                for (name, value) in signed(operation, &id, &body)? {
                     request = request.header(name, value);
                 }
             }
-            _ => request = request.header("idempotency-key", &wish.key),
+            _ => request = request.header("idempotency-key", &operation.key),
         }
         let request = request.body(Full::new(body))?;
         let patience = if turn.is_multiple_of(IMPATIENT_EVERY) {
@@ -184,18 +184,21 @@ impl Answer {
 }
 
 /// The body of a request and what it is; a form has a boundary that no other request has.
-fn sent(wish: &Wish, turn: usize) -> anyhow::Result<(String, Bytes)> {
-    if wish.kind != Kind::Upload {
-        return Ok(("application/json".to_owned(), wish.body.to_string().into()));
+fn sent(operation: &Operation, turn: usize) -> anyhow::Result<(String, Bytes)> {
+    if operation.kind != Kind::Upload {
+        return Ok((
+            "application/json".to_owned(),
+            operation.body.to_string().into(),
+        ));
     }
-    let name = wish.body["name"].as_str().unwrap_or_default();
+    let name = operation.body["name"].as_str().unwrap_or_default();
     let boundary = format!("boundary-{turn}");
     let head = format!(
         "--{boundary}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
          content-type: image/png\r\n\r\n"
     );
     let end = format!("\r\n--{boundary}--\r\n");
-    let body = [head.as_bytes(), &wish.file()?, end.as_bytes()].concat();
+    let body = [head.as_bytes(), &operation.file()?, end.as_bytes()].concat();
     Ok((
         format!("multipart/form-data; boundary={boundary}"),
         body.into(),
@@ -203,8 +206,12 @@ fn sent(wish: &Wish, turn: usize) -> anyhow::Result<(String, Bytes)> {
 }
 
 /// The headers of a signed message.
-fn signed(wish: &Wish, id: &str, body: &[u8]) -> anyhow::Result<[(&'static str, String); 3]> {
-    let (_, secret) = SOURCES[usize::from(wish.kind == Kind::Market)];
+fn signed(
+    operation: &Operation,
+    id: &str,
+    body: &[u8],
+) -> anyhow::Result<[(&'static str, String); 3]> {
+    let (_, secret) = SOURCES[usize::from(operation.kind == Kind::Market)];
     let signer: Signer = secret.parse()?;
     let seconds = Timestamp::from_millis(i64::try_from(now() / 1_000_000)?).as_secs();
     let signature = signature::sign(id, seconds, body, [&signer]);

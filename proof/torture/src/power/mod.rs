@@ -7,7 +7,7 @@
 //! to be found.
 
 mod image;
-mod judge;
+mod check;
 
 use std::{
     path::{Path, PathBuf},
@@ -25,12 +25,12 @@ use hapax_testkit::{
 use tokio::time::Instant;
 
 use crate::{
-    books::Books,
-    evidence::{Wished, granted},
+    artifacts::{Wished, granted},
+    deployment::{Binaries, Deployment, Store, is_ready, shop_beside},
     preload,
     report::{Verdict, say},
     run::{fresh, seed},
-    town::{Binaries, Store, Town, is_ready, shop_beside},
+    stored_rows::StoredRows,
 };
 use image::{Loss, lose};
 
@@ -71,7 +71,7 @@ struct Left {
 /// A copy that runs: where its rows are, and its server, where there is one.
 struct Copy {
     home: PathBuf,
-    books: Books,
+    stored_rows: StoredRows,
     _server: Option<Cluster>,
 }
 
@@ -86,9 +86,10 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
         lies: flags.lying,
     };
     let binaries = Binaries::beside()?;
-    let mut town = Town::on(flags.store, &folder, &binaries, seed, None, Some(&disk)).await?;
-    town.up().await?;
-    for clients in &mut town.clients {
+    let mut deployment =
+        Deployment::on(flags.store, &folder, &binaries, seed, None, Some(&disk)).await?;
+    deployment.up().await?;
+    for clients in &mut deployment.clients {
         clients.start()?;
     }
     say(&format!(
@@ -102,7 +103,7 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     let mut all = Vec::new();
     for loss in Loss::ALL.into_iter().cycle().take(flags.instants) {
         pace(Duration::from_millis(random.u64(300..1_500))).await;
-        let left = cut(&town, &disk, &binaries, loss, &mut random).await?;
+        let left = cut(&deployment, &disk, &binaries, loss, &mut random).await?;
         say(&format!(
             "| {:?} | {} | {} | {} | {} |",
             left.loss,
@@ -143,18 +144,18 @@ fn verdict(all: &[Left]) -> Verdict {
 
 /// The power goes: copies what stands on the disk, boots it, and judges it.
 async fn cut(
-    town: &Town,
+    deployment: &Deployment,
     disk: &Disk,
     binaries: &Binaries,
     loss: Loss,
     random: &mut Rng,
 ) -> anyhow::Result<Left> {
     // What was acknowledged before the first process stands still.
-    let acknowledged = granted(&town.folder)?;
-    let home = town.folder.join("copy");
-    let (copy, taken) = copied(town, disk, loss, &home, random).await?;
+    let acknowledged = granted(&deployment.folder)?;
+    let home = deployment.folder.join("copy");
+    let (copy, taken) = copied(deployment, disk, loss, &home, random).await?;
     let began = Instant::now();
-    let judged = judged(town, binaries, copy, &acknowledged, random).await;
+    let judged = judged(deployment, binaries, copy, &acknowledged, random).await;
     let (recovered, violations) = match judged {
         Ok((ready, violations)) => (ready - began, violations),
         Err(error) => (
@@ -174,7 +175,7 @@ async fn cut(
 
 /// Boots a shop on a copy; when it was ready, and what is wrong.
 async fn judged(
-    town: &Town,
+    deployment: &Deployment,
     binaries: &Binaries,
     copy: Result<Copy, String>,
     acknowledged: &[Wished],
@@ -182,34 +183,34 @@ async fn judged(
 ) -> anyhow::Result<(Instant, Vec<String>)> {
     let copy = copy.map_err(anyhow::Error::msg)?;
     let port = free_port();
-    let mut shop = shop_beside(town, binaries, port, &copy.home, &copy.books);
+    let mut shop = shop_beside(deployment, binaries, port, &copy.home, &copy.stored_rows);
     shop.start()?;
-    if let Some(status) = is_ready(&town.http, &mut shop, port).await? {
+    if let Some(status) = is_ready(&deployment.http, &mut shop, port).await? {
         bail!("the shop ended before it was ready: {status}");
     }
     let ready = Instant::now();
-    let violations = judge::violations(acknowledged, &copy.books, port, random).await?;
+    let violations = check::violations(acknowledged, &copy.stored_rows, port, random).await?;
     shop.kill()?;
     Ok((ready, violations))
 }
 
 /// A copy, and how many bytes were taken from it; or why its server does not start.
 async fn copied(
-    town: &Town,
+    deployment: &Deployment,
     disk: &Disk,
     loss: Loss,
     home: &Path,
     random: &mut Rng,
 ) -> anyhow::Result<(Result<Copy, String>, u64)> {
-    let Some(server) = &town.server else {
-        let original = town.home();
-        let frozen = Frozen::family(town.shops[0].id().context("the shop runs")?).await;
+    let Some(server) = &deployment.server else {
+        let original = deployment.home();
+        let frozen = Frozen::family(deployment.shops[0].id().context("the shop runs")?).await;
         copy(&original, home);
         let taken = lose(&disk.log, &original, home, loss, random)?;
         drop(frozen);
         let copy = Copy {
             home: home.to_owned(),
-            books: Books::File(home.join("shop.db")),
+            stored_rows: StoredRows::File(home.join("shop.db")),
             _server: None,
         };
         return Ok((Ok(copy), taken));
@@ -224,7 +225,7 @@ async fn copied(
         let address = server.cluster.address();
         Copy {
             home: home.to_owned(),
-            books: Books::Server(server.url.replace(&address, &copy.address())),
+            stored_rows: StoredRows::Server(server.url.replace(&address, &copy.address())),
             _server: Some(copy),
         }
     });

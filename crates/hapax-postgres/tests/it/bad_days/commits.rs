@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    store::{Claimed, Effect, Keys, Ran, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_testkit::{
-    events::{answer, claim, event},
+    events::{claim, event, response},
     proxy::{Deed, Moment, Trap},
     wait::eventually,
 };
@@ -19,15 +19,15 @@ use crate::fixture::{INSERT, PATIENCE, shot};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         for deed in [Deed::CutAfter, Deed::SwallowAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
             let told = order(&day.node, way, &key).await;
             check_committed(&trap);
-            assert_eq!(told.unwrap(), answer(&key), "{key}");
+            assert_eq!(told.unwrap(), response(&key), "{key}");
             assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
-            day.settle(way, &key, Ok(answer(&key))).await;
+            day.settle(way, &key, Ok(response(&key))).await;
         }
     }
 }
@@ -42,16 +42,16 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     day.settle(Way::Handler, "h", told).await;
     // A single-shot request is run again by the store itself.
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let told = order(&day.node, Way::SingleShot, "s").await;
-    assert_eq!(told.as_ref().unwrap(), &answer("s"));
+    let told = order(&day.node, Way::PlannedRequest, "s").await;
+    assert_eq!(told.as_ref().unwrap(), &response("s"));
     assert_eq!(trap.count(), 1);
-    day.settle(Way::SingleShot, "s", told).await;
+    day.settle(Way::PlannedRequest, "s", told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         for deed in [Deed::HoldBefore, Deed::HoldAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
@@ -79,12 +79,12 @@ async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
         let key = format!("{deed:?}");
         let mut asked = claim(&key);
         asked.retention = Duration::ZERO;
-        let Claimed::Open(mut tx) = day.node.claim(asked).await.unwrap() else {
+        let ClaimOutcome::Open(mut tx) = day.node.claim(asked).await.unwrap() else {
             panic!("the key should be free")
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.complete(&answer(&key), Effect::Keep).await;
+        let told = tx.complete(&response(&key), Effect::Keep).await;
         assert_eq!(trap.count(), 1);
         assert!(
             matches!(told, Err(StoreError::Unavailable { .. })),
@@ -145,7 +145,7 @@ async fn a_refusal_whose_commit_is_lost_is_stored_once_or_may_run_again() {
         let mut tx = day.good_claim(&key).await;
         tx.execute(INSERT, &[&key]).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.complete(&answer(&key), Effect::Drop).await;
+        let told = tx.complete(&response(&key), Effect::Drop).await;
         assert_eq!(trap.count(), 1);
         let stored = i64::from(deed == Deed::CutAfter);
         assert_eq!(told.is_ok(), deed == Deed::CutAfter, "{told:?}");
@@ -161,13 +161,14 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     tx.execute(INSERT, &[&"k"]).await.unwrap();
     tx.emit(event("k")).unwrap();
     let trap = day.proxy.once(Moment::commit(), Deed::HoldBefore);
-    let completing = tokio::spawn(async move { tx.complete(&answer("mine"), Effect::Keep).await });
+    let completing =
+        tokio::spawn(async move { tx.complete(&response("mine"), Effect::Keep).await });
     trap.sprung().await;
     // It cannot ask before the other one has the key.
     day.proxy.refuse(true).await;
     day.proxy.reset();
     day.good.idle().await;
-    assert_eq!(ask(&day.good.store, Way::Handler, "k").await, answer("k"));
+    assert_eq!(ask(&day.good.store, Way::Handler, "k").await, response("k"));
     day.proxy.heal().await;
     let told = completing.await.unwrap();
     let fits = matches!(
@@ -176,15 +177,15 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     );
     assert!(fits, "{told:?}");
     assert_eq!(day.effects("k").await, (1, 1, 1));
-    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+    day.settle(Way::Handler, "k", Ok(response("k"))).await;
 }
 
 impl Day {
     /// Claims a free key through the proxy.
     async fn good_claim(&self, key: &str) -> hapax_postgres::Tx {
         match self.node.claim(claim(key)).await.unwrap() {
-            Claimed::Open(tx) => tx,
-            Claimed::Known(known) => panic!("{known:?}"),
+            ClaimOutcome::Open(tx) => tx,
+            ClaimOutcome::Taken(known) => panic!("{known:?}"),
         }
     }
 }
@@ -201,10 +202,13 @@ async fn one_lane() -> Day {
 
 /// Single-shot requests that share a commit, which traps wait for: they wait together while the
 /// only lane is held by another.
-async fn group(day: &Day, deeds: &[Deed]) -> (Vec<Result<Ran, StoreError>>, Vec<Trap>) {
+async fn group(
+    day: &Day,
+    deeds: &[Deed],
+) -> (Vec<Result<ClaimOutcome<Duration>, StoreError>>, Vec<Trap>) {
     let fire = |key: String| {
         let node = day.node.clone();
-        tokio::spawn(async move { node.single_shot(shot(&key)).await })
+        tokio::spawn(async move { node.execute_plan(shot(&key)).await })
     };
     let held = day.proxy.once(Moment::commit(), Deed::HoldAfter);
     let first = fire("first".to_owned());
@@ -224,11 +228,12 @@ async fn group(day: &Day, deeds: &[Deed]) -> (Vec<Result<Ran, StoreError>>, Vec<
 }
 
 /// Requires that each member was answered right; returns how many commits that took.
-async fn check_members(day: &Day, told: Vec<Result<Ran, StoreError>>) -> usize {
+async fn check_members(day: &Day, told: Vec<Result<ClaimOutcome<Duration>, StoreError>>) -> usize {
     for (number, told) in told.into_iter().enumerate() {
         let key = format!("k{number}");
-        assert!(matches!(told, Ok(Ran::Committed { .. })), "{key}: {told:?}");
-        day.settle(Way::SingleShot, &key, Ok(answer(&key))).await;
+        assert!(matches!(told, Ok(ClaimOutcome::Open(_))), "{key}: {told:?}");
+        day.settle(Way::PlannedRequest, &key, Ok(response(&key)))
+            .await;
     }
     let commits = "SELECT count(DISTINCT xmin::text) FROM note WHERE text <> 'first'";
     usize::try_from(day.good.count(commits).await).unwrap()
@@ -237,7 +242,7 @@ async fn check_members(day: &Day, told: Vec<Result<Ran, StoreError>>) -> usize {
 #[track_caller]
 fn check_committed(trap: &Trap) {
     assert_eq!(
-        (trap.count(), trap.answers()),
+        (trap.count(), trap.responses()),
         (1, vec!["COMMIT".to_owned()])
     );
 }

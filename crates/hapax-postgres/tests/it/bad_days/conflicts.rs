@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::join;
 use hapax::{
-    idempotency::Answer,
-    store::{Claimed, Effect, Keys, StoreError, Transaction},
+    idempotency::StoredResponse,
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
-    events::{answer, claim, event},
+    events::{claim, event, response},
     wait::Patience,
 };
 use tokio::sync::Barrier;
@@ -38,7 +38,7 @@ async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
         Box::pin(run(&fixture.store, key, handler)).await
     };
     let (one, two) = join(take("one", [1, 2]), take("two", [2, 1])).await;
-    assert_eq!((one.0, two.0), (answer("one"), answer("two")));
+    assert_eq!((one.0, two.0), (response("one"), response("two")));
     // One runs again, and may cross the other anew while that is not yet woken.
     assert!(one.1 + two.1 >= 3, "one of them ran again");
     check_both(&fixture).await;
@@ -72,7 +72,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
         Box::pin(run(&fixture.store, key, handler)).await
     };
     let (one, two) = join(take("one", 1), take("two", 2)).await;
-    assert_eq!((one.0, two.0), (answer("one"), answer("two")));
+    assert_eq!((one.0, two.0), (response("one"), response("two")));
     assert!(one.1 + two.1 >= 3, "one of them ran again");
     let left = fixture.count("SELECT sum(left_over) FROM stock").await;
     assert_eq!(left, 18);
@@ -98,7 +98,7 @@ async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
             .await;
         assert!(matches!(lost, Err(StoreError::Conflict { .. })), "{lost:?}");
         assert!(tx.has_conflict());
-        let told = tx.complete(&answer(&key), effect).await;
+        let told = tx.complete(&response(&key), effect).await;
         assert!(
             matches!(told, Err(StoreError::Conflict { .. })),
             "{effect:?}: {told:?}"
@@ -122,19 +122,19 @@ async fn run(
     store: &Postgres,
     key: &str,
     handler: impl AsyncFn(&mut Tx, usize) -> Result<u64, StoreError>,
-) -> (Answer, usize) {
+) -> (StoredResponse, usize) {
     let patience = Patience::within(PATIENCE);
     for runs in 0.. {
         let claimed = store.claim(claim(key)).await;
         let mut tx = match claimed {
-            Ok(Claimed::Open(tx)) => tx,
+            Ok(ClaimOutcome::Open(tx)) => tx,
             Err(StoreError::Conflict { .. }) => continue,
             other => panic!("{key}: {other:?}"),
         };
         let told = match handler(&mut tx, runs).await {
             Ok(_) => {
                 tx.emit(event(key)).unwrap();
-                tx.complete(&answer(key), Effect::Keep).await.map(drop)
+                tx.complete(&response(key), Effect::Keep).await.map(drop)
             }
             Err(error) => {
                 assert!(tx.has_conflict(), "{key}: {error:?}");
@@ -143,7 +143,7 @@ async fn run(
             }
         };
         match told {
-            Ok(()) => return (answer(key), runs + 1),
+            Ok(()) => return (response(key), runs + 1),
             Err(StoreError::Conflict { .. }) => patience.pause().await,
             Err(error) => panic!("{key}: {error:?}"),
         }

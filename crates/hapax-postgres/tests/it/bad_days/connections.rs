@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use hapax::{
     event::Headers,
-    store::{Claimed, Effect, Keys, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_testkit::{
-    events::{answer, claim, event},
+    events::{claim, event, response},
     proxy::{Deed, Moment},
     wait::eventually,
 };
@@ -27,7 +27,7 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
                 .unwrap(),
         );
     }
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         let start = Instant::now();
         let told = order(&day.node, way, "k").await;
         assert!(
@@ -41,13 +41,13 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
     drop(open);
     assert_eq!(
         order(&day.node, Way::Handler, "k").await.unwrap(),
-        answer("k")
+        response("k")
     );
     assert_eq!(
-        order(&day.node, Way::SingleShot, "l").await.unwrap(),
-        answer("l")
+        order(&day.node, Way::PlannedRequest, "l").await.unwrap(),
+        response("l")
     );
-    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+    day.settle(Way::Handler, "k", Ok(response("k"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,14 +55,14 @@ async fn a_backend_that_is_terminated_between_two_statements_leaves_nothing() {
     let day = Day::new().await;
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
-        let Claimed::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
+        let ClaimOutcome::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
             panic!("the key is free");
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
         tx.emit(event(&key)).unwrap();
         assert!(terminate(&day).await > 0);
-        let told = tx.complete(&answer(&key), effect).await;
-        let told = told.map(|_| answer(&key));
+        let told = tx.complete(&response(&key), effect).await;
+        let told = told.map(|_| response(&key));
         assert!(told.is_err(), "{effect:?}");
         day.settle(Way::Handler, &key, told).await;
     }
@@ -89,14 +89,14 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
     assert_eq!(day.effects("k").await, (0, 0, 0));
     assert_eq!(
         order(&day.node, Way::Handler, "k").await.unwrap(),
-        answer("k")
+        response("k")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         order(&day.node, way, "warm").await.unwrap();
         assert!(terminate(&day).await > 0);
         day.good.idle().await;
@@ -109,7 +109,7 @@ async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
     let day = Day::new().await;
-    let Claimed::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
         panic!("the key is free");
     };
     tx.execute(INSERT, &[&"k"]).await.unwrap();
@@ -118,8 +118,8 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
         .unwrap();
     let told = tx.execute("SELECT pg_sleep(30)", &[]).await;
     assert!(matches!(told, Err(StoreError::TimedOut)), "{told:?}");
-    let kept = tx.complete(&answer("k"), Effect::Keep).await;
-    let told = kept.map(|_| answer("k"));
+    let kept = tx.complete(&response("k"), Effect::Keep).await;
+    let told = kept.map(|_| response("k"));
     assert!(told.is_err());
     day.settle(Way::Handler, "k", told).await;
 }
@@ -127,7 +127,7 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_go() {
     let day = Day::with(|settings| settings.idle_max = SHORT).await;
-    let Claimed::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
         panic!("the key is free");
     };
     tx.execute(INSERT, &[&"k"]).await.unwrap();
@@ -136,11 +136,11 @@ async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_
     day.good.idle().await;
     assert_eq!(
         order(&day.good.store, Way::Handler, "k").await.unwrap(),
-        answer("k")
+        response("k")
     );
-    let told = tx.complete(&answer("other"), Effect::Keep).await;
+    let told = tx.complete(&response("other"), Effect::Keep).await;
     assert!(told.is_err(), "{told:?}");
-    day.settle(Way::Handler, "k", Ok(answer("k"))).await;
+    day.settle(Way::Handler, "k", Ok(response("k"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

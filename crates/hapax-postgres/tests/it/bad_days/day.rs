@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    idempotency::{Answer, Known},
-    store::{Claimed, Effect, Keys, Ran, StoreError, Transaction},
+    idempotency::{Known, StoredResponse},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Settings, Tx};
 use hapax_testkit::{
-    events::{answer, claim, event},
+    events::{claim, event, response},
     postgres::Database,
     proxy::Proxy,
     wait::Patience,
@@ -36,7 +36,7 @@ pub(crate) enum Way {
     /// The same, with the claim behind the first statement.
     Riding,
     /// All in one go.
-    SingleShot,
+    PlannedRequest,
 }
 
 impl Day {
@@ -56,12 +56,17 @@ impl Day {
 
     /// Requires what must hold of a key whose request was told this, and retries until it is told
     /// its answer.
-    pub(crate) async fn settle(&self, way: Way, key: &str, told: Result<Answer, StoreError>) {
+    pub(crate) async fn settle(
+        &self,
+        way: Way,
+        key: &str,
+        told: Result<StoredResponse, StoreError>,
+    ) {
         self.good.idle().await;
         let effects = self.effects(key).await;
         match &told {
             Ok(told) => {
-                assert_eq!(*told, answer(key), "{key}");
+                assert_eq!(*told, response(key), "{key}");
                 assert_eq!(effects, (1, 1, 1), "{key}: it was acknowledged");
             }
             // Nobody could know.
@@ -73,7 +78,7 @@ impl Day {
             }
             Err(error) => assert_eq!(effects, (0, 0, 0), "{key}: {error:?}"),
         }
-        assert_eq!(ask(&self.node, way, key).await, answer(key), "{key}");
+        assert_eq!(ask(&self.node, way, key).await, response(key), "{key}");
         assert_eq!(self.effects(key).await, (1, 1, 1), "{key}: after a retry");
         self.good.idle().await;
     }
@@ -98,28 +103,32 @@ pub(crate) fn hasty(url: &str) -> Settings {
 }
 
 /// Orders once; what the first request of the key was answered is answered again.
-pub(crate) async fn order(node: &Postgres, way: Way, key: &str) -> Result<Answer, StoreError> {
+pub(crate) async fn order(
+    node: &Postgres,
+    way: Way,
+    key: &str,
+) -> Result<StoredResponse, StoreError> {
     let known = match way {
         Way::Handler => match node.claim(claim(key)).await? {
-            Claimed::Open(tx) => return handle(tx, key).await,
-            Claimed::Known(known) => known,
+            ClaimOutcome::Open(tx) => return handle(tx, key).await,
+            ClaimOutcome::Taken(known) => known,
         },
-        Way::Riding => match node.claim_with_first_statement(claim(key)).await? {
-            Claimed::Open(tx) => return handle(tx, key).await,
-            Claimed::Known(known) => known,
+        Way::Riding => match node.claim_pipelined(claim(key)).await? {
+            ClaimOutcome::Open(tx) => return handle(tx, key).await,
+            ClaimOutcome::Taken(known) => known,
         },
-        Way::SingleShot => match node.single_shot(shot(key)).await? {
-            Ran::Committed { .. } => return Ok(answer(key)),
-            Ran::Known(known) => known,
+        Way::PlannedRequest => match node.execute_plan(shot(key)).await? {
+            ClaimOutcome::Open(_) => return Ok(response(key)),
+            ClaimOutcome::Taken(known) => known,
         },
     };
     replayed(known)
 }
 
-fn replayed(known: Known) -> Result<Answer, StoreError> {
+fn replayed(known: Known) -> Result<StoredResponse, StoreError> {
     match known {
-        Known::Replay { answer, .. } => Ok(answer),
-        Known::InProgress => Err(StoreError::Unavailable {
+        Taken::Replay { response, .. } => Ok(response),
+        Taken::InProgress => Err(StoreError::Unavailable {
             source: "in progress".into(),
         }),
         other => panic!("the key is {other:?}"),
@@ -127,24 +136,24 @@ fn replayed(known: Known) -> Result<Answer, StoreError> {
 }
 
 /// What the handler of an order does.
-pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<Answer, StoreError> {
+pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<StoredResponse, StoreError> {
     if let Err(error) = tx.execute(INSERT, &[&key]).await {
         let known = tx.known();
         tx.rollback().await;
         return known.map_or(Err(error), replayed);
     }
     tx.emit(event(key))?;
-    let answer = answer(key);
-    tx.complete(&answer, Effect::Keep).await?;
-    Ok(answer)
+    let response = response(key);
+    tx.complete(&response, Effect::Keep).await?;
+    Ok(response)
 }
 
 /// Orders until it is answered, as a client does that retries.
-pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> Answer {
+pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
         match order(node, way, key).await {
-            Ok(answer) => return answer,
+            Ok(response) => return response,
             Err(
                 StoreError::Unavailable { .. }
                 | StoreError::Conflict { .. }

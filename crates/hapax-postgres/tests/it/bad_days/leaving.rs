@@ -6,8 +6,8 @@ use std::{
     task::Poll,
 };
 
-use hapax::store::{Claimed, Effect, Keys, Transaction};
-use hapax_testkit::events::{answer, claim, event};
+use hapax::store::{ClaimOutcome, Effect, Keys, Transaction};
+use hapax_testkit::events::{claim, event, response};
 
 use super::day::{Day, Way, ask};
 use crate::fixture::{INSERT, shot};
@@ -21,12 +21,12 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
         let key = format!("k{polls}");
         let node = day.node.clone();
         let request = async {
-            let Claimed::Open(mut tx) = node.claim(claim(&key)).await.unwrap() else {
+            let ClaimOutcome::Open(mut tx) = node.claim(claim(&key)).await.unwrap() else {
                 panic!("the key is free");
             };
             tx.execute(INSERT, &[&key]).await.unwrap();
             tx.emit(event(&key)).unwrap();
-            tx.complete(&answer(&key), Effect::Keep).await.unwrap();
+            tx.complete(&response(&key), Effect::Keep).await.unwrap();
         };
         let has_ended = give_up_after(polls, Box::pin(request)).await;
         check_left(&day, Way::Handler, &key).await;
@@ -45,9 +45,9 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
         for round in 0..5 {
             let key = format!("k{polls} {round}");
             let node = day.node.clone();
-            let request = async { drop(node.single_shot(shot(&key)).await.unwrap()) };
+            let request = async { drop(node.execute_plan(shot(&key)).await.unwrap()) };
             give_up_after(polls, Box::pin(request)).await;
-            check_left(&day, Way::SingleShot, &key).await;
+            check_left(&day, Way::PlannedRequest, &key).await;
         }
     }
 }
@@ -57,7 +57,7 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
     let day = Day::new().await;
     for effect in [Some(Effect::Drop), None] {
         let key = format!("{effect:?}");
-        let Claimed::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
+        let ClaimOutcome::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
             panic!("the key is free");
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
             1,
             Box::pin(async {
                 match effect {
-                    Some(effect) => drop(tx.complete(&answer(&key), effect).await),
+                    Some(effect) => drop(tx.complete(&response(&key), effect).await),
                     None => tx.rollback().await,
                 }
             }),
@@ -81,7 +81,7 @@ async fn check_left(day: &Day, way: Way, key: &str) {
     day.good.idle().await;
     let left = day.effects(key).await;
     assert!([(0, 0, 0), (1, 1, 1)].contains(&left), "{key}: {left:?}");
-    assert_eq!(ask(&day.node, way, key).await, answer(key), "{key}");
+    assert_eq!(ask(&day.node, way, key).await, response(key), "{key}");
     assert_eq!(day.effects(key).await, (1, 1, 1), "{key}");
 }
 

@@ -51,7 +51,7 @@ async fn a_single_shot_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_m
     let day = Day::new().await;
     check_steps(
         &day,
-        Way::SingleShot,
+        Way::PlannedRequest,
         &[Some(ANSWER), Some(HANDLER), Some(EVENTS), None],
     )
     .await;
@@ -90,7 +90,7 @@ async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         order(&day.node, way, "warm").await.unwrap();
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -103,7 +103,7 @@ async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         day.proxy.refuse(true).await;
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -119,7 +119,7 @@ async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_goes_silent_is_unavailable_within_the_bounds() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         day.proxy.black_hole();
         let key = format!("{way:?}");
         let start = Instant::now();

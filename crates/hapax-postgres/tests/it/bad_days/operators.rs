@@ -5,10 +5,10 @@ use std::time::Duration;
 use hapax::{
     Clock, Timestamp,
     idempotency::Known,
-    store::{Claimed, Effect, Keys, Transaction},
+    store::{ClaimOutcome, Effect, Keys, Transaction},
 };
 use hapax_testkit::{
-    events::{answer, claim, event},
+    events::{claim, event, response},
     wait::eventually,
 };
 
@@ -30,11 +30,11 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
         eventually(PATIENCE, async || fixture.count(statements).await >= 2).await;
         tx.execute(INSERT, &[&key]).await.unwrap();
         tx.emit(event(&key)).unwrap();
-        tx.complete(&answer(&key), Effect::Keep).await.unwrap();
+        tx.complete(&response(&key), Effect::Keep).await.unwrap();
         if is_deleted {
             fixture.store.forget(&claim(&key).scope).await.unwrap();
         }
-        assert_eq!(waiting.await.unwrap(), answer(&body));
+        assert_eq!(waiting.await.unwrap(), response(&body));
         // Who deletes a key lets it run again: once, and under its lock.
         let notes = fixture
             .notes()
@@ -43,7 +43,10 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
             .filter(|note| **note == key)
             .count();
         assert!(notes == 1 || is_deleted && notes == 2, "{notes}");
-        assert_eq!(ask(&fixture.store, Way::Handler, &key).await, answer(&key));
+        assert_eq!(
+            ask(&fixture.store, Way::Handler, &key).await,
+            response(&key)
+        );
         assert_eq!(
             fixture
                 .count("SELECT count(*) FROM hapax.idempotency_key")
@@ -60,8 +63,8 @@ async fn a_key_that_is_deleted_under_its_running_request_is_written_all_the_same
     let mut tx = fixture.claim(claim("k")).await;
     assert!(!fixture.store.forget(&claim("k").scope).await.unwrap());
     tx.execute(INSERT, &[&"k"]).await.unwrap();
-    tx.complete(&answer("k"), Effect::Keep).await.unwrap();
-    assert_eq!(ask(&fixture.store, Way::Handler, "k").await, answer("k"));
+    tx.complete(&response("k"), Effect::Keep).await.unwrap();
+    assert_eq!(ask(&fixture.store, Way::Handler, "k").await, response("k"));
     assert_eq!(fixture.notes().await, ["k"]);
 }
 
@@ -79,19 +82,19 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
     nodes.push(right);
     for (number, writer) in nodes.iter().enumerate() {
         let key = format!("k{number}");
-        assert_eq!(ask(&writer.store, Way::Handler, &key).await, answer(&key));
+        assert_eq!(ask(&writer.store, Way::Handler, &key).await, response(&key));
         for reader in &nodes {
-            let Claimed::Known(known) = reader.store.claim(claim(&key)).await.unwrap() else {
+            let ClaimOutcome::Taken(known) = reader.store.claim(claim(&key)).await.unwrap() else {
                 panic!("{key} is stored");
             };
-            let Known::Replay {
-                answer: told,
+            let Taken::Replay {
+                response: told,
                 fresh_for,
             } = known
             else {
                 panic!("{key}: {known:?}");
             };
-            assert_eq!(told, answer(&key));
+            assert_eq!(told, response(&key));
             // An hour of retention, less the moments since.
             assert!(fresh_for <= Duration::from_hours(1), "{fresh_for:?}");
             assert!(fresh_for > Duration::from_mins(55), "{fresh_for:?}");
@@ -110,6 +113,6 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
             .claim(claim(&format!("k{number}")))
             .await
             .unwrap();
-        assert!(matches!(claimed, Claimed::Open(_)), "{claimed:?}");
+        assert!(matches!(claimed, ClaimOutcome::Open(_)), "{claimed:?}");
     }
 }

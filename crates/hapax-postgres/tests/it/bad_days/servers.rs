@@ -11,7 +11,7 @@ use std::{
 use hapax::store::{Keys, StoreError, Transaction};
 use hapax_postgres::{OpenError, Postgres};
 use hapax_testkit::{
-    events::answer,
+    events::response,
     postgres::{Cluster, connect},
     proxy::Proxy,
     wait::eventually,
@@ -44,14 +44,14 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         .map(|client| {
             let (node, is_over) = (node.clone(), Arc::clone(&is_over));
             let (acknowledged, failed) = (Arc::clone(&acknowledged), Arc::clone(&failed));
-            let way = [Way::Handler, Way::Riding, Way::SingleShot][client % 3];
+            let way = [Way::Handler, Way::Riding, Way::PlannedRequest][client % 3];
             tokio::spawn(async move {
                 let mut keys = Vec::new();
                 while !is_over.load(Ordering::SeqCst) {
                     let key = format!("c{client} {}", keys.len());
                     if order(&node, way, &key).await.is_err() {
                         failed.fetch_add(1, Ordering::SeqCst);
-                        assert_eq!(ask(&node, way, &key).await, answer(&key));
+                        assert_eq!(ask(&node, way, &key).await, response(&key));
                     }
                     acknowledged.fetch_add(1, Ordering::SeqCst);
                     keys.push((way, key));
@@ -92,7 +92,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
     let counts: Vec<i64> = (0..5).map(|column| row.get(column)).collect();
     assert_eq!(counts, [i64::try_from(keys.len()).unwrap(); 5]);
     for (way, key) in keys.iter().step_by(20) {
-        assert_eq!(order(&node, *way, key).await.unwrap(), answer(key));
+        assert_eq!(order(&node, *way, key).await.unwrap(), response(key));
     }
 }
 
@@ -109,7 +109,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     proxy.lead_to(standby.address());
     proxy.reset();
-    for way in [Way::Handler, Way::Riding, Way::SingleShot] {
+    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         for _ in 0..3 {
             let told = order(&node, way, "k").await;
             assert!(
@@ -132,8 +132,8 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     // The address leads to the primary again; nobody resets the connections to the standby.
     proxy.lead_to(cluster.address());
-    assert_eq!(ask(&node, Way::Handler, "k").await, answer("k"));
-    assert_eq!(ask(&node, Way::SingleShot, "l").await, answer("l"));
+    assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));
+    assert_eq!(ask(&node, Way::PlannedRequest, "l").await, response("l"));
     let rows = connect(&cluster.url()).await;
     let row = rows
         .query_one("SELECT count(*) FROM note WHERE text IN ('k', 'l')", &[])
@@ -165,8 +165,8 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     );
     standby.promote().await;
     proxy.lead_to(standby.address());
-    assert_eq!(ask(&node, Way::Handler, "k").await, answer("k"));
-    assert_eq!(ask(&node, Way::SingleShot, "l").await, answer("l"));
+    assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));
+    assert_eq!(ask(&node, Way::PlannedRequest, "l").await, response("l"));
     let row = there
         .query_one("SELECT count(*) FROM note", &[])
         .await

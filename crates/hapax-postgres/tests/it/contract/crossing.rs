@@ -6,10 +6,10 @@ use bytes::Bytes;
 use hapax::{
     delivery::{Frontier, Shards},
     event::{Event, Headers, NewEvent, Payload},
-    idempotency::{Answer, Known},
+    idempotency::{Known, StoredResponse},
     inbox::Acceptance,
     key::Tenant,
-    store::{Claimed, Effect, Keys, Source, Transaction},
+    store::{ClaimOutcome, Effect, Keys, Source, Transaction},
 };
 use hapax_testkit::{
     events::{claim as rust_claim, fingerprint, keyring, message},
@@ -20,7 +20,7 @@ use super::{SCOPE, Told, claim, claim_with, complete, open};
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
 /// With all that an answer may hold: repeated and empty headers, bytes that are no text.
-fn rich_answer() -> Answer {
+fn rich_answer() -> StoredResponse {
     let headers: [(&str, &[u8]); 5] = [
         ("content-type", b"application/octet-stream"),
         ("link", b"</a>; rel=\"next\""),
@@ -28,7 +28,7 @@ fn rich_answer() -> Answer {
         ("x-empty", b""),
         ("x-colon", b"a: b: c"),
     ];
-    Answer {
+    StoredResponse {
         status: 201,
         headers: headers
             .map(|(name, value)| (name.to_owned(), Bytes::from_static(value)))
@@ -52,12 +52,12 @@ async fn sql_says_that_it_cannot_read_an_encrypted_answer() {
 #[tokio::test]
 async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     let fixture = Fixture::new().await;
-    let answer = rich_answer();
+    let response = rich_answer();
     let tx = fixture.claim(rust_claim("rust")).await;
-    tx.complete(&answer, Effect::Keep).await.unwrap();
+    tx.complete(&response, Effect::Keep).await.unwrap();
     let told = claim(&fixture.plain, "rust").await.unwrap();
     assert_eq!((told.outcome.as_str(), told.status), ("replay", Some(201)));
-    assert_eq!(told.body.as_deref(), Some(&*answer.body));
+    assert_eq!(told.body.as_deref(), Some(&*response.body));
 
     // What SQL was told goes back in through SQL, and comes out of the store as it was.
     let mut client = fixture.database.client().await;
@@ -68,11 +68,11 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
         .unwrap();
     tx.commit().await.unwrap();
     match fixture.store.claim(rust_claim("sql")).await.unwrap() {
-        Claimed::Known(Known::Replay {
-            answer: stored,
+        ClaimOutcome::Taken(Taken::Replay {
+            response: stored,
             fresh_for,
         }) => {
-            assert_eq!(stored, answer);
+            assert_eq!(stored, response);
             assert!(fresh_for > Duration::from_hours(23), "{fresh_for:?}");
         }
         other => panic!("it should be replayed, not {other:?}"),
@@ -81,7 +81,7 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     other.fingerprint = fingerprint(2);
     let known = fixture.store.claim(other).await.unwrap();
     assert!(
-        matches!(known, Claimed::Known(Known::Mismatch)),
+        matches!(known, ClaimOutcome::Taken(Taken::Mismatch)),
         "{known:?}"
     );
 }
@@ -99,7 +99,7 @@ async fn the_store_and_sql_shut_each_other_out() {
     let tx = open(&mut client, "k").await;
     let known = fixture.store.claim(rust_claim("k")).await.unwrap();
     assert!(
-        matches!(known, Claimed::Known(Known::InProgress)),
+        matches!(known, ClaimOutcome::Taken(Taken::InProgress)),
         "{known:?}"
     );
     tx.rollback().await.unwrap();
@@ -115,10 +115,10 @@ async fn of_store_and_sql_callers_that_race_for_a_key_one_runs() {
         let (store, mut client) = (fixture.store.clone(), fixture.database.client().await);
         racers.spawn(async move {
             for key in (0..KEYS).map(|number| format!("k{number}")) {
-                if let Claimed::Open(mut tx) = store.claim(rust_claim(&key)).await.unwrap() {
+                if let ClaimOutcome::Open(mut tx) = store.claim(rust_claim(&key)).await.unwrap() {
                     tx.execute(INSERT, &[&key]).await.unwrap();
-                    let answer = hapax_testkit::events::answer("rust");
-                    tx.complete(&answer, Effect::Keep).await.unwrap();
+                    let response = hapax_testkit::events::response("rust");
+                    tx.complete(&response, Effect::Keep).await.unwrap();
                 }
             }
         });

@@ -43,7 +43,7 @@ async fn a_claim_that_the_store_could_not_read_is_refused() {
 async fn an_answer_that_http_could_not_carry_is_refused() {
     let fixture = Fixture::new().await;
     let mut client = fixture.database.client().await;
-    for answer in [
+    for response in [
         "NULL",
         "199",
         "600",
@@ -64,8 +64,8 @@ async fn an_answer_that_http_could_not_carry_is_refused() {
         "200, '[]', decode(repeat('00', 4194305), 'hex')",
     ] {
         let tx = open(&mut client, "k").await;
-        let sql = format!("SELECT hapax.complete('alice', 'POST /orders', 'k', {answer})");
-        assert_eq!(state(tx.query(&sql, &[]).await), "HX001", "{answer}");
+        let sql = format!("SELECT hapax.complete('alice', 'POST /orders', 'k', {response})");
+        assert_eq!(state(tx.query(&sql, &[]).await), "HX001", "{response}");
     }
     assert_eq!(fixture.count(COUNT_KEYS).await, 0);
 }

@@ -33,8 +33,8 @@ async fn clocks_an_hour_apart_judge_no_lease() {
                 .unwrap()
                 .is_none()
         );
-        one.store.attend("one", &[], LEASE).await.unwrap();
-        let seen = other.store.attend("two", &[], LEASE).await.unwrap();
+        one.store.heartbeat("one", &[], LEASE).await.unwrap();
+        let seen = other.store.heartbeat("two", &[], LEASE).await.unwrap();
         assert_eq!(seen.nodes, ["one", "two"]);
         assert_eq!(seen.held[0].epoch, epoch);
         // Silence is silence, whatever the clocks say.
@@ -154,7 +154,7 @@ async fn settlements_and_signs_leave_no_version_of_a_lease_behind() {
             .settle(settlement("hook", epoch, 1))
             .await
             .unwrap();
-        fixture.store.attend("one", &[], LEASE).await.unwrap();
+        fixture.store.heartbeat("one", &[], LEASE).await.unwrap();
     }
     assert_eq!(fixture.count(row).await, before, "the row was written anew");
 }
@@ -171,11 +171,11 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
     fixture.store.take("hook", "one", LEASE).await.unwrap();
     for number in 0..1_200 {
         let node = if number % 2 == 0 { "one" } else { "two" };
-        fixture.store.attend(node, &[], LEASE).await.unwrap();
+        fixture.store.heartbeat(node, &[], LEASE).await.unwrap();
     }
     let rows = fixture.count("SELECT count(*) FROM hapax.sign").await;
     assert!(rows <= 1_024, "{rows} signs are kept");
-    let seen = fixture.store.attend("two", &[], LEASE).await.unwrap();
+    let seen = fixture.store.heartbeat("two", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "two"]);
     assert_eq!((&*seen.held[0].part, &*seen.held[0].node), ("hook", "one"));
     drop(pinned);
@@ -186,7 +186,7 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
 async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     let fixture = Fixture::new().await;
     for node in ["one", "two", "one"] {
-        fixture.store.attend(node, &[], LEASE).await.unwrap();
+        fixture.store.heartbeat(node, &[], LEASE).await.unwrap();
     }
     fixture.store.leave("two").await.unwrap();
     for half in [0, 1, 0] {
@@ -196,7 +196,7 @@ async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
         assert_eq!(fixture.count(kept).await, 2);
         assert_eq!(fixture.count("SELECT count(*) FROM hapax.sign").await, 2);
     }
-    let seen = fixture.store.attend("three", &[], LEASE).await.unwrap();
+    let seen = fixture.store.heartbeat("three", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "three"]);
 }
 

@@ -1,6 +1,6 @@
 //! Outbox tables that a service has already: the law of sources, and what is theirs alone.
 
-mod law;
+mod conformance;
 mod samples;
 mod described;
 mod moving;

@@ -24,7 +24,7 @@ const PLACES: [&str; 2] = ["far", "near"];
 #[derive(Clone)]
 struct Slow {
     taken: Arc<Mutex<Vec<String>>>,
-    answers: watch::Sender<bool>,
+    responses: watch::Sender<bool>,
 }
 
 impl Slow {
@@ -43,8 +43,8 @@ impl Sink for Slow {
         Box::pin(async move {
             let kinds = offers.iter().map(|offer| offer.event.event.kind.clone());
             self.taken.lock().unwrap().extend(kinds);
-            let mut answers = self.answers.subscribe();
-            let _told = answers.wait_for(|answers| *answers).await;
+            let mut responses = self.responses.subscribe();
+            let _told = responses.wait_for(|responses| *responses).await;
             offers.iter().map(|_| Ok(Receipt::default())).collect()
         })
     }
@@ -77,7 +77,7 @@ impl Led {
         emit(&primary.client().await, "first", 1).await;
         let sinks = PLACES.map(|_| Slow {
             taken: Arc::default(),
-            answers: watch::Sender::new(true),
+            responses: watch::Sender::new(true),
         });
         let relay = spawn(&store, &sinks);
         let there = standby.client().await;
@@ -100,9 +100,9 @@ impl Led {
         }
     }
 
-    fn answer(&self, answers: bool) {
+    fn response(&self, responses: bool) {
         for sink in &self.sinks {
-            sink.answers.send_replace(answers);
+            sink.responses.send_replace(responses);
         }
     }
 
@@ -115,7 +115,7 @@ impl Led {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids() {
     let led = Led::begin().await;
-    led.answer(false);
+    led.response(false);
     led.standby.promote().await;
     // The standby never hears of these, nor of the checkpoints that say who has them.
     emit(&led.primary.client().await, "lost", 3).await;
@@ -125,7 +125,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     emit(&there, "kept", 3).await;
     led.proxy.lead_to(led.standby.address());
     led.proxy.reset();
-    led.answer(true);
+    led.response(true);
     eventually(PATIENCE, async || led.all("kept") == [3, 3]).await;
     for place in PLACES {
         eventually(PATIENCE, async || {

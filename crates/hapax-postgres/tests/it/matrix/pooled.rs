@@ -5,19 +5,19 @@ use std::{process::Stdio, sync::Arc};
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    store::{Claimed, Effect, Keys, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Statement, Value};
 use hapax_testkit::{
-    events::{answer, claim, single_shot},
+    events::{claim, response, single_shot},
     postgres::{Database, server},
 };
 use tokio_postgres::Client;
 
 use super::{pooler::Pooler, variable};
 use crate::{
+    conformance::Server,
     fixture::{INSERT, ROWS, settings},
-    law::Server,
 };
 
 const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql";
@@ -130,7 +130,7 @@ async fn no_statement_is_left_on_a_shared_connection_whatever_became_of_it() {
         vec![Statement::new(INSERT, [Value::from("k")])],
         "k",
     );
-    store.single_shot(shot).await.unwrap();
+    store.execute_plan(shot).await.unwrap();
     check_nothing_left(&other, "a single shot").await;
 }
 
@@ -159,7 +159,7 @@ async fn types_of_the_databases_own_are_known_without_leaving_a_statement() {
     }
     let shot = "INSERT INTO feeling (mood) VALUES ('sad') RETURNING mood, pair";
     let shot = single_shot(claim("k"), vec![Statement::new(shot, [])], "k");
-    store.single_shot(shot).await.unwrap();
+    store.execute_plan(shot).await.unwrap();
     check_nothing_left(&other, "a single shot of such types").await;
 }
 
@@ -250,7 +250,7 @@ async fn a_caller_that_leaves_in_the_middle_of_a_read_leaves_no_transaction_open
 #[tokio::test]
 async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
     let pooled = Pooled::with(2).await;
-    let Claimed::Open(mut tx) = pooled.store.claim(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = pooled.store.claim(claim("k")).await.unwrap() else {
         panic!("the key should be free")
     };
     let pid: i32 = tx.query("SELECT pg_backend_pid()", &[]).await.unwrap()[0].get(0);
@@ -260,7 +260,7 @@ async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
         .await
         .unwrap();
     // Asked about, and not there: it may run again at once.
-    let lost = tx.complete(&answer("k"), Effect::Keep).await.unwrap_err();
+    let lost = tx.complete(&response("k"), Effect::Keep).await.unwrap_err();
     assert!(
         matches!(lost, StoreError::Conflict { .. }),
         "{}",
@@ -268,7 +268,7 @@ async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
     );
     assert!(matches!(
         pooled.store.claim(claim("k")).await.unwrap(),
-        Claimed::Open(_)
+        ClaimOutcome::Open(_)
     ));
 }
 

@@ -1,9 +1,9 @@
 //! A service's role: it owns nothing, and may do what the guide grants, word for word.
 
-use hapax::store::{Claimed, Effect, Keys, Transaction};
+use hapax::store::{ClaimOutcome, Effect, Keys, Transaction};
 use hapax_postgres::{Migration, OpenError, Postgres, Schema, SchemaError, Settings, Statement};
 use hapax_testkit::{
-    events::{answer, claim, event, message, single_shot},
+    events::{claim, event, message, response, single_shot},
     postgres::{Cluster, Database},
 };
 
@@ -18,16 +18,16 @@ const TABLES: &[Migration<'static>] = &[(1, "note", ROWS)];
 #[tokio::test]
 async fn a_role_with_the_guides_grants_and_no_more_serves() {
     let (_cluster, store) = served().await;
-    let Claimed::Open(mut tx) = store.claim(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = store.claim(claim("k")).await.unwrap() else {
         panic!("the key should be free")
     };
     tx.execute(INSERT, &[&"one"]).await.unwrap();
     tx.emit(event("one")).unwrap();
     let _first = tx.accept(&message("orders", "m1", "{}")).await.unwrap();
-    tx.complete(&answer("one"), Effect::Keep).await.unwrap();
+    tx.complete(&response("one"), Effect::Keep).await.unwrap();
     let two = Statement::new(INSERT, ["two".into()]);
     store
-        .single_shot(single_shot(claim("k2"), vec![two], "two"))
+        .execute_plan(single_shot(claim("k2"), vec![two], "two"))
         .await
         .unwrap();
     assert!(store.look_up(&claim("k2").scope).await.unwrap().is_some());

@@ -6,7 +6,7 @@
 use hapax_postgres::tokio_postgres::Client;
 
 use super::{Finding, Unanswered, word};
-use crate::surroundings;
+use crate::environment;
 
 /// Milliseconds from which schedules are visibly wrong.
 const WARN: i64 = 2_000;
@@ -15,7 +15,7 @@ const WARN: i64 = 2_000;
 const ERROR: i64 = 240_000;
 
 pub(super) async fn look(client: &Client) -> Result<Finding, Unanswered> {
-    let clock = surroundings::clock();
+    let clock = environment::clock();
     // The first query includes the time in which a pooler opens a connection.
     word(client, "SELECT 1").await?;
     let before = clock.now().as_millis();

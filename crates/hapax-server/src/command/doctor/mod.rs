@@ -22,7 +22,7 @@ use hapax_postgres::{
 use serde::Serialize;
 
 use super::{Context, Failure};
-use crate::{output::note, surroundings, wiring};
+use crate::{environment, output::note, wiring};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -120,13 +120,13 @@ async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>,
         Err(error) => {
             let remedy = "check [database] url: the host, the port, the role, its password, \
                           sslmode, and pg_hba.conf on the server";
-            let error_chain = surroundings::error_chain(&error);
+            let error_chain = environment::error_chain(&error);
             return Ok(vec![Finding::error("connection", error_chain, remedy)]);
         }
     };
     let mut findings = Vec::new();
     if let Err(error) = ask_all(context, &settings, &client, open_max, &mut findings).await {
-        let error_chain = surroundings::error_chain(&error);
+        let error_chain = environment::error_chain(&error);
         let remedy = "look into the server's log; then run `hapax doctor` again";
         findings.push(Finding::error("questions", error_chain, remedy));
     }

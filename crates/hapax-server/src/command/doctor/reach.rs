@@ -13,7 +13,7 @@ use crate::{
     admin::{Keys, Watch},
     config::Secret,
     destination::{Spec, build, sinks::Sink},
-    surroundings,
+    environment,
 };
 
 const CHECK: &str = "destinations";
@@ -56,17 +56,17 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     let looked = watch.look().await;
     let problem = looked
         .err()
-        .and_then(|error| unread(surroundings::error_chain(&error)));
+        .and_then(|error| unread(environment::error_chain(&error)));
     (watch.over(configured), problem)
 }
 
 async fn one(name: &str, spec: &Spec) -> Finding {
     let kind = spec.sink.kind();
-    if let Err(wrong) = build::sink(spec, &surroundings::clock()) {
+    if let Err(wrong) = build::sink(spec, &environment::clock()) {
         let found = format!("{name}: {wrong}");
         return Finding::error(CHECK, found, format!("correct [destinations.{name}]"));
     }
-    if let Some(blocked) = build::blocked(spec, &surroundings::clock()) {
+    if let Some(blocked) = build::blocked(spec, &environment::clock()) {
         let found = format!("{name}: nothing will be sent: {blocked}");
         let remedy = format!("add the network to allow in [destinations.{name}], if it is meant");
         return Finding::error(CHECK, found, remedy);

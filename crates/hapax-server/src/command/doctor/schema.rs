@@ -3,7 +3,7 @@
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
 
 use super::{Context, Finding, Unanswered, rows, word};
-use crate::surroundings::error_chain;
+use crate::environment::error_chain;
 
 /// The privileges that the role lacks, one object per row, according to the guide to roles.
 const LACKS: &str = "

@@ -2,13 +2,13 @@
 //!
 //! Open transactions are reported by `sessions`, which needs fewer privileges.
 
-use hapax_postgres::operate::{
+use hapax_postgres::admin::{
     Actor,
     stalled::{Cause, Stalled, What, stalled},
 };
 
 use super::{Context, Finding};
-use crate::{admin::moment, surroundings};
+use crate::{admin::moment, environment};
 
 pub(super) async fn look(context: &Context) -> Vec<Finding> {
     // If the tables do not exist or cannot be read, another check reports that.
@@ -32,7 +32,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
             findings
         }
         Err(error) => {
-            let problem = surroundings::error_chain(&error);
+            let problem = environment::error_chain(&error);
             let remedy = "look into the server's log; then run `hapax doctor` again";
             vec![Finding::error("standing", problem, remedy)]
         }

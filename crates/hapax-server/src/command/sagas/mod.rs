@@ -11,13 +11,13 @@ use hapax::{
     retry::parse_duration,
     saga::{Decision, Filter, State},
 };
-use hapax_postgres::operate::sagas;
+use hapax_postgres::admin::sagas;
 
 use super::{Context, Failure};
 use crate::{
     admin::{
         PageView, SagaView,
-        desk::{Consent, Desk},
+        command_context::{CommandContext, Consent},
     },
     output::USAGE,
 };
@@ -96,7 +96,7 @@ enum What {
         why: Why,
     },
     /// Compensate the completed steps
-    Undo {
+    Compensate {
         #[command(flatten)]
         within: Within,
         #[command(flatten)]
@@ -132,7 +132,7 @@ struct Why {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = Desk::open(&context).await?;
+    let desk = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(which) => list(&desk, which).await?,
         Verb::Show { id } => {
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(desk: &Desk, which: Which) -> Result<(), Failure> {
+async fn list(desk: &CommandContext, which: Which) -> Result<(), Failure> {
     let filter = Filter {
         name: which.name,
         version: which.version,
@@ -171,7 +171,7 @@ async fn list(desk: &Desk, which: Which) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn decide(desk: &Desk, id: &str, what: What) -> Result<(), Failure> {
+async fn decide(desk: &CommandContext, id: &str, what: What) -> Result<(), Failure> {
     let (decision, why) = what.spelled()?;
     let (store, actor) = (&desk.store, &desk.actor);
     let look = sagas::get(store, actor, id).await?;
@@ -204,9 +204,9 @@ impl What {
                 let within = within.or_as_ever();
                 (Decision::Retry { within }, why)
             }
-            Self::Undo { within, why } => {
+            Self::Compensate { within, why } => {
                 let within = within.or_as_ever();
-                (Decision::Undo { within }, why)
+                (Decision::Compensate { within }, why)
             }
             Self::Close { why } => (Decision::Close, why),
         })

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::{
-    admin::{ReasonView, SagaView, SignalView, StepView, desk::Desk},
+    admin::{ReasonView, SagaView, SignalView, StepView, command_context::CommandContext},
     command::Failure,
 };
 
-pub(super) fn tell(desk: &Desk, saga: SagaView) -> Result<(), Failure> {
+pub(super) fn tell(desk: &CommandContext, saga: SagaView) -> Result<(), Failure> {
     if desk.output.json {
         return Ok(desk.output.json(&saga)?);
     }

@@ -20,8 +20,8 @@ use report::Kept;
 
 use super::{Context, Failure};
 use crate::{
+    environment,
     output::{REFUSED, USAGE, note},
-    surroundings,
 };
 
 #[derive(Debug, clap::Args)]
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             attempts,
             source,
         }) => {
-            let error_chain = surroundings::error_chain(&*source);
+            let error_chain = environment::error_chain(&*source);
             let key = key.as_ref();
             let kept = Kept { key, has_journal };
             report::silence(context.output, kept, stopped, &attempts, &error_chain)
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 fn client(args: &Args) -> Result<Client, Failure> {
-    let mut settings = Settings::new(surroundings::clock(), surroundings::random());
+    let mut settings = Settings::new(environment::clock(), environment::random());
     let mut policy = Policy {
         // The process sends one request and exits. Its caller limits how many of them run.
         budget: Budget::unbounded(),
@@ -117,7 +117,7 @@ fn client(args: &Args) -> Result<Client, Failure> {
     policy.backoff.total = args.timeout;
     settings.policy = policy;
     if let Some(path) = &args.journal {
-        let journal = FileJournal::new(path, surroundings::clock());
+        let journal = FileJournal::new(path, environment::clock());
         settings.journal = Some(Arc::new(journal));
     }
     settings.resume_within = args.resume_within;

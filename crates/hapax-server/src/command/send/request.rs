@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header::CONTENT_TYPE};
 use super::Args;
 use crate::{
     command::Failure,
+    environment,
     output::{USAGE, note},
-    surroundings,
 };
 
 /// Maximum size of a body in bytes. It is kept in memory for further attempts.
@@ -54,7 +54,7 @@ pub(super) fn read(args: &Args) -> Result<Request, Failure> {
         request = request.key(key);
     } else if args.journal.is_none() && has_key {
         // A user who interrupts the command needs the key, because it is not stored anywhere else.
-        let key = IdempotencyKey::mint(&surroundings::random());
+        let key = IdempotencyKey::mint(&environment::random());
         note(format!("--key {}", key.as_str()));
         request = request.key(key);
     }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    super::{Settings, breaker::Allowed, lane::Item, offer::offer, settle::Tried, standing},
+    super::{Settings, breaker::Allowed, gauges, lane::Item, offer::offer, settle::Tried},
     Worker,
 };
 
@@ -108,7 +108,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        standing::breaker(&self.queue.part, is_open);
+        gauges::breaker(&self.queue.part, is_open);
         tracing::warn!(
             destination = self.queue.part,
             from_state = word(was_open),

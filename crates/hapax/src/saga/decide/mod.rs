@@ -4,9 +4,9 @@
 //! last step that has happened and is not compensated. A step with an unknown outcome blocks both
 //! directions: it is called again under its key, then looked up, then waited for, and at the
 //! deadline left to an operator. It is never treated as refused, and it is not compensated unless
-//! its definition allows that (`undo_unknown`).
+//! its definition allows that (`compensate_unknown`).
 
-use super::{Act, Definition, Refusal, SagaRecord, Step, StepRecord, StepState, Way};
+use super::{Definition, Direction, Refusal, SagaRecord, Step, StepBody, StepRecord, StepState};
 use crate::{
     clock::Timestamp,
     limits::{CLOCK_AHEAD, SAGA_UNDO_ATTEMPTS},
@@ -21,21 +21,21 @@ pub enum Move {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Way,
+        way: Direction,
     },
     /// Commit the intent of a remote step, or another attempt at it, and call the remote system.
     Call {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Way,
+        way: Direction,
     },
     /// Ask the remote system what it knows about the key of a step.
     LookUp {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Way,
+        way: Direction,
     },
     /// Start to wait. The row of the step records since when.
     Await {
@@ -73,7 +73,7 @@ pub enum Move {
 
 /// Decides the next move of `saga` at `now`.
 pub fn next<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -> Move {
-    if saga.standing.undoing {
+    if saga.status.undoing {
         backward(definition, saga, now)
     } else {
         forward(definition, saga, now)
@@ -81,10 +81,10 @@ pub fn next<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) 
 }
 
 fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -> Move {
-    let is_late = now >= saga.standing.deadline_at;
+    let is_late = now >= saga.status.deadline_at;
     let mut is_past_pivot = false;
     for (place, step) in definition.steps().iter().enumerate() {
-        let row = saga.step(step.name, Way::Do);
+        let row = saga.step(step.name, Direction::Forward);
         match row.map(|row| (row.state, row)) {
             Some((StepState::Done, _)) => is_past_pivot |= step.is_pivot,
             Some((StepState::Refused, row)) => {
@@ -104,7 +104,7 @@ fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -
             None if is_late => {
                 return Move::Turn(late(format!("{} had not started", step.name)));
             }
-            None => return begin(&step.act, place, Way::Do),
+            None => return begin(&step.act, place, Direction::Forward),
         }
     }
     Move::Complete
@@ -119,22 +119,22 @@ fn open<Tx>(
     now: Timestamp,
     is_past_pivot: bool,
 ) -> Move {
-    let told = |name: &str| saga.signals.iter().any(|signal| signal.name == name);
+    let signals_seen = |name: &str| saga.signals.iter().any(|signal| signal.name == name);
     let settle = |signal| Move::Settle {
         step: place,
         signal,
     };
-    if let Some(signal) = step.settled_by.filter(|name| told(name)) {
+    if let Some(signal) = step.settled_by.filter(|name| signals_seen(name)) {
         return settle(Some(signal));
     }
-    let is_late = now >= saga.standing.deadline_at;
+    let is_late = now >= saga.status.deadline_at;
     match &step.act {
-        Act::Wait { signal, .. } if told(signal) => settle(Some(*signal)),
+        StepBody::Wait { signal, .. } if signals_seen(signal) => settle(Some(*signal)),
         // The wait started while the clock was ahead. It starts again now, with its full duration.
-        Act::Wait { .. } | Act::Pause(_) if is_ahead(row.began_at, now) => {
+        StepBody::Wait { .. } | StepBody::Pause(_) if is_ahead(row.began_at, now) => {
             Move::Await { step: place }
         }
-        Act::Wait { signal, timeout } => {
+        StepBody::Wait { signal, timeout } => {
             let until = waits_since(row, now).after(*timeout);
             if now >= until {
                 Move::TimeOut { step: place }
@@ -142,7 +142,7 @@ fn open<Tx>(
                 sleep(until, format!("{signal}, for {}", step.name))
             }
         }
-        Act::Pause(pause) => {
+        StepBody::Pause(pause) => {
             let until = waits_since(row, now).after(*pause);
             if now >= until {
                 settle(None)
@@ -151,22 +151,26 @@ fn open<Tx>(
             }
         }
         // A failed local step was rolled back, so nothing of it has happened.
-        Act::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
-        Act::Local(_) if is_late => Move::Turn(late(last_words(row))),
-        Act::Foreign(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
+        StepBody::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
+        StepBody::Local(_) if is_late => Move::Turn(late(last_words(row))),
+        StepBody::Remote(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
             Move::Turn(Refusal::new("unknown", last_words(row)))
         }
-        Act::Foreign(_) if is_late && !is_past_pivot && (step.undo_unknown || !was_sent(row)) => {
+        StepBody::Remote(_)
+            if is_late && !is_past_pivot && (step.compensate_unknown || !was_sent(row)) =>
+        {
             Move::Turn(late(last_words(row)))
         }
-        Act::Foreign(_) if is_late => Move::Ask(late(last_words(row))),
-        Act::Local(_) | Act::Foreign(_) => again(step, place, row, Way::Do, now),
+        StepBody::Remote(_) if is_late => Move::Ask(late(last_words(row))),
+        StepBody::Local(_) | StepBody::Remote(_) => {
+            again(step, place, row, Direction::Forward, now)
+        }
     }
 }
 
 fn backward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -> Move {
     for (place, step) in definition.steps().iter().enumerate().rev() {
-        let Some(done) = saga.step(step.name, Way::Do) else {
+        let Some(done) = saga.step(step.name, Direction::Forward) else {
             continue;
         };
         let Some(undo) = &step.undo else { continue };
@@ -174,14 +178,14 @@ fn backward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) 
             StepState::Done => true,
             StepState::Refused => false,
             StepState::Open => {
-                step.undo_unknown && matches!(step.act, Act::Foreign(_)) && was_sent(done)
+                step.compensate_unknown && matches!(step.act, StepBody::Remote(_)) && was_sent(done)
             }
         };
         if !may_have_happened {
             continue;
         }
-        let Some(row) = saga.step(step.name, Way::Undo) else {
-            return begin(undo, place, Way::Undo);
+        let Some(row) = saga.step(step.name, Direction::Compensate) else {
+            return begin(undo, place, Direction::Compensate);
         };
         match row.state {
             StepState::Done => {}
@@ -192,24 +196,30 @@ fn backward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) 
             StepState::Open if row.attempts >= SAGA_UNDO_ATTEMPTS && row.next_at <= now => {
                 return Move::Ask(Refusal::new("compensation_failed", last_words(row)));
             }
-            StepState::Open => return again(step, place, row, Way::Undo, now),
+            StepState::Open => return again(step, place, row, Direction::Compensate, now),
         }
     }
     Move::Fail
 }
 
 /// The first move of a step.
-fn begin<Tx>(act: &Act<Tx>, step: usize, way: Way) -> Move {
+fn begin<Tx>(act: &StepBody<Tx>, step: usize, way: Direction) -> Move {
     match act {
-        Act::Local(_) => Move::Run { step, way },
-        Act::Foreign(_) => Move::Call { step, way },
-        Act::Wait { .. } | Act::Pause(_) => Move::Await { step },
+        StepBody::Local(_) => Move::Run { step, way },
+        StepBody::Remote(_) => Move::Call { step, way },
+        StepBody::Wait { .. } | StepBody::Pause(_) => Move::Await { step },
     }
 }
 
 /// The next attempt at a step that has not ended.
-fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Timestamp) -> Move {
-    let longest = now.after(step.patience.wait_max());
+fn again<Tx>(
+    step: &Step<Tx>,
+    place: usize,
+    row: &StepRecord,
+    way: Direction,
+    now: Timestamp,
+) -> Move {
+    let longest = now.after(step.retry_policy.wait_max());
     // A wait that is longer than the longest possible one was recorded while the clock was ahead.
     if now < row.next_at && row.next_at <= longest {
         let waiting_for = format!(
@@ -221,12 +231,12 @@ fn again<Tx>(step: &Step<Tx>, place: usize, row: &StepRecord, way: Way, now: Tim
     }
     // If a call was made while the clock was ahead, its age is unknown.
     let is_in_window =
-        !is_ahead(row.began_at, now) && now < row.began_at.after(step.patience.window);
+        !is_ahead(row.began_at, now) && now < row.began_at.after(step.retry_policy.window);
     match step.act(way) {
-        Some(Act::Foreign(_)) if was_sent(row) && !is_in_window => {
+        Some(StepBody::Remote(_)) if was_sent(row) && !is_in_window => {
             Move::LookUp { step: place, way }
         }
-        Some(Act::Foreign(_)) => Move::Call { step: place, way },
+        Some(StepBody::Remote(_)) => Move::Call { step: place, way },
         _ => Move::Run { step: place, way },
     }
 }
@@ -277,10 +287,10 @@ fn last_words(row: &StepRecord) -> String {
     }
 }
 
-fn spoken(name: &str, way: Way) -> String {
+fn spoken(name: &str, way: Direction) -> String {
     match way {
-        Way::Do => name.to_owned(),
-        Way::Undo => format!("compensation of {name}"),
+        Direction::Forward => name.to_owned(),
+        Direction::Compensate => format!("compensation of {name}"),
     }
 }
 

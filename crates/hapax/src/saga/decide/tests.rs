@@ -6,7 +6,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::{
-    super::{Call, Foreign, Found, Kind, Local, Outcome, Patience, Signal, Standing, State},
+    super::{
+        Call, Found, Kind, LocalStep, Outcome, RemoteStep, RetryPolicy, SagaStatus, Signal, State,
+    },
     *,
 };
 use crate::{event::Headers, sink::BoxError};
@@ -57,7 +59,7 @@ fn behind_the_window_an_unknown_outcome_is_looked_up_and_not_called_again() {
     check(&asked, 9_999, &call(1));
     let look_up = Move::LookUp {
         step: 1,
-        way: Way::Do,
+        way: Direction::Forward,
     };
     check(&asked, 10_000, &look_up);
 }
@@ -76,7 +78,7 @@ fn what_was_never_sent_is_called_and_not_looked_up() {
     ];
     let undo_it = Move::Call {
         step: 1,
-        way: Way::Undo,
+        way: Direction::Compensate,
     };
     assert_eq!(undo(&rows, 10_000), undo_it);
 }
@@ -94,7 +96,7 @@ fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
         undoing(&[done("reserve"), open("authorize")]),
         Move::Run {
             step: 0,
-            way: Way::Undo
+            way: Direction::Compensate
         }
     );
 }
@@ -110,7 +112,7 @@ fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
         undo(&rows, 0),
         Move::Call {
             step: 2,
-            way: Way::Undo
+            way: Direction::Compensate
         }
     );
 }
@@ -120,7 +122,7 @@ fn what_was_never_sent_is_not_undone_and_nobody_is_asked_about_it() {
     let rows = [done("reserve"), done("authorize"), unsent(open("ship"))];
     let undo_authorize = Move::Call {
         step: 1,
-        way: Way::Undo,
+        way: Direction::Compensate,
     };
     assert_eq!(undo(&rows, 0), undo_authorize);
     let Move::Turn(why) = decide(&[done("reserve"), unsent(open("authorize"))], DEADLINE) else {
@@ -156,9 +158,9 @@ fn what_was_done_is_undone_in_reverse_and_then_the_saga_has_failed() {
         0 => Move::Run { step, way },
         _ => Move::Call { step, way },
     };
-    assert_eq!(undo(&rows, 0), undone(1, Way::Undo));
+    assert_eq!(undo(&rows, 0), undone(1, Direction::Compensate));
     let rows = [&rows[..], &[undone_row("authorize")]].concat();
-    assert_eq!(undo(&rows, 0), undone(0, Way::Undo));
+    assert_eq!(undo(&rows, 0), undone(0, Direction::Compensate));
     let rows = [&rows[..], &[undone_row("reserve")]].concat();
     assert_eq!(undo(&rows, 0), Move::Fail);
 }
@@ -182,7 +184,7 @@ fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() 
         again,
         Move::LookUp {
             step: 1,
-            way: Way::Undo
+            way: Direction::Compensate
         }
     ));
     let refused = StepRecord {
@@ -285,7 +287,7 @@ fn a_wait_is_counted_anew_by_a_clock_that_was_set_back_and_not_once_it_is_put_fo
 fn what_a_clock_that_was_ahead_put_off_is_due_and_its_call_is_looked_up() {
     let look_up = Move::LookUp {
         step: 1,
-        way: Way::Do,
+        way: Direction::Forward,
     };
     let far = 7 * 24 * 3_600_000;
     let called = |began_at| StepRecord {
@@ -324,29 +326,29 @@ fn undo(rows: &[StepRecord], now: i64) -> Move {
         steps: rows.to_vec(),
         ..record()
     };
-    saga.standing.undoing = true;
+    saga.status.undoing = true;
     next(&checkout(), &saga, Timestamp::from_millis(now))
 }
 
 fn checkout() -> Definition<()> {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         window: Duration::from_secs(10),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     Definition::new("checkout", 1)
-        .step(Step::local("reserve", Here).undo_local(Here))
+        .step(Step::local("reserve", Here).compensate_local(Here))
         .step(
-            Step::foreign("authorize", There)
-                .undo_foreign(There)
-                .patience(patience),
+            Step::remote("authorize", There)
+                .compensate_remote(There)
+                .retry_policy(retry_policy),
         )
         .step(
-            Step::foreign("ship", There)
-                .undo_foreign(There)
-                .undo_unknown(),
+            Step::remote("ship", There)
+                .compensate_remote(There)
+                .compensate_unknown(),
         )
         .step(
-            Step::foreign("capture", There)
+            Step::remote("capture", There)
                 .pivot()
                 .settled_by("captured"),
         )
@@ -354,11 +356,17 @@ fn checkout() -> Definition<()> {
 }
 
 fn run(step: usize) -> Move {
-    Move::Run { step, way: Way::Do }
+    Move::Run {
+        step,
+        way: Direction::Forward,
+    }
 }
 
 fn call(step: usize) -> Move {
-    Move::Call { step, way: Way::Do }
+    Move::Call {
+        step,
+        way: Direction::Forward,
+    }
 }
 
 pub(crate) fn record() -> SagaRecord {
@@ -371,7 +379,7 @@ pub(crate) fn record() -> SagaRecord {
         tenant: None,
         input: Bytes::new(),
         headers: Headers::new(),
-        standing: Standing {
+        status: SagaStatus {
             state: State::Running,
             undoing: false,
             reason: None,
@@ -390,7 +398,7 @@ pub(crate) fn record() -> SagaRecord {
 pub(crate) fn open(name: &str) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
-        way: Way::Do,
+        way: Direction::Forward,
         state: StepState::Open,
         provider_key: Some("key".to_owned()),
         request: Bytes::new(),
@@ -436,7 +444,7 @@ fn refused(name: &str) -> StepRecord {
 
 fn undone_row(name: &str) -> StepRecord {
     StepRecord {
-        way: Way::Undo,
+        way: Direction::Compensate,
         ..done(name)
     }
 }
@@ -451,7 +459,7 @@ fn signal(name: &str) -> Signal {
 
 struct Here;
 
-impl Local<()> for Here {
+impl LocalStep<()> for Here {
     fn run<'a>(
         &'a self,
         (): &'a mut (),
@@ -463,7 +471,7 @@ impl Local<()> for Here {
 
 struct There;
 
-impl Foreign for There {
+impl RemoteStep for There {
     fn request(&self, _: &SagaRecord) -> Result<Bytes, BoxError> {
         Ok(Bytes::new())
     }

@@ -5,7 +5,7 @@
 //! the absence of a signal is committed only if no signal has arrived since; the next owner handles
 //! signals that arrive later.
 
-mod foreign;
+mod remote;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,8 +17,8 @@ use futures_util::{FutureExt, future::BoxFuture};
 use tracing::{Instrument as _, Span, debug_span, field::Empty};
 
 use super::{
-    Act, Definition, Local, Move, Owned, Refusal, SagaRecord, Settings, Standing, State, Step,
-    StepRecord, StepState, Way,
+    Definition, Direction, LocalStep, Move, Owned, Refusal, SagaRecord, SagaStatus, Settings,
+    State, Step, StepBody, StepRecord, StepState,
 };
 use crate::{
     clock::Timestamp,
@@ -53,7 +53,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let span = self.begin_span(name, way);
         let made = self.carry_out(step).instrument(span.clone()).await;
         if let Some(row) = self.saga.step(name, way) {
-            self.told(&span, row);
+            self.signals_seen(&span, row);
         }
         if !span.is_none() {
             // The context of the saga itself applies again from here.
@@ -64,7 +64,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// The span of one attempt at a step, below the request that started the saga. Events and calls
     /// of the step are below this span.
-    fn begin_span(&mut self, step: &'static str, way: Way) -> Span {
+    fn begin_span(&mut self, step: &'static str, way: Direction) -> Span {
         let place = self.settings.traces.below_headers(&self.saga.headers);
         let Some(own) = place.context().filter(|_| place.is_recorded()) else {
             return Span::none();
@@ -76,7 +76,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// Logs the state of a step after an attempt, without the provider's message, which may contain
     /// anything.
-    fn told(&self, span: &Span, row: &StepRecord) {
+    fn signals_seen(&self, span: &Span, row: &StepRecord) {
         let error_code = row.error.as_ref().map(|why| why.code.as_str());
         span.record("attempt", row.attempts);
         span.record("outcome", row.state.as_str());
@@ -104,7 +104,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Move::Call { step, way } => self.call(step, way).await,
             Move::LookUp { step, way } => self.look_up(step, way).await,
             Move::Await { step } => {
-                let row = self.meant(step, Way::Do);
+                let row = self.meant(step, Direction::Forward);
                 let row = StepRecord {
                     began_at: self.now(),
                     // If the clock is wrong now, this is when it started.
@@ -115,34 +115,34 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             }
             Move::Settle { step, signal } => self.settle(step, signal).await,
             Move::TimeOut { step } => {
-                let row = self.meant(step, Way::Do);
+                let row = self.meant(step, Direction::Forward);
                 let why = Refusal::new("timeout", format!("no signal arrived for {}", row.name));
                 self.write_unless_told(refused(row, why, self.now())).await
             }
             Move::Turn(reason) => {
-                let standing = Standing {
+                let status = SagaStatus {
                     undoing: true,
                     reason: Some(reason),
-                    ..self.saga.standing.clone()
+                    ..self.saga.status.clone()
                 };
-                self.stand_unless_told(standing).await
+                self.write_status_unless_signalled(status).await
             }
             Move::Complete => self.end(State::Completed).await,
             Move::Fail => self.end(State::Failed).await,
             Move::Ask(reason) => {
-                let standing = Standing {
+                let status = SagaStatus {
                     state: State::NeedsAttention,
                     reason: Some(reason),
-                    ..self.saga.standing.clone()
+                    ..self.saga.status.clone()
                 };
-                self.stand_unless_told(standing).await
+                self.write_status_unless_signalled(status).await
             }
             Move::Sleep { .. } => Ok(()),
         }
     }
 
-    async fn run(&mut self, place: usize, way: Way) -> Result<(), StoreError> {
-        let Some(Act::Local(act)) = self.step(place).act(way) else {
+    async fn run(&mut self, place: usize, way: Direction) -> Result<(), StoreError> {
+        let Some(StepBody::Local(act)) = self.step(place).act(way) else {
             return Ok(());
         };
         let act = Arc::clone(act);
@@ -161,7 +161,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     /// recorded.
     async fn try_locally(
         &mut self,
-        act: &dyn Local<S::Tx>,
+        act: &dyn LocalStep<S::Tx>,
         row: &StepRecord,
     ) -> Result<Result<Bytes, Option<Refusal>>, StoreError> {
         let mut tx = self.turn().await?;
@@ -216,13 +216,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         signal: Option<&'static str>,
     ) -> Result<(), StoreError> {
         let signals = self.saga.signals.iter();
-        let mut said = signals.filter(|told| Some(told.name.as_str()) == signal);
-        let made = said.next().map(|told| told.payload.clone());
-        let row = self.meant(place, Way::Do);
+        let mut said = signals.filter(|signals_seen| Some(signals_seen.name.as_str()) == signal);
+        let made = said.next().map(|signals_seen| signals_seen.payload.clone());
+        let row = self.meant(place, Direction::Forward);
         let row = done(row, made.unwrap_or_default(), self.now());
-        let asked = self.saga.standing.state == State::NeedsAttention;
+        let asked = self.saga.status.state == State::NeedsAttention;
         // The unknown outcome has become known by a signal, and the saga continues.
-        let standing = asked.then(|| Standing {
+        let status = asked.then(|| SagaStatus {
             reason: None,
             ..self.saga.running_again(self.now())
         });
@@ -230,21 +230,21 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         // signal is handled, and would still need attention.
         let mut tx = self.turn().await?;
         tx.write_step(&self.owned, &row).await?;
-        if let Some(standing) = &standing {
-            tx.write_standing(&self.owned, standing).await?;
+        if let Some(status) = &status {
+            tx.write_status(&self.owned, status).await?;
         }
         tx.commit().await?;
         self.keep(row);
-        self.saga.standing = standing.unwrap_or_else(|| self.saga.standing.clone());
+        self.saga.status = status.unwrap_or_else(|| self.saga.status.clone());
         Ok(())
     }
 
     /// Ends the saga, with the rows and events about its end.
     async fn end(&mut self, state: State) -> Result<(), StoreError> {
         let mut tx = self.turn().await?;
-        if let Some(ended) = self.definition.on_end() {
+        if let Some(on_end) = self.definition.end_hook() {
             let (within, saga) = (&mut tx, &self.saga);
-            let written = caught(move || ended.write(within, saga, state)).await;
+            let written = caught(move || on_end.write(within, saga, state)).await;
             let why = match written {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error),
@@ -255,40 +255,43 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                 return self.cannot_end(source).await;
             }
         }
-        let standing = Standing {
+        let status = SagaStatus {
             state,
-            ..self.saga.standing.clone()
+            ..self.saga.status.clone()
         };
-        tx.write_standing(&self.owned, &standing).await?;
+        tx.write_status(&self.owned, &status).await?;
         self.settings.failpoints.hit("saga.end.before");
         tx.commit().await?;
         self.settings.failpoints.hit("saga.end.after");
-        self.saga.standing = standing;
+        self.saga.status = status;
         Ok(())
     }
 
     /// If the end cannot be written, it is attempted again, and left to an operator long after the
     /// deadline.
     async fn cannot_end(&mut self, source: BoxError) -> Result<(), StoreError> {
-        if self.now() < self.saga.standing.deadline_at.after(SAGA_ENDING) {
+        if self.now() < self.saga.status.deadline_at.after(SAGA_ENDING) {
             return Err(StoreError::Statement { source });
         }
-        let standing = Standing {
+        let status = SagaStatus {
             state: State::NeedsAttention,
             reason: Some(kept(Refusal::new("ending", error_chain(&*source)))),
-            ..self.saga.standing.clone()
+            ..self.saga.status.clone()
         };
-        self.stand_unless_told(standing).await
+        self.write_status_unless_signalled(status).await
     }
 
     /// Writes the status of the saga, unless a signal has arrived.
-    async fn stand_unless_told(&mut self, standing: Standing) -> Result<(), StoreError> {
+    async fn write_status_unless_signalled(
+        &mut self,
+        status: SagaStatus,
+    ) -> Result<(), StoreError> {
         let Some(mut tx) = self.turn_unless_told().await? else {
             return Ok(());
         };
-        tx.write_standing(&self.owned, &standing).await?;
+        tx.write_status(&self.owned, &status).await?;
         tx.commit().await?;
-        self.saga.standing = standing;
+        self.saga.status = status;
         Ok(())
     }
 
@@ -321,7 +324,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     /// arrived that was not read yet.
     async fn turn_unless_told(&mut self) -> Result<Option<S::Tx>, StoreError> {
         let held = self.store.turn(&self.owned, self.settings.lease).await?;
-        if held.told <= self.saga.signals.len() {
+        if held.signals_seen <= self.saga.signals.len() {
             return Ok(Some(held.tx));
         }
         held.tx.rollback().await;
@@ -340,7 +343,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     }
 
     /// The row of a step, or a new one if it has not started.
-    fn meant(&self, place: usize, way: Way) -> StepRecord {
+    fn meant(&self, place: usize, way: Direction) -> StepRecord {
         let name = self.step(place).name;
         let now = self.now();
         let first = || StepRecord {
@@ -366,8 +369,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             .steps()
             .iter()
             .find(|step| step.name == row.name);
-        let patience = step.map(|step| step.patience).unwrap_or_default();
-        let pause = patience.after(row.attempts, self.settings.random.unit());
+        let retry_policy = step.map(|step| step.retry_policy).unwrap_or_default();
+        let pause = retry_policy.after(row.attempts, self.settings.random.unit());
         StepRecord {
             error: Some(kept(Refusal::new(code, why))),
             next_at: self.now().after(pause),
@@ -392,7 +395,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
 const PANICKED: &str = "the step panicked";
 
-fn step_span(saga: &SagaRecord, step: &str, way: Way, place: &Place) -> Span {
+fn step_span(saga: &SagaRecord, step: &str, way: Direction, place: &Place) -> Span {
     debug_span!(
         "step",
         traceparent = place.own(),

@@ -1,0 +1,316 @@
+//! Formatting of values: times, durations, numbers, states, content, and tables.
+
+use std::{fmt::Write as _, time::Duration};
+
+use hapax::{Timestamp, mask::Shown};
+
+use crate::{
+    fields::url,
+    html::{Element, Html, Render, el, link},
+    queries::overview::{Count, CountKind},
+};
+
+/// A time in RFC 3339.
+pub(crate) fn moment(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.as_millis())
+        .map_or_else(|_| at.as_millis().to_string(), |it| format!("{it:.3}"))
+}
+
+/// A time in readable form, with the exact time as title.
+pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
+    let said = if at > now {
+        format!("in {}", span(at.since(now)))
+    } else {
+        format!("{} ago", span(now.since(at)))
+    };
+    let exact = moment(at);
+    el("time")
+        .attr("datetime", &exact)
+        .attr("title", &exact)
+        .add(said)
+}
+
+/// A duration in its two largest units.
+pub(crate) fn span(span: Duration) -> String {
+    let millis = span.as_millis();
+    let seconds = millis / 1_000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match () {
+        () if millis < 1_000 => format!("{millis} ms"),
+        () if seconds < 10 => format!("{seconds}.{} s", millis / 100 % 10),
+        () if minutes == 0 => format!("{seconds} s"),
+        () if minutes < 10 && seconds.is_multiple_of(60) => format!("{minutes} min"),
+        () if minutes < 10 => format!("{minutes} min {} s", seconds % 60),
+        () if hours == 0 => format!("{minutes} min"),
+        () if days == 0 => format!("{hours} h {} min", minutes % 60),
+        () => format!("{days} d {} h", hours % 24),
+    }
+}
+
+/// A number with separators.
+pub(crate) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut spaced = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            spaced.push('\u{202f}');
+        }
+        spaced.push(digit);
+    }
+    spaced
+}
+
+/// A count, marked if it is not exact.
+pub(crate) fn count(count: Count) -> String {
+    let said = number(count.number);
+    match count.kind {
+        CountKind::Exact => said,
+        CountKind::AtLeast => format!("≥ {said}"),
+        CountKind::About => format!("≈ {said}"),
+    }
+}
+
+/// A size in bytes.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{} KiB", bytes / 1_024),
+        _ => format!("{} MiB", bytes / 1_048_576),
+    }
+}
+
+/// A state.
+pub(crate) fn badge(state: &str) -> Element {
+    let tone = match state {
+        "dead" | "failed" | "rejected" | "gone" | "disabled" | "refused" | "needs_attention"
+        | "unowned" | "owner_silent" | "nobody_knows" | "behind_dead_letter" | "declined" => "bad",
+        "retrying" | "blocked" | "paused" | "unavailable" | "interrupted" | "in_progress"
+        | "removing" | "waiting" | "held_back" | "not_settling" | "waits_for_retry" | "breaker" => {
+            "slow"
+        }
+        "delivered" | "completed" | "done" | "active" => "good",
+        _ => "plain",
+    };
+    el("span")
+        .class(format!("badge {tone}"))
+        .add(state.replace('_', " "))
+}
+
+/// Content that is already masked.
+pub(crate) fn content(label: &str, shown: &Shown) -> Element {
+    match shown {
+        // A scrolling region has to be reachable by keyboard.
+        Shown::Json(text) => el("pre")
+            .attr("tabindex", "0")
+            .attr("role", "region")
+            .attr("aria-label", label)
+            .add(el("code").add(indented(text))),
+        Shown::Opaque {
+            content_type,
+            bytes,
+        } => {
+            let kind = content_type.as_deref().unwrap_or("no content type");
+            let said = format!("{} of {kind}: only JSON is shown", size(*bytes));
+            el("p").class("soft").add(said)
+        }
+    }
+}
+
+/// Indents JSON. Other text is unchanged. Numbers and names keep their text.
+fn indented(text: &str) -> String {
+    let (mut out, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        let _ = write!(out, "\n{:1$}", "", depth.min(64) * 2);
+    };
+    let mut letters = text.trim().chars().peekable();
+    while let Some(letter) = letters.next() {
+        if quoted {
+            out.push(letter);
+            quoted = escaped || letter != '"';
+            escaped = !escaped && letter == '\\';
+            continue;
+        }
+        match letter {
+            '{' | '[' => {
+                out.push(letter);
+                while letters.peek().is_some_and(|it| it.is_whitespace()) {
+                    letters.next();
+                }
+                if let Some(close) = letters.next_if(|it| matches!(it, '}' | ']')) {
+                    out.push(close);
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(letter);
+            }
+            ',' => {
+                out.push(letter);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            '"' => {
+                quoted = true;
+                out.push(letter);
+            }
+            it if it.is_whitespace() => {}
+            plain => out.push(plain),
+        }
+    }
+    out
+}
+
+/// A table. On a narrow screen each row becomes a card, with the column name before each value.
+pub(crate) struct Table {
+    caption: String,
+    heads: &'static [&'static str],
+    rows: Vec<Element>,
+}
+
+impl Table {
+    /// A table with these columns. Columns of numbers begin with `#`.
+    pub(crate) fn new(caption: impl Into<String>, heads: &'static [&'static str]) -> Self {
+        Self {
+            caption: caption.into(),
+            heads,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [Html; N]) {
+        let cell = |(head, cell): (&&'static str, Html)| {
+            let td = el("td").attr("data-head", head.trim_start_matches('#'));
+            let td = if head.starts_with('#') {
+                td.class("n")
+            } else {
+                td
+            };
+            td.add(cell)
+        };
+        let row = el("tr").all(self.heads.iter().zip(cells).map(cell));
+        self.rows.push(row);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl Render for Table {
+    fn render(&self, into: &mut String) {
+        let head = |head: &&'static str| {
+            let th = el("th").attr("scope", "col");
+            let th = if head.starts_with('#') {
+                th.class("n")
+            } else {
+                th
+            };
+            th.add(head.trim_start_matches('#'))
+        };
+        let head = el("thead").add(el("tr").all(self.heads.iter().map(head)));
+        let body = el("tbody").all(&self.rows);
+        let table = el("table")
+            .add(el("caption").class("unseen").add(&self.caption))
+            .add(head)
+            .add(body);
+        table.render(into);
+    }
+}
+
+/// The content of a cell.
+pub(crate) fn cell(what: impl Render) -> Html {
+    Html::default().add(what)
+}
+
+/// A long text without spaces, or nothing.
+pub(crate) fn code(text: Option<&str>) -> Html {
+    let text = text.filter(|text| !text.is_empty());
+    text.map_or_else(none, |text| cell(el("code").add(text)))
+}
+
+/// An empty value.
+pub(crate) fn none() -> Html {
+    cell(el("span").class("soft").add("–"))
+}
+
+/// The link that opens its row.
+pub(crate) fn open(to: &str, text: impl Render) -> Element {
+    link(to, text).attr("data-open", "")
+}
+
+/// A list of names and values.
+pub(crate) fn facts<const N: usize>(facts: [(&str, Html); N]) -> Element {
+    let fact =
+        |(name, value): (&str, Html)| el("div").add(el("dt").add(name)).add(el("dd").add(value));
+    let said = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    el("dl").class("facts").all(said.map(fact))
+}
+
+/// The link to the next page. An empty page may have one.
+pub(crate) fn pager(path: &str, q: &str, before: &str, next: Option<&str>) -> Option<Element> {
+    if before.is_empty() && next.is_none() {
+        return None;
+    }
+    let first = (!before.is_empty()).then(|| link(&url(path, &[("q", q)]), "The newest"));
+    let next = next.map(|next| {
+        let to = url(path, &[("q", q), ("before", next)]);
+        link(&to, "Older").attr("rel", "next").class("next")
+    });
+    Some(
+        el("nav")
+            .class("pager")
+            .attr("aria-label", "Pages of the list")
+            .add(first)
+            .add(next),
+    )
+}
+
+/// A note that nothing was found.
+pub(crate) fn nothing(what: &str) -> Element {
+    el("p").class("nothing").add(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_span_is_said_in_its_largest_units() {
+        for (millis, said) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_250, "1.2 s"),
+            (59_999, "59 s"),
+            (61_000, "1 min 1 s"),
+            (3_599_000, "59 min"),
+            (3_660_000, "1 h 1 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), said);
+        }
+        assert_eq!(number(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(number(123), "123");
+    }
+
+    #[test]
+    fn json_is_indented_and_keeps_its_text() {
+        let text = "{\"a\":[1.0,{}],\"b\":\"x, {y}\\\"\"}";
+        let lines = "{\n  \"a\": [\n    1.0,\n    {}\n  ],\n  \"b\": \"x, {y}\\\"\"\n}";
+        assert_eq!(indented(text), lines);
+    }
+
+    proptest! {
+        #[test]
+        fn indenting_changes_nothing_but_white_space(text in any::<String>()) {
+            let bare = |text: &str| text.split_whitespace().collect::<String>();
+            prop_assert_eq!(bare(&indented(&text)), bare(&text));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Atomic mode: the key, the handler's rows, its events and its response are one commit.
+
+use axum::response::Response;
+use hapax::{
+    idempotency::{Disposition, OnStoreError, Taken},
+    limits::{RERUN_PAUSE, RERUNS},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
+};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{
+    Inner, RequestContext,
+    claim_guard::{ClaimGuard, unclaimed},
+    run::Finished,
+    unprotected,
+};
+use crate::{
+    problem::{self, Problem, TIMEOUT},
+    tx::Slot,
+};
+
+/// Claims the key, runs the handler in the transaction, and completes or releases the key.
+///
+/// If the transaction conflicts with another one, it has committed nothing, and the request runs
+/// again.
+pub(super) async fn atomic<K: Keys, S: Inner>(
+    mut context: RequestContext<K, S>,
+    mut guard: ClaimGuard<K>,
+) -> Response {
+    let end = context.end();
+    // After a conflict, the claim is no longer pipelined: the next run claims before the handler
+    // starts.
+    let mut is_pipelined = context.operation.policy.is_pipelined;
+    for rerun in 1..=RERUNS {
+        let again = match Box::pin(context.again()).await {
+            Ok(again) => again,
+            Err(problem) => return guard.failed(&problem),
+        };
+        let settings = context.operation.idempotency.settings();
+        let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
+        match once(context, guard, end, is_pipelined).await {
+            Ok(response) => return response,
+            Err(lost) => guard = lost.guard,
+        }
+        is_pipelined = false;
+        sleep(pause).await;
+        context = again;
+    }
+    match once(context, guard, end, false).await {
+        Ok(response) => response,
+        Err(Lost { guard, error }) => guard.failed(&error.into()),
+    }
+}
+
+/// A run whose transaction conflicted with another one.
+struct Lost<K: Keys> {
+    guard: ClaimGuard<K>,
+    error: StoreError,
+}
+
+async fn once<K: Keys, S: Inner>(
+    context: RequestContext<K, S>,
+    guard: ClaimGuard<K>,
+    end: Instant,
+    is_pipelined: bool,
+) -> Result<Response, Lost<K>> {
+    let claim = claim(&guard, is_pipelined);
+    let parsed = Instant::now();
+    match timeout_at(end, claim).await {
+        Ok(Ok(ClaimOutcome::Open(tx))) => {
+            if !is_pipelined {
+                guard.confirm();
+            }
+            in_transaction(context, guard, tx, end).await
+        }
+        Ok(Ok(ClaimOutcome::Taken(taken))) => {
+            if taken == Taken::InProgress {
+                // Another node has the key, and the store has waited for it.
+                guard.operation.counts.wait(parsed.elapsed());
+            }
+            Ok(guard.taken(taken))
+        }
+        Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { guard, error }),
+        Ok(Err(error)) => Ok(without_the_key(context, guard, error).await),
+        Err(_) => {
+            let problem = Problem::new(TIMEOUT).detail("the time ran out before the claim");
+            let response = problem::write_out(&problem, &guard.id);
+            Ok(guard.released(response))
+        }
+    }
+}
+
+async fn claim<K: Keys>(
+    guard: &ClaimGuard<K>,
+    is_pipelined: bool,
+) -> Result<ClaimOutcome<K::Tx>, StoreError> {
+    let (store, claim) = (guard.operation.idempotency.store(), guard.claim.clone());
+    if is_pipelined {
+        store.claim_pipelined(claim).await
+    } else {
+        store.claim(claim).await
+    }
+}
+
+async fn in_transaction<K: Keys, S: Inner>(
+    mut context: RequestContext<K, S>,
+    guard: ClaimGuard<K>,
+    tx: K::Tx,
+    end: Instant,
+) -> Result<Response, Lost<K>> {
+    let slot = Slot::holding(tx);
+    context.parts.extensions.insert(slot.clone());
+    let run = context.into_run(end);
+    let ((), finished) = run.finish(|response| ((), response)).await;
+    let Some(mut tx) = slot.close() else {
+        let kept = "the handler still held its transaction when it responded; it was rolled back";
+        let response = problem::write_out(&Problem::internal(kept), &guard.id);
+        return Ok(guard.released(response));
+    };
+    if let Some(taken) = tx.taken() {
+        tx.rollback().await;
+        return Ok(guard.taken(taken));
+    }
+    if tx.has_conflict() {
+        tx.rollback().await;
+        let source = "a statement conflicted with another transaction".into();
+        let error = StoreError::Conflict { source };
+        return Err(Lost { guard, error });
+    }
+    complete(guard, tx, finished).await
+}
+
+async fn complete<K: Keys>(
+    guard: ClaimGuard<K>,
+    tx: K::Tx,
+    finished: Finished,
+) -> Result<Response, Lost<K>> {
+    let effect = match finished.verdict(guard.operation.policy.on_failure) {
+        Disposition::WithEffect => Effect::Keep,
+        Disposition::EffectFree => Effect::Drop,
+        Disposition::Release => {
+            tx.rollback().await;
+            return Ok(guard.released(finished.into_response()));
+        }
+    };
+    let (response, exchange, extensions) = finished.split(&guard.operation.policy.per_request);
+    match tx.complete(&response, effect).await {
+        Ok(fresh_for) => Ok(guard.stored(response, fresh_for, exchange, extensions)),
+        // The pipelined claim of a handler without a statement is sent here. The next run claims
+        // before the handler starts.
+        Err(error @ (StoreError::Conflict { .. } | StoreError::NotClaimed)) => {
+            Err(Lost { guard, error })
+        }
+        Err(error) => Ok(guard.failed(&error.into())),
+    }
+}
+
+/// Handles a claim that failed: refuses the request, or runs it unprotected if the service is
+/// configured to.
+async fn without_the_key<K: Keys, S: Inner>(
+    context: RequestContext<K, S>,
+    guard: ClaimGuard<K>,
+    error: StoreError,
+) -> Response {
+    // If the row of a key exists but cannot be read, its request may have had its effect.
+    let is_taken = matches!(error, StoreError::Corrupt { .. });
+    match context.operation.idempotency.settings().on_store_error {
+        // `guard` is kept until the end, so that duplicates on this node still join.
+        OnStoreError::Open if !is_taken => match guard.remembered() {
+            // The key may have been purged since, but running without a key would be worse.
+            Some(status) => guard.respond(status),
+            None => unprotected::without_store(context, &error).await,
+        },
+        OnStoreError::Open | OnStoreError::Closed => guard.failed(&unclaimed(error)),
+    }
+}

@@ -1,0 +1,186 @@
+//! The leader's hold on a key, and the ways in which it ends.
+//!
+//! Each way counts the request, passes the outcome to the followers or lets the next one lead, and
+//! creates the response. Dropping a [`ClaimGuard`] also lets the next follower lead, so that a panic
+//! leaves no follower waiting.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use bytes::Bytes;
+use hapax::{
+    idempotency::{Claim, StoredResponse, Taken},
+    key::IdempotencyKey,
+    store::{Keys, StoreError},
+};
+use http::{Extensions, HeaderMap};
+
+use super::join::Joined;
+use crate::{
+    cache::ScopeRef,
+    key_status::KeyStatus,
+    operation::ProtectedOperation,
+    problem::{self, Problem, UNAVAILABLE},
+    request_id::RequestId,
+    settings::{Moment, RETRY_AFTER},
+    stored::Stored,
+    telemetry::Outcome,
+};
+
+/// A key that this request claims.
+pub(super) struct ClaimGuard<K: Keys> {
+    pub(super) operation: Arc<ProtectedOperation<K>>,
+    pub(super) claim: Claim,
+    pub(super) id: RequestId,
+    joined: Joined,
+    /// A moment before the store was asked. The duration for which a response is fresh starts here.
+    asked_at: Moment,
+    /// Whether the key is already counted in the quota.
+    is_counted: bool,
+}
+
+impl<K: Keys> ClaimGuard<K> {
+    pub(super) fn new(
+        operation: &Arc<ProtectedOperation<K>>,
+        claim: Claim,
+        joined: Joined,
+        id: RequestId,
+    ) -> Self {
+        if tracing::span_enabled!(tracing::Level::DEBUG) {
+            let hash = claim.scope.key.short_hash();
+            tracing::Span::current().record("idempotency.key_hash", hash);
+        }
+        Self {
+            operation: Arc::clone(operation),
+            claim,
+            id,
+            joined,
+            asked_at: operation.idempotency.settings().moment(),
+            is_counted: false,
+        }
+    }
+
+    /// Confirms that the key belongs to this request, so that requests with another fingerprint
+    /// need not wait.
+    pub(super) fn confirm(&self) {
+        self.joined.leader.confirm();
+    }
+
+    /// Records that the key is committed, with this many bytes of its request. A new key is counted
+    /// in the quota from now on.
+    pub(super) fn entered(&mut self, bytes: usize, is_new: bool) {
+        self.is_counted = true;
+        if is_new {
+            let quotas = self.operation.idempotency.quotas();
+            quotas.add(&self.claim.scope.tenant, 1, bytes);
+        }
+    }
+
+    /// Ends with a committed response, for this client and its followers.
+    pub(super) fn stored(
+        self,
+        response: StoredResponse,
+        fresh_for: std::time::Duration,
+        exchange: HeaderMap,
+        extensions: Extensions,
+    ) -> Response {
+        let bytes = bytes_of(&response);
+        match self.keep(response, fresh_for) {
+            Ok(stored) => {
+                self.operation.counts.request(Outcome::Created);
+                let quotas = self.operation.idempotency.quotas();
+                let keys = u64::from(!self.is_counted);
+                quotas.add(&self.claim.scope.tenant, keys, bytes);
+                let status = self.joined.replay(Arc::clone(&stored));
+                self.joined.leader.finish(&status);
+                stored.first(exchange, extensions)
+            }
+            Err(error) => self.failed(&error.into()),
+        }
+    }
+
+    /// Ends with the outcome that the store has returned, for this client and its followers.
+    pub(super) fn taken(self, taken: Taken) -> Response {
+        let status = match taken {
+            Taken::Mismatch => KeyStatus::Mismatch,
+            Taken::Gone => KeyStatus::Gone,
+            Taken::InProgress => KeyStatus::InProgress,
+            Taken::Replay {
+                response,
+                fresh_for,
+            } => match self.keep(response, fresh_for) {
+                Ok(stored) => self.joined.replay(stored),
+                Err(error) => return self.failed(&error.into()),
+            },
+        };
+        self.respond(status)
+    }
+
+    /// Returns the outcome from the replay cache, even if the key may have been purged.
+    pub(super) fn remembered(&self) -> Option<KeyStatus> {
+        let scope = ScopeRef::of(&self.claim.scope);
+        let stored = self.operation.idempotency.in_memory(&scope)?;
+        let status = if stored.fingerprint == self.claim.fingerprint {
+            self.joined.replay(stored)
+        } else {
+            KeyStatus::Mismatch
+        };
+        Some(status)
+    }
+
+    /// Ends with this outcome, for this client and its followers.
+    pub(super) fn respond(self, status: KeyStatus) -> Response {
+        self.operation.counts.request(status.outcome());
+        self.joined.leader.finish(&status);
+        status.into_response(self.operation.idempotency.settings().profile, &self.id)
+    }
+
+    /// Ends with a response that is not stored. The next follower may run.
+    pub(super) fn released(self, response: Response) -> Response {
+        self.operation.counts.request(Outcome::Released);
+        response
+    }
+
+    /// Ends with a failure of the store. The request had no effect.
+    pub(super) fn failed(self, problem: &Problem) -> Response {
+        self.operation.counts.request(Outcome::StoreError);
+        problem::write_out(problem, &self.id)
+    }
+
+    fn keep(
+        &self,
+        response: StoredResponse,
+        fresh_for: std::time::Duration,
+    ) -> Result<Arc<Stored>, StoreError> {
+        let settings = self.operation.idempotency.settings();
+        let expires_at = self.asked_at.after(fresh_for);
+        let (scope, fingerprint) = (&self.claim.scope, self.claim.fingerprint);
+        let key: &IdempotencyKey = &scope.key;
+        let stored = Stored::new(response, key, fingerprint, expires_at, settings.profile);
+        let stored = Arc::new(stored.ok_or_else(|| StoreError::Corrupt {
+            what: "a response that is not valid HTTP".to_owned(),
+        })?);
+        // In the cache first: the next leader reads the cache again after it has joined.
+        let idempotency = &self.operation.idempotency;
+        idempotency.cache_response(scope, &stored, self.joined.generation);
+        self.joined.leader.confirm();
+        Ok(stored)
+    }
+}
+
+/// Estimates the size of a response in its row, in bytes.
+fn bytes_of(response: &StoredResponse) -> usize {
+    let line = |(name, value): &(String, Bytes)| name.len() + value.len() + ": \r\n".len();
+    response.headers.iter().map(line).sum::<usize>() + response.body.len()
+}
+
+/// Converts the failure of a claim into a problem.
+pub(super) fn unclaimed(error: StoreError) -> Problem {
+    match error {
+        StoreError::TimedOut => error.into(),
+        error => Problem::new(UNAVAILABLE)
+            .detail("the key cannot be claimed now; nothing was changed, try again")
+            .retry_after(RETRY_AFTER)
+            .caused_by(error),
+    }
+}

@@ -1,0 +1,308 @@
+//! Phased mode: the key is committed first, and the response with the last phase.
+//!
+//! A run that does not complete ends its lease, so that a retry resumes immediately. If an owner
+//! has lost its key, its own response is dropped, and its client receives the outcome of the new
+//! owner.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{extract::OriginalUri, response::Response};
+use bytes::Bytes;
+use hapax::{
+    idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
+    phases::{Entry, Ownership, Start, evaluate_entry},
+    seeded::{self, Bug},
+    store::{Effect, Keys, StoreError, Transaction},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{
+    Inner, RequestContext,
+    claim_guard::{ClaimGuard, unclaimed},
+    run::Finished,
+};
+use crate::{
+    operation::Phasing,
+    phased::{Handover, Last, Lent, Owner, encode},
+    problem::{InPhases, Problem, TIMEOUT, UNAVAILABLE},
+    settings::{RETRY_AFTER, until},
+};
+
+/// The shortest and the longest interval at which a duplicate polls the key.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+
+/// Takes the key, runs the handler in phases, and stores its response or ends the lease.
+pub(super) async fn phased<K: Keys, S: Inner>(
+    mut context: RequestContext<K, S>,
+    mut guard: ClaimGuard<K>,
+    phasing: Phasing<K>,
+) -> Response {
+    let end = context.end();
+    let handed = context.parts.extensions.remove::<Handover>();
+    let handed = handed.and_then(|handover| handover.take());
+    let by = if handed.is_some() {
+        "completer"
+    } else {
+        "retry"
+    };
+    let mut bytes = 0;
+    let entered = if let Some(ownership) = handed {
+        Ok(ClaimOutcome::Open(ownership))
+    } else {
+        let last_look = context.wait_end(Instant::now());
+        let entry = entry(&context, &guard, &phasing);
+        bytes = entry.request.as_ref().map_or(0, Bytes::len);
+        enter(&guard, &phasing, entry, last_look).await
+    };
+    let ownership = match entered {
+        Ok(ClaimOutcome::Open(ownership)) => ownership,
+        Ok(ClaimOutcome::Taken(taken)) => return guard.taken(taken),
+        Err(error) => return guard.failed(&unclaimed(error)),
+    };
+    guard.confirm();
+    // A resumed key is not new.
+    guard.entered(bytes, !ownership.resumed);
+    if ownership.resumed {
+        guard.operation.counts.takeover(by);
+    }
+    own(context, guard, phasing, ownership, end).await
+}
+
+/// Returns the claim of this request, with the encoded request to be stored.
+fn entry<K: Keys, S: Inner>(
+    context: &RequestContext<K, S>,
+    guard: &ClaimGuard<K>,
+    phasing: &Phasing<K>,
+) -> Entry {
+    let settings = context.operation.idempotency.settings();
+    let original = context.parts.extensions.get::<OriginalUri>();
+    let uri = original.map_or(&context.parts.uri, |original| &original.0);
+    let request = encode(&context.parts, uri, &context.kept, &phasing.kept_headers);
+    let mut lease = settings.lease;
+    if seeded::has(Bug::ShortLease) {
+        lease /= 100;
+    }
+    Entry {
+        claim: guard.claim.clone(),
+        lease,
+        request,
+    }
+}
+
+/// Takes the key. If another owner has it, waits for that owner until `last_look`.
+async fn enter<K: Keys>(
+    guard: &ClaimGuard<K>,
+    phasing: &Phasing<K>,
+    entry: Entry,
+    last_look: Instant,
+) -> Result<ClaimOutcome<Ownership>, StoreError> {
+    let arrived = Instant::now();
+    let mut waited = false;
+    loop {
+        let entered = phasing.store.enter(entry.clone()).await?;
+        let running = matches!(entered, ClaimOutcome::Taken(Taken::InProgress));
+        if running && wait_for_owner(guard, last_look).await? {
+            waited = true;
+            continue;
+        }
+        if waited || running {
+            guard.operation.counts.wait(arrived.elapsed());
+        }
+        return Ok(entered);
+    }
+}
+
+/// Polls until the key has no owner. Returns false if the time runs out first.
+async fn wait_for_owner<K: Keys>(
+    guard: &ClaimGuard<K>,
+    last_look: Instant,
+) -> Result<bool, StoreError> {
+    let mut pause = LOOKS.0;
+    while Instant::now() + pause < last_look {
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOKS.1);
+        let store = guard.operation.idempotency.store();
+        let record = store.look_up(&guard.claim.scope).await?;
+        let now = record.as_ref().map(|record| record.read_at);
+        let found = evaluate_entry(record, &guard.claim, now.unwrap_or_default());
+        if found != ClaimOutcome::Taken(Taken::InProgress) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Runs the handler as the key's owner.
+async fn own<K: Keys, S: Inner>(
+    mut context: RequestContext<K, S>,
+    guard: ClaimGuard<K>,
+    phasing: Phasing<K>,
+    ownership: Ownership,
+    end: Instant,
+) -> Response {
+    let lease = context.operation.idempotency.settings().lease;
+    let last_look = context.deadline;
+    let owner = Owner::new(phasing.store, ownership, guard.claim.context.clone());
+    let owner = Arc::new(owner);
+    let renewing = owner.keep(lease);
+    context.parts.extensions.insert(Lent(Arc::clone(&owner)));
+    context.parts.extensions.insert(InPhases);
+    let run = context.into_run(end);
+    let finished = run.finish_unless(cut(&owner, end)).await;
+    owner.settle().await;
+    let answered = finish(guard, &owner, finished, last_look).await;
+    owner.renewed().await;
+    drop(renewing);
+    answered
+}
+
+/// Completes when the handler must be aborted: at the end of its time, or if it has lost its key.
+async fn cut<T: Transaction>(owner: &Owner<T>, end: Instant) -> Problem {
+    tokio::select! {
+        () = sleep_until(end) => Problem::new(TIMEOUT)
+            .detail("the time ran out; a retry continues where this request stopped")
+            .retry_after(RETRY_AFTER),
+        () = owner.fenced() => Problem::new(UNAVAILABLE).retry_after(RETRY_AFTER),
+    }
+}
+
+async fn finish<K: Keys>(
+    guard: ClaimGuard<K>,
+    owner: &Owner<K::Tx>,
+    finished: Finished,
+    deadline: Option<Instant>,
+) -> Response {
+    let (last, finished) = match owner.close_last() {
+        Last::None => (None, finished),
+        Last::Open(tx) => (Some(tx), finished),
+        Last::Kept => {
+            let kept =
+                "the handler still held its last phase when it responded; it was rolled back";
+            let problem = Finished::problem(&Problem::internal(kept), &guard.id).await;
+            (None, problem)
+        }
+    };
+    let effect = match verdict(&finished, owner) {
+        _ if owner.is_fenced() => None,
+        Verdict::Store(effect) => Some(effect),
+        verdict => {
+            roll_back(last).await;
+            owner.renewed().await;
+            return let_go(guard, owner, verdict, finished, deadline).await;
+        }
+    };
+    let Some(effect) = effect else {
+        roll_back(last).await;
+        return fenced(guard, deadline).await;
+    };
+    let (response, exchange, extensions) = finished.split(&guard.operation.policy.per_request);
+    let completed = async {
+        let tx = match last {
+            Some(tx) => tx,
+            None => owner.open(None).await?,
+        };
+        owner.heed(tx.complete(&response, effect).await)
+    };
+    match completed.await {
+        Ok(fresh_for) => guard.stored(response, fresh_for, exchange, extensions),
+        Err(StoreError::Fenced) => fenced(guard, deadline).await,
+        Err(error) => {
+            owner.renewed().await;
+            give_back(owner).await;
+            guard.failed(&Problem::from(error).unfinished())
+        }
+    }
+}
+
+/// What happens to the key after the handler has responded.
+#[derive(Clone, Copy)]
+enum Verdict {
+    Store(Effect),
+    Release,
+    GiveBack,
+}
+
+/// Returns what happens to the key: the handler's choice, or else the rule for the status.
+///
+/// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
+/// unless the handler has declared that nothing happened.
+fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
+    let is_mistake = finished.status().is_client_error();
+    match finished.verdict(OnFailure::Release) {
+        Disposition::WithEffect => Verdict::Store(Effect::Keep),
+        Disposition::EffectFree => Verdict::Store(Effect::Drop),
+        Disposition::Release if finished.is_overruled() => Verdict::Release,
+        Disposition::Release if owner.came_to_nothing() => Verdict::Release,
+        Disposition::Release if is_mistake && owner.is_untouched() => Verdict::Release,
+        Disposition::Release => Verdict::GiveBack,
+    }
+}
+
+async fn let_go<K: Keys>(
+    guard: ClaimGuard<K>,
+    owner: &Owner<K::Tx>,
+    verdict: Verdict,
+    finished: Finished,
+    deadline: Option<Instant>,
+) -> Response {
+    match verdict {
+        Verdict::Release => {
+            if let Err(error) = owner.release().await {
+                tracing::warn!(error = error.error_chain(), "cannot release a key");
+            }
+        }
+        _ => give_back(owner).await,
+    }
+    if owner.is_fenced() {
+        return fenced(guard, deadline).await;
+    }
+    guard.released(finished.into_response())
+}
+
+/// Ends the lease. If this fails, the lease expires by itself.
+async fn give_back<T: Transaction>(owner: &Owner<T>) {
+    if let Err(error) = owner.give_back().await {
+        tracing::warn!(
+            error = error.error_chain(),
+            "cannot release the lease of a key"
+        );
+    }
+}
+
+async fn roll_back<T: Transaction>(last: Option<T>) {
+    if let Some(tx) = last {
+        tx.rollback().await;
+    }
+}
+
+/// Handles the loss of the key: responds with the outcome of the new owner.
+async fn fenced<K: Keys>(guard: ClaimGuard<K>, deadline: Option<Instant>) -> Response {
+    guard.operation.counts.fenced();
+    tracing::warn!(
+        operation = guard.operation.name.as_str(),
+        request_id = guard.id.as_str(),
+        "the key was taken over while its handler ran; nothing more was committed"
+    );
+    let wait = until(Instant::now(), guard.operation.idempotency.settings().wait);
+    let last_look = deadline.map_or(wait, |deadline| deadline.min(wait));
+    let mut pause = Duration::ZERO;
+    let taken = loop {
+        sleep(pause).await;
+        pause = (pause * 2).clamp(LOOKS.0, LOOKS.1);
+        let store = guard.operation.idempotency.store();
+        let record = match store.look_up(&guard.claim.scope).await {
+            Ok(record) => record,
+            Err(error) => return guard.failed(&error.into()),
+        };
+        let taken = record.and_then(|record| {
+            let now = record.read_at;
+            evaluate_claim(record, &guard.claim, now)
+        });
+        match taken {
+            Some(Taken::InProgress) if Instant::now() + pause < last_look => {}
+            Some(taken) => break taken,
+            None => break Taken::InProgress,
+        }
+    };
+    guard.taken(taken)
+}

@@ -1,0 +1,171 @@
+//! Run of a handler: limits its time, catches its panics, and reads its whole response.
+
+use std::{future::poll_fn, panic::AssertUnwindSafe};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{DefaultBodyLimit, Request},
+    response::Response,
+};
+use futures_util::FutureExt;
+use hapax::{
+    idempotency::{Disposition, OnFailure, StoredResponse, disposition},
+    limits::RESPONSE_BYTES_MAX,
+    telemetry::panic_message,
+};
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::{Instant, timeout_at};
+
+use super::Inner;
+use crate::{
+    body::Kept,
+    header::OWN_HEADERS,
+    problem::{self, ANSWER_TOO_LARGE, Problem, TIMEOUT},
+    request_id::RequestId,
+    stored,
+};
+
+/// The complete response of a handler.
+pub(crate) struct Finished {
+    parts: response::Parts,
+    body: Bytes,
+}
+
+/// A handler with its request.
+pub(crate) struct Run<S> {
+    pub(crate) inner: S,
+    pub(crate) parts: request::Parts,
+    pub(crate) kept: Kept,
+    pub(crate) id: RequestId,
+    pub(crate) end: Instant,
+}
+
+impl<S: Inner> Run<S> {
+    /// Runs the handler and returns its response. A failure is returned as a problem.
+    ///
+    /// `split` removes from the response what is not for the client.
+    pub(crate) async fn finish<P: Default>(
+        self,
+        split: impl FnOnce(Response) -> (P, Response),
+    ) -> (P, Finished) {
+        let (end, id) = (self.end, self.id.clone());
+        let run = AssertUnwindSafe(self.call(split)).catch_unwind();
+        let ended = timeout_at(end, run).await;
+        let problem = match ended {
+            // The timer is coarse, so the clock is read again before anything is committed.
+            Ok(Ok(Ok(finished))) if Instant::now() < end => return finished,
+            Ok(Ok(Err(problem))) => problem,
+            Ok(Err(panic)) => panicked(&*panic),
+            Ok(Ok(Ok(_))) | Err(_) => Problem::new(TIMEOUT)
+                .detail("the time ran out before the commit; nothing was changed"),
+        };
+        (P::default(), Finished::problem(&problem, &id).await)
+    }
+
+    /// Runs the handler and returns its response, unless `cut` completes first and aborts it.
+    pub(crate) async fn finish_unless(self, cut: impl Future<Output = Problem>) -> Finished {
+        let id = self.id.clone();
+        let run = AssertUnwindSafe(self.call(|response| ((), response))).catch_unwind();
+        let problem = tokio::select! {
+            ended = run => match ended {
+                Ok(Ok(((), finished))) => return finished,
+                Ok(Err(problem)) => problem,
+                Err(panic) => panicked(&*panic),
+            },
+            problem = cut => problem,
+        };
+        Finished::problem(&problem, &id).await
+    }
+
+    async fn call<P>(
+        mut self,
+        split: impl FnOnce(Response) -> (P, Response),
+    ) -> Result<(P, Finished), Problem> {
+        let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
+        let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
+        // The limit of the operation has already been applied.
+        DefaultBodyLimit::disable().apply(&mut request);
+        let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
+        let Ok(response) = self.inner.call(request).await;
+        let (rest, response) = split(response);
+        if in_phases {
+            problem::unfinished(&response);
+        }
+        let (mut parts, body) = problem::settle(response, &self.id).into_parts();
+        // Only the layer says where a response comes from. If a handler could claim that its
+        // response is stored, the client would forget a key whose outcome is unknown.
+        for name in OWN_HEADERS {
+            parts.headers.remove(name);
+        }
+        let body = collect(body).await?;
+        Ok((rest, Finished { parts, body }))
+    }
+}
+
+impl Finished {
+    /// Returns what to store: the handler's choice, or else the rule for the status.
+    pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
+        let overruled = self.parts.extensions.get::<Disposition>().copied();
+        overruled.unwrap_or_else(|| disposition(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Whether the handler has chosen what to store.
+    pub(crate) fn is_overruled(&self) -> bool {
+        self.parts.extensions.get::<Disposition>().is_some()
+    }
+
+    /// Returns the status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.parts.status
+    }
+
+    /// Splits the response into the part that is stored, and the headers and extensions that belong
+    /// to this exchange only.
+    pub(crate) fn split(
+        self,
+        per_request: &[HeaderName],
+    ) -> (StoredResponse, HeaderMap, Extensions) {
+        let (headers, exchange) = stored::split(self.parts.headers, per_request);
+        let response = StoredResponse {
+            status: self.parts.status.as_u16(),
+            headers,
+            body: self.body,
+        };
+        (response, exchange, self.parts.extensions)
+    }
+
+    /// Returns the response for a request that stores none.
+    pub(crate) fn into_response(self) -> Response {
+        let mut response = Response::from_parts(self.parts, Body::from(self.body));
+        // The body is complete now, even if the handler sent it as a stream.
+        response
+            .headers_mut()
+            .remove(http::header::TRANSFER_ENCODING);
+        response.headers_mut().remove(http::header::CONTENT_LENGTH);
+        response
+    }
+
+    /// Creates the response for a problem.
+    pub(crate) async fn problem(problem: &Problem, id: &RequestId) -> Self {
+        let (parts, body) = problem::write_out(problem, id).into_parts();
+        let body = collect(body).await.unwrap_or_default();
+        Self { parts, body }
+    }
+}
+
+async fn collect(body: Body) -> Result<Bytes, Problem> {
+    match Limited::new(body, RESPONSE_BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(ANSWER_TOO_LARGE)
+            .detail(format!(
+                "a stored response has at most {RESPONSE_BYTES_MAX} bytes; nothing was changed"
+            ))
+            .caused_by(error)),
+        Err(error) => Err(Problem::internal(error)),
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Problem {
+    Problem::internal(format!("the handler panicked: {}", panic_message(panic)))
+}

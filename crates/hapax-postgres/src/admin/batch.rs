@@ -1,0 +1,276 @@
+//! One batch of a job: its work, the number of events it processed, and where the next one begins.
+//!
+//! A batch is one transaction. A job records its progress in the same transaction.
+
+use hapax::{Timestamp, event::EventId, key::Tenant, store::StoreError};
+use serde_json::{Value, json};
+
+use super::{
+    Actor, AdminError, Filter,
+    audited::AuditedTransaction,
+    dead_letters,
+    destinations::{self, Part},
+    filters::Filters,
+    jobs::{Job, Kind},
+};
+use crate::{
+    error::corrupt,
+    outbox::rows,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+/// Deliveries that one batch changes: few enough that the partition's owner hardly waits.
+const BATCH: u32 = 500;
+/// Events that one batch reads.
+const LOOK: i64 = 20_000;
+/// Rows of a removed destination that one batch deletes.
+const FORGET: i64 = 2_000;
+const PARTS: [u8; 5] = [1, 2, 4, 8, 16];
+
+/// The result of a batch.
+pub(super) struct Batch {
+    /// The number of processed events.
+    pub(super) done: u64,
+    /// The partition and the position where the next batch begins.
+    pub(super) part: String,
+    pub(super) position: i64,
+    /// Whether there is no next batch.
+    pub(super) ended: bool,
+}
+
+pub(super) async fn run(
+    act: &mut AuditedTransaction<'_>,
+    store: &Postgres,
+    job: &Job,
+) -> Result<Batch, AdminError> {
+    match job.kind {
+        Kind::ReplayDeadLetters | Kind::DiscardDeadLetters => dead(act, store, job).await,
+        Kind::ReplayEvents => offer(act, store, job).await,
+        Kind::Remove => forget(act, job).await,
+    }
+}
+
+/// A filter as JSON for the arguments of a job, limited to the operator's tenant.
+pub(super) fn spell(actor: &Actor, filter: &Filter) -> Result<Value, AdminError> {
+    if Filters::of(actor, filter).is_none() {
+        return Err(AdminError::invalid("tenant", "must be your own"));
+    }
+    let tenant = actor.tenant.as_ref().or(filter.tenant.as_ref());
+    Ok(json!({
+        "type": filter.kind,
+        "tenant": tenant.map(Tenant::as_str),
+        "aggregate_type": filter.aggregate_type,
+        "aggregate_id": filter.aggregate_id,
+        "event_id": filter.event_id.map(|id| id.to_string()),
+        "since": filter.since.map(Timestamp::as_millis),
+        "until": filter.until.map(Timestamp::as_millis),
+        "attempts_min": filter.attempts_min,
+        "error": filter.error,
+    }))
+}
+
+/// The number of partitions of a destination: as the caller says, or as many as were opened.
+pub(super) fn count_parts(
+    destination: &str,
+    opened: &[Part],
+    told: Option<u8>,
+) -> Result<u8, AdminError> {
+    if opened.is_empty() {
+        return Err(AdminError::not_found(destinations::object(destination)));
+    }
+    let count = u8::try_from(opened.len()).unwrap_or(u8::MAX);
+    let parts = told.unwrap_or(count);
+    if !PARTS.contains(&parts) || count != parts {
+        let what = format!("{count} partitions of {destination} are open: let a relay open all");
+        return Err(AdminError::conflict(what));
+    }
+    Ok(parts)
+}
+
+/// Replays or discards the next dead letters of the partition that the job has reached.
+///
+/// Only deliveries that were dead when they were counted are processed. The operator has not seen
+/// those that died since, and they could keep the job from ending.
+async fn dead(
+    act: &mut AuditedTransaction<'_>,
+    store: &Postgres,
+    job: &Job,
+) -> Result<Batch, AdminError> {
+    let (arguments, find) = read(job)?;
+    let opened = act
+        .ask(query!("admin/parts"), &[&Some(job.destination.as_str())])
+        .await?;
+    let parts: Vec<String> = opened.iter().map(|row| row.get(0)).collect();
+    let mut rest = parts.iter().filter(|part| **part >= job.part);
+    let Some(part) = rest.next() else {
+        return Ok(ended(job, 0));
+    };
+    let after = if *part == job.part { job.position } else { 0 };
+    act.hold(part).await?;
+    let size = i64::from(size(job));
+    let until = arguments["until"].as_i64().unwrap_or(i64::MAX);
+    let counted_at = arguments["counted_at"].as_i64();
+    let counted_at = counted_at.map_or(job.created_at, Timestamp::from_millis);
+    let (seen, counted_at) = (arguments["seen"].as_str(), Moment(counted_at));
+    let params = find.with(&[
+        part,
+        &after,
+        &size,
+        &find.attempts_min,
+        &find.error,
+        &until,
+        &seen,
+        &counted_at,
+    ]);
+    let looked = act.ask(query!("admin/dead_beyond"), &params).await?;
+    let fits = looked.iter().filter(|row| row.get(1));
+    let positions: Vec<i64> = fits.map(|row| row.get(0)).collect();
+    let done = if job.kind == Kind::ReplayDeadLetters {
+        dead_letters::replay_all(act, store, part, &positions).await?
+    } else {
+        let reason = arguments["reason"].as_str().unwrap_or_default();
+        dead_letters::discard_all(act, store, part, &positions, reason).await?
+    };
+    if let Some(last) = looked.last().filter(|_| rows(looked.len()) == size) {
+        return Ok(Batch {
+            done,
+            part: part.clone(),
+            position: last.get(0),
+            ended: false,
+        });
+    }
+    Ok(match rest.next() {
+        Some(next) => Batch {
+            done,
+            part: next.clone(),
+            position: 0,
+            ended: false,
+        },
+        None => ended(job, done),
+    })
+}
+
+/// Makes the next events due again for the destination.
+async fn offer(
+    act: &mut AuditedTransaction<'_>,
+    store: &Postgres,
+    job: &Job,
+) -> Result<Batch, AdminError> {
+    let (arguments, find) = read(job)?;
+    let parts = arguments["parts"].as_i64().unwrap_or(1);
+    let until = arguments["until"].as_i64().unwrap_or(0);
+    act.ask(query!("admin/hold_ring"), &[]).await?;
+    act.ask(query!("admin/look_anew"), &[]).await?;
+    // All partitions are locked in order, so that transactions which lock several do not deadlock.
+    let opened = act
+        .ask(query!("admin/parts"), &[&Some(job.destination.as_str())])
+        .await?;
+    if opened.is_empty() {
+        let what = destinations::object(&job.destination);
+        return Err(AdminError::not_found(what));
+    }
+    for row in &opened {
+        act.hold(row.get(0)).await?;
+    }
+    let (size, now) = (i64::from(size(job)), store.now());
+    let params = find.with(&[
+        &until,
+        &job.position,
+        &LOOK,
+        &size,
+        &job.destination,
+        &parts,
+        &now,
+    ]);
+    let offered = act.ask(query!("admin/offer_again"), &params).await?;
+    let row = offered
+        .first()
+        .ok_or_else(|| corrupt("a batch returned no row"))?;
+    let done = row.get::<_, i64>(0).unsigned_abs();
+    let position = if row.get::<_, i64>(1) == size {
+        row.get(2)
+    } else {
+        row.get(3)
+    };
+    Ok(match position {
+        Some(position) => Batch {
+            done,
+            part: String::new(),
+            position,
+            ended: false,
+        },
+        None => ended(job, done),
+    })
+}
+
+/// Deletes the rows of a removed destination: its partitions first, then its deliveries.
+async fn forget(act: &mut AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> {
+    let name = &job.destination;
+    let mut parts = vec![name.clone()];
+    parts.extend((0..16).map(|part| format!("{name}/{part}")));
+    // Without these locks, an owner could commit a checkpoint that no delete of this batch sees.
+    let named = Some(name.as_str());
+    for row in &act.ask(query!("admin/parts"), &[&named]).await? {
+        act.hold(row.get(0)).await?;
+    }
+    act.ask(query!("admin/forget_parts"), &[&parts]).await?;
+    let params: [&dyn Param; 2] = [&parts, &FORGET];
+    let gone = act.ask(query!("admin/forget_deliveries"), &params).await?;
+    let done = gone.len() as u64;
+    if done > 0 {
+        return Ok(Batch {
+            ended: false,
+            ..ended(job, done)
+        });
+    }
+    act.ask(query!("admin/hold_declarations"), &[]).await?;
+    act.ask(query!("admin/purged"), &[name]).await?;
+    Ok(ended(job, 0))
+}
+
+/// Maximum number of deliveries that a batch changes: at most the number allowed per second.
+fn size(job: &Job) -> u32 {
+    job.per_second.unwrap_or(BATCH).clamp(1, BATCH)
+}
+
+fn ended(job: &Job, done: u64) -> Batch {
+    Batch {
+        done,
+        part: job.part.clone(),
+        position: job.position,
+        ended: true,
+    }
+}
+
+fn read(job: &Job) -> Result<(Value, Filters), StoreError> {
+    let bad = || corrupt(format!("arguments of job {}", job.id));
+    let arguments: Value = serde_json::from_str(&job.arguments).map_err(|_| bad())?;
+    let spelled = &arguments["filter"];
+    let word = |name: &str| spelled[name].as_str().map(str::to_owned);
+    let moment = |name: &str| spelled[name].as_i64().map(Timestamp::from_millis);
+    let id: Option<EventId> = word("event_id")
+        .map(|id| id.parse())
+        .transpose()
+        .map_err(|_| bad())?;
+    let filter = Filter {
+        kind: word("type"),
+        tenant: word("tenant")
+            .map(Tenant::new)
+            .transpose()
+            .map_err(|_| bad())?,
+        aggregate_type: word("aggregate_type"),
+        aggregate_id: word("aggregate_id"),
+        event_id: id,
+        since: moment("since"),
+        until: moment("until"),
+        attempts_min: spelled["attempts_min"]
+            .as_u64()
+            .and_then(|it| u32::try_from(it).ok())
+            .unwrap_or(0),
+        error: word("error"),
+    };
+    let find = Filters::of(&Actor::new(""), &filter).ok_or_else(bad)?;
+    Ok((arguments, find))
+}

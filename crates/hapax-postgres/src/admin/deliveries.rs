@@ -1,0 +1,179 @@
+//! Deliveries that have a row: parked, dead, or finished after they were parked.
+//!
+//! An event that was delivered at the first attempt has no such row; its trace shows that attempt.
+
+use hapax::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Actor, AdminError, Filter, PAGE_MAX, Page, destinations, events::Standing, filters::Filters,
+};
+use crate::{
+    outbox::rows,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+/// Rows that one page reads.
+const LOOK: usize = 2_000;
+/// Rows that a page reads per row that it shows if the filter matches everything. It is more than
+/// one because the event of a finished delivery may be deleted.
+const SPARE: usize = 4;
+const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing::Blocked];
+
+/// One delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The partition under which it is stored.
+    pub part: String,
+    /// The position of the event.
+    pub position: i64,
+    /// The state, as in its row.
+    pub state: String,
+    /// Attempts made since it was parked or replayed.
+    pub attempts: u32,
+    /// When it is due, or was due.
+    pub next_at: Timestamp,
+    /// The order key that it blocks.
+    pub order_key: Option<String>,
+    /// The last error.
+    pub last_error: Option<String>,
+    /// When the row was last changed; for a dead letter, when it died.
+    pub changed_at: Timestamp,
+    /// Why it was discarded.
+    pub reason: Option<String>,
+    /// The id of the event.
+    pub event_id: String,
+    /// The type of the event.
+    pub kind: String,
+    /// The tenant of the event.
+    pub tenant: Option<String>,
+    /// The type of the aggregate.
+    pub aggregate_type: Option<String>,
+    /// The id of the aggregate.
+    pub aggregate_id: Option<String>,
+    /// When the event was created.
+    pub created_at: Timestamp,
+}
+
+/// The start of a page of deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The page contains deliveries of events below this position,
+    pub position: i64,
+    /// and those at this position whose partition sorts before this one.
+    pub part: String,
+}
+
+/// Lists deliveries that match a filter, the newest event first: in these states, or in any state
+/// if `states` is empty; of one destination, or of all.
+///
+/// # Errors
+/// `Invalid` for a state in which deliveries have no row.
+pub async fn list(
+    store: &Postgres,
+    actor: &Actor,
+    filter: &Filter,
+    destination: Option<&str>,
+    states: &[Standing],
+    before: Option<&Cursor>,
+    limit: usize,
+) -> Result<Page<Delivery, Cursor>, AdminError> {
+    let states = if states.is_empty() { ALL } else { states };
+    if states.iter().any(|state| !ALL.contains(state)) {
+        return Err(AdminError::invalid(
+            "state",
+            "must be one in which deliveries have a row",
+        ));
+    }
+    let Some(find) = Filters::of(actor, filter) else {
+        return Ok(Page {
+            items: Vec::new(),
+            next: None,
+        });
+    };
+    let parts = destinations::parts(store, destination).await?;
+    let parts: Vec<String> = parts.into_iter().map(|part| part.name).collect();
+    let is_dead = states == [Standing::Dead];
+    let is_parked = states.iter().all(|state| PARKED.contains(state));
+    let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
+    let limit = limit.clamp(1, PAGE_MAX);
+    let every = match (is_dead, is_parked) {
+        (true, _) => &[Standing::Dead][..],
+        (_, true) => &PARKED[..],
+        _ => ALL,
+    };
+    let is_all = every.iter().all(|state| states.contains(state));
+    let look = if is_all && find.is_any() {
+        LOOK.min(limit * SPARE)
+    } else {
+        LOOK
+    };
+    let (count, look) = (rows(limit), rows(look.max(limit)));
+    let before_position = before.map_or(i64::MAX, |it| it.position);
+    let before_part = before.map_or("", |it| it.part.as_str());
+    let behind: [&dyn Param; 8] = [
+        &parts,
+        &find.attempts_min,
+        &find.error,
+        &before_position,
+        &before_part,
+        &look,
+        &count,
+        &words,
+    ];
+    let params = find.with(&behind);
+    let sql = match (is_dead, is_parked) {
+        (true, _) => query!("admin/dead"),
+        (_, true) => query!("admin/parked"),
+        _ => query!("admin/deliveries"),
+    };
+    let found = store.ask(sql, &params).await?;
+    let matching = found
+        .iter()
+        .filter(|row| row.get::<_, Option<&str>>(3).is_some());
+    let items: Vec<Delivery> = matching.map(delivery).collect();
+    let next = match (items.last(), found.first()) {
+        (Some(last), _) if items.len() == limit => Some(Cursor {
+            position: last.position,
+            part: last.part.clone(),
+        }),
+        (_, Some(row)) if row.get::<_, i64>(0) == look => Some(Cursor {
+            position: row.get(1),
+            part: row.get(2),
+        }),
+        _ => None,
+    };
+    Ok(Page { items, next })
+}
+
+/// All states in which a delivery has a row.
+const ALL: &[Standing] = &[
+    Standing::Scheduled,
+    Standing::Retrying,
+    Standing::Blocked,
+    Standing::Dead,
+    Standing::Delivered,
+    Standing::Discarded,
+];
+
+fn delivery(row: &Row) -> Delivery {
+    Delivery {
+        part: row.get(3),
+        position: row.get(4),
+        state: row.get(5),
+        attempts: row.get::<_, i32>(6).unsigned_abs(),
+        next_at: row.get::<_, Moment>(7).0,
+        order_key: row.get(8),
+        last_error: row.get(9),
+        changed_at: row.get::<_, Moment>(10).0,
+        reason: row.get(11),
+        event_id: row.get(12),
+        kind: row.get(13),
+        tenant: row.get(14),
+        aggregate_type: row.get(15),
+        aggregate_id: row.get(16),
+        created_at: row.get::<_, Moment>(17).0,
+    }
+}

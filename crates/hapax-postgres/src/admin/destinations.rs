@@ -1,0 +1,366 @@
+//! Destinations that are declared at run time and stored in the database.
+//!
+//! A change succeeds only if its author has seen the last change, and all relays know it within a
+//! second. The `spec` describes the destination in JSON, of which this crate reads few members. The
+//! caller encrypts the secrets, so this crate never has the key. Destinations that are declared in
+//! a configuration file can also be paused and removed here.
+
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+
+use super::{
+    Actor, AdminError, PAGE_MAX, Page,
+    audited::AuditedTransaction,
+    declared::{declared, moment},
+    jobs::{self, Job, Kind},
+};
+use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
+
+pub use super::declared::{Declared, Part};
+
+/// How long a job waits after the removal of a destination before it deletes rows, so that all
+/// relays know of the removal.
+const GRACE_MS: i64 = 5_000;
+
+impl Postgres {
+    /// The destinations that were declared, changed, paused or removed since a version, in order of
+    /// their changes.
+    ///
+    /// A caller that continues with the highest version it has received misses no change.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read.
+    pub async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
+        let found = self.ask(query!("admin/changes"), &[&since]).await?;
+        Ok(found.iter().map(declared).collect())
+    }
+}
+
+/// Declares a destination under a free name.
+///
+/// # Errors
+/// `Conflict` if the name is taken, or if the job that removes a destination of this name has not
+/// ended.
+pub async fn create(
+    store: &Postgres,
+    actor: &Actor,
+    name: &str,
+    spec: &str,
+    sealed: Option<&[u8]>,
+) -> Result<Declared, AdminError> {
+    check_name(name)?;
+    check_tenant(actor, &read(spec)?)?;
+    let (mut act, known) = open(store, name).await?;
+    let by = text(&actor.name);
+    let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
+    let created = act.ask(query!("admin/create"), &params).await?;
+    if let Some(row) = created.first() {
+        let created = declared(row);
+        let detail = json!({"version": created.version, "spec": read(spec)?});
+        act.note(actor, "create", &object(name), &detail, "done")
+            .await?;
+        act.commit().await?;
+        return Ok(created);
+    }
+    let what = match known {
+        Some(known) if known.removed_at.is_some() => "is still being removed: try again later",
+        _ => "already exists: change it",
+    };
+    refused(
+        act,
+        actor,
+        "create",
+        name,
+        format!("destination {name} {what}"),
+    )
+    .await
+}
+
+/// Changes a destination, if `version` is still its last change.
+///
+/// # Errors
+/// `Conflict` if it was changed since; `Invalid` if the number of its partitions would change.
+pub async fn change(
+    store: &Postgres,
+    actor: &Actor,
+    name: &str,
+    version: i64,
+    spec: &str,
+    sealed: Option<&[u8]>,
+) -> Result<Declared, AdminError> {
+    let new = read(spec)?;
+    check_tenant(actor, &new)?;
+    let (mut act, known) = open(store, name).await?;
+    let Some(old) = present(known, actor, name)?.spec else {
+        return Err(AdminError::conflict(format!(
+            "destination {name} is declared in a configuration file: change it there"
+        )));
+    };
+    if parts_of(&read(&old)?) != parts_of(&new) {
+        let problem = "cannot be changed: create another destination";
+        return Err(AdminError::invalid("parts", problem));
+    }
+    let by = text(&actor.name);
+    let params: [&dyn Param; 5] = [&name, &version, &spec, &sealed, &by];
+    let changed = act.ask(query!("admin/change"), &params).await?;
+    if let Some(row) = changed.first() {
+        let changed = declared(row);
+        let detail = json!({"from": version, "version": changed.version, "spec": new});
+        act.note(actor, "change", &object(name), &detail, "done")
+            .await?;
+        act.commit().await?;
+        return Ok(changed);
+    }
+    let what = format!("destination {name} was changed since version {version}: look at it again");
+    refused(act, actor, "change", name, what).await
+}
+
+/// Pauses a destination, so that nothing is offered to it. Returns false if it is already paused.
+///
+/// # Errors
+/// `NotFound` if it is not declared and no relay has opened it.
+pub async fn pause(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, AdminError> {
+    turn(store, actor, name, "pause", query!("admin/pause")).await
+}
+
+/// Resumes a paused or disabled destination. Returns false if it is neither.
+///
+/// # Errors
+/// `NotFound` if it is not declared and no relay has opened it.
+pub async fn resume(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, AdminError> {
+    turn(store, actor, name, "resume", query!("admin/resume")).await
+}
+
+/// Removes a destination: relays stop delivering to it, and a job deletes its parked deliveries,
+/// its dead letters and its checkpoints. The purge of the outbox no longer waits for it.
+///
+/// If the destination is already being removed, this returns the same job, and starts it again if
+/// it was given up.
+///
+/// # Errors
+/// `NotFound` if it is not declared and no relay has opened it.
+pub async fn remove(store: &Postgres, actor: &Actor, name: &str) -> Result<Job, AdminError> {
+    let (mut act, known) = open(store, name).await?;
+    let key = format!("remove {name}");
+    if let Some(known) = &known
+        && known.removed_at.is_some()
+        && known.purged_at.is_none()
+    {
+        check_spec(actor, known, name)?;
+        take_up(act, actor, name).await?;
+        let jobs = jobs::list(store, &Actor::new(""), Some(name), None, None, PAGE_MAX).await?;
+        let found = jobs.items.into_iter().find(|job| job.kind == Kind::Remove);
+        return found.ok_or_else(|| AdminError::not_found(key));
+    }
+    must_be_known(&mut act, actor, known, name).await?;
+    let by = text(&actor.name);
+    let params: [&dyn Param; 2] = [&name, &by];
+    act.ask(query!("admin/remove"), &params).await?;
+    let job = jobs::NewJob {
+        kind: Kind::Remove,
+        destination: name,
+        arguments: json!({}),
+        beyond: 0,
+        total: None,
+        per_second: None,
+        after_ms: GRACE_MS,
+        request_key: None,
+    };
+    let job = job.write(&mut act, actor).await?;
+    act.note(
+        actor,
+        "remove",
+        &object(name),
+        &json!({"job": job.id}),
+        "done",
+    )
+    .await?;
+    act.commit().await?;
+    Ok(job)
+}
+
+/// Reads the declaration of a destination, unless its rows were already deleted.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub async fn get(store: &Postgres, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
+    let found = store.ask(query!("admin/declaration"), &[&name]).await?;
+    let known = found.first().map(declared);
+    let known = known.filter(|it| it.purged_at.is_none());
+    let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
+    check_spec(actor, &known, name)?;
+    Ok(known)
+}
+
+/// Lists the declared destinations after a name, by name.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub async fn list(
+    store: &Postgres,
+    actor: &Actor,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<Declared, String>, AdminError> {
+    let limit = limit.clamp(1, PAGE_MAX);
+    let (after, tenant, count) = (
+        after.map(text).unwrap_or_default(),
+        actor.tenant(),
+        rows(limit),
+    );
+    let params: [&dyn Param; 3] = [&after, &tenant, &count];
+    let found = store.ask(query!("admin/declarations"), &params).await?;
+    let items: Vec<Declared> = found.iter().map(declared).collect();
+    let next = items.last().filter(|_| items.len() == limit);
+    let next = next.map(|it| it.name.clone());
+    Ok(Page { items, next })
+}
+
+/// The partitions that a relay has opened, of one destination or of all.
+///
+/// # Errors
+/// Fails if the store cannot be read.
+pub async fn parts(store: &Postgres, name: Option<&str>) -> Result<Vec<Part>, AdminError> {
+    let found = store.ask(query!("admin/parts"), &[&name]).await?;
+    let part = |row: &Row| Part {
+        name: row.get(0),
+        disabled_at: moment(row, 1),
+        disabled_reason: row.get(2),
+    };
+    Ok(found.iter().map(part).collect())
+}
+
+/// Pauses or resumes a destination.
+async fn turn(
+    store: &Postgres,
+    actor: &Actor,
+    name: &str,
+    action: &str,
+    sql: &'static str,
+) -> Result<bool, AdminError> {
+    let (mut act, known) = open(store, name).await?;
+    must_be_known(&mut act, actor, known, name).await?;
+    let by = text(&actor.name);
+    let params: [&dyn Param; 2] = [&name, &by];
+    let turned = !act.ask(sql, &params).await?.is_empty();
+    let outcome = if turned { "done" } else { "nothing" };
+    act.note(actor, action, &object(name), &json!({}), outcome)
+        .await?;
+    act.commit().await?;
+    Ok(turned)
+}
+
+/// Begins a transaction that locks all declarations, and reads the declaration of a name.
+async fn open<'a>(
+    store: &'a Postgres,
+    name: &str,
+) -> Result<(AuditedTransaction<'a>, Option<Declared>), AdminError> {
+    check_name(name)?;
+    let mut act = AuditedTransaction::begin(store).await?;
+    act.ask(query!("admin/hold_declarations"), &[]).await?;
+    let found = act.ask(query!("admin/declaration"), &[&name]).await?;
+    Ok((act, found.first().map(declared)))
+}
+
+/// Starts the job of a removal again that was given up, because only this job can free the name.
+async fn take_up(
+    mut act: AuditedTransaction<'_>,
+    actor: &Actor,
+    name: &str,
+) -> Result<(), AdminError> {
+    let kind = Kind::Remove.as_str();
+    let params: [&dyn Param; 2] = [&name, &kind];
+    let taken = act.ask(query!("admin/take_up"), &params).await?;
+    let Some(row) = taken.first() else {
+        act.rollback().await;
+        return Ok(());
+    };
+    let detail = json!({"job": row.get::<_, i64>(0)});
+    act.note(actor, "remove", &object(name), &detail, "done")
+        .await?;
+    act.commit().await?;
+    Ok(())
+}
+
+/// Checks that a destination exists: it is declared and not removed, or a relay has opened it.
+async fn must_be_known(
+    act: &mut AuditedTransaction<'_>,
+    actor: &Actor,
+    known: Option<Declared>,
+    name: &str,
+) -> Result<(), AdminError> {
+    if known.is_some() {
+        return present(known, actor, name).map(drop);
+    }
+    let opened = act.ask(query!("admin/parts"), &[&Some(name)]).await?;
+    if opened.is_empty() || actor.tenant.is_some() {
+        return Err(AdminError::not_found(object(name)));
+    }
+    Ok(())
+}
+
+fn present(known: Option<Declared>, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
+    let known = known.filter(|it| it.removed_at.is_none());
+    let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
+    check_spec(actor, &known, name)?;
+    Ok(known)
+}
+
+/// Writes a refused operation to the audit log and returns the error.
+async fn refused<R>(
+    mut act: AuditedTransaction<'_>,
+    actor: &Actor,
+    action: &str,
+    name: &str,
+    what: String,
+) -> Result<R, AdminError> {
+    act.note(
+        actor,
+        action,
+        &object(name),
+        &json!({"why": what}),
+        "refused",
+    )
+    .await?;
+    act.commit().await?;
+    Err(AdminError::conflict(what))
+}
+
+pub(super) fn object(name: &str) -> String {
+    format!("destination {name}")
+}
+
+/// Reports a destination of another tenant as not found.
+fn check_spec(actor: &Actor, known: &Declared, name: &str) -> Result<(), AdminError> {
+    let spec = known.spec.as_deref().map_or(Ok(Value::Null), read)?;
+    check_tenant(actor, &spec).map_err(|_| AdminError::not_found(object(name)))
+}
+
+fn check_tenant(actor: &Actor, spec: &Value) -> Result<(), AdminError> {
+    match actor.tenant() {
+        Some(own) if spec["tenant"].as_str() != Some(own) => {
+            let problem = format!("must be {own}, the only tenant that you may use");
+            Err(AdminError::invalid("tenant", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), AdminError> {
+    if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
+        let problem = "must be 1 to 255 bytes long and contain no slash";
+        return Err(AdminError::invalid("name", problem));
+    }
+    Ok(())
+}
+
+fn read(spec: &str) -> Result<Value, AdminError> {
+    let read = serde_json::from_str::<Value>(spec)
+        .ok()
+        .filter(Value::is_object);
+    read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
+}
+
+pub(super) fn parts_of(spec: &Value) -> u64 {
+    spec["parts"].as_u64().unwrap_or(1)
+}

@@ -1,0 +1,106 @@
+//! The current status of every partition: its declaration, its owner and its backlog.
+//!
+//! Counts are bounded, so that the cost does not grow with the backlog.
+
+use hapax::{Timestamp, limits::NODE_LEASE, store::StoreError};
+use tokio_postgres::Row;
+
+use super::{Actor, declared::moment};
+use crate::{
+    outbox::age,
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+/// Events beyond a frontier that are read.
+pub(super) const EVENTS: i64 = 1_000;
+/// Deliveries that are counted.
+pub(super) const DELIVERIES: i64 = 2_000;
+
+/// The status of one partition.
+#[derive(Clone, Debug)]
+pub(super) struct PartNow {
+    pub(super) name: String,
+    pub(super) disabled: Option<(Timestamp, String)>,
+    pub(super) paused_at: Option<Timestamp>,
+    pub(super) paused_by: Option<String>,
+    /// Whether the specification of its destination pauses it.
+    pub(super) is_set_paused: bool,
+    /// The node that owns it, whether this node is alive, and the time of its last heartbeat.
+    pub(super) node: Option<String>,
+    pub(super) lives: bool,
+    pub(super) seen_at: Option<Timestamp>,
+    /// Whether any node is alive.
+    pub(super) any_lives: bool,
+    /// When its checkpoint was written.
+    pub(super) written_at: Timestamp,
+    /// Unsettled events among those that were read, and the number of events that were read.
+    pub(super) unread: u64,
+    pub(super) looked: i64,
+    /// The estimated number of unsettled events.
+    pub(super) about: u64,
+    pub(super) oldest_unread: Option<Timestamp>,
+    pub(super) parked: u64,
+    pub(super) oldest_parked: Option<Timestamp>,
+    pub(super) dead: u64,
+    /// The delivery that is retried next.
+    pub(super) next: Option<Next>,
+    pub(super) at: Timestamp,
+}
+
+/// A delivery that is waiting for a retry.
+#[derive(Clone, Debug)]
+pub(super) struct Next {
+    pub(super) position: i64,
+    pub(super) attempts: u32,
+    pub(super) due_at: Timestamp,
+    pub(super) error: Option<String>,
+    pub(super) changed_at: Timestamp,
+}
+
+/// All partitions that an actor may see, by name.
+pub(super) async fn parts(store: &Postgres, actor: &Actor) -> Result<Vec<PartNow>, StoreError> {
+    let (lease, time, tenant) = (age(NODE_LEASE), store.time(), actor.tenant());
+    let params: [&dyn Param; 5] = [&EVENTS, &lease, &time, &tenant, &DELIVERIES];
+    let found = store.ask(query!("admin/parts_now"), &params).await?;
+    Ok(found.iter().map(part).collect())
+}
+
+fn part(row: &Row) -> PartNow {
+    let count = |column| row.get::<_, i64>(column).unsigned_abs();
+    let reason: Option<String> = row.get(2);
+    let spec: Option<&str> = row.get(5);
+    let spec = spec.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    PartNow {
+        name: row.get(0),
+        disabled: moment(row, 1).map(|at| (at, reason.unwrap_or_default())),
+        paused_at: moment(row, 3),
+        paused_by: row.get(4),
+        is_set_paused: spec.is_some_and(|spec| spec["paused"] == true),
+        node: row.get(6),
+        lives: row.get(7),
+        seen_at: moment(row, 8),
+        any_lives: row.get(9),
+        written_at: row.get::<_, Moment>(10).0,
+        looked: row.get(11),
+        unread: count(12),
+        oldest_unread: moment(row, 13),
+        parked: count(14),
+        oldest_parked: moment(row, 15),
+        dead: count(16),
+        next: next(row),
+        at: row.get::<_, Moment>(22).0,
+        about: count(23),
+    }
+}
+
+fn next(row: &Row) -> Option<Next> {
+    Some(Next {
+        position: row.get::<_, Option<i64>>(17)?,
+        attempts: row.get::<_, Option<i32>>(18)?.unsigned_abs(),
+        due_at: moment(row, 19)?,
+        error: row.get(20),
+        changed_at: moment(row, 21)?,
+    })
+}

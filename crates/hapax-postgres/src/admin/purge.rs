@@ -1,0 +1,166 @@
+//! Purge of a single key by an operator.
+//!
+//! The operator passes the version of the key that was displayed. A key that was used again or
+//! finished since then has another version and is kept. The transaction that deletes the key also
+//! records the purge for services that may have the response in their replay cache: each of them
+//! drops it within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+
+use std::{fmt, str::FromStr};
+
+use hapax::{limits::PURGES_KEPT, store::StoreError};
+use serde_json::json;
+
+use super::{
+    Actor, AdminError,
+    audited::AuditedTransaction,
+    dead_letters::check_reason,
+    keys::{self, Record, State},
+};
+use crate::{outbox::rows, postgres::Postgres, query, value::Param};
+
+/// The version of a key that an operator has seen. It changes whenever the key's row is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The number of owners that the key has had.
+    pub(super) epoch: i64,
+    /// When it was claimed, in microseconds of the Unix epoch.
+    pub(super) micros: i64,
+    /// The low half of the id of the transaction that last wrote its row.
+    pub(super) xmin: i64,
+}
+
+/// The text is not a [`Version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("version of a key must be three numbers, as shown with the key")]
+pub struct NoVersion;
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.epoch, self.micros, self.xmin)
+    }
+}
+
+impl FromStr for Version {
+    type Err = NoVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoVersion> {
+        let mut parts = text.split('.').map(str::parse);
+        let mut part = || parts.next().and_then(Result::ok).ok_or(NoVersion);
+        let version = Self {
+            epoch: part()?,
+            micros: part()?,
+            xmin: part()?,
+        };
+        parts.next().map_or(Ok(version), |_| Err(NoVersion))
+    }
+}
+
+/// Deletes a key with its response if it still has this version. The next request with the key runs
+/// again, on every node within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
+///
+/// # Errors
+/// The same as [`keys::get`]; `Conflict` if the key is in progress, if a saga that was started
+/// under it has not ended, or if it has another version by now; `Invalid` without a reason.
+pub async fn purge(
+    store: &Postgres,
+    actor: &Actor,
+    tenant: Option<&str>,
+    operation: &str,
+    key: &str,
+    version: Version,
+    reason: &str,
+) -> Result<(), AdminError> {
+    check_reason(reason)?;
+    let known = keys::get(store, actor, tenant, operation, key)
+        .await?
+        .summary;
+    let mut act = AuditedTransaction::begin(store).await?;
+    let name: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
+    // A transaction that runs under the key holds this lock, but no lock on a row.
+    let locked = act.ask(query!("idempotency/lock"), &name).await?;
+    let is_free = locked.first().is_some_and(|row| row.get(0));
+    let is_gone = is_free && delete(&mut act, &name, version).await?;
+    let object = keys::object(&known);
+    let refusal = if is_gone {
+        None
+    } else if is_free {
+        Some(refusal(&mut act, store, &name, version).await?)
+    } else {
+        Some(IN_PROGRESS.to_owned())
+    };
+    let outcome = if is_gone { "done" } else { "refused" };
+    let detail = json!({"tenant": known.tenant, "reason": reason});
+    act.note(actor, "purge", &object, &detail, outcome).await?;
+    act.commit().await?;
+    match refusal {
+        None => Ok(()),
+        Some(why) => Err(AdminError::conflict(format!("{object} {why}"))),
+    }
+}
+
+const IN_PROGRESS: &str = "is in progress";
+
+async fn delete(
+    act: &mut AuditedTransaction<'_>,
+    name: &[&dyn Param; 3],
+    version: Version,
+) -> Result<bool, StoreError> {
+    let [tenant, operation, key] = *name;
+    let params: [&dyn Param; 7] = [
+        tenant,
+        operation,
+        key,
+        &version.epoch,
+        &version.micros,
+        &version.xmin,
+        &rows(PURGES_KEPT),
+    ];
+    let gone = act.ask(query!("admin/purge_key"), &params).await?;
+    Ok(!gone.is_empty())
+}
+
+/// Why a key was not deleted although this transaction holds its lock.
+async fn refusal(
+    act: &mut AuditedTransaction<'_>,
+    store: &Postgres,
+    name: &[&dyn Param; 3],
+    version: Version,
+) -> Result<String, StoreError> {
+    let [tenant, operation, key] = *name;
+    let params: [&dyn Param; 4] = [key, operation, tenant, &store.time()];
+    let found = act.ask(query!("admin/key"), &params).await?;
+    let Some(row) = found.first() else {
+        return Ok("was already purged".to_owned());
+    };
+    let now: Record = keys::record(row, store.keyring())?;
+    if now.summary.state == State::InProgress {
+        return Ok(IN_PROGRESS.to_owned());
+    }
+    let live = act.ask(query!("admin/live_saga"), name).await?;
+    let live: Option<String> = live.first().and_then(|row| row.get(0));
+    Ok(match live {
+        Some(saga) => format!("is kept until saga {saga}, which was started under it, ends"),
+        None if now.version() == version => "cannot be deleted".to_owned(),
+        None => "has changed since it was looked at: it was used again since; look at it again"
+            .to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_reads_back_as_it_is_shown() {
+        let version = Version {
+            epoch: 2,
+            micros: 1_764_054_000_123_456,
+            xmin: 7_812,
+        };
+        assert_eq!(version.to_string(), "2.1764054000123456.7812");
+        assert_eq!(version.to_string().parse(), Ok(version));
+        for text in ["", "1", "1.2", "1.2.x", "1.2.3.4", "1.2.3."] {
+            assert_eq!(text.parse::<Version>(), Err(NoVersion), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The last flight of a transaction: the answer or the recovery point, the events, `COMMIT`.
+//!
+//! The most usual end, an answer and one event, is one statement; so is whatever can be. Nothing
+//! is waited for in between: a statement that fails makes the commit a rollback.
+
+use hapax::{
+    failpoint::Failpoints,
+    outbox::Sealed,
+    seeded::{self, Bug},
+    store::StoreError,
+};
+use tokio_postgres::error::SqlState;
+
+use crate::{
+    connection::QueryError,
+    emit::{Columns, One},
+    error::store_error,
+    idempotency::{Held, OldRow, ResponseColumns, millis, on_expired, parts, retention},
+    phases::{Phase, is_fenced},
+    query,
+    session::{QueuedStatement, Session},
+    value::{Moment, Param},
+};
+
+/// What a transaction has to say at its end.
+pub(crate) struct Ending<'a> {
+    /// The answer, with the key that was claimed for it.
+    response: Option<Row<'a>>,
+    /// The phase that ends, with the answer where it is the last.
+    phase: Option<(&'a Phase, Option<&'a ResponseColumns>)>,
+    /// The only event.
+    event: Option<One<'a>>,
+    /// All events, where there are more.
+    events: Option<Columns<'a>>,
+    time: Option<Moment>,
+}
+
+/// A statement and its parameters.
+type Said<'a> = (&'static str, Vec<&'a dyn Param>);
+
+impl<'a> Ending<'a> {
+    pub(crate) fn of(
+        held: Option<&'a Held>,
+        phase: Option<&'a Phase>,
+        response: Option<&'a ResponseColumns>,
+        events: &'a [Sealed],
+        time: Option<Moment>,
+    ) -> Self {
+        let (event, events) = match events {
+            [] => (None, None),
+            [event] => (Some(One::of(event)), None),
+            events => (None, Some(Columns::of(&events.iter().collect::<Vec<_>>()))),
+        };
+        Self {
+            response: held
+                .zip(response)
+                .map(|(held, response)| Row::of(held, response, time)),
+            phase: phase.map(|phase| (phase, response)),
+            event,
+            events,
+            time,
+        }
+    }
+
+    /// Sends it and waits for the commit.
+    pub(crate) async fn pipeline(
+        &self,
+        session: &mut Session,
+        failpoints: &Failpoints,
+    ) -> Result<(), Crashed> {
+        let said = self.said();
+        let at_the_start = |cause| Crashed {
+            cause,
+            at: Place::Elsewhere,
+        };
+        let mut texts: Vec<&'static str> = Vec::with_capacity(2);
+        texts.extend(self.phase.map(|(_, response)| Phase::sql(response)));
+        texts.extend(said.iter().map(|(sql, _)| *sql));
+        let ready = session.ready(&texts).await.map_err(at_the_start)?;
+        failpoints.hit("postgres.commit.before");
+        let results = session.pipeline(|link| {
+            let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(ready.len() + 1);
+            let mut ready = ready.iter();
+            if let Some((phase, response)) = self.phase
+                && let Some(advance) = ready.next()
+            {
+                statements.push(Box::pin(phase.end(link, advance, response, self.time)));
+            }
+            for (ready, (_, params)) in ready.zip(&said) {
+                statements.push(Box::pin(link.rows(ready, params)));
+            }
+            statements.push(Box::pin(link.none("COMMIT")));
+            statements
+        });
+        results.await.map(drop).map_err(|failed| Crashed {
+            at: match (failed.statement, &self.phase, &self.response) {
+                (0, Some(_), _) => Place::Fence,
+                (0, None, Some(_)) => Place::Key,
+                _ => Place::Elsewhere,
+            },
+            cause: failed.cause,
+        })
+    }
+
+    fn said(&self) -> Vec<Said<'_>> {
+        let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
+        match (&self.response, &self.event) {
+            (Some(row), Some(event)) if !row.replaces && !seeded::has(Bug::CheckThenInsert) => {
+                let mut params = row.params().to_vec();
+                params.extend(event.params());
+                said.push((query!("idempotency/complete_and_emit"), params));
+            }
+            (row, event) => {
+                if let Some(row) = row {
+                    said.push((row.statement(), row.params().to_vec()));
+                }
+                if let Some(event) = event {
+                    said.push((query!("outbox/emit_one"), event.params().to_vec()));
+                }
+            }
+        }
+        if let Some(events) = &self.events {
+            said.push((query!("outbox/emit"), events.params().to_vec()));
+        }
+        said
+    }
+}
+
+/// A last flight that did not land.
+#[derive(Debug)]
+pub(crate) struct Crashed {
+    cause: QueryError,
+    at: Place,
+}
+
+/// Which statement failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// The one that stores the key.
+    Key,
+    /// The one that needs the key to be this owner's.
+    Fence,
+    /// Another one.
+    Elsewhere,
+}
+
+impl Crashed {
+    /// Whether it may have been committed all the same.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.cause.is_unknown()
+    }
+
+    pub(crate) fn into_error(self) -> StoreError {
+        match self.cause {
+            QueryError::Failed(error) if self.at == Place::Fence && is_fenced(&error) => {
+                StoreError::Fenced
+            }
+            // Somebody wrote the key past its lock; the request finds out what is known about it.
+            QueryError::Failed(error) if self.at == Place::Key && is_taken(&error) => {
+                StoreError::Conflict {
+                    source: error.into(),
+                }
+            }
+            QueryError::Failed(error) => store_error(error),
+            lost @ QueryError::Lost => lost.into(),
+        }
+    }
+}
+
+/// Whether the key's row could not be written because there is one already.
+fn is_taken(error: &tokio_postgres::Error) -> bool {
+    let taken = [SqlState::UNIQUE_VIOLATION, SqlState::NOT_NULL_VIOLATION];
+    error.code().is_some_and(|code| taken.contains(code))
+}
+
+/// The key's row with its answer, as parameters.
+struct Row<'a> {
+    replaces: bool,
+    scope: [&'a str; 3],
+    fingerprint: &'a [u8],
+    state: &'static str,
+    status: i16,
+    headers: &'a [u8],
+    body: &'a [u8],
+    on_expired: &'static str,
+    retention: i64,
+    time: Option<Moment>,
+}
+
+impl<'a> Row<'a> {
+    fn of(held: &'a Held, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
+        Self {
+            replaces: held.row == OldRow::Expired,
+            scope: parts(&held.claim.scope),
+            fingerprint: held.claim.fingerprint.as_bytes(),
+            state: response.state(),
+            status: response.status,
+            headers: &response.headers,
+            body: &response.body,
+            on_expired: on_expired(&held.claim),
+            retention: millis(retention(&held.claim)),
+            time,
+        }
+    }
+
+    fn statement(&self) -> &'static str {
+        if seeded::has(Bug::CheckThenInsert) {
+            query!("seeded/complete")
+        } else if self.replaces {
+            query!("idempotency/replace")
+        } else {
+            query!("idempotency/complete")
+        }
+    }
+
+    fn params(&self) -> [&dyn Param; 11] {
+        let [tenant, operation, key] = &self.scope;
+        [
+            tenant,
+            operation,
+            key,
+            &self.fingerprint,
+            &self.state,
+            &self.status,
+            &self.headers,
+            &self.body,
+            &self.on_expired,
+            &self.retention,
+            &self.time,
+        ]
+    }
+}

@@ -1,0 +1,76 @@
+//! Commit recovery: finding out whether a commit whose response was lost has happened.
+//!
+//! The key is claimed again on another connection. Once this claim has the key's lock, the old
+//! transaction has ended. If the key then has a row, either the old transaction or another one was
+//! committed. Nothing is assumed: if the database cannot be reached, the outcome stays unknown and
+//! the client's retry finds it out.
+
+use hapax::{
+    idempotency::{Claim, StoredResponse, Taken},
+    store::StoreError,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    error::unavailable,
+    idempotency::{Found, OldRow, hold, retention},
+    postgres::Postgres,
+    transaction::lost,
+};
+
+/// Pause before the next attempt if the database cannot be reached.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Succeeds if the response was committed.
+///
+/// # Errors
+/// `Conflict` if it was not committed and the request may run again; `Unavailable` if the outcome
+/// cannot be determined.
+pub(crate) async fn committed(
+    store: &Postgres,
+    claim: &Claim,
+    response: &StoredResponse,
+) -> Result<(), StoreError> {
+    tracing::warn!("the result of a commit was lost: checking whether it happened");
+    let end = Instant::now() + store.settings().wait;
+    loop {
+        match hold(store, claim).await {
+            Ok(found) => return told(found, response, may_expire(store, claim)).await,
+            Err(error @ StoreError::Unavailable { .. }) => {
+                if Instant::now() + PAUSE >= end {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether a committed row may already have expired when its key is claimed again.
+fn may_expire(store: &Postgres, claim: &Claim) -> bool {
+    let settings = store.settings();
+    retention(claim) <= settings.statement_max + settings.wait
+}
+
+async fn told(found: Found, response: &StoredResponse, may_expire: bool) -> Result<(), StoreError> {
+    match found {
+        // The stored response is the one to be returned, and one effect was committed with it.
+        ClaimOutcome::Taken(Taken::Replay {
+            response: stored, ..
+        }) if stored == *response => Ok(()),
+        ClaimOutcome::Taken(Taken::InProgress) => Err(unavailable(
+            "the result of a commit was lost, and its transaction is still open",
+        )),
+        ClaimOutcome::Taken(_) => Err(lost("another request has the key")),
+        ClaimOutcome::Open((session, row)) => {
+            session.rollback().await;
+            if may_expire || matches!(row, OldRow::Expired) {
+                return Err(unavailable(
+                    "the result of a commit was lost, and its key may have expired since",
+                ));
+            }
+            Err(lost("the commit did not happen"))
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! How far behind a part is, in one statement and one snapshot.
+
+use hapax::{
+    delivery::{Backlog, CheckpointId},
+    store::StoreError,
+};
+
+use crate::{
+    postgres::Postgres,
+    query,
+    value::{Moment, Param},
+};
+
+/// Events that a backlog is counted by; beyond it, it is what is known of the outbox.
+const COUNTED: i64 = 1_000;
+/// Deliveries that are counted one by one; where more wait, this many are reported.
+const PARKED_COUNTED: i64 = 100_000;
+
+/// Says how far behind a part is.
+pub(super) async fn read(store: &Postgres, part: &str) -> Result<Backlog, StoreError> {
+    let params: [&dyn Param; 3] = [&part, &COUNTED, &PARKED_COUNTED];
+    let found = store.ask(query!("delivery/backlog"), &params).await?;
+    let Some(row) = found.first() else {
+        return Ok(Backlog::default());
+    };
+    let (beyond, parked, dead): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
+    Ok(Backlog {
+        backlog: (beyond.max(0) + parked).unsigned_abs(),
+        parked: parked.unsigned_abs(),
+        dead: dead.unsigned_abs(),
+        oldest_at: moment(3).into_iter().chain(moment(4)).min(),
+        newest: row
+            .get::<_, Option<i64>>(5)
+            .zip(row.get(6))
+            .map(|(epoch, settlement)| CheckpointId {
+                epoch,
+                settlement,
+                high: row.get(7),
+            }),
+    })
+}

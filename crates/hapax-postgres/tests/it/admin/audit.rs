@@ -1,0 +1,83 @@
+//! The log of what operators did.
+
+use hapax::key::Tenant;
+use hapax_postgres::admin::{
+    Actor,
+    audit::{self, Acts},
+    destinations,
+};
+
+use super::scene::Scene;
+
+#[tokio::test]
+async fn the_log_is_listed_by_who_and_what_and_nobody_rewrites_it() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let alice = Actor::new("alice").of(Tenant::new("a").unwrap());
+    let spec = r#"{"tenant":"a"}"#;
+    destinations::create(store, &scene.ops, "one", "{}", None)
+        .await
+        .unwrap();
+    destinations::create(store, &alice, "two", spec, None)
+        .await
+        .unwrap();
+    destinations::pause(store, &scene.ops, "two").await.unwrap();
+    let all = Acts::default();
+    let page = audit::list(store, &scene.ops, &all, None, 2).await.unwrap();
+    assert_eq!(page.items.len(), 2);
+    let rest = audit::list(store, &scene.ops, &all, page.next, 2)
+        .await
+        .unwrap();
+    assert_eq!((rest.items.len(), rest.next), (1, None));
+    let hers = audit::list(store, &alice, &all, None, 10).await.unwrap();
+    assert_eq!(hers.items.len(), 1);
+    assert_eq!(hers.items[0].object, "destination two");
+    let acts = Acts {
+        action: Some("pause".to_owned()),
+        ..Acts::default()
+    };
+    let pauses = audit::list(store, &scene.ops, &acts, None, 10)
+        .await
+        .unwrap();
+    assert_eq!(pauses.items[0].actor, "ops");
+    for rewriting in [
+        "UPDATE hapax.audit_log SET actor = 'nobody'",
+        "DELETE FROM hapax.audit_log",
+        "TRUNCATE hapax.audit_log",
+    ] {
+        let told = scene.fixture.plain.batch_execute(rewriting).await;
+        assert!(told.is_err(), "{rewriting}");
+    }
+}
+
+#[tokio::test]
+async fn an_act_that_is_rolled_back_leaves_no_line() {
+    let scene = Scene::new().await;
+    let spoil = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE 'no'; END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON hapax.declaration
+        FOR EACH ROW EXECUTE FUNCTION refuse()";
+    scene.fixture.plain.batch_execute(spoil).await.unwrap();
+    assert!(
+        destinations::create(scene.store(), &scene.ops, "a", "{}", None)
+            .await
+            .is_err()
+    );
+    assert!(scene.acts().await.is_empty());
+    let full = "ALTER TABLE hapax.audit_log ADD CHECK (actor <> 'ops') NOT VALID;
+        DROP TRIGGER refuse ON hapax.declaration";
+    scene.fixture.plain.batch_execute(full).await.unwrap();
+    // And one whose line cannot be written does not happen.
+    assert!(
+        destinations::create(scene.store(), &scene.ops, "a", "{}", None)
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        scene
+            .fixture
+            .count("SELECT count(*) FROM hapax.declaration")
+            .await,
+        0
+    );
+}

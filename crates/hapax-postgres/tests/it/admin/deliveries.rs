@@ -1,0 +1,339 @@
+//! Deliveries listed, and dead letters replayed, edited or discarded one at a time.
+
+use hapax::{
+    delivery::ParkedState,
+    event::{Headers, NewEvent, Payload},
+    key::Tenant,
+    store::{Deliveries as _, Keys as _, Transaction as _},
+};
+use hapax_postgres::admin::{
+    Actor, AdminError, Filter, dead_letters,
+    deliveries::{self, Delivery},
+    events::{self, Standing},
+};
+use hapax_testkit::events::keyring;
+
+use super::scene::{Scene, park};
+use crate::fixture::Fixture;
+
+#[tokio::test]
+async fn deliveries_are_listed_by_a_filter_in_pages() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", Some("a"), 4).await;
+    scene.emit("mail.sent", Some("b"), 4).await;
+    let at = positions(&scene).await;
+    for part in ["a/0", "a/1", "b"] {
+        scene
+            .settle(
+                part,
+                vec![
+                    park(at[0], ParkedState::Dead, None),
+                    park(at[1], ParkedState::Retrying, None),
+                    park(at[4], ParkedState::Scheduled, None),
+                ],
+            )
+            .await;
+    }
+    let all = Filter::default();
+    assert_eq!(pages(&scene, &scene.ops, &all, None, &[]).await.len(), 9);
+    assert_eq!(
+        pages(&scene, &scene.ops, &all, Some("a"), &[]).await.len(),
+        6
+    );
+    assert_eq!(
+        pages(&scene, &scene.ops, &all, Some("b"), &[Standing::Dead])
+            .await
+            .len(),
+        1
+    );
+    let parked = [Standing::Retrying, Standing::Scheduled];
+    assert_eq!(
+        pages(&scene, &scene.ops, &all, None, &parked).await.len(),
+        6
+    );
+    let mail = Filter {
+        kind: Some("mail.*".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(pages(&scene, &scene.ops, &mail, None, &[]).await.len(), 3);
+    let tried = Filter {
+        attempts_min: 4,
+        ..Filter::default()
+    };
+    assert!(
+        pages(&scene, &scene.ops, &tried, None, &[])
+            .await
+            .is_empty()
+    );
+    for (words, count) in [
+        ("refused", 9),
+        ("100%", 9),
+        ("100_", 0),
+        ("'; --", 0),
+        ("\0", 0),
+    ] {
+        let filter = Filter {
+            error: Some(words.to_owned()),
+            ..Filter::default()
+        };
+        assert_eq!(
+            pages(&scene, &scene.ops, &filter, None, &[]).await.len(),
+            count,
+            "{words}"
+        );
+    }
+    let hers = Actor::new("bob").of(Tenant::new("b").unwrap());
+    let mine = pages(&scene, &hers, &all, None, &[]).await;
+    assert!(mine.len() == 3 && mine.iter().all(|it| it.tenant.as_deref() == Some("b")));
+    let wrong = [Standing::Unread];
+    let told = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
+    assert!(matches!(told, Err(AdminError::Invalid { .. })), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_page_that_fits_nothing_still_leads_on() {
+    let scene = Scene::new().await;
+    scene.emit("rare", None, 1).await;
+    scene.emit("order.created", None, 2_500).await;
+    let at = positions(&scene).await;
+    let parks = at
+        .iter()
+        .map(|position| park(*position, ParkedState::Retrying, None));
+    scene.settle("a", parks.collect()).await;
+    let filter = Filter {
+        kind: Some("rare".to_owned()),
+        ..Filter::default()
+    };
+    let first = deliveries::list(scene.store(), &scene.ops, &filter, None, &[], None, 5).await;
+    let first = first.unwrap();
+    assert!(first.items.is_empty() && first.next.is_some());
+    assert_eq!(
+        pages(&scene, &scene.ops, &filter, None, &[]).await[0].position,
+        at[0]
+    );
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_once_and_its_key_keeps_its_place() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", None, 2).await;
+    let at = positions(&scene).await;
+    scene.pass("a", &[at[0]]).await;
+    let (one, two) = tokio::join!(
+        dead_letters::replay(scene.store(), &scene.ops, "a", at[0]),
+        dead_letters::replay(scene.store(), &scene.ops, "a", at[0]),
+    );
+    let lost = if one.is_ok() { two } else { one };
+    assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
+    let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
+    assert_eq!(
+        (found[0].state.as_str(), found[0].attempts),
+        ("retrying", 0)
+    );
+    assert_eq!(
+        found[0].order_key.as_deref(),
+        Some(&*format!("order\n{}", at[0]))
+    );
+    let refused = ("replay".to_owned(), "refused".to_owned());
+    let done = ("replay".to_owned(), "done".to_owned());
+    assert_eq!(scene.acts().await, [done, refused]);
+    let unknown = dead_letters::replay(scene.store(), &scene.ops, "a", at[1]).await;
+    assert!(
+        matches!(unknown, Err(AdminError::NotFound { .. })),
+        "{unknown:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", Some("a"), 2).await;
+    let at = positions(&scene).await;
+    let key = Some("order\n0".to_owned());
+    scene
+        .settle(
+            "a",
+            vec![
+                park(at[0], ParkedState::Dead, key.clone()),
+                park(at[1], ParkedState::Blocked, key),
+            ],
+        )
+        .await;
+    for reason in ["", "  ", &"x".repeat(1025)] {
+        let told = dead_letters::discard(scene.store(), &scene.ops, "a", at[0], reason).await;
+        assert!(matches!(told, Err(AdminError::Invalid { .. })), "{told:?}");
+    }
+    let his = Actor::new("bob").of(Tenant::new("b").unwrap());
+    let told = dead_letters::discard(scene.store(), &his, "a", at[0], "mine").await;
+    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+    dead_letters::discard(scene.store(), &scene.ops, "a", at[0], "no such shop")
+        .await
+        .unwrap();
+    let discarded = (at[0], "discarded".to_owned());
+    assert_eq!(
+        scene.states("a").await,
+        [discarded, (at[1], "retrying".to_owned())]
+    );
+    let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
+    assert_eq!(found[1].reason.as_deref(), Some("no such shop"));
+}
+
+#[tokio::test]
+async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() {
+    let scene = Scene::new().await;
+    let at = addressed(&scene, "wrong").await;
+    for part in ["a", "b"] {
+        scene.pass(part, &[at]).await;
+    }
+    let (store, ops) = (scene.store(), &scene.ops);
+    let patch = r#"{"to":"right","card":null}"#;
+    dead_letters::edit_and_replay(store, ops, "a", at, patch)
+        .await
+        .unwrap();
+    dead_letters::replay(store, ops, "b", at).await.unwrap();
+    assert_eq!(due(&scene, "a").await, [r#"{"amount":12.50,"to":"right"}"#]);
+    assert_eq!(due(&scene, "b").await, [ADDRESSED]);
+    let event = events::at(store, ops, at).await.unwrap().unwrap();
+    assert_eq!(event.event.payload.bytes(), ADDRESSED.as_bytes());
+    let traces = events::trace(store, at).await.unwrap();
+    let edited: Vec<bool> = traces.iter().map(|it| it.edited.is_some()).collect();
+    assert_eq!(edited, [true, false]);
+    // What it was offered as is what the next edit is of.
+    scene.pass("a", &[at]).await;
+    let letters = store.dead_letters("a", 0, 10).await.unwrap();
+    let offered = letters[0].event.event.payload.bytes();
+    assert_eq!(offered, br#"{"amount":12.50,"to":"right"}"#);
+    dead_letters::edit_and_replay(store, ops, "a", at, r#"{"cc":["x"]}"#)
+        .await
+        .unwrap();
+    let both = r#"{"amount":12.50,"cc":["x"],"to":"right"}"#;
+    assert_eq!(due(&scene, "a").await, [both]);
+    let said = "hapax.audit_log WHERE action = 'edit' AND object LIKE 'delivery a %'
+        AND detail::json #>> '{members,0}' IN ('card', 'cc') AND strpos(detail, 'right') = 0";
+    assert_eq!(
+        scene
+            .fixture
+            .count(&format!("SELECT count(*) FROM {said}"))
+            .await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn an_edit_that_cannot_be_made_changes_nothing() {
+    let scene = Scene::new().await;
+    let at = addressed(&scene, "wrong").await;
+    let mut tx = scene.store().begin(None, Headers::new()).await.unwrap();
+    let image = Payload::Binary {
+        content_type: "image/png".to_owned(),
+        bytes: vec![1, 2, 3].into(),
+    };
+    tx.emit(NewEvent::new("file.scanned", image)).unwrap();
+    tx.commit().await.unwrap();
+    let image = positions(&scene).await[1];
+    scene.pass("a", &[at, image]).await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let long = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
+    for patch in ["", "[]", "null", r#""right""#, "{", &long] {
+        let told = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
+        assert!(
+            matches!(told, Err(AdminError::Invalid { field: "patch", .. })),
+            "{told:?}"
+        );
+    }
+    let right = r#"{"to":"right"}"#;
+    let told = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
+    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    let his = Actor::new("bob").of(Tenant::new("b").unwrap());
+    let told = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
+    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+    let dead = |it: i64| (it, "dead".to_owned());
+    assert_eq!(scene.states("a").await, [dead(at), dead(image)]);
+    dead_letters::replay(store, ops, "a", at).await.unwrap();
+    let told = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
+    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    assert_eq!(due(&scene, "a").await, [ADDRESSED]);
+}
+
+#[tokio::test]
+async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
+    let written = Fixture::with(|it| it.keyring = keyring(&[1])).await;
+    let ops = Actor::new("ops");
+    let mut scene = Scene {
+        fixture: written,
+        ops,
+    };
+    let at = addressed(&scene, "wrong").await;
+    scene.pass("a", &[at]).await;
+    let database = scene.fixture.database.clone();
+    scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[1]).reading()).await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let patch = r#"{"to":"nobody else"}"#;
+    dead_letters::edit_and_replay(store, ops, "a", at, patch)
+        .await
+        .unwrap();
+    let offered = r#"{"amount":12.50,"card":"4242","to":"nobody else"}"#;
+    assert_eq!(due(&scene, "a").await, [offered]);
+    let plain = "SELECT count(*) FROM hapax.delivery WHERE payload IS NOT NULL
+        AND strpos(payload, 'nobody') = 0 AND strpos(headers, 'hapax-encrypted-under') > 0";
+    assert_eq!(scene.fixture.count(plain).await, 1);
+    // Whoever lacks the key edits nothing.
+    scene.pass("a", &[at]).await;
+    let database = scene.fixture.database.clone();
+    scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
+    let told = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
+    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+}
+
+const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
+
+/// Emits an event with an address, of a tenant; where it stands.
+async fn addressed(scene: &Scene, to: &str) -> i64 {
+    let tenant = Tenant::new("a").ok();
+    let mut tx = scene.store().begin(tenant, Headers::new()).await.unwrap();
+    let payload = ADDRESSED.replace("wrong", to);
+    let event = NewEvent::new("mail.asked", Payload::Json(payload));
+    tx.emit(event).unwrap();
+    tx.commit().await.unwrap();
+    *positions(scene).await.last().unwrap()
+}
+
+/// What falls due at a part says.
+async fn due(scene: &Scene, part: &str) -> Vec<String> {
+    let due = scene.store().due(part, &[], 10, 0).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    due.iter()
+        .map(|it| text(it.event.event.payload.bytes()))
+        .collect()
+}
+
+async fn positions(scene: &Scene) -> Vec<i64> {
+    scene.events().await.iter().map(|it| it.position).collect()
+}
+
+async fn pages(
+    scene: &Scene,
+    actor: &Actor,
+    filter: &Filter,
+    destination: Option<&str>,
+    states: &[Standing],
+) -> Vec<Delivery> {
+    let (mut all, mut before) = (Vec::new(), None);
+    loop {
+        let page = deliveries::list(
+            scene.store(),
+            actor,
+            filter,
+            destination,
+            states,
+            before.as_ref(),
+            2,
+        );
+        let page = page.await.unwrap();
+        all.extend(page.items);
+        before = page.next;
+        if before.is_none() {
+            return all;
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! Keys listed, shown and purged.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use hapax::{
+    Timestamp,
+    idempotency::Known,
+    key::Tenant,
+    phases::Entered,
+    saga::Definition,
+    store::{Claimed, Effect, Keys as _, Phases as _, SagaRows as _, Transaction as _},
+};
+use hapax_postgres::admin::{
+    Actor, AdminError, PAGE_MAX,
+    audit::{self, Acts},
+    keys::{self, Keys, State, Summary, Version},
+};
+use hapax_postgres::{Postgres, Tx};
+use hapax_testkit::events::{claim, claim_of, response, scope};
+
+use super::scene::Scene;
+
+/// Keys of three operations and two tenants; those of one operation were all claimed at once.
+const SOME: &str = "
+    INSERT INTO hapax.idempotency_key
+        (tenant, operation, key, fingerprint, state, response_status, response_headers,
+         response_body, created_at, completed_at, expires_at, lease_until)
+    SELECT CASE number % 2 WHEN 0 THEN 'alice' ELSE 'bob' END, operation, operation || number, '',
+           state, 201, '', '{}', at, at, at + interval '1 day',
+           CASE state WHEN 'in_progress' THEN at END
+    FROM (VALUES ('orders', 'completed', '2026-01-01 00:00:00.123456Z'::timestamptz),
+                 ('payments', 'in_progress', '2026-01-02Z'), ('refunds', 'failed', '2026-01-03Z'))
+             AS of (operation, state, at),
+         generate_series(1, 7) AS number";
+
+#[tokio::test]
+async fn keys_are_listed_by_a_filter_in_pages_the_newest_claim_first() {
+    let scene = Scene::new().await;
+    scene.fixture.plain.batch_execute(SOME).await.unwrap();
+    let all = pages(&scene, &Keys::default(), 2).await;
+    let operations: Vec<&str> = all.iter().map(|key| key.operation.as_str()).collect();
+    let newest_first = [["refunds"; 7], ["payments"; 7], ["orders"; 7]].concat();
+    assert_eq!(operations, newest_first);
+    let names: BTreeSet<&str> = all.iter().map(|key| key.key.as_str()).collect();
+    assert_eq!(names.len(), 21, "a page left one out, or had one twice");
+    check(&scene, 7, |it| it.operation = Some("orders".to_owned())).await;
+    check(&scene, 9, |it| {
+        it.tenant = Some(Tenant::new("alice").unwrap());
+    })
+    .await;
+    check(&scene, 7, |it| it.state = Some(State::InProgress)).await;
+    check(&scene, 7, |it| it.state = Some(State::Failed)).await;
+    check(&scene, 0, |it| it.state = Some(State::Tombstone)).await;
+    check(&scene, 7, |it| it.key = Some("payments".to_owned())).await;
+    check(&scene, 1, |it| it.key = Some("payments3".to_owned())).await;
+    check(&scene, 0, |it| it.key = Some("payments9".to_owned())).await;
+    let hash = scope("a", "b", "orders5").key.short_hash();
+    for short in [4, 8, 16] {
+        check(&scene, 1, |it| {
+            it.key = Some(format!("#{}", &hash[..short]));
+        })
+        .await;
+    }
+    check(&scene, 1, |it| {
+        it.key = Some(format!("#{}", hash.to_uppercase()));
+    })
+    .await;
+    let second = Timestamp::from_millis(1_767_312_000_000);
+    check(&scene, 14, |it| it.since = Some(second)).await;
+    check(&scene, 7, |it| it.until = Some(second)).await;
+    check(&scene, 7, |it| {
+        (it.since, it.until) = (
+            Some(second),
+            Some(Timestamp::from_millis(1_767_312_000_001)),
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hostile_filter_of_keys_finds_nothing_and_breaks_nothing() {
+    let scene = Scene::new().await;
+    scene.fixture.plain.batch_execute(SOME).await.unwrap();
+    for word in [
+        "'; DROP TABLE hapax.idempotency_key; --",
+        "%",
+        "_",
+        "\\",
+        "\0",
+        "#%",
+        "#\0",
+        "é\u{202e}",
+    ] {
+        let word = Some(word.to_owned());
+        check(&scene, 0, |it| it.key.clone_from(&word)).await;
+        check(&scene, 0, |it| it.operation.clone_from(&word)).await;
+    }
+    for extreme in [i64::MIN, i64::MAX].map(Timestamp::from_millis) {
+        pages(
+            &scene,
+            &Keys {
+                until: Some(extreme),
+                ..Keys::default()
+            },
+            10,
+        )
+        .await;
+    }
+    let cursor = format!("{}.{}", i64::MAX, i64::MIN).parse().unwrap();
+    let listed = keys::list(
+        scene.store(),
+        &scene.ops,
+        &Keys::default(),
+        Some(&cursor),
+        50,
+    )
+    .await;
+    assert_eq!(listed.unwrap().items.len(), 21);
+}
+
+#[tokio::test]
+async fn a_page_looks_at_so_many_keys_and_says_where_the_next_one_begins() {
+    let scene = Scene::new().await;
+    let many = "
+        INSERT INTO hapax.idempotency_key
+            (tenant, operation, key, fingerprint, state, created_at, expires_at)
+        SELECT 'a', CASE number WHEN 1 THEN 'rare' ELSE 'often' END, 'k' || number, '', 'completed',
+               now() + number * interval '1 second', now()
+        FROM generate_series(1, 19500) AS number";
+    scene.fixture.plain.batch_execute(many).await.unwrap();
+    let rare = Keys {
+        operation: Some("rare".to_owned()),
+        ..Keys::default()
+    };
+    let first = keys::list(scene.store(), &scene.ops, &rare, None, 10)
+        .await
+        .unwrap();
+    assert!(first.items.is_empty(), "{:?}", first.items);
+    let next = first.next.expect("there is more to look at");
+    let second = keys::list(scene.store(), &scene.ops, &rare, Some(&next), 10)
+        .await
+        .unwrap();
+    assert_eq!((second.items.len(), second.next), (1, None));
+    // Most keys begin so: they are looked for by their time again.
+    check(&scene, 19_500, |it| it.key = Some("k".to_owned())).await;
+    check(&scene, 10_612, |it| it.key = Some("k1".to_owned())).await;
+}
+
+#[tokio::test]
+async fn a_key_is_shown_with_its_answer_and_how_it_stands() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    let key = keys::get(store, &scene.ops, None, "POST /orders", "k")
+        .await
+        .unwrap();
+    assert_eq!(
+        (key.summary.state, key.summary.status),
+        (State::Completed, Some(201))
+    );
+    assert_eq!((key.summary.epoch, key.summary.body_bytes), (1, 8));
+    assert_eq!(key.body, b"{\"id\":1}");
+    let kind = ("content-type".to_owned(), "application/json".to_owned());
+    assert_eq!(key.headers, [kind]);
+    assert!(
+        !format!("{key:?}").contains("id"),
+        "an answer in a log: {key:?}"
+    );
+
+    enter(&scene, "phased").await;
+    let key = keys::get(store, &scene.ops, None, "POST /orders", "phased")
+        .await
+        .unwrap();
+    assert_eq!(key.summary.state, State::InProgress);
+    assert!(key.summary.lease_until.is_some_and(|until| until > key.at));
+    assert!(key.body.is_empty() && key.summary.status.is_none());
+
+    // Two tenants used the same key for the same.
+    complete(&scene, "bob", "k").await;
+    let told = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    assert!(
+        matches!(
+            told,
+            Err(AdminError::Invalid {
+                field: "tenant",
+                ..
+            })
+        ),
+        "{told:?}"
+    );
+    let key = keys::get(store, &scene.ops, Some("bob"), "POST /orders", "k")
+        .await
+        .unwrap();
+    assert_eq!(key.summary.tenant, "bob");
+    missing(&keys::get(store, &scene.ops, None, "POST /refunds", "k").await);
+}
+
+#[tokio::test]
+async fn a_purged_key_is_free_again_and_the_log_says_why() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    let purge = async |key: &str, reason: &str| purge(store, &scene.ops, None, key, reason).await;
+    let told = purge("k", " ").await;
+    assert!(
+        matches!(
+            told,
+            Err(AdminError::Invalid {
+                field: "reason",
+                ..
+            })
+        ),
+        "{told:?}"
+    );
+    assert!(matches!(
+        store.claim(claim("k")).await.unwrap(),
+        Claimed::Known(Known::Replay { .. })
+    ));
+    purge("k", "charged by hand").await.unwrap();
+    assert!(matches!(
+        store.claim(claim("k")).await.unwrap(),
+        Claimed::Open(_)
+    ));
+    missing(&purge("k", "again").await);
+    let log = audit::list(store, &scene.ops, &Acts::default(), None, 10)
+        .await
+        .unwrap();
+    let [line] = log.items.as_slice() else {
+        panic!("{log:?}");
+    };
+    let hash = claim("k").scope.key.short_hash();
+    assert_eq!(
+        (line.action.as_str(), line.outcome.as_str()),
+        ("purge", "done")
+    );
+    assert_eq!(line.object, format!("key POST /orders #{hash}"));
+    assert!(line.detail.contains("charged by hand"), "{}", line.detail);
+    scene.fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_key_in_progress_is_not_purged_whoever_holds_it() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let conflict = async |key: &str| {
+        let told = purge(store, &scene.ops, None, key, "why").await;
+        assert!(
+            matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with("is in progress")),
+            "{told:?}"
+        );
+    };
+    enter(&scene, "phased").await;
+    conflict("phased").await;
+    // A transaction runs under an expired key, and holds no row of it.
+    complete(&scene, "alice", "k").await;
+    let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
+    scene.fixture.plain.batch_execute(expire).await.unwrap();
+    let tx = scene.fixture.claim(claim("k")).await;
+    conflict("k").await;
+    tx.rollback().await;
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
+    let refused = ("purge".to_owned(), "refused".to_owned());
+    let done = ("purge".to_owned(), "done".to_owned());
+    assert_eq!(scene.acts().await, [refused.clone(), refused, done]);
+}
+
+#[tokio::test]
+async fn an_actor_of_a_tenant_sees_and_purges_its_own_keys() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    for tenant in ["alice", "bob"] {
+        complete(&scene, tenant, "k").await;
+    }
+    let alice = Actor::new("alice").of(Tenant::new("alice").unwrap());
+    let list = async |keys: Keys| {
+        keys::list(store, &alice, &keys, None, PAGE_MAX)
+            .await
+            .unwrap()
+    };
+    for keys in [
+        Keys::default(),
+        Keys {
+            key: Some("k".to_owned()),
+            ..Keys::default()
+        },
+        Keys {
+            key: Some(format!("#{}", claim("k").scope.key.short_hash())),
+            ..Keys::default()
+        },
+        Keys {
+            state: Some(State::Completed),
+            ..Keys::default()
+        },
+    ] {
+        let seen = list(keys).await.items;
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        assert_eq!(seen[0].tenant, "alice");
+    }
+    let other = Tenant::new("bob").ok();
+    assert!(
+        list(Keys {
+            tenant: other,
+            ..Keys::default()
+        })
+        .await
+        .items
+        .is_empty()
+    );
+    missing(&keys::get(store, &alice, Some("bob"), "POST /orders", "k").await);
+    missing(&purge(store, &alice, Some("bob"), "k", "why").await);
+    // Its own needs no name, though another's has the same.
+    let own = keys::get(store, &alice, None, "POST /orders", "k")
+        .await
+        .unwrap();
+    assert_eq!(own.summary.tenant, "alice");
+    purge(store, &alice, None, "k", "why").await.unwrap();
+    missing(&keys::get(store, &alice, None, "POST /orders", "k").await);
+    keys::get(store, &scene.ops, Some("bob"), "POST /orders", "k")
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let look = async || {
+        keys::get(store, &scene.ops, None, "POST /orders", "k")
+            .await
+            .unwrap()
+    };
+    let purge = async |version: Version| {
+        keys::purge(
+            store,
+            &scene.ops,
+            None,
+            "POST /orders",
+            "k",
+            version,
+            "charged by hand",
+        )
+        .await
+    };
+    complete(&scene, "alice", "k").await;
+    let seen = look().await.version();
+    assert_eq!(look().await.version(), seen, "to look changes nothing");
+    // Somebody else purges it, and the client's retry runs anew.
+    purge(seen).await.unwrap();
+    complete(&scene, "alice", "k").await;
+    let told = purge(seen).await;
+    let why = "it was used again since; look at it again";
+    assert!(
+        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    let anew = look().await;
+    assert_eq!(anew.summary.status, Some(201));
+    // Its time goes by, and a phased request takes it and ends.
+    let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
+    scene.fixture.plain.batch_execute(expire).await.unwrap();
+    let told = purge(anew.version()).await;
+    assert!(
+        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    purge(look().await.version()).await.unwrap();
+    missing(&purge(seen).await);
+    let acts: Vec<_> = scene.acts().await.into_iter().map(|act| act.1).collect();
+    assert_eq!(acts, ["done", "refused", "refused", "done"]);
+}
+
+/// Between the look of a purge and its word somebody else purges, and the retry runs: of many purges of
+/// what was looked at, at once and with retries among them, one happens.
+#[tokio::test]
+async fn of_many_purges_of_one_version_at_once_one_happens() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    let seen = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    let seen = seen.unwrap().version();
+    let purges = (0..20).map(|_| {
+        let (store, ops) = (store.clone(), scene.ops.clone());
+        tokio::spawn(async move {
+            let purged = keys::purge(&store, &ops, None, "POST /orders", "k", seen, "why").await;
+            // Whoever has purged it sends the request again.
+            if purged.is_ok()
+                && let Claimed::Open(tx) = store.claim(claim("k")).await.unwrap()
+            {
+                tx.complete(&response("again"), Effect::Keep).await.unwrap();
+            }
+            purged
+        })
+    });
+    let ended = futures_util::future::join_all(purges).await;
+    let done = ended.iter().filter(|it| matches!(it, Ok(Ok(())))).count();
+    assert_eq!(done, 1, "{ended:?}");
+    let left = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    assert_eq!(left.unwrap().body, b"again");
+    let told = store.purged(None).await.unwrap();
+    assert_eq!(told.until.number, 1);
+}
+
+#[tokio::test]
+async fn a_purge_is_told_to_services_and_one_that_is_refused_is_not() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    complete(&scene, "alice", "k").await;
+    enter(&scene, "phased").await;
+    let before = store.purged(None).await.unwrap().until;
+    assert!(
+        purge(store, &scene.ops, None, "phased", "why")
+            .await
+            .is_err()
+    );
+    let told = store.purged(Some(&before)).await.unwrap();
+    assert_eq!((told.keys, &told.until), (Some(Vec::new()), &before));
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
+    let told = store.purged(Some(&before)).await.unwrap();
+    assert_eq!(told.keys, Some(vec![claim("k").scope]));
+}
+
+/// A database that was restored counts purges in another history, or fewer: nothing that was kept holds.
+#[tokio::test]
+async fn purges_of_another_history_are_not_taken_for_this_ones() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    for key in ["k", "l"] {
+        complete(&scene, "alice", key).await;
+        purge(store, &scene.ops, None, key, "why").await.unwrap();
+    }
+    let now = store.purged(None).await.unwrap().until;
+    assert_eq!(now.number, 2);
+    let restored = "UPDATE hapax.purge_count SET number = 1;
+        DELETE FROM hapax.key_purge WHERE number = 2";
+    scene.fixture.plain.batch_execute(restored).await.unwrap();
+    assert_eq!(store.purged(Some(&now)).await.unwrap().keys, None);
+    // Here as much was counted since, of which nobody has heard.
+    let mut elsewhere = store.purged(None).await.unwrap().until;
+    elsewhere.history.push('x');
+    assert_eq!(store.purged(Some(&elsewhere)).await.unwrap().keys, None);
+}
+
+#[tokio::test]
+async fn a_key_is_not_purged_while_a_saga_lives_that_was_started_under_it() {
+    let scene = Scene::new().await;
+    let store = scene.store();
+    let mut tx = scene.fixture.claim(claim("k")).await;
+    let saga = Definition::<Tx>::new("checkout", 1).begin("s1", None, Bytes::new());
+    tx.start_saga(&saga).await.unwrap();
+    tx.complete(&response("{}"), Effect::Keep).await.unwrap();
+    let attention = "UPDATE hapax.saga SET state = 'needs_attention'";
+    scene.fixture.plain.batch_execute(attention).await.unwrap();
+    let told = purge(store, &scene.ops, None, "k", "why").await;
+    let why = "is kept until saga s1, which was started under it, ends";
+    assert!(
+        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{told:?}"
+    );
+    let ended = "UPDATE hapax.saga SET state = 'failed', ended_at = now()";
+    scene.fixture.plain.batch_execute(ended).await.unwrap();
+    purge(store, &scene.ops, None, "k", "why").await.unwrap();
+}
+
+/// Looks at a key, and purges what it saw.
+async fn purge(
+    store: &Postgres,
+    actor: &Actor,
+    tenant: Option<&str>,
+    key: &str,
+    reason: &str,
+) -> Result<(), AdminError> {
+    let operation = "POST /orders";
+    let found = keys::get(store, actor, tenant, operation, key).await?;
+    let version = found.version();
+    keys::purge(store, actor, tenant, operation, key, version, reason).await
+}
+
+async fn complete(scene: &Scene, tenant: &str, key: &str) {
+    let claim = claim_of(scope(tenant, "POST /orders", key));
+    let tx = scene.fixture.claim(claim).await;
+    tx.complete(&response("{\"id\":1}"), Effect::Keep)
+        .await
+        .unwrap();
+}
+
+async fn enter(scene: &Scene, key: &str) {
+    let entered = scene.store().enter(hapax::phases::Entry {
+        claim: claim(key),
+        lease: std::time::Duration::from_mins(1),
+        request: None,
+    });
+    assert!(matches!(entered.await.unwrap(), Entered::Owned(_)));
+}
+
+#[track_caller]
+fn missing<T: std::fmt::Debug>(told: &Result<T, AdminError>) {
+    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+}
+
+async fn check(scene: &Scene, expected: usize, set: impl FnOnce(&mut Keys)) {
+    let mut filter = Keys::default();
+    set(&mut filter);
+    let found = pages(scene, &filter, PAGE_MAX).await.len();
+    assert_eq!(found, expected, "{filter:?}");
+}
+
+/// Everything that fits, page by page.
+async fn pages(scene: &Scene, filter: &Keys, limit: usize) -> Vec<Summary> {
+    let (mut all, mut before) = (Vec::new(), None);
+    loop {
+        let page = keys::list(scene.store(), &scene.ops, filter, before.as_ref(), limit).await;
+        let page = page.unwrap();
+        assert!(page.items.len() <= limit);
+        all.extend(page.items);
+        before = page.next;
+        if before.is_none() {
+            return all;
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A store with some destinations, events and deliveries in every state.
+
+use std::time::Duration;
+
+use hapax::{
+    Timestamp,
+    delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement, Shards},
+    event::{Headers, NewEvent},
+    key::Tenant,
+    outbox::OutboxEvent,
+    store::{Deliveries as _, Keys as _, Source, Transaction as _},
+};
+use hapax_postgres::{
+    Postgres,
+    admin::{Actor, jobs},
+};
+
+use crate::fixture::{Fixture, PATIENCE};
+
+/// A store, and who acts on it.
+pub(crate) struct Scene {
+    pub(crate) fixture: Fixture,
+    pub(crate) ops: Actor,
+}
+
+impl Scene {
+    pub(crate) async fn new() -> Self {
+        Self {
+            fixture: Fixture::new().await,
+            ops: Actor::new("ops"),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Postgres {
+        &self.fixture.store
+    }
+
+    /// Emits events of a type, each about an order of its number, in one transaction.
+    pub(crate) async fn emit(&self, kind: &str, tenant: Option<&str>, count: usize) {
+        let tenant = tenant.map(|name| Tenant::new(name).unwrap());
+        let mut tx = self.store().begin(tenant, Headers::new()).await.unwrap();
+        for number in 0..count {
+            let event = NewEvent::json(kind, &number).about("order", number.to_string());
+            tx.emit(event).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+
+    /// Every event, in order.
+    pub(crate) async fn events(&self) -> Vec<OutboxEvent> {
+        self.read().await.0
+    }
+
+    /// Opens a part that has read everything, and delivered what is not given up.
+    pub(crate) async fn pass(&self, part: &str, dead: &[i64]) {
+        let parks = dead.iter().map(|position| {
+            let state = ParkedState::Dead;
+            park(*position, state, Some(format!("order\n{position}")))
+        });
+        self.settle(part, parks.collect()).await;
+    }
+
+    /// The same with whatever is parked.
+    pub(crate) async fn settle(&self, part: &str, parks: Vec<Park>) {
+        let opened = self.store().open(part).await.unwrap();
+        let (_, frontier) = self.read().await;
+        let settlement = Settlement {
+            destination: part.to_owned(),
+            epoch: opened.epoch,
+            checkpoint: Some(Checkpoint {
+                frontier,
+                ..Checkpoint::default()
+            }),
+            park: parks,
+            ..Settlement::default()
+        };
+        self.store().settle(settlement).await.unwrap();
+    }
+
+    async fn read(&self) -> (Vec<OutboxEvent>, Frontier) {
+        let (mut events, mut frontier) = (Vec::new(), Frontier::default());
+        loop {
+            let batch = Source::read(self.store(), &frontier, Shards::ALL, 10_000).await;
+            let batch = batch.unwrap();
+            frontier = batch.frontier;
+            if batch.events.is_empty() {
+                return (events, frontier);
+            }
+            events.extend(batch.events.iter().map(|event| OutboxEvent::clone(event)));
+        }
+    }
+
+    /// Runs jobs until none is due; how many batches that took.
+    pub(crate) async fn work(&self) -> usize {
+        let mut batches = 0;
+        while jobs::run_one(self.store()).await.unwrap() != jobs::Ran::Nothing {
+            batches += 1;
+            assert!(batches < 10_000, "a job never ends");
+        }
+        batches
+    }
+
+    /// Makes every job due, however long it was to wait.
+    pub(crate) async fn hurry(&self) {
+        let due = "UPDATE hapax.job SET next_at = now() WHERE state IN ('waiting', 'running')";
+        self.fixture.plain.execute(due, &[]).await.unwrap();
+    }
+
+    /// Makes every job wait for longer than a test takes.
+    pub(crate) async fn put_off(&self) {
+        let later = "UPDATE hapax.job SET next_at = next_at + interval '1 hour'";
+        self.fixture.plain.execute(later, &[]).await.unwrap();
+    }
+
+    /// The database's moment, in seconds since the Unix epoch.
+    pub(crate) async fn moment(&self) -> f64 {
+        let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
+        let row = self.fixture.plain.query_one(now, &[]).await.unwrap();
+        row.get(0)
+    }
+
+    /// The states of a part's deliveries, by position.
+    pub(crate) async fn states(&self, part: &str) -> Vec<(i64, String)> {
+        let sql = "SELECT position, state FROM hapax.delivery WHERE destination = $1 ORDER BY 1";
+        let rows = self.fixture.plain.query(sql, &[&part]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    /// The acts that stand in the audit log, the oldest first, with what came of them.
+    pub(crate) async fn acts(&self) -> Vec<(String, String)> {
+        let sql = "SELECT action, outcome FROM hapax.audit_log ORDER BY id";
+        let rows = self.fixture.plain.query(sql, &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+}
+
+/// A delivery that is to be parked.
+pub(crate) fn park(position: i64, state: ParkedState, order_key: Option<String>) -> Park {
+    Park {
+        position,
+        state,
+        attempt: 3,
+        next_at: Timestamp::from_millis(1_000).after(PATIENCE + Duration::from_secs(1)),
+        order_key,
+        last_error: Some(format!("connection Refused by 100% of host_{position}")),
+    }
+}

@@ -1,0 +1,144 @@
+//! Claims that travel with the first statement: a round trip less, and as safe.
+
+use hapax::{
+    idempotency::{Claim, Taken},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
+};
+use hapax_postgres::Tx;
+use hapax_testkit::events::{claim, event, fingerprint, response};
+
+use crate::fixture::{Fixture, INSERT};
+
+async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
+    match fixture.store.claim_pipelined(claim).await {
+        Ok(ClaimOutcome::Open(tx)) => tx,
+        other => panic!("a transaction is handed out first: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_free_key_is_claimed_with_the_first_statement() {
+    let fixture = Fixture::new().await;
+    let mut tx = ride(&fixture, claim("k")).await;
+    tx.execute(INSERT, &[&"first"]).await.unwrap();
+    // It is locked from here on.
+    let other = fixture.beside().await;
+    assert!(matches!(
+        other.store.claim(claim("k")).await,
+        Ok(ClaimOutcome::Taken(Taken::InProgress))
+    ));
+    tx.emit(event("first")).unwrap();
+    tx.execute(INSERT, &[&"second"]).await.unwrap();
+    tx.complete(&response("{}"), Effect::Keep).await.unwrap();
+    assert_eq!(fixture.notes().await, ["first", "second"]);
+    assert_eq!(
+        fixture
+            .count("SELECT count(*) FROM hapax.outbox_event")
+            .await,
+        1
+    );
+    let told = fixture.store.claim(claim("k")).await.unwrap();
+    assert!(
+        matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{told:?}"
+    );
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() {
+    let fixture = Fixture::new().await;
+    let tx = ride(&fixture, claim("k")).await;
+    tx.complete(&response("theirs"), Effect::Keep)
+        .await
+        .unwrap();
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    for (claim, taken) in [(claim("k"), None), (other, Some(Taken::Mismatch))] {
+        let mut tx = ride(&fixture, claim).await;
+        let told = tx
+            .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
+            .await;
+        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+        let told = tx.taken().expect("the key was taken");
+        match taken {
+            Some(taken) => assert_eq!(told, taken),
+            None => assert!(
+                matches!(&told, Taken::Replay { response: it, .. } if *it == response("theirs"))
+            ),
+        }
+        tx.rollback().await;
+    }
+    assert_eq!(fixture.notes().await.len(), 0);
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
+    let fixture = Fixture::new().await;
+    let other = fixture.beside().await;
+    let theirs = other.claim(claim("k")).await;
+    let mut tx = ride(&fixture, claim("k")).await;
+    let told = tx.execute(INSERT, &[&"mine"]).await;
+    assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+    assert!(tx.has_conflict());
+    assert_eq!(tx.taken(), None);
+    // Nothing of it can be committed by mistake.
+    let kept = tx.complete(&response("mine"), Effect::Keep).await;
+    assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
+    theirs
+        .complete(&response("theirs"), Effect::Keep)
+        .await
+        .unwrap();
+    assert_eq!(fixture.notes().await.len(), 0);
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_handler_without_a_statement_claims_at_its_end() {
+    let fixture = Fixture::new().await;
+    for effect in [Effect::Keep, Effect::Drop] {
+        let key = format!("{effect:?}");
+        let mut tx = ride(&fixture, claim(&key)).await;
+        tx.emit(event(&key)).unwrap();
+        tx.complete(&response(&key), effect).await.unwrap();
+        let tx = ride(&fixture, claim(&key)).await;
+        let told = tx.complete(&response("again"), effect).await;
+        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+    }
+    assert_eq!(
+        fixture
+            .count("SELECT count(*) FROM hapax.outbox_event")
+            .await,
+        1
+    );
+    ride(&fixture, claim("rolled back")).await.rollback().await;
+    drop(ride(&fixture, claim("dropped")).await);
+    assert_eq!(
+        fixture
+            .count("SELECT count(*) FROM hapax.idempotency_key")
+            .await,
+        2
+    );
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_first_statement_that_fails_dooms_the_transaction_and_frees_the_key() {
+    let fixture = Fixture::new().await;
+    let mut tx = ride(&fixture, claim("k")).await;
+    let told = tx.execute("INSERT INTO note VALUES (NULL)", &[]).await;
+    assert!(
+        matches!(told, Err(StoreError::Statement { .. })),
+        "{told:?}"
+    );
+    assert!(!tx.has_conflict());
+    let kept = tx.complete(&response("{}"), Effect::Drop).await;
+    assert!(kept.is_ok(), "a refusal is kept: {kept:?}");
+    let told = fixture.store.claim(claim("k")).await.unwrap();
+    assert!(
+        matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{told:?}"
+    );
+    fixture.idle().await;
+}

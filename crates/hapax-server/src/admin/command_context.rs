@@ -1,0 +1,220 @@
+//! Context of the operator commands: the store, the actor, the confirmation prompt, and errors.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, Write as _},
+    os::unix::fs::MetadataExt as _,
+    time::Duration,
+};
+
+use hapax::mask::Mask;
+use hapax_postgres::{
+    Postgres,
+    admin::{Actor, AdminError, jobs},
+};
+use tokio::time::sleep;
+
+use super::{
+    Declare, Keys, ListQuery, Many, Refusal,
+    jobs::{Act, begin, count},
+    view::JobView,
+};
+use crate::{
+    command::{Context, Failure},
+    output::{self, FAILED, NOT_FOUND, Output, REFUSED, USAGE},
+};
+
+/// Poll interval while waiting for a job.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The store, the actor, and the output of a command.
+pub(crate) struct CommandContext {
+    pub(crate) store: Postgres,
+    pub(crate) actor: Actor,
+    pub(crate) declare: Declare,
+    pub(crate) mask: Mask,
+    pub(crate) output: Output,
+}
+
+/// Confirmation.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Consent {
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Options of a bulk operation.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct How {
+    /// Count the matches and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Maximum number per second
+    #[arg(long, value_name = "COUNT")]
+    per_second: Option<u32>,
+    /// Idempotency key of this request: if it is given again, no second job is created
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Run the job in this process and wait until it ends; otherwise a relay runs it
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl CommandContext {
+    /// Opens the configured store. The actor is the user who runs this process.
+    pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
+        let keys = Keys::of(&context.config)?;
+        let store = context.store().await?;
+        Ok(Self {
+            declare: Declare::new(store.clone(), &context.config, keys),
+            store,
+            actor: Actor::new(user()),
+            mask: Mask::with(&context.config.admin.mask),
+            output: context.output,
+        })
+    }
+
+    /// Asks for confirmation. Without a terminal the command is refused.
+    pub(crate) fn confirm(&self, consent: Consent, question: &str) -> Result<(), Failure> {
+        // Likewise with JSON output, which is read by a program.
+        if consent.yes {
+            return Ok(());
+        }
+        if self.output.json || !output::is_watched() {
+            let error_chain = format!("{question} There is no terminal to confirm it: give --yes");
+            return Err(Failure::new(REFUSED, error_chain));
+        }
+        write!(io::stderr(), "{question} [y/N] ")?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(());
+        }
+        Err(Failure::new(REFUSED, "nothing was done"))
+    }
+
+    /// Runs a bulk operation: counts the matches, asks for confirmation, creates the job, and waits
+    /// for it if asked to.
+    pub(crate) async fn many(
+        &self,
+        act: Act,
+        destination: String,
+        mut filter: ListQuery,
+        reason: Option<String>,
+        how: How,
+    ) -> Result<(), Failure> {
+        // The destination is a field of the job, not of the filter.
+        filter.destination = None;
+        let mut many = Many {
+            destination,
+            filter,
+            per_second: how.per_second,
+            reason,
+            dry_run: how.dry_run,
+            seen: None,
+        };
+        let counted = count(&self.store, &self.declare, &self.actor, &many, act).await?;
+        let count = counted.count;
+        if how.dry_run {
+            return self.say(&counted, || count.to_string());
+        }
+        let (verb, what) = match act {
+            Act::ReplayDeadLetters => ("Replay", "dead letters of"),
+            Act::DiscardDeadLetters => ("Discard", "dead letters of"),
+            Act::ReplayEvents => ("Offer", "events again to"),
+        };
+        let question = format!("{verb} {count} {what} {}?", many.destination);
+        self.confirm(how.consent, &question)?;
+        // The job is limited to what existed at the count, which is what was confirmed.
+        many.seen = Some(counted.seen);
+        let key = how.idempotency_key;
+        let begun = begin(&self.store, &self.declare, &self.actor, &many, act, key).await?;
+        let job = if how.wait {
+            self.wait(begun.id).await?
+        } else {
+            begun
+        };
+        let failed = job.state == "failed";
+        self.job(&job.into())?;
+        if failed {
+            return Err(Failure::new(FAILED, "the job failed"));
+        }
+        Ok(())
+    }
+
+    /// Prints the state of a job.
+    pub(crate) fn job(&self, job: &JobView) -> Result<(), Failure> {
+        self.say(job, || {
+            let total = job
+                .total
+                .map(|total| format!(" of {total}"))
+                .unwrap_or_default();
+            format!("job {} is {}: {}{total}", job.id, job.state, job.done)
+        })
+    }
+
+    /// Prints a value as JSON or as a line.
+    pub(crate) fn say(
+        &self,
+        value: &impl serde::Serialize,
+        line: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            self.output.json(value)?;
+        } else {
+            self.output.line(line())?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, id: i64) -> Result<jobs::Job, Failure> {
+        loop {
+            let ran = jobs::run_one(&self.store).await?;
+            let job = jobs::get(&self.store, &self.actor, id).await?;
+            if job.ended_at.is_some() {
+                return Ok(job);
+            }
+            output::note(format_args!("{} done", job.done));
+            if ran == jobs::Ran::Nothing {
+                sleep(LOOK).await;
+            }
+        }
+    }
+}
+
+impl From<AdminError> for Failure {
+    fn from(error: AdminError) -> Self {
+        let code = match &error {
+            AdminError::NotFound { .. } => NOT_FOUND,
+            AdminError::Conflict { .. } => REFUSED,
+            AdminError::Invalid { .. } => USAGE,
+            AdminError::Store(error) => return Self::new(FAILED, error.error_chain()),
+            _ => FAILED,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Spec(wrong) => Self::new(USAGE, wrong.to_string()),
+            Refusal::Store(error) => error.into(),
+        }
+    }
+}
+
+/// The name of the user who owns this process, for the audit log.
+fn user() -> String {
+    let id = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut words = line.split(':');
+        let name = words.next()?;
+        (words.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    name.unwrap_or_else(|| format!("uid {id}"))
+}

@@ -1,0 +1,222 @@
+//! Network policy: limits for operators who declare destinations at run time and have no access to
+//! the relay's machine.
+//!
+//! Such destinations cannot use files or sockets of that machine. They can be webhooks, which are
+//! guarded, and those other kinds that the configuration of the relay allows.
+
+use ipnet::IpNet;
+use secrecy::ExposeSecret as _;
+
+use super::{
+    sinks::Sink,
+    spec::{Spec, SpecError},
+};
+use crate::config::Secret;
+
+/// The limits for destinations declared at run time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NetworkPolicy {
+    /// Networks that the guard blocks by default and that `[relay] allow` permits for webhooks.
+    pub(crate) allow: Vec<IpNet>,
+    /// The kinds of sinks that `[relay] kinds_at_run_time` permits. Only webhooks have a guard.
+    pub(crate) kinds: Vec<String>,
+}
+
+impl Spec {
+    /// Refuses what operators without access to the relay's machine may not declare.
+    pub(super) fn check_network_policy(&self, reach: &NetworkPolicy) -> Result<(), SpecError> {
+        let kind = self.sink.kind();
+        let field = |setting: &str| format!("sink.{kind}.{setting}");
+        let only_here = "is allowed in the configuration file only: it names a file of the relay";
+        for (setting, secret) in self.sink.clone().secrets_mut() {
+            if matches!(secret, Secret::File(_)) {
+                return Err(SpecError::new(field(&setting), only_here));
+            }
+        }
+        if self.sink.ca().is_some() {
+            return Err(SpecError::new(field("ca"), only_here));
+        }
+        // These two kinds always use files of the relay.
+        match &self.sink {
+            Sink::File(_) => return Err(SpecError::new(field("path"), only_here)),
+            Sink::Smtp(_) => return Err(SpecError::new(field("templates"), only_here)),
+            _ => {}
+        }
+        if !reach.kinds.iter().any(|it| it == kind) {
+            let problem = "is not in [relay] kinds_at_run_time: it is allowed in the configuration file \
+                           only";
+            return Err(SpecError::new(format!("sink.{kind}"), problem));
+        }
+        let no_socket = "is not a network address: sockets of the relay's machine are allowed in the \
+                         configuration file only";
+        match &self.sink {
+            Sink::Redis(redis) if is_redis_socket(&redis.url) => {
+                Err(SpecError::new(field("url"), no_socket))
+            }
+            Sink::Postgres(postgres) if is_postgres_socket(&postgres.url) => {
+                Err(SpecError::new(field("url"), no_socket))
+            }
+            Sink::Kafka(kafka) if !kafka.properties.is_empty() => {
+                let problem =
+                    "are allowed in the configuration file only: some name files of the relay";
+                Err(SpecError::new(field("properties"), problem))
+            }
+            Sink::Webhook(webhook) => {
+                let is_open = |net: &&IpNet| reach.allow.iter().any(|open| open.contains(*net));
+                match webhook.allow.iter().find(|net| !is_open(net)) {
+                    None => Ok(()),
+                    Some(net) => {
+                        let problem =
+                            format!("contains {net}, which [relay] allow does not permit");
+                        Err(SpecError::new(field("allow"), problem))
+                    }
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the URL of a Redis server uses anything but TCP. A secret that is stored separately is
+/// not checked.
+fn is_redis_socket(url: &Secret) -> bool {
+    let url = url.reveal();
+    url.is_ok_and(|url| {
+        let url = url.expose_secret();
+        !["redis://", "rediss://"]
+            .iter()
+            .any(|it| url.starts_with(it))
+    })
+}
+
+/// Whether the URL of a PostgreSQL server uses a Unix socket, or cannot be parsed. A secret that is
+/// stored separately is not checked.
+fn is_postgres_socket(url: &Secret) -> bool {
+    use hapax_postgres::tokio_postgres::{Config, config::Host};
+
+    let Ok(url) = url.reveal() else { return false };
+    // The sink accepts two more values than the driver.
+    let url = url
+        .expose_secret()
+        .replace("sslmode=verify-full", "sslmode=require");
+    let url = url.replace("sslmode=verify-ca", "sslmode=require");
+    let is_tcp = |host: &Host| matches!(host, Host::Tcp(name) if !name.starts_with(['/', '@']));
+    !url.parse::<Config>()
+        .is_ok_and(|config| config.get_hosts().iter().all(is_tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::destination::Written;
+
+    #[test]
+    fn an_operator_is_kept_from_the_files_and_networks_of_the_relay() {
+        let webhook = |more: Value| {
+            let mut json = webhook();
+            let Value::Object(more) = more else {
+                unreachable!()
+            };
+            for (name, value) in more {
+                json["sink"]["webhook"][name] = value;
+            }
+            json
+        };
+        let file = json!({"sink": {"file": {"path": "/etc/passwd"}}});
+        for (json, field) in [
+            (file, "sink.file.path"),
+            (
+                webhook(json!({"secret": {"file": "/etc/passwd"}})),
+                "sink.webhook.secret",
+            ),
+            (
+                webhook(json!({"allow": ["10.0.0.0/8"]})),
+                "sink.webhook.allow",
+            ),
+            (
+                webhook(json!({"allow": ["0.0.0.0/0"]})),
+                "sink.webhook.allow",
+            ),
+            (webhook(json!({"ca": "/etc/passwd"})), "sink.webhook.ca"),
+        ] {
+            let spec = Spec::read(&json).unwrap();
+            spec.check("a", Written::InConfiguration).unwrap();
+            let error = spec
+                .check("a", Written::AtRunTime(&reach(&["webhook", "file"])))
+                .unwrap_err();
+            assert_eq!(error.field, field);
+        }
+        let open = Spec::read(&webhook(json!({"allow": ["127.0.0.1/32"]}))).unwrap();
+        open.check("a", Written::AtRunTime(&reach(&["webhook"])))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_kind_without_a_guard_is_declared_at_run_time_only_where_the_setting_names_it() {
+        let all = [
+            "webhook", "nats", "amqp", "kafka", "redis", "postgres", "smtp",
+        ];
+        for (kind, settings) in [
+            ("nats", json!({"url": "nats://10.0.0.1"})),
+            ("amqp", json!({"url": "amqp://10.0.0.1"})),
+            ("kafka", json!({"brokers": ["10.0.0.1:9092"], "topic": "t"})),
+            ("redis", json!({"url": "redis://10.0.0.1"})),
+            (
+                "postgres",
+                json!({"url": "postgres://u@10.0.0.1/d", "consumer": "c", "table": "t"}),
+            ),
+        ] {
+            let spec = Spec::read(&json!({"sink": {kind: settings}})).unwrap();
+            spec.check("a", Written::InConfiguration).unwrap();
+            let few = reach(&["webhook"]);
+            let error = spec.check("a", Written::AtRunTime(&few)).unwrap_err();
+            assert_eq!(error.field, format!("sink.{kind}"));
+            assert!(error.problem.contains("kinds_at_run_time"), "{error}");
+            spec.check("a", Written::AtRunTime(&reach(&all))).unwrap();
+        }
+        let mail = json!({"url": "smtp://h", "from": "a@b.c", "recipient": "a@b.c",
+            "templates": "/etc", "mails": {}});
+        let mail = Spec::read(&json!({"sink": {"smtp": mail}})).unwrap();
+        let error = mail.check("a", Written::AtRunTime(&reach(&all)));
+        assert_eq!(error.unwrap_err().field, "sink.smtp.templates");
+    }
+
+    #[test]
+    fn no_socket_of_the_relays_machine_is_opened_at_run_time() {
+        let redis = |url: &str| json!({"sink": {"redis": {"url": url}}});
+        let postgres =
+            |url: &str| json!({"sink": {"postgres": {"url": url, "consumer": "c", "table": "t"}}});
+        for json in [
+            redis("unix:///run/redis.sock"),
+            redis("redis+unix:///run/redis.sock"),
+            postgres("postgres://u@%2Frun%2Fpostgresql/d"),
+            postgres("postgres://u@/d?host=/run/postgresql"),
+            postgres("postgres://u@db,%2Frun%2Fpostgresql/d"),
+            postgres("host=/run/postgresql user=u"),
+            postgres("postgres://u@%2Frun%2Fpostgresql/d?sslmode=verify-full"),
+        ] {
+            let spec = Spec::read(&json).unwrap();
+            spec.check("a", Written::InConfiguration).unwrap();
+            let reach = reach(&["redis", "postgres"]);
+            let error = spec.check("a", Written::AtRunTime(&reach)).unwrap_err();
+            assert!(error.field.contains("url"), "{json}: {error}");
+            assert!(!error.problem.contains("/run"), "{error}");
+        }
+    }
+
+    fn reach(kinds: &[&str]) -> NetworkPolicy {
+        NetworkPolicy {
+            allow: vec!["127.0.0.0/8".parse().unwrap()],
+            kinds: kinds.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+
+    fn webhook() -> Value {
+        json!({"sink": {"webhook": {
+            "url": "https://example.com/hooks",
+            "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        }}})
+    }
+}

@@ -1,0 +1,166 @@
+//! The set of destinations of the relay, with their sinks.
+//!
+//! A destination keeps its sink while its declaration, including its secrets, is unchanged, so that
+//! the relay does not interrupt it. If a changed declaration cannot be built, the destination
+//! continues with the previous one, or stays paused, and building is retried. If a new declaration
+//! cannot be built, it is left out and an error is logged.
+
+use std::collections::{BTreeMap, HashMap};
+
+use hapax::{Clock, relay::Destination};
+
+use crate::{
+    admin::Watch,
+    config::{Config, Wrong},
+    destination::{Spec, SpecError},
+    wiring,
+};
+
+/// The declared destinations by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Declared(BTreeMap<String, Spec>);
+
+impl Declared {
+    /// The destinations of the configuration.
+    pub(crate) fn in_configuration(config: &Config) -> Self {
+        Self(config.destinations.clone())
+    }
+
+    /// Merges the destinations of the database.
+    pub(crate) fn and(&self, watch: &Watch) -> Self {
+        Self(watch.over(&self.0))
+    }
+}
+
+/// The destinations that were built.
+#[derive(Debug)]
+pub(crate) struct DestinationSet {
+    clock: Clock,
+    made: HashMap<String, Made>,
+    destinations: Vec<Destination>,
+    /// Destinations whose current declaration cannot be built, with the error, which is logged
+    /// once.
+    failed: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+struct Made {
+    mark: String,
+    destination: Destination,
+}
+
+impl DestinationSet {
+    /// Creates an empty set.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            made: HashMap::new(),
+            destinations: Vec::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+
+    /// All destinations.
+    pub(crate) fn all(&self) -> &[Destination] {
+        &self.destinations
+    }
+
+    /// Whether a destination differs from its declaration and has to be built again.
+    pub(crate) fn lags(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Builds the destinations that are new or changed. If one cannot be built, nothing changes.
+    pub(crate) fn check(&mut self, declared: &Declared) -> Result<(), Wrong> {
+        let mut made = Vec::new();
+        for (name, spec) in &declared.0 {
+            let new = self.make(name, spec).map_err(|wrong| {
+                Wrong::at(
+                    format!("destinations.{name}.{}", wrong.field),
+                    wrong.problem,
+                )
+            })?;
+            made.extend(new.map(|new| (name.clone(), new)));
+        }
+        self.made.extend(made);
+        Ok(())
+    }
+
+    /// The destinations that can be built, each as declared now, or else as declared before.
+    pub(crate) fn destinations(&mut self, declared: &Declared) -> Vec<Destination> {
+        self.made.retain(|name, _| declared.0.contains_key(name));
+        let mut failed = BTreeMap::new();
+        for (name, spec) in &declared.0 {
+            match self.make(name, spec) {
+                Ok(Some(new)) => {
+                    self.made.insert(name.clone(), new);
+                }
+                Ok(None) => {}
+                Err(wrong) => {
+                    let (destination, wrong) = (name, wrong.to_string());
+                    if self.failed.get(name) != Some(&wrong) {
+                        tracing::error!(destination, error = wrong, "destination cannot be built");
+                    }
+                    failed.insert(name.clone(), wrong);
+                }
+            }
+            // Pausing and resuming take effect even if the rest of the declaration cannot be built.
+            if let Some(made) = self.made.get_mut(name) {
+                made.destination.paused = spec.paused;
+                made.destination.turn = spec.version;
+            }
+        }
+        self.failed = failed;
+        let made = declared.0.keys().filter_map(|name| self.made.get(name));
+        self.destinations = made.map(|made| made.destination.clone()).collect();
+        self.destinations.clone()
+    }
+
+    /// Builds a destination, unless it was already built from the same declaration.
+    fn make(&self, name: &str, spec: &Spec) -> Result<Option<Made>, SpecError> {
+        let mark = spec.mark()?;
+        if self.made.get(name).is_some_and(|made| made.mark == mark) {
+            return Ok(None);
+        }
+        let destination = wiring::destination(name, spec, &self.clock)?;
+        Ok(Some(Made { mark, destination }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::environment;
+
+    #[test]
+    fn a_pause_holds_where_the_sink_cannot_be_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        std::fs::write(&secret, key).unwrap();
+        let declared = |paused: bool| {
+            let json = json!({"paused": paused, "sink": {"webhook": {
+                "url": "https://example.com/", "secret": {"file": secret},
+            }}});
+            let spec = Spec::read(&json).unwrap();
+            Declared(BTreeMap::from([("a".to_owned(), spec)]))
+        };
+        let mut destination_set = DestinationSet::new(environment::clock());
+        assert!(!destination_set.destinations(&declared(false))[0].paused);
+        for broken in [None, Some("no key")] {
+            match broken {
+                None => std::fs::remove_file(&secret).unwrap(),
+                Some(text) => std::fs::write(&secret, text).unwrap(),
+            }
+            assert!(destination_set.destinations(&declared(true))[0].paused);
+            assert!(destination_set.lags());
+            assert!(!destination_set.destinations(&declared(false))[0].paused);
+        }
+        assert!(destination_set.destinations(&declared(true))[0].paused);
+        std::fs::write(&secret, key).unwrap();
+        assert!(!destination_set.destinations(&declared(false))[0].paused);
+        assert!(!destination_set.lags());
+    }
+}

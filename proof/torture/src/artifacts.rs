@@ -1,0 +1,466 @@
+//! What a run has left: read from its files alone.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::Path,
+};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::{
+    clients::{Kind, Operation},
+    deployment::Store,
+    lines,
+    nemesis::LEDGER,
+};
+
+/// Everything that the judges read.
+#[derive(Debug)]
+pub(crate) struct Artifacts {
+    pub(crate) store: Store,
+    pub(crate) operations: Vec<Wished>,
+    pub(crate) faults: Vec<Fault>,
+    /// What came to each receiver.
+    pub(crate) hook: Received,
+    pub(crate) feed: Received,
+    /// What was read from the broker.
+    pub(crate) stream: Received,
+    /// What came to the mailbox, and its own ledger.
+    pub(crate) mail: Received,
+    pub(crate) mails: Vec<Value>,
+    /// What was done by the storm's hand to wishes of its own, in the order of time.
+    pub(crate) operated: Vec<Operated>,
+    /// What came to the far side that is overloaded.
+    pub(crate) asked: Vec<Asked>,
+    /// The neighbour's notes by id, each with what it was told in the end.
+    pub(crate) notes: BTreeMap<String, String>,
+    /// The providers' own ledgers.
+    pub(crate) payment: Vec<Value>,
+    pub(crate) shipping: Vec<Value>,
+    /// What the store holds in the end.
+    pub(crate) rows: Value,
+    pub(crate) sizes: Vec<Value>,
+    /// What the run says of itself.
+    pub(crate) run: Value,
+}
+
+/// A wish, and every attempt at it.
+#[derive(Debug)]
+pub(crate) struct Wished {
+    pub(crate) operation: Operation,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) is_altered: bool,
+    pub(crate) began: u64,
+    /// None where the client was killed first.
+    pub(crate) ended: Option<u64>,
+    /// The word of the history.
+    pub(crate) end: String,
+    /// The answer, where there was one.
+    pub(crate) answer: Value,
+}
+
+/// A blow of the storm, and when it was over.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) word: String,
+    pub(crate) how: String,
+    pub(crate) bit: bool,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// The whole line: some blows say what was seen meanwhile.
+    pub(crate) told: Value,
+}
+
+/// A wish of the storm's own, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Operated {
+    pub(crate) operation: Operation,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What was done to a wish of the storm's own.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// This shop was asked for it; the answer is null where none came.
+    Asked {
+        node: String,
+        at: u64,
+        answer: Value,
+    },
+    /// Its key was deleted, or has expired by the clock of the database.
+    Purged(u64),
+    /// A restore takes back whatever came of it.
+    Forfeited,
+}
+
+/// The ledger of a receiver.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) arrivals: Vec<Arrival>,
+    /// Requests whose signature did not fit.
+    pub(crate) refused: Vec<Value>,
+    /// Requests that followed a redirect.
+    pub(crate) strayed: usize,
+    /// What the picky one has taken, and what it never does.
+    pub(crate) picked: HashSet<String>,
+    pub(crate) spurned: HashSet<String>,
+    /// What each event says, by its id.
+    pub(crate) said: HashMap<String, Value>,
+}
+
+/// One attempt of a client of `hapax-client`.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: u64,
+    pub(crate) id: String,
+    pub(crate) who: String,
+    pub(crate) retry_after: Option<u64>,
+}
+
+/// One request at a receiver.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: u64,
+    pub(crate) answered: Option<u64>,
+    pub(crate) id: String,
+    pub(crate) mood: String,
+    pub(crate) sha: String,
+    pub(crate) is_effect: bool,
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl Artifacts {
+    /// Reads a run's folder.
+    pub(crate) fn read(folder: &Path) -> anyhow::Result<Self> {
+        let lines = |name: &str| lines::read(&folder.join(name));
+        let json = |name: &str| -> anyhow::Result<Value> {
+            let path = folder.join(name);
+            let text = std::fs::read(&path);
+            let text = text.with_context(|| format!("{} cannot be read", path.display()))?;
+            Ok(serde_json::from_slice(&text)?)
+        };
+        let run = json("run.json")?;
+        let store = match run["store"].as_str() {
+            Some("postgres") => Store::Postgres,
+            _ => Store::Sqlite,
+        };
+        let mails = lines("mail.jsonl")?;
+        let histories = [
+            lines::read_all(&folder.join("clients-0.jsonl"))?,
+            lines::read_all(&folder.join("clients-1.jsonl"))?,
+        ];
+        Ok(Self {
+            store,
+            operations: operations(&histories)?,
+            faults: lines("faults.jsonl")?.iter().map(Fault::of).collect(),
+            hook: Received::of(&lines("hook.jsonl")?),
+            feed: Received::of(&lines("feed.jsonl")?),
+            stream: Received::of(&lines("stream.jsonl")?),
+            mail: Received::of_mails(&mails),
+            mails,
+            operated: operated(&lines(LEDGER)?)?,
+            asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
+            notes: notes(&lines("neighbour.jsonl")?),
+            payment: made(&lines("payment.jsonl")?),
+            shipping: made(&lines("shipping.jsonl")?),
+            rows: json("rows.json")?,
+            sizes: lines("sizes.jsonl")?,
+            run,
+        })
+    }
+
+    /// The rows of a table in the end.
+    pub(crate) fn rows(&self, table: &str) -> &[Value] {
+        self.rows[table].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whoever is sent events, by name.
+    pub(crate) fn receivers(&self) -> [(&'static str, &Received); 4] {
+        [
+            ("hook", &self.hook),
+            ("feed", &self.feed),
+            ("stream", &self.stream),
+            ("mail", &self.mail),
+        ]
+    }
+
+    /// The orders that a restore has taken back, by their ids.
+    pub(crate) fn forfeited(&self) -> HashSet<String> {
+        let forfeited = self.operated.iter().filter(|it| it.is_forfeited());
+        let answers = forfeited.flat_map(Operated::answers);
+        let id = |answer: &Value| body(answer)["id"].as_str().map(str::to_owned);
+        answers.filter_map(|(_, _, answer)| id(answer)).collect()
+    }
+
+    /// The wishes of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Wished> {
+        self.operations
+            .iter()
+            .filter(move |it| it.operation.kind == kind)
+    }
+
+    /// Entries of a kind in the payment provider's ledger.
+    pub(crate) fn paid(&self, kind: &str) -> Vec<&Value> {
+        entries(&self.payment, kind)
+    }
+
+    /// Entries of a kind in the shipping provider's ledger.
+    pub(crate) fn shipped(&self, kind: &str) -> Vec<&Value> {
+        entries(&self.shipping, kind)
+    }
+}
+
+impl Wished {
+    /// The attempts that asked for the wish itself.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Attempt> {
+        self.attempts.iter().filter(|it| !it.is_altered)
+    }
+
+    /// The first answer that stays.
+    pub(crate) fn lasting(&self) -> Option<&Attempt> {
+        self.asked().find(|it| it.answer["lasting"] == true)
+    }
+
+    /// The acknowledged effect.
+    pub(crate) fn granted(&self) -> Option<Value> {
+        let answer = &self.lasting().filter(|it| it.end == "ok")?.answer;
+        Some(body(answer))
+    }
+
+    /// Whose wish it is, and under which key.
+    pub(crate) fn name(&self) -> String {
+        let Operation {
+            tenant, key, kind, ..
+        } = &self.operation;
+        format!("{tenant}'s {kind:?} {key}")
+    }
+}
+
+impl Fault {
+    fn of(line: &Value) -> Self {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            word: text("blow"),
+            how: text("how"),
+            bit: line["bit"] == true,
+            from: line["from"].as_u64().unwrap_or_default(),
+            until: line["until"].as_u64().unwrap_or_default(),
+            told: line.clone(),
+        }
+    }
+}
+
+impl Operated {
+    /// Whether a restore takes it back.
+    pub(crate) fn is_forfeited(&self) -> bool {
+        self.steps.iter().any(|it| matches!(it, Step::Forfeited))
+    }
+
+    /// How often its key was deleted, or has expired.
+    pub(crate) fn purges(&self) -> usize {
+        let purged = |it: &&Step| matches!(it, Step::Purged(_));
+        self.steps.iter().filter(purged).count()
+    }
+
+    /// The answers, each with who gave it and when they were asked.
+    pub(crate) fn answers(&self) -> impl Iterator<Item = (&str, u64, &Value)> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Asked { node, at, answer } if !answer.is_null() => {
+                Some((node.as_str(), *at, answer))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whose wish it is, and under which key.
+    pub(crate) fn name(&self) -> String {
+        let Operation {
+            tenant, key, kind, ..
+        } = &self.operation;
+        format!("the operator's {kind:?} {key} for {tenant}")
+    }
+}
+
+impl Asked {
+    fn of(line: &Value) -> Self {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        Self {
+            at: line["at"].as_u64().unwrap_or_default(),
+            id: text("id"),
+            who: text("who"),
+            retry_after: line["retry_after"].as_u64(),
+        }
+    }
+}
+
+impl Received {
+    fn of(lines: &[Value]) -> Self {
+        let mut received = Self::default();
+        let mut places = HashMap::new();
+        for line in lines {
+            let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+            let at = line["at"].as_u64().unwrap_or_default();
+            match line["what"].as_str() {
+                Some("arrived") => {
+                    places.insert(line["n"].as_u64(), received.arrivals.len());
+                    if let Some(said) = line["body"].as_str() {
+                        let said = serde_json::from_str(said).unwrap_or_default();
+                        received.said.insert(text("id"), said);
+                    }
+                    received.arrivals.push(Arrival {
+                        at,
+                        answered: None,
+                        id: text("id"),
+                        mood: text("mood"),
+                        sha: text("sha"),
+                        is_effect: line["effect"] == true,
+                        retry_after: line["retry_after"].as_u64(),
+                    });
+                }
+                Some("answered") => {
+                    if let Some(place) = places.get(&line["n"].as_u64()) {
+                        received.arrivals[*place].answered = Some(at);
+                    }
+                }
+                Some("picked") => drop(received.picked.insert(text("id"))),
+                Some("spurned") => drop(received.spurned.insert(text("id"))),
+                Some("strayed") => received.strayed += 1,
+                _ => received.refused.push(line.clone()),
+            }
+        }
+        received
+    }
+
+    /// The mailbox says nothing of what is in a mail: it came, under this name.
+    fn of_mails(mails: &[Value]) -> Self {
+        let mut received = Self::default();
+        for mail in mails {
+            let text = |name: &str| mail[name].as_str().unwrap_or_default().to_owned();
+            received.said.insert(text("id"), Value::Null);
+            received.arrivals.push(Arrival {
+                at: mail["at"].as_u64().unwrap_or_default(),
+                answered: None,
+                id: text("id"),
+                mood: text("mood"),
+                sha: String::new(),
+                is_effect: mail["mood"] != "later",
+                retry_after: None,
+            });
+        }
+        received
+    }
+}
+
+fn operated(ledger: &[Value]) -> anyhow::Result<Vec<Operated>> {
+    let mut operated: Vec<Operated> = Vec::new();
+    let mut places = HashMap::new();
+    for line in ledger {
+        let operation: Operation = serde_json::from_value(line["wish"].clone())?;
+        let name = (operation.tenant.clone(), operation.key.clone());
+        let place = *places.entry(name).or_insert_with(|| {
+            operated.push(Operated {
+                operation,
+                steps: Vec::new(),
+            });
+            operated.len() - 1
+        });
+        let at = line["at"].as_u64().unwrap_or_default();
+        operated[place].steps.push(match line["what"].as_str() {
+            Some("forfeited") => Step::Forfeited,
+            Some("purged" | "expired") => Step::Purged(at),
+            _ => Step::Asked {
+                node: line["node"].as_str().unwrap_or_default().to_owned(),
+                at,
+                answer: line["answer"].clone(),
+            },
+        });
+    }
+    Ok(operated)
+}
+
+/// What the clients of a run in this folder were granted so far, in the order of their wishes.
+pub(crate) fn granted(folder: &Path) -> anyhow::Result<Vec<Wished>> {
+    let lines = |name: &str| lines::read_all(&folder.join(name));
+    let mut operations = operations(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?;
+    operations.retain(|it| it.granted().is_some());
+    operations.sort_by_key(|it| it.lasting().and_then(|it| it.ended));
+    Ok(operations)
+}
+
+/// The body of an answer; null where it is no JSON.
+pub(crate) fn body(answer: &Value) -> Value {
+    let text = answer["body"].as_str().unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// What a provider made: a refusal makes nothing.
+fn made(ledger: &[Value]) -> Vec<Value> {
+    let made = ledger
+        .iter()
+        .filter(|line| line["status"].as_u64() < Some(300));
+    made.map(|line| line["object"].clone()).collect()
+}
+
+/// How each note ended; one whose writer was killed has ended in a way that nobody knows.
+fn notes(history: &[Value]) -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::new();
+    for line in history {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        notes.insert(text("value"), text("type"));
+    }
+    notes
+}
+
+fn entries<'a>(ledger: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    let entries = ledger.iter();
+    entries.filter(|entry| entry["kind"] == kind).collect()
+}
+
+fn operations(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
+    let mut operations: Vec<Wished> = Vec::new();
+    for history in histories {
+        let mut places = HashMap::new();
+        let mut attempts = HashMap::new();
+        for line in history {
+            let at = line["time"].as_u64().unwrap_or_default();
+            let process = line["process"].as_u64();
+            if line["type"] == "invoke" {
+                let operation: Operation = serde_json::from_value(line["value"].clone())?;
+                let name = (operation.tenant.clone(), operation.key.clone());
+                let is_altered = line["altered"] == true;
+                let place = *places.entry(name).or_insert_with(|| {
+                    operations.push(Wished {
+                        operation,
+                        attempts: Vec::new(),
+                    });
+                    operations.len() - 1
+                });
+                attempts.insert(process, (place, operations[place].attempts.len()));
+                operations[place].attempts.push(Attempt {
+                    is_altered,
+                    began: at,
+                    ended: None,
+                    end: "info".to_owned(),
+                    answer: Value::Null,
+                });
+            } else if line["type"] != "memory"
+                && let Some((place, attempt)) = attempts.get(&process)
+            {
+                let attempt = &mut operations[*place].attempts[*attempt];
+                attempt.ended = Some(at);
+                line["type"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .clone_into(&mut attempt.end);
+                attempt.answer = line["value"].clone();
+            }
+        }
+    }
+    Ok(operations)
+}

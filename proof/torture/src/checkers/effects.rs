@@ -1,0 +1,158 @@
+//! What was acknowledged is there, once, and nothing else is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Violation, violated};
+use crate::{
+    artifacts::{Artifacts, Wished},
+    clients::{Kind, digest},
+};
+
+/// Of each picture, in as many sizes.
+const THUMBNAILS: u64 = 2;
+
+pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = orders(artifacts);
+    found.extend(once(artifacts, "users", "email", Kind::Signup, |wished| {
+        text(&wished.operation.body["email"])
+    }));
+    for (table, kind) in [("messages", Kind::Message), ("market", Kind::Market)] {
+        let charge = |wished: &Wished| text(&wished.operation.body["data"]["charge_id"]);
+        found.extend(once(artifacts, table, "charge_id", kind, charge));
+    }
+    found.extend(uploads(artifacts));
+    found.extend(altered(artifacts));
+    found
+}
+
+fn orders(artifacts: &Artifacts) -> Vec<Violation> {
+    let note = |wished: &Wished| text(&wished.operation.body["note"]);
+    let mut found = once(artifacts, "orders", "note", Kind::Order, note);
+    let versions: BTreeMap<_, _> = artifacts
+        .rows("orders")
+        .iter()
+        .map(|row| {
+            (
+                text(&row["id"]),
+                row["version"].as_u64().unwrap_or_default(),
+            )
+        })
+        .collect();
+    let mut updates: BTreeMap<String, u64> = BTreeMap::new();
+    for wished in artifacts.of(Kind::Update) {
+        let Some(told) = wished.granted() else {
+            continue;
+        };
+        let id = text(&told["id"]);
+        *updates.entry(id.clone()).or_default() += 1;
+        let version = told["version"].as_u64().unwrap_or_default();
+        if versions.get(&id).is_none_or(|stands| *stands < version) {
+            found.push(violated(2, format!("{} is lost: {told}", wished.name())));
+        }
+    }
+    for (id, version) in versions {
+        let acknowledged = updates.get(&id).copied().unwrap_or_default();
+        if version != acknowledged + 1 && version > 0 {
+            let what = format!(
+                "order {id} was changed {} times, {acknowledged} were granted",
+                version - 1
+            );
+            found.push(violated(1, what));
+        }
+    }
+    found
+}
+
+/// Of each upload there is the file, whole, and each thumbnail once.
+fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
+    let name = |wished: &Wished| text(&wished.operation.body["name"]);
+    let mut found = once(artifacts, "uploads", "name", Kind::Upload, name);
+    let file = |wished: &Wished| Some((name(wished), digest(&wished.operation.file().ok()?)));
+    let sent: BTreeMap<_, _> = artifacts.of(Kind::Upload).filter_map(file).collect();
+    for row in artifacts.rows("uploads") {
+        let content = row["content"].as_u64();
+        let sent = sent.get(&text(&row["name"]));
+        let is_other = content.zip(sent).is_some_and(|(it, sent)| it != *sent);
+        if row["kept"] != row["bytes"] || is_other {
+            found.push(violated(2, format!("the file of an upload is lost: {row}")));
+        }
+        if row["state"] != "ready" || row["thumbnails"] != THUMBNAILS {
+            found.push(violated(8, format!("thumbnails were not made once: {row}")));
+        }
+    }
+    found
+}
+
+/// Each granted wish has one row, and each row a wish.
+fn once(
+    artifacts: &Artifacts,
+    table: &str,
+    column: &str,
+    kind: Kind,
+    name: impl Fn(&Wished) -> String,
+) -> Vec<Violation> {
+    let mut rows: BTreeMap<String, usize> = BTreeMap::new();
+    for row in artifacts.rows(table) {
+        *rows.entry(text(&row[column])).or_default() += 1;
+    }
+    let mut found = Vec::new();
+    let mut wanted = BTreeSet::new();
+    for wished in artifacts.of(kind) {
+        let name = name(wished);
+        let count = rows.get(&name).copied().unwrap_or_default();
+        let is_granted = wished.granted().is_some();
+        if is_granted && count == 0 {
+            // It was taken for a message of the other source.
+            let of = if kind == Kind::Market { 8 } else { 2 };
+            found.push(violated(
+                of,
+                format!("{} was granted and is not there", wished.name()),
+            ));
+        }
+        let is_refused = wished.lasting().is_some_and(|it| it.end == "fail");
+        if is_refused && count > 0 {
+            found.push(violated(
+                2,
+                format!("{} was refused and is there", wished.name()),
+            ));
+        }
+        if count > 1 {
+            let is_message = matches!(kind, Kind::Message | Kind::Market);
+            let of = if is_message { 8 } else { 1 };
+            found.push(violated(
+                of,
+                format!("{} has {count} effects", wished.name()),
+            ));
+        }
+        wanted.insert(name);
+    }
+    // What the operator wanted is judged by itself.
+    let theirs = artifacts.operated.iter().map(|it| &it.operation);
+    let theirs = theirs.filter(|it| it.kind == kind);
+    wanted.extend(theirs.map(|it| text(&it.body["note"])));
+    let strange = rows.keys().filter(|it| !wanted.contains(*it));
+    found.extend(strange.map(|it| violated(1, format!("nobody asked for {it} in {table}"))));
+    found
+}
+
+/// No row and no ledger has an amount that only an altered request has.
+fn altered(artifacts: &Artifacts) -> Vec<Violation> {
+    let tables = ["orders", "charges", "refunds", "messages", "market"];
+    let rows = tables.iter().flat_map(|table| artifacts.rows(table));
+    let paid = ["charge", "refund"].map(|kind| artifacts.paid(kind));
+    let all = rows.chain(paid.into_iter().flatten());
+    let odd = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
+    odd.map(|row| {
+        violated(
+            4,
+            format!("another request than the first had an effect: {row}"),
+        )
+    })
+    .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,90 @@
+//! A key runs once, everybody who asks under it hears the same, and nobody else's request runs.
+
+use serde_json::Value;
+
+use super::{Violation, violated};
+use crate::{
+    artifacts::{Artifacts, Attempt, Wished, body},
+    clients::Kind,
+};
+
+pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for wished in &artifacts.operations {
+        found.extend(ran_again(wished));
+        found.extend(differs(wished));
+        found.extend(unexpected(wished));
+        found.extend(wished.attempts.iter().filter_map(|it| mismatch(wished, it)));
+    }
+    found
+}
+
+fn ran_again(wished: &Wished) -> Option<Violation> {
+    let ran = |attempt: &&Attempt| attempt.answer["came"] == "stored";
+    let times = wished.asked().filter(ran).count();
+    (times > 1).then(|| violated(1, format!("{} ran {times} times", wished.name())))
+}
+
+fn differs(wished: &Wished) -> Option<Violation> {
+    let mut lasting = wished.asked().filter(|it| it.answer["lasting"] == true);
+    let stored = |it: &Attempt| {
+        let member = |name: &str| it.answer[name].clone();
+        ["status", "headers", "body"].map(member)
+    };
+    let first = stored(lasting.next()?);
+    let other = lasting.map(stored).find(|it| *it != first)?;
+    let (name, first, other) = (
+        wished.name(),
+        Value::from(first.to_vec()),
+        Value::from(other.to_vec()),
+    );
+    Some(violated(
+        3,
+        format!("{name} was answered {first} and then {other}"),
+    ))
+}
+
+/// An answer for good that nothing which was done to anybody explains.
+fn unexpected(wished: &Wished) -> Option<Violation> {
+    let answer = &wished.lasting()?.answer;
+    let status = answer["status"].as_u64().unwrap_or_default();
+    let code = body(answer)["code"].as_str().unwrap_or_default().to_owned();
+    let is_expected = match (wished.operation.kind, status) {
+        (Kind::Update | Kind::Message | Kind::Market, 200)
+        | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup | Kind::Upload, 201)
+        | (Kind::Checkout, 201 | 202) => true,
+        (Kind::Refund, 409) => code == "CONFLICT.refund.exceeds_charge",
+        (Kind::Checkout, 400..500) => {
+            // A provider that lost every call is found, in the end, to have done nothing.
+            let why = body(answer)["detail"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            wished.operation.body["address"]["country"] == "ZZ"
+                || code == "CONFLICT.checkout.failed" && why.starts_with("absent: ")
+        }
+        _ => false,
+    };
+    let name = wished.name();
+    // A message is told by its source and its id: what another source has sent under this id is nothing to it.
+    let is_confused = wished.operation.kind == Kind::Market || code.starts_with("CONFLICT.inbox");
+    let of = if is_confused { 8 } else { 2 };
+    (!is_expected).then(|| violated(of, format!("{name} was answered {status} {code}")))
+}
+
+fn mismatch(wished: &Wished, attempt: &Attempt) -> Option<Violation> {
+    if !attempt.is_altered || attempt.answer["lasting"] != true {
+        return None;
+    }
+    let is_refused = attempt.answer["status"] == 409
+        && body(&attempt.answer)["code"]
+            .as_str()
+            .is_some_and(|code| code.ends_with("payload_mismatch"));
+    let (name, status) = (wished.name(), &attempt.answer["status"]);
+    (!is_refused).then(|| {
+        violated(
+            4,
+            format!("{name} was answered {status} for another request"),
+        )
+    })
+}

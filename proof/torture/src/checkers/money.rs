@@ -1,0 +1,259 @@
+//! The providers' own ledgers agree with the shop's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Violation, violated};
+use crate::{
+    artifacts::{Artifacts, Wished},
+    clients::Kind,
+};
+
+pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = payments(artifacts);
+    found.extend(refunds(artifacts));
+    found.extend(checkouts(artifacts));
+    found.extend(stock(artifacts));
+    found.extend(ledger(artifacts));
+    found
+}
+
+/// A payment is one charge at the provider, and one at the shop.
+fn payments(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let taken = by_amount(artifacts.paid("charge"));
+    let kept = by_amount(artifacts.rows("charges").iter().collect());
+    for wished in artifacts.of(Kind::Payment) {
+        let amount = wished.operation.body["amount"].as_i64().unwrap_or_default();
+        let counts = [&taken, &kept].map(|it| it.get(&amount).copied().unwrap_or_default());
+        let wanted = usize::from(wished.granted().is_some());
+        let is_open = wished.lasting().is_none();
+        if counts != [wanted; 2] && !is_open {
+            let [taken, kept] = counts;
+            let name = wished.name();
+            found.push(violated(
+                11,
+                format!("{name} was charged {taken} times and is kept {kept} times"),
+            ));
+        }
+    }
+    found
+}
+
+/// What was given back at the provider is what the shop says, and never too much.
+fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let sums = |rows: Vec<&Value>, member: &str| {
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        for row in rows {
+            let of = row[member].as_str().unwrap_or_default().to_owned();
+            *sums.entry(of).or_default() += row["amount"].as_i64().unwrap_or_default();
+        }
+        sums
+    };
+    let returned = sums(artifacts.paid("refund"), "charge");
+    let kept = sums(artifacts.rows("refunds").iter().collect(), "charge_id");
+    let mut granted: BTreeMap<String, i64> = BTreeMap::new();
+    for wished in artifacts
+        .of(Kind::Refund)
+        .filter(|it| it.granted().is_some())
+    {
+        let of = wished.operation.of.clone().unwrap_or_default();
+        *granted.entry(of).or_default() +=
+            wished.operation.body["amount"].as_i64().unwrap_or_default();
+    }
+    for row in artifacts.rows("charges") {
+        let id = row["id"].as_str().unwrap_or_default();
+        let sum = |sums: &BTreeMap<String, i64>| sums.get(id).copied().unwrap_or_default();
+        let [returned, kept, granted] = [&returned, &kept, &granted].map(sum);
+        let (refunded, amount) = (row["refunded"].as_i64(), row["amount"].as_i64());
+        if returned != kept || kept != granted || refunded != Some(kept) || Some(returned) > amount
+        {
+            let what = format!(
+                "of {id} ({amount:?}) {returned} came back, {kept} is kept, {granted} was granted, \
+                 its row says {refunded:?}"
+            );
+            found.push(violated(11, what));
+        }
+    }
+    found
+}
+
+/// A checkout is shipped and captured, or nothing and voided.
+fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let completed = completed(artifacts).count();
+    for row in artifacts.rows("sagas") {
+        if !has_ended(row) {
+            found.push(violated(11, format!("a checkout has not ended: {row}")));
+        }
+    }
+    let started = artifacts.rows("sagas").len();
+    let wanted = artifacts
+        .of(Kind::Checkout)
+        .filter(|it| it.lasting().is_some())
+        .count();
+    if started != wanted {
+        found.push(violated(
+            1,
+            format!("{wanted} checkouts were answered, {started} were started"),
+        ));
+    }
+    let paid = |kind: &str| artifacts.paid(kind).len();
+    let shipped = artifacts.shipped("shipment").len() - artifacts.shipped("cancellation").len();
+    let captured = paid("capture");
+    if [captured, shipped] != [completed; 2] {
+        let what =
+            format!("{completed} checkouts completed, {captured} captured, {shipped} shipped");
+        found.push(violated(11, what));
+    }
+    let held = paid("authorization").abs_diff(paid("void") + captured);
+    if held > 0 {
+        found.push(violated(
+            11,
+            format!("{held} authorizations were neither captured nor voided, or twice"),
+        ));
+    }
+    found.extend(unlike(artifacts));
+    found
+}
+
+/// Checkouts whose end is not the one that their address asks for.
+fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
+    let rows: BTreeMap<_, _> = artifacts
+        .rows("sagas")
+        .iter()
+        .map(|row| (row["id"].as_str().unwrap_or_default(), row))
+        .collect();
+    let row = |wished: &Wished| {
+        let told = wished.granted()?;
+        rows.get(told["id"].as_str()?).copied()
+    };
+    let answered = artifacts
+        .of(Kind::Checkout)
+        .filter(|it| it.granted().is_some());
+    let mut found = Vec::new();
+    for wished in answered {
+        let is_shippable = wished.operation.body["address"]["country"] != "ZZ";
+        let name = wished.name();
+        let Some(row) = row(wished) else {
+            found.push(violated(2, format!("{name} was granted and is not there")));
+            continue;
+        };
+        match (row["state"].as_str().unwrap_or_default(), is_shippable) {
+            ("completed", false) => {
+                found.push(violated(11, format!("{name} was shipped to nowhere")));
+            }
+            // A provider that lost every call is found, in the end, to have done nothing.
+            ("failed", true) if row["reason_code"] != "absent" => {
+                let why = &row["reason_code"];
+                found.push(violated(2, format!("{name} was granted and failed: {why}")));
+            }
+            ("completed" | "failed", _) | (_, false) => {}
+            (state, true) => found.push(violated(11, format!("{name} is {state}"))),
+        }
+    }
+    found
+}
+
+/// What is set aside is what was shipped: a checkout that failed has given its part back.
+fn stock(artifacts: &Artifacts) -> Vec<Violation> {
+    // One that goes on is found by itself; what it has set aside nobody can say.
+    if !artifacts.rows("sagas").iter().all(has_ended) {
+        return Vec::new();
+    }
+    let mut shipped: BTreeMap<String, i64> = BTreeMap::new();
+    for row in completed(artifacts) {
+        let cart = row["cart"].as_str().unwrap_or_default();
+        let cart: Value = serde_json::from_str(cart).unwrap_or_default();
+        for item in cart["items"].as_array().into_iter().flatten() {
+            let sku = item["sku"].as_str().unwrap_or_default().to_owned();
+            *shipped.entry(sku).or_default() += item["quantity"].as_i64().unwrap_or_default();
+        }
+    }
+    let mut found = Vec::new();
+    for row in artifacts.rows("stock") {
+        let sku = row["sku"].as_str().unwrap_or_default();
+        let (shipped, reserved) = (shipped.remove(sku).unwrap_or_default(), &row["reserved"]);
+        if *reserved != shipped {
+            let what = format!("{reserved} of {sku} are set aside, {shipped} were shipped");
+            found.push(violated(11, what));
+        }
+    }
+    found
+}
+
+/// The shop's ledger has one entry of each charge, of each refund, and of each capture.
+fn ledger(artifacts: &Artifacts) -> Vec<Violation> {
+    if artifacts.rows["ledger"].is_null() {
+        return Vec::new();
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let charges = artifacts.rows("charges").iter();
+    let charges: BTreeSet<_> = charges.map(|row| text(&row["id"])).collect();
+    let mut balance: BTreeMap<(&str, String, i64), i64> = BTreeMap::new();
+    let mut captures: BTreeMap<String, usize> = BTreeMap::new();
+    for row in artifacts.rows("ledger") {
+        let (kind, of) = (
+            row["kind"].as_str().unwrap_or_default(),
+            text(&row["charge_id"]),
+        );
+        if kind == "charge" && !charges.contains(&of) {
+            *captures.entry(of).or_default() += 1;
+        } else {
+            let amount = row["amount"].as_i64().unwrap_or_default();
+            *balance.entry((kind, of, amount)).or_default() += 1;
+        }
+    }
+    let settled = artifacts.rows("refunds").iter();
+    let settled = settled.filter(|row| row["state"] != "pending");
+    let charges = artifacts.rows("charges").iter();
+    let wanted = charges.map(|row| ("charge", "id", row));
+    for (kind, member, row) in wanted.chain(settled.map(|row| ("refund", "charge_id", row))) {
+        let amount = row["amount"].as_i64().unwrap_or_default();
+        *balance
+            .entry((kind, text(&row[member]), amount))
+            .or_default() -= 1;
+    }
+    let odd = balance.into_iter().filter(|(_, more)| *more != 0);
+    let odd = odd.map(|((kind, of, amount), more)| {
+        let what = format!("the ledger has {more:+} entries of a {kind} of {amount}, {of}");
+        violated(11, what)
+    });
+    let mut found: Vec<_> = odd.collect();
+    let again = captures.iter().filter(|(_, times)| **times > 1);
+    found.extend(again.map(|(of, times)| {
+        violated(
+            11,
+            format!("the capture {of} stands {times} times in the ledger"),
+        )
+    }));
+    let completed = completed(artifacts).count();
+    let have_ended = artifacts.rows("sagas").iter().all(has_ended);
+    if have_ended && captures.len() != completed {
+        let entered = captures.len();
+        let what = format!("{completed} checkouts completed, {entered} are in the ledger");
+        found.push(violated(11, what));
+    }
+    found
+}
+
+fn has_ended(saga: &Value) -> bool {
+    matches!(saga["state"].as_str(), Some("completed" | "failed"))
+}
+
+fn completed(artifacts: &Artifacts) -> impl Iterator<Item = &Value> {
+    let sagas = artifacts.rows("sagas").iter();
+    sagas.filter(|row| row["state"] == "completed")
+}
+
+fn by_amount(rows: Vec<&Value>) -> BTreeMap<i64, usize> {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts
+            .entry(row["amount"].as_i64().unwrap_or_default())
+            .or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,28 @@
+//! What the neighbour was told is true: a note is there exactly where its commit said so.
+
+use std::collections::BTreeSet;
+
+use super::{Violation, violated};
+use crate::artifacts::Artifacts;
+
+pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
+    let id = |row: &serde_json::Value| row["id"].as_str().map(str::to_owned);
+    let mut there: BTreeSet<_> = artifacts.rows("notes").iter().filter_map(id).collect();
+    let mut found = Vec::new();
+    for (id, word) in &artifacts.notes {
+        let is_there = there.remove(id);
+        match word.as_str() {
+            "ok" if !is_there => found.push(violated(2, format!("{id} was committed and is lost"))),
+            "fail" if is_there => {
+                found.push(violated(2, format!("{id} was rolled back and is there")));
+            }
+            _ => {}
+        }
+    }
+    found.extend(
+        there
+            .into_iter()
+            .map(|id| violated(1, format!("nobody wrote {id}"))),
+    );
+    found
+}

@@ -1,0 +1,331 @@
+//! The files of a small run in which nothing went wrong: one wish of each kind, granted.
+
+use std::{collections::BTreeMap, fs};
+
+use serde_json::{Value, json};
+
+use crate::{
+    artifacts::Artifacts,
+    clients::{Operation, digest},
+};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+/// The ledgers of whoever is sent every event.
+pub(super) const RECEIVERS: [&str; 3] = ["hook.jsonl", "feed.jsonl", "stream.jsonl"];
+
+/// The files of a run, before they are written.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) lines: BTreeMap<&'static str, Vec<Value>>,
+    pub(super) rows: Value,
+    pub(super) run: Value,
+}
+
+impl Sample {
+    /// A sound run, on a server.
+    pub(super) fn sound() -> Self {
+        let picture = Operation::upload("alice", 13)
+            .file()
+            .expect("it has a colour");
+        let cart = json!({ "items": [{ "sku": "sku_tea", "quantity": 1 }], "amount": 500 });
+        let mut sample = Self {
+            lines: BTreeMap::new(),
+            rows: json!({
+                "orders": [{ "id": "ord_1", "note": "alice/0", "amount": 1010, "version": 2 }],
+                "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
+                "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
+                "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
+                "uploads": [{
+                    "id": "upl_1", "name": "alice-13.png", "bytes": 70, "kept": 70,
+                    "content": digest(&picture), "state": "ready", "thumbnails": 2,
+                }],
+                "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+                "market": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+                "ledger": [
+                    { "kind": "charge", "charge_id": "ch_1", "amount": 1020 },
+                    { "kind": "refund", "charge_id": "ch_1", "amount": 520 },
+                    { "kind": "charge", "charge_id": "cap_1", "amount": 500 },
+                ],
+                "sagas": [{ "id": "chk_1", "state": "completed", "cart": cart.to_string() }],
+                "stock": [
+                    { "sku": "sku_mug", "reserved": 0 }, { "sku": "sku_tea", "reserved": 1 },
+                ],
+                "keys": [{ "count": 7 }],
+                "notes": [{ "id": "note-0" }],
+                "unfinished": [{
+                    "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
+                }],
+                "far": [], "takeovers": [{ "epochs": 3 }],
+            }),
+            run: json!({ "store": "postgres", "drained_ms": 100, "quiet_from": 90 * SECOND }),
+        };
+        let alice = "alice";
+        let order = json!({ "id": "ord_1", "version": 1, "note": "alice/0" });
+        let updated = json!({ "id": "ord_1", "version": 2, "note": "alice/0" });
+        sample.grant(&Operation::order(alice, 0), 201, &order);
+        let update = Operation::update(alice, 1, &order, "\"1\"").expect("it has an id");
+        sample.grant(&update, 200, &updated);
+        sample.grant(&Operation::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
+        sample.grant(
+            &Operation::refund(alice, 3, "ch_1", 1020),
+            201,
+            &json!({ "id": "rf_1" }),
+        );
+        sample.grant(&Operation::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
+        let message = Operation::message(alice, 5);
+        sample.grant(&message, 200, &Value::Null);
+        sample.grant(&Operation::market(alice, 14, &message), 200, &Value::Null);
+        sample.grant(
+            &Operation::checkout(alice, 6, true),
+            201,
+            &json!({ "id": "chk_1" }),
+        );
+        sample.grant(
+            &Operation::upload(alice, 13),
+            201,
+            &json!({ "id": "upl_1" }),
+        );
+        sample.write_notes();
+        sample.deliver("order.created", "ord_1", &order);
+        sample.deliver("order.updated", "ord_1/2", &updated);
+        sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
+        sample.deliver("refund.succeeded", "rf_1", &json!({ "refund_id": "rf_1" }));
+        sample.deliver("user.signed_up", "usr_1", &json!({ "user_id": "usr_1" }));
+        sample.deliver("file.uploaded", "upl_1", &json!({ "upload_id": "upl_1" }));
+        sample.deliver(
+            "checkout.completed",
+            "chk_1",
+            &json!({ "checkout_id": "chk_1" }),
+        );
+        sample.deliver("note.written", "note-0", &json!({ "id": "note-0" }));
+        for id in ["ev_ch_1", "ev_ord_1"] {
+            sample.add("feed.jsonl", json!({ "what": "picked", "id": id }));
+        }
+        sample.add(
+            "mail.jsonl",
+            json!({
+                "what": "mail", "id": "<usr_1>", "at": 5 * SECOND, "mood": "kind",
+                "to": ["n4@alice.example"],
+            }),
+        );
+        sample.pay();
+        sample.admin();
+        let (from, until) = (20 * SECOND, 21 * SECOND);
+        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
+            let kill =
+                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
+            sample.add("faults.jsonl", kill);
+        }
+        sample
+    }
+
+    /// What the providers made.
+    fn pay(&mut self) {
+        for (file, made) in [
+            (
+                "payment.jsonl",
+                json!({ "kind": "charge", "id": "ch_1", "amount": 1020 }),
+            ),
+            (
+                "payment.jsonl",
+                json!({ "kind": "refund", "charge": "ch_1", "amount": 520 }),
+            ),
+            (
+                "payment.jsonl",
+                json!({ "kind": "authorization", "amount": 7 }),
+            ),
+            ("payment.jsonl", json!({ "kind": "capture", "amount": 7 })),
+            ("shipping.jsonl", json!({ "kind": "shipment" })),
+        ] {
+            self.add(file, json!({ "status": 201, "object": made }));
+        }
+    }
+
+    /// What the storm's own hand did: one key that was deleted between two answers, one order that a
+    /// restore took back, and a payment at two shops at once.
+    fn admin(&mut self) {
+        let purged = Operation::order("alice", 31);
+        let forfeited = Operation::order("bob", 47);
+        let payment = Operation::payment("alice", 63);
+        let made = |id: &str| answer(201, "stored", &json!({ "id": id }));
+        self.operated("asked", &purged, 10, &made("ord_2"));
+        self.operated("purged", &purged, 11, &Value::Null);
+        self.operated("asked", &purged, 13, &made("ord_3"));
+        self.operated("forfeited", &forfeited, 14, &Value::Null);
+        self.operated("asked", &forfeited, 14, &made("ord_4"));
+        for at in [15, 16] {
+            self.operated("asked", &payment, at, &made("ch_2"));
+        }
+        let amount = |operation: &Operation| operation.body["amount"].clone();
+        for id in ["ord_2", "ord_3"] {
+            let row = json!({
+                "id": id, "note": purged.body["note"], "amount": amount(&purged), "version": 1,
+            });
+            self.push("orders", row);
+            self.deliver("order.created", id, &json!({ "id": id, "version": 1 }));
+            self.add(
+                "feed.jsonl",
+                json!({ "what": "picked", "id": format!("ev_{id}") }),
+            );
+        }
+        // It was told of, and its row is gone.
+        self.deliver(
+            "order.created",
+            "ord_4",
+            &json!({ "id": "ord_4", "version": 1 }),
+        );
+        let charge = json!({ "id": "ch_2", "amount": amount(&payment), "refunded": 0 });
+        self.push("charges", charge);
+        let entry = json!({ "kind": "charge", "charge_id": "ch_2", "amount": amount(&payment) });
+        self.push("ledger", entry);
+        self.deliver("payment.succeeded", "ch_2", &json!({ "charge_id": "ch_2" }));
+        self.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_2" }));
+        let charge = json!({ "kind": "charge", "id": "ch_2", "amount": amount(&payment) });
+        self.add("payment.jsonl", json!({ "status": 201, "object": charge }));
+    }
+
+    /// A line of what the storm's own hand did.
+    pub(super) fn operated(
+        &mut self,
+        what: &str,
+        operation: &Operation,
+        second: u64,
+        answer: &Value,
+    ) {
+        self.operated_at("shop-0", what, operation, second * SECOND, answer);
+    }
+
+    /// The same, at this shop and moment.
+    pub(super) fn operated_at(
+        &mut self,
+        node: &str,
+        what: &str,
+        operation: &Operation,
+        at: u64,
+        answer: &Value,
+    ) {
+        let operation = serde_json::to_value(operation).expect("a wish is JSON");
+        self.add(
+            "operator.jsonl",
+            json!({ "what": what, "node": node, "at": at, "wish": operation, "answer": answer }),
+        );
+    }
+
+    /// One row more of a table.
+    pub(super) fn push(&mut self, table: &str, row: Value) {
+        let rows = self.rows[table].as_array_mut().expect("it is a list");
+        rows.push(row);
+    }
+
+    /// What a neighbour wrote down: one note that stands, one that it took back, one that nobody knows of.
+    fn write_notes(&mut self) {
+        for (word, id) in [
+            ("invoke", 0),
+            ("ok", 0),
+            ("invoke", 1),
+            ("fail", 1),
+            ("invoke", 2),
+        ] {
+            let note = json!({ "type": word, "process": id, "value": format!("note-{id}") });
+            self.add("neighbour.jsonl", note);
+        }
+    }
+
+    pub(super) fn add(&mut self, file: &'static str, line: Value) {
+        self.lines.entry(file).or_default().push(line);
+    }
+
+    /// Asks for a wish once more, and is told this.
+    pub(super) fn ask(
+        &mut self,
+        operation: &Operation,
+        is_altered: bool,
+        word: &str,
+        answer: Value,
+    ) {
+        self.ask_at(operation, is_altered, word, answer, SECOND);
+    }
+
+    /// The same, at this moment.
+    pub(super) fn ask_at(
+        &mut self,
+        operation: &Operation,
+        is_altered: bool,
+        word: &str,
+        answer: Value,
+        at: u64,
+    ) {
+        let file = "clients-0.jsonl";
+        let number = self.lines.get(file).map_or(0, Vec::len);
+        let line = |word: &str, value: Value| {
+            json!({
+                "type": word, "process": number, "time": at, "tenant": operation.tenant,
+                "key": operation.key, "altered": is_altered, "value": value,
+            })
+        };
+        let operation = serde_json::to_value(operation).expect("a wish is JSON");
+        self.add(file, line("invoke", operation));
+        self.add(file, line(word, answer));
+    }
+
+    /// One delivery to each receiver, to the broker and into the far database.
+    pub(super) fn deliver(&mut self, kind: &str, subject: &str, data: &Value) {
+        let id = format!("ev_{subject}");
+        let body = json!({ "type": kind, "data": data }).to_string();
+        for file in RECEIVERS {
+            self.arrive(file, &id, "kind", 5 * SECOND, Some(&body));
+        }
+        let row = json!({
+            "event_id": id, "type": kind, "aggregate_id": data["id"],
+            "sequence": data["version"], "data": data,
+        });
+        let far = self.rows["far"].as_array_mut().expect("it is a list");
+        far.push(row);
+    }
+
+    /// A line of a receiver's ledger; with a body, the event has its effect.
+    pub(super) fn arrive(
+        &mut self,
+        file: &'static str,
+        id: &str,
+        mood: &str,
+        at: u64,
+        body: Option<&str>,
+    ) {
+        let number = self.lines.get(file).map_or(0, Vec::len);
+        let line = json!({
+            "what": "arrived", "n": number, "id": id, "mood": mood, "effect": body.is_some(),
+            "sha": id, "body": body, "at": at, "retry_after": (mood == "busy").then_some(2),
+        });
+        self.add(file, line);
+    }
+
+    /// What the judges read of it.
+    pub(super) fn artifacts(&self) -> Artifacts {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = |name: &str| folder.path().join(name);
+        for (name, lines) in &self.lines {
+            let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
+            fs::write(path(name), lines.join("\n") + "\n").expect("a file can be written");
+        }
+        for (name, value) in [("rows.json", &self.rows), ("run.json", &self.run)] {
+            fs::write(path(name), value.to_string()).expect("a file can be written");
+        }
+        Artifacts::read(folder.path()).expect("the files are as a run leaves them")
+    }
+
+    fn grant(&mut self, operation: &Operation, status: u16, told: &Value) {
+        for came in ["stored", "replayed"] {
+            self.ask(operation, false, "ok", answer(status, came, told));
+        }
+    }
+}
+
+/// An answer as a history has it.
+pub(super) fn answer(status: u16, came: &str, body: &Value) -> Value {
+    json!({
+        "status": status, "came": came, "lasting": status < 500, "headers": [],
+        "body": body.to_string(),
+    })
+}

@@ -1,0 +1,188 @@
+//! What somebody wants to happen once, and how it looks on the wire.
+//!
+//! Every wish carries a number that no other one has, in its key and in an amount that is a
+//! multiple of ten: books can be compared without believing any answer. An altered request has an
+//! amount that no wish has.
+
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    io::Cursor,
+};
+
+use image::{ImageFormat, Rgba, RgbaImage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::PROCESSES_MAX;
+
+/// Pixels of a picture, each way.
+const SIDE: u32 = 16;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Order,
+    /// A change of an order, under the version that was seen.
+    Update,
+    Payment,
+    Refund,
+    Checkout,
+    Signup,
+    /// A webhook that the shop consumes.
+    Message,
+    /// A webhook of a second source, with the id of a message of the first.
+    Market,
+    /// A picture, of which the shop makes thumbnails later.
+    Upload,
+}
+
+/// Something that is to happen once.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    pub(crate) tenant: String,
+    pub(crate) key: String,
+    pub(crate) path: String,
+    /// The version that a change expects.
+    pub(crate) if_match: Option<String>,
+    pub(crate) body: Value,
+    /// What a refund gives back is of this charge, a change of this order, and a message of the
+    /// second source has the id of the message under this key.
+    pub(crate) of: Option<String>,
+}
+
+impl Operation {
+    /// An order.
+    pub(crate) fn order(tenant: &str, number: u64) -> Self {
+        let note = format!("{tenant}/{number}");
+        let body = json!({
+            "customer_id": "ann", "amount": amount(number), "currency": "EUR", "note": note,
+        });
+        Self::new(Kind::Order, tenant, number, "/orders", body)
+    }
+
+    /// Another amount for an order that stands at this version.
+    pub(crate) fn update(tenant: &str, number: u64, order: &Value, etag: &str) -> Option<Self> {
+        let id = order["id"].as_str()?.to_owned();
+        let body = json!({
+            "customer_id": "ann", "amount": amount(number), "currency": "EUR", "note": order["note"],
+        });
+        let path = format!("/orders/{id}");
+        Some(Self {
+            if_match: Some(etag.to_owned()),
+            of: Some(id),
+            ..Self::new(Kind::Update, tenant, number, &path, body)
+        })
+    }
+
+    /// A payment.
+    pub(crate) fn payment(tenant: &str, number: u64) -> Self {
+        let body = json!({ "amount": amount(number), "currency": "EUR", "card": "tok_ok" });
+        Self::new(Kind::Payment, tenant, number, "/payments", body)
+    }
+
+    /// A refund of more than half of a charge: a second one is too much.
+    pub(crate) fn refund(tenant: &str, number: u64, charge: &str, charged: u64) -> Self {
+        let body = json!({ "charge_id": charge, "amount": (charged / 20 + 1) * 10 });
+        Self {
+            of: Some(charge.to_owned()),
+            ..Self::new(Kind::Refund, tenant, number, "/refunds", body)
+        }
+    }
+
+    /// A checkout; one that cannot be shipped has to be undone.
+    pub(crate) fn checkout(tenant: &str, number: u64, can_be_shipped: bool) -> Self {
+        let country = if can_be_shipped { "DE" } else { "ZZ" };
+        let body = json!({
+            "items": [{ "sku": "sku_tea", "quantity": 1 + number % 3 }],
+            "card": "tok_ok",
+            "address": {
+                "name": "Ann", "line1": format!("Street {number}"), "city": "Bonn",
+                "postal_code": "53111", "country": country,
+            },
+        });
+        Self::new(Kind::Checkout, tenant, number, "/checkouts", body)
+    }
+
+    /// Somebody new.
+    pub(crate) fn signup(tenant: &str, number: u64) -> Self {
+        let email = format!("n{number}@{tenant}.example");
+        let body = json!({ "email": email, "name": "Ann" });
+        Self::new(Kind::Signup, tenant, number, "/signups", body)
+    }
+
+    /// A message about a charge that the shop has not made.
+    pub(crate) fn message(tenant: &str, number: u64) -> Self {
+        let data =
+            json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) });
+        let body = json!({
+            "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
+        });
+        Self::new(Kind::Message, tenant, number, "/webhooks/provider", body)
+    }
+
+    /// A message of a second source under the same id. Half of them say the same as the first, which
+    /// is their own effect all the same; the others say something else.
+    pub(crate) fn market(tenant: &str, number: u64, first: &Self) -> Self {
+        let data = if (number / PROCESSES_MAX).is_multiple_of(2) {
+            first.body["data"].clone()
+        } else {
+            json!({ "charge_id": format!("ch_{tenant}_{number}"), "amount": amount(number) })
+        };
+        let body = json!({
+            "type": "payment.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
+        });
+        Self {
+            of: Some(first.key.clone()),
+            ..Self::new(Kind::Market, tenant, number, "/webhooks/market", body)
+        }
+    }
+
+    /// A picture that nobody else has.
+    pub(crate) fn upload(tenant: &str, number: u64) -> Self {
+        let body = json!({ "name": format!("{tenant}-{number}.png"), "amount": amount(number) });
+        Self::new(Kind::Upload, tenant, number, "/uploads", body)
+    }
+
+    /// The file of an upload: its amount is its colour.
+    pub(crate) fn file(&self) -> anyhow::Result<Vec<u8>> {
+        let amount = u32::try_from(self.body["amount"].as_u64().unwrap_or_default())?;
+        let picture = RgbaImage::from_pixel(SIDE, SIDE, Rgba(amount.to_le_bytes()));
+        let mut file = Cursor::new(Vec::new());
+        picture.write_to(&mut file, ImageFormat::Png)?;
+        Ok(file.into_inner())
+    }
+
+    /// The same key, for something else: what must never happen.
+    pub(crate) fn altered(&self) -> Option<Self> {
+        let amount = self.body["amount"].as_u64()? + 1;
+        let mut altered = self.clone();
+        altered.body["amount"] = json!(amount);
+        Some(altered)
+    }
+
+    fn new(kind: Kind, tenant: &str, number: u64, path: &str, body: Value) -> Self {
+        Self {
+            kind,
+            tenant: tenant.to_owned(),
+            key: format!("k-{number}"),
+            path: path.to_owned(),
+            if_match: None,
+            body,
+            of: None,
+        }
+    }
+}
+
+/// What tells the content of one file from that of another.
+pub(crate) fn digest(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(content);
+    hasher.finish()
+}
+
+/// What only this number's effect is worth.
+fn amount(number: u64) -> u64 {
+    (number + 100) * 10
+}

@@ -1,0 +1,433 @@
+//! Everything that runs: clients, shops, relays, the server, and the far sides.
+//!
+//! Each is a process of its own. Between clients and shops, shops and the server, relays and far
+//! sides stands a proxy that can be told to be a bad network. Far sides share no code with what is
+//! tested: receivers and the mailbox are Python, the providers know nothing of Hapax.
+
+mod program;
+mod far;
+mod shops;
+mod silence;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use hapax_testkit::{
+    http::HttpClient,
+    port::free_port,
+    postgres::{Cluster, Database},
+    power::Disk,
+    proxy::Proxy,
+    wait::Patience,
+};
+
+use crate::preload;
+pub(crate) use far::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
+pub(crate) use program::{Program, died};
+pub(crate) use shops::beside as shop_beside;
+pub(crate) use silence::{LOST, Silence};
+
+/// The longest that a start or a stop may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long whoever is silent keeps what it holds.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// How long something is kept in a storm: it is deleted while everything goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    pub(crate) keys: Duration,
+    pub(crate) events: Duration,
+}
+
+/// Keys stay longer than customers remember them, with a clock that jumps, and answers that come
+/// late: on a busy machine a customer who is killed again and again comes back after forty seconds.
+const RETENTION: Retention = Retention {
+    keys: Duration::from_mins(2),
+    events: Duration::from_mins(1),
+};
+
+/// Which store the rows are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Store {
+    Sqlite,
+    Postgres,
+}
+
+/// Where the programs are that are tested.
+#[derive(Clone, Debug)]
+pub(crate) struct Binaries(pub(crate) PathBuf);
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) store: Store,
+    pub(crate) folder: PathBuf,
+    /// Whoever wants things of the shops, and who writes beside them.
+    pub(crate) clients: Vec<Program>,
+    pub(crate) shops: Vec<Program>,
+    pub(crate) relays: Vec<Program>,
+    /// Receivers, the mailbox, the providers, one that is overloaded; a broker and who reads it.
+    pub(crate) far: Vec<Program>,
+    pub(crate) links: Links,
+    pub(crate) server: Option<Server>,
+    pub(crate) http: HttpClient,
+    /// Whether shops and relays can change over to another release.
+    pub(crate) has_releases: bool,
+    /// A name server that never answers, which the relays have for theirs.
+    pub(crate) silence: Option<Silence>,
+    /// What comes between a process and its machine.
+    pub(crate) trouble: PathBuf,
+    ports: Ports,
+}
+
+/// The networks between them.
+#[derive(Debug)]
+pub(crate) struct Links {
+    /// From the clients to each shop.
+    pub(crate) shops: Vec<Proxy>,
+    /// From each shop to the server.
+    pub(crate) rows: Vec<Proxy>,
+    /// From the relays to the server.
+    pub(crate) relay_rows: Option<Proxy>,
+    /// To each receiver, and to the broker behind them.
+    pub(crate) hooks: Vec<Proxy>,
+}
+
+/// The server of the rows, which may crash.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) cluster: Cluster,
+    pub(crate) url: String,
+    database: Option<Database>,
+}
+
+#[derive(Clone, Debug)]
+struct Ports {
+    shops: Vec<u16>,
+    /// Of each relay, for its figures and for operators.
+    relays: Vec<[u16; 2]>,
+    receivers: Vec<u16>,
+    mailbox: u16,
+    payment: u16,
+    shipping: u16,
+    counter: u16,
+    /// Only relays of their own deliver to it.
+    broker: Option<u16>,
+}
+
+impl Binaries {
+    /// Beside this program: they are built together.
+    pub(crate) fn beside() -> anyhow::Result<Self> {
+        let this = std::env::current_exe()?;
+        let folder = this.parent().context("a program stands in a folder")?;
+        Self::of(folder.to_owned())
+    }
+
+    /// In this folder.
+    pub(crate) fn of(folder: PathBuf) -> anyhow::Result<Self> {
+        for name in ["shop", "hapax", "payment-provider", "shipping-provider"] {
+            if !folder.join(name).is_file() {
+                bail!(
+                    "{} has no `{name}`: build the workspace first",
+                    folder.display()
+                );
+            }
+        }
+        Ok(Self(folder))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Store {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+
+    /// One process has an SQLite file.
+    fn instances(self) -> usize {
+        match self {
+            Self::Sqlite => 1,
+            Self::Postgres => 2,
+        }
+    }
+}
+
+impl Deployment {
+    /// Builds it; nothing but the server and the far sides runs yet.
+    pub(crate) async fn build(
+        store: Store,
+        folder: &Path,
+        binaries: &Binaries,
+        seed: u64,
+        seeded: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        Self::on(store, folder, binaries, seed, seeded, None).await
+    }
+
+    /// The same, on a disk which may lose what was not flushed.
+    pub(crate) async fn on(
+        store: Store,
+        folder: &Path,
+        binaries: &Binaries,
+        seed: u64,
+        seeded: Option<&str>,
+        disk: Option<&Disk>,
+    ) -> anyhow::Result<Self> {
+        let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
+        let ports = Ports {
+            shops: many(store.instances()),
+            relays: many(4).chunks_exact(2).map(|it| [it[0], it[1]]).collect(),
+            receivers: many(2),
+            mailbox: free_port(),
+            payment: free_port(),
+            shipping: free_port(),
+            counter: free_port(),
+            broker: (store == Store::Postgres).then(free_port),
+        };
+        let trouble = preload::build("trouble", folder)?;
+        let server = match store {
+            Store::Sqlite => None,
+            Store::Postgres => Some(Server::start(disk, &trouble).await),
+        };
+        let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
+        let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
+        let links = Links {
+            shops: ports.shops.iter().map(to).collect(),
+            rows: server
+                .iter()
+                .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
+                .collect(),
+            relay_rows: server.as_ref().map(rows),
+            hooks: ports
+                .receivers
+                .iter()
+                .chain(&ports.broker)
+                .map(to)
+                .collect(),
+        };
+        let mut deployment = Self {
+            store,
+            folder: folder.to_owned(),
+            clients: Vec::new(),
+            shops: Vec::new(),
+            relays: Vec::new(),
+            far: Vec::new(),
+            links,
+            server,
+            http: HttpClient::new(),
+            has_releases: false,
+            silence: match store {
+                Store::Sqlite => None,
+                Store::Postgres => Silence::start(folder)?,
+            },
+            trouble: trouble.clone(),
+            ports,
+        };
+        deployment.far = far::programs(&deployment, binaries, seed)?;
+        for far in &mut deployment.far {
+            far.start()?;
+        }
+        for port in deployment.far_ports() {
+            listens(port).await;
+        }
+        deployment.shops = shops::shops(&deployment, binaries)?;
+        let retention = disk.is_none().then_some(RETENTION);
+        deployment.relays = shops::relays(&deployment, binaries, retention).await?;
+        match disk {
+            None => {
+                for shop in &mut deployment.shops {
+                    shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
+                }
+                for programs in [&mut deployment.shops, &mut deployment.relays] {
+                    let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));
+                    *programs = troubled.collect();
+                }
+            }
+            Some(disk) if store == Store::Sqlite => {
+                deployment.shops = deployment.shops.drain(..).map(|it| it.on(disk)).collect();
+            }
+            Some(_) => {}
+        }
+        deployment.clients = shops::clients(&deployment, seed)?;
+        if disk.is_none() {
+            deployment
+                .clients
+                .extend(shops::sql_contract_client(&deployment, seed)?);
+        }
+        if let Some(bug) = seeded {
+            for programs in [
+                &mut deployment.shops,
+                &mut deployment.relays,
+                &mut deployment.clients,
+            ] {
+                let planted = programs.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
+                *programs = planted.collect();
+            }
+        }
+        Ok(deployment)
+    }
+
+    /// Shops and relays may change over to the programs in this folder, and back.
+    pub(crate) fn has_another_release(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let programs = self.shops.iter_mut().chain(&mut self.relays);
+        for program in programs {
+            program.has_other(folder)?;
+        }
+        self.has_releases = true;
+        Ok(())
+    }
+
+    /// Everything that is not struck at the moment runs when this returns.
+    pub(crate) async fn up(&mut self) -> anyhow::Result<()> {
+        for program in self
+            .far
+            .iter_mut()
+            .chain(&mut self.shops)
+            .chain(&mut self.relays)
+        {
+            program.revive()?;
+            program.start()?;
+        }
+        for port in self.far_ports() {
+            listens(port).await;
+        }
+        for (shop, port) in self.shops.iter_mut().zip(&self.ports.shops) {
+            while let Some(status) = is_ready(&self.http, shop, *port).await? {
+                if !shop.gave_up(status)? {
+                    bail!("{} ended before it was ready: {status}", shop.name);
+                }
+                shop.start()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The port of a shop.
+    pub(crate) fn shop_port(&self, at: usize) -> u16 {
+        self.ports.shops[at]
+    }
+
+    /// Where a shop listens, past every proxy.
+    pub(crate) fn shop_address(&self, at: usize) -> String {
+        format!("127.0.0.1:{}", self.shop_port(at))
+    }
+
+    /// Where a relay shows its figures, and where operators reach it.
+    pub(crate) fn relay_ports(&self, at: usize) -> [u16; 2] {
+        self.ports.relays[at]
+    }
+
+    /// What the shops keep in files; several instances share one.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.join("home")
+    }
+
+    /// An address of a provider.
+    pub(crate) fn provider(&self, is_payment: bool, path: &str) -> String {
+        let Ports {
+            payment, shipping, ..
+        } = &self.ports;
+        format!(
+            "http://127.0.0.1:{}{path}",
+            if is_payment { payment } else { shipping }
+        )
+    }
+
+    /// Tells the receiver of the feed what to do, as soon as it listens.
+    pub(crate) async fn tell_feed(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}{path}", self.ports.receivers[1]);
+        let patience = Patience::within(PATIENCE);
+        while self.http.get(&url).await.is_err() {
+            patience.pause().await;
+        }
+        Ok(())
+    }
+
+    /// From now on the receivers and the mailbox are kind.
+    pub(crate) async fn be_kind(&self) -> anyhow::Result<()> {
+        far::be_kind(self).await
+    }
+
+    fn far_ports(&self) -> Vec<u16> {
+        let Ports {
+            receivers,
+            mailbox,
+            payment,
+            shipping,
+            counter,
+            broker,
+            ..
+        } = &self.ports;
+        let alone = [*mailbox, *payment, *shipping, *counter];
+        [&receivers[..], &alone, broker.as_slice()].concat()
+    }
+}
+
+impl Server {
+    async fn start(disk: Option<&Disk>, trouble: &Path) -> Self {
+        let settings = [("max_connections", "60"), ("log_lock_waits", "on")];
+        let cluster = match disk {
+            Some(disk) => Cluster::start_on(disk, &settings).await,
+            None => Cluster::start_in_trouble(trouble, &settings).await,
+        };
+        let database = Database::on(&cluster.url()).await;
+        Self {
+            url: database.url(),
+            database: Some(database),
+            cluster,
+        }
+    }
+
+    pub(crate) fn database(&self) -> Option<&Database> {
+        self.database.as_ref()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It goes with its server.
+        std::mem::forget(self.database.take());
+    }
+}
+
+/// Waits until a shop takes requests; how it ended, where it did before that.
+pub(crate) async fn is_ready(
+    http: &HttpClient,
+    shop: &mut Program,
+    port: u16,
+) -> anyhow::Result<Option<ExitStatus>> {
+    let url = format!("http://127.0.0.1:{port}/readyz");
+    let patience = Patience::within(PATIENCE);
+    loop {
+        if let Ok(answer) = http.get(&url).await
+            && answer.status == 200
+        {
+            return Ok(None);
+        }
+        if let Some(status) = shop.ended()? {
+            return Ok(Some(status));
+        }
+        patience.pause().await;
+    }
+}
+
+/// Waits until somebody listens there.
+pub(crate) async fn listens(port: u16) {
+    let patience = Patience::within(PATIENCE);
+    while tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .is_err()
+    {
+        patience.pause().await;
+    }
+}

@@ -1,0 +1,268 @@
+//! What is tested: shops, relays, and the clients that ask them for things.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, bail};
+use hapax_testkit::port::free_port;
+use tokio_postgres::NoTls;
+
+use super::{
+    Binaries, Deployment, LEASE, Ports, Program, Retention, WEBHOOK_SECRET, silence::FEED_HOST,
+};
+use crate::{
+    clients::{SOURCES, TENANTS},
+    sql_contract_client,
+    stored_rows::StoredRows,
+};
+
+/// Waits before each attempt: a fault spends some, and an event must survive all of them.
+const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
+const ATTEMPTS: usize = 60;
+const CLIENTS: u64 = 2;
+
+/// The most descriptors that a relay may have: what it has in a small container.
+const DESCRIPTORS: &str = "--nofile=256";
+
+/// What declared destinations are sealed with: 32 bytes, in Base64.
+const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// The table that the far database takes events into.
+const FAR_TABLE: &str = "
+CREATE TABLE inbox_event (
+    position       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id       uuid NOT NULL,
+    type           text NOT NULL,
+    tenant         text,
+    aggregate_type text,
+    aggregate_id   text,
+    sequence       bigint,
+    payload        jsonb NOT NULL,
+    headers        jsonb NOT NULL,
+    created_at     timestamptz NOT NULL
+)";
+
+/// The shops: one on SQLite, two on one server.
+pub(super) fn shops(deployment: &Deployment, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
+    let ports = deployment.ports.shops.iter().enumerate();
+    ports
+        .map(|(number, port)| shop(deployment, binaries, number, *port))
+        .collect()
+}
+
+fn shop(
+    deployment: &Deployment,
+    binaries: &Binaries,
+    number: usize,
+    port: u16,
+) -> anyhow::Result<Program> {
+    let name = format!("shop-{number}");
+    let home = deployment.home();
+    fs::create_dir_all(&home)?;
+    let Ports {
+        mailbox,
+        payment,
+        shipping,
+        ..
+    } = &deployment.ports;
+    let hook = deployment.links.hooks[0].address().to_string();
+    let far = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
+    let server = deployment.server.as_ref();
+    let database = server.map(|it| deployment.links.rows[number].url(&it.url));
+    let arguments = arguments(port, &home, [&hook, &far[0], &far[1], &far[2]], database);
+    let shop = binaries.path("shop");
+    Ok(Program::new(&name, &deployment.folder, &shop, arguments))
+}
+
+/// A shop on a copy of the rows, which reaches nobody.
+pub(crate) fn beside(
+    deployment: &Deployment,
+    binaries: &Binaries,
+    port: u16,
+    home: &Path,
+    stored_rows: &StoredRows,
+) -> Program {
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let database = match stored_rows {
+        StoredRows::File(_) => None,
+        StoredRows::Server(url) => Some(url.clone()),
+    };
+    let arguments = arguments(port, home, [&nobody; 4], database);
+    Program::new(
+        "copy",
+        &deployment.folder,
+        &binaries.path("shop"),
+        arguments,
+    )
+}
+
+/// The far sides are the webhook's receiver, the mailbox, and the providers of payment and shipping.
+fn arguments(
+    port: u16,
+    home: &Path,
+    [hook, mailbox, payment, shipping]: [&String; 4],
+    database: Option<String>,
+) -> Vec<String> {
+    let mut arguments = vec![
+        format!("--listen=127.0.0.1:{port}"),
+        format!("--data-dir={}", home.display()),
+        format!("--webhook=http://{hook}/hook"),
+        format!("--webhook-secret={WEBHOOK_SECRET}"),
+        format!("--webhook-schedule={}", schedule()),
+        "--allow-net=127.0.0.0/8".to_owned(),
+        format!("--smtp-schedule={}", schedule()),
+        format!("--thumbnail-schedule={}", schedule()),
+        format!("--smtp=smtp://{mailbox}"),
+        format!("--payment-provider=http://{payment}"),
+        format!("--shipping-provider=http://{shipping}"),
+        format!("--inbox-tenant={}", TENANTS[0]),
+        format!("--lease={}s", LEASE.as_secs()),
+        "--no-demo".to_owned(),
+        "--log=json".to_owned(),
+    ];
+    arguments.extend(TENANTS.map(|tenant| format!("--token=token-{tenant}={tenant}")));
+    arguments.extend(SOURCES.map(|(source, secret)| format!("--inbox-secret={source}={secret}")));
+    arguments.extend(database.map(|url| format!("--database={url}")));
+    arguments
+}
+
+/// Two relays beside the shops, for the destinations that keep order; none without a server.
+pub(super) async fn relays(
+    deployment: &Deployment,
+    binaries: &Binaries,
+    retention: Option<Retention>,
+) -> anyhow::Result<Vec<Program>> {
+    let (Some(server), Some(link)) = (&deployment.server, &deployment.links.relay_rows) else {
+        return Ok(Vec::new());
+    };
+    let far = format!("{}_far", server.url);
+    let admin = server.cluster.client().await;
+    let name = far.rsplit('/').next().unwrap_or_default();
+    admin
+        .batch_execute(&format!("CREATE DATABASE {name}"))
+        .await?;
+    for url in [&server.url, &far] {
+        let migrated = std::process::Command::new(binaries.path("hapax"))
+            .args(["migrate", "--database", url])
+            .output()?;
+        if !migrated.status.success() {
+            bail!(
+                "hapax migrate: {}",
+                String::from_utf8_lossy(&migrated.stderr)
+            );
+        }
+    }
+    for (url, table) in [(&far, FAR_TABLE), (&server.url, sql_contract_client::TABLE)] {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        client.batch_execute(table).await?;
+        drop(client);
+        connection.await??;
+    }
+    let config = deployment.folder.join("hapax.toml");
+    let waits: Vec<_> = schedule()
+        .split(',')
+        .map(|it| format!("\"{it}\""))
+        .collect();
+    let waits = waits.join(", ");
+    let mut feed = format!("http://{}/feed", deployment.links.hooks[1].address());
+    if deployment.silence.is_some() {
+        // Its name is looked up as that of anybody else's is.
+        feed = feed.replace("127.0.0.1", FEED_HOST);
+    }
+    // One that refuses some events for good, past every fault of the network.
+    let picky = format!("http://127.0.0.1:{}/picky", deployment.ports.receivers[1]);
+    let stream = deployment.links.hooks[2].address();
+    let lease = LEASE.as_secs();
+    let text = format!(
+        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{SEALING_KEY}\"\n\
+         [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
+         sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\", \"order.created\"]\n\
+         schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
+         sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
+         sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n\
+         [destinations.stream]\norder = \"key\"\nschedule = [{waits}]\n\
+         sink.redis = {{ url = \"redis://{stream}\", stream = \"events\" }}\n"
+    );
+    let retention = retention.map(|it| {
+        let events = it.events.as_secs();
+        format!("[retention]\nevery = \"1s\"\nevents = \"{events}s\"\n")
+    });
+    fs::write(&config, text + &retention.unwrap_or_default())?;
+    let relay = |number: usize| {
+        let name = format!("relay-{number}");
+        let arguments = vec![
+            "relay".to_owned(),
+            format!("--listen=127.0.0.1:{}", deployment.ports.relays[number][0]),
+            format!(
+                "--admin-listen=127.0.0.1:{}",
+                deployment.ports.relays[number][1]
+            ),
+            "--log=json".to_owned(),
+            format!("--database={}", link.url(&server.url)),
+            format!("--config={}", config.display()),
+            format!("--node={name}"),
+        ];
+        let relay = Program::new(
+            &name,
+            &deployment.folder,
+            &binaries.path("hapax"),
+            arguments,
+        );
+        let silence = deployment.silence.iter().flat_map(|it| it.wrapper.clone());
+        let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
+        relay.behind(&silence.chain(bound).collect::<Vec<_>>())
+    };
+    Ok((0..2).map(relay).collect())
+}
+
+/// Two processes of clients, which speak to the shops by way of the proxies.
+pub(super) fn clients(deployment: &Deployment, seed: u64) -> anyhow::Result<Vec<Program>> {
+    let this = std::env::current_exe().context("this program has a path")?;
+    let shops = deployment
+        .links
+        .shops
+        .iter()
+        .map(|it| it.address().to_string());
+    let shops = shops.collect::<Vec<_>>().join(",");
+    let client = |number: u64| {
+        let name = format!("clients-{number}");
+        let history = deployment.folder.join(format!("{name}.jsonl"));
+        let arguments = vec![
+            "clients".to_owned(),
+            format!("--history={}", history.display()),
+            format!("--shops={shops}"),
+            format!(
+                "--overloaded=http://127.0.0.1:{}/",
+                deployment.ports.counter
+            ),
+            format!("--number={number}"),
+            format!("--seed={}", seed.wrapping_add(number)),
+        ];
+        Program::new(&name, &deployment.folder, &this, arguments)
+    };
+    Ok((0..CLIENTS).map(client).collect())
+}
+
+/// Who writes beside the shops; nobody can where there is no server.
+pub(super) fn sql_contract_client(
+    deployment: &Deployment,
+    seed: u64,
+) -> anyhow::Result<Option<Program>> {
+    let this = std::env::current_exe().context("this program has a path")?;
+    let history = deployment.folder.join("neighbour.jsonl");
+    Ok(deployment.server.as_ref().map(|server| {
+        let arguments = vec![
+            "neighbour".to_owned(),
+            format!("--history={}", history.display()),
+            format!("--database={}", server.url),
+            format!("--seed={seed}"),
+        ];
+        Program::new("neighbour", &deployment.folder, &this, arguments)
+    }))
+}
+
+fn schedule() -> String {
+    SCHEDULE[0].to_owned() + &SCHEDULE[1].repeat(ATTEMPTS)
+}

@@ -1,0 +1,206 @@
+//! Whether the faults bit: a run in which nothing went wrong proves nothing.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{
+    artifacts::{Artifacts, Fault},
+    checkers::{causes, retries},
+    clients::Kind,
+    deployment::{BROKER, Store},
+    nemesis::places,
+};
+
+/// How often each thing happened that the run is for.
+pub(crate) type Bites = BTreeMap<String, usize>;
+
+/// Counts them; those that never happened are there with 0.
+pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
+    let mut bites = gates(artifacts.store);
+    if artifacts.run["previous"] == true {
+        bites.insert("blow: change over".to_owned(), 0);
+    }
+    let mut bite = |name: String, times: usize| *bites.entry(name).or_default() += times;
+    for fault in artifacts.faults.iter().filter(|it| it.bit) {
+        bite(format!("blow: {}", fault.word), 1);
+        for role in ["Clients", "Shop", "Relay", "Far"] {
+            if fault.word.starts_with("kill") && fault.how.contains(&format!("({role}(")) {
+                bite(format!("kill of {role}"), 1);
+            }
+        }
+        if fault.word == "double" {
+            for role in ["Shop", "Relay"] {
+                let is_theirs = fault.how.contains(&format!("({role}("));
+                bite(format!("namesakes of {role}"), usize::from(is_theirs));
+            }
+        }
+        if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
+            bite("kill of the broker".to_owned(), 1);
+        }
+        if fault.word.starts_with("commit") && fault.how.contains("RelayRows") {
+            bite("commits of relays in doubt".to_owned(), 1);
+        }
+        if fault.word == "place" {
+            let place = place(fault).split(':').next().unwrap_or_default();
+            bite(format!("place: {place}"), 1);
+        }
+    }
+    for wished in &artifacts.operations {
+        let came = |word: &str| {
+            wished
+                .asked()
+                .filter(|it| it.answer["came"] == word)
+                .count()
+        };
+        bite("replays".to_owned(), came("replayed"));
+        let lost = wished.asked().filter(|it| it.end == "info").count();
+        bite("requests without an answer".to_owned(), lost);
+        if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
+            bite("commits whose answer was lost".to_owned(), 1);
+        }
+        let refused = wished
+            .attempts
+            .iter()
+            .filter(|it| it.is_altered && it.answer["status"] == 409);
+        bite("mismatches".to_owned(), refused.count());
+        let mut spans: Vec<_> = wished
+            .asked()
+            .map(|it| (it.began, it.ended.unwrap_or(it.began)))
+            .collect();
+        spans.sort_unstable();
+        let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
+        bite("races for a key".to_owned(), races);
+    }
+    let market = artifacts.of(Kind::Market);
+    let market = market.filter(|it| it.granted().is_some()).count();
+    bite("messages of a second source".to_owned(), market);
+    let has_counted = |look: &&Value| look["disk"]["fenced"].is_u64();
+    let looks = artifacts.sizes.iter().filter(has_counted).count();
+    // Where there is no server there are no checkpoints to be looked at.
+    if looks > 0 {
+        bite("looks at the checkpoints".to_owned(), looks);
+    }
+    // Nobody writes beside the shops where there is no server.
+    let notes = artifacts.notes.values().filter(|it| *it == "ok").count();
+    if notes > 0 {
+        bite("notes of the neighbour".to_owned(), notes);
+    }
+    bite("keys purged".to_owned(), purged(artifacts));
+    bite("retries of a budget".to_owned(), retries(artifacts));
+    for (cause, times) in causes(artifacts) {
+        bite(format!("repeated: {cause}"), times);
+    }
+    for row in artifacts.rows("takeovers") {
+        let times = row["epochs"].as_u64().unwrap_or_default();
+        bite(
+            "takeovers".to_owned(),
+            usize::try_from(times).unwrap_or_default(),
+        );
+    }
+    bites
+}
+
+/// At least so many keys had expired before the end.
+fn purged(artifacts: &Artifacts) -> usize {
+    let stored = artifacts.operations.iter().filter(|it| {
+        // What is consumed has a message for a key, and an inbox.
+        !matches!(it.operation.kind, Kind::Message | Kind::Market)
+            && it.asked().any(|it| it.answer["came"] == "stored")
+    });
+    let left = artifacts.rows("keys").iter();
+    let left = left.filter_map(|row| row["count"].as_u64()).sum::<u64>();
+    stored
+        .count()
+        .saturating_sub(usize::try_from(left).unwrap_or(usize::MAX))
+}
+
+/// What never happened, although the run is for it.
+pub(crate) fn missing(bites: &Bites) -> Vec<&str> {
+    let never = bites.iter().filter(|(_, times)| **times == 0);
+    never.map(|(name, _)| name.as_str()).collect()
+}
+
+/// Every kill of a run.
+pub(crate) fn kills(artifacts: &Artifacts) -> usize {
+    let kills = artifacts.faults.iter().filter(|it| it.bit);
+    kills
+        .map(|it| match it.word.as_str() {
+            // Who fails there, or is held up, goes on.
+            "place" => usize::from(place(it).split(':').count() == 2),
+            "kill" | "kill in drain" | "crash" => 1,
+            "kill again" => 2,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// Where somebody struck themselves: `name:nth`, and the way where it is not death.
+fn place(fault: &Fault) -> &str {
+    fault.how.split('"').nth(1).unwrap_or_default()
+}
+
+fn gates(store: Store) -> Bites {
+    let always = [
+        "blow: kill",
+        "blow: kill again",
+        "blow: kill in drain",
+        "blow: pause",
+        "blow: term",
+        "blow: place",
+        "blow: net",
+        "blow: provider",
+        "blow: full disk",
+        "blow: clock",
+        "blow: restore",
+        "blow: flood of members",
+        "blow: flood of brackets",
+        "blow: flood of parts",
+        "blow: flood of half requests to a shop",
+        "kill of Clients",
+        "kill of Shop",
+        "kill of Far",
+        "replays",
+        "keys purged",
+        "retries of a budget",
+        "mismatches",
+        "messages of a second source",
+        "races for a key",
+        "requests without an answer",
+        "commits whose answer was lost",
+        "repeated: receiver: lost",
+        "repeated: kill",
+    ];
+    let on_a_server = [
+        "blow: crash",
+        "blow: terminate",
+        "blow: crowd",
+        "blow: lock",
+        "blow: commit unheard",
+        "blow: commit untold",
+        "blow: replay",
+        "blow: double",
+        "namesakes of Shop",
+        "namesakes of Relay",
+        "blow: purge",
+        "blow: hour",
+        "blow: flood of half requests to relays",
+        "blow: silence",
+        "blow: gone",
+        "kill of Relay",
+        "kill of the broker",
+        "takeovers",
+        "looks at the checkpoints",
+        "notes of the neighbour",
+        "commits of relays in doubt",
+        "repeated: pause",
+        "repeated: replay",
+    ];
+    let mut gates: Bites = always.map(|it| (it.to_owned(), 0)).into();
+    if store == Store::Postgres {
+        gates.extend(on_a_server.map(|it| (it.to_owned(), 0)));
+    }
+    let places = places(store);
+    gates.extend(places.into_iter().map(|it| (format!("place: {it}"), 0)));
+    gates
+}

@@ -1,0 +1,306 @@
+//! Hostile requests in great numbers, and how others fare meanwhile.
+//!
+//! While bodies that cost much to read, or requests that never end, come in, `/healthz` of the shop
+//! is asked on connections of its own, and its memory is looked at. Of a relay the figures are what
+//! is flooded, and it has few descriptors: there the judges see whether events still arrive.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use hapax_testkit::wait::pace;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+use super::{Storm, canary, watch};
+use crate::{clients::TENANTS, deployment::Program, lines::now};
+
+/// Bytes of a body of JSON with a short name for each member: below what an upload may have.
+const MEMBERS: usize = 32 << 20;
+/// Brackets in one another, each its own level.
+const NESTED: usize = 1 << 20;
+/// Parts of a form, each of a few bytes.
+const PARTS: usize = 200_000;
+/// Requests with a body that are under way at once.
+const BODIES: usize = 6;
+/// Bytes that are sent at once, and those of which a flood is one.
+const PIECE: usize = 64 << 10;
+const TAKEN: usize = 1 << 20;
+/// What lies between an answer and the next request of one sender.
+const AGAIN: Duration = Duration::from_millis(10);
+/// Requests that never end, to each shop or relay: fewer than a shop has connections for, and more than
+/// a relay has descriptors.
+const HALVES: usize = 300;
+/// How long a flood lasts.
+const FLOOD: Duration = Duration::from_secs(9);
+/// A letter more of a head that never ends.
+const DRIP: Duration = Duration::from_millis(500);
+/// How often somebody asks whether a shop is alive, and how long they wait for it.
+const ASK: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flood {
+    /// JSON with millions of members, to where files are taken.
+    Members(usize),
+    /// JSON that is nested as deep as it is long.
+    Nested(usize),
+    /// Forms with very many parts.
+    Parts(usize),
+    /// Heads that never end, to a shop.
+    Halves(usize),
+    /// The same, to the relays: where they show their figures, and where operators reach them.
+    RelayHalves,
+}
+
+/// What hostile bodies look like, made once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bodies {
+    members: Bytes,
+}
+
+impl Flood {
+    /// What a run counts by.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Members(_) => "flood of members",
+            Self::Nested(_) => "flood of brackets",
+            Self::Parts(_) => "flood of parts",
+            Self::Halves(_) => "flood of half requests to a shop",
+            Self::RelayHalves => "flood of half requests to relays",
+        }
+    }
+
+    /// Floods, and writes into the line how others fared; whether it came in.
+    pub(super) async fn strike(
+        self,
+        nemesis: &mut Storm,
+        line: &mut Value,
+    ) -> anyhow::Result<bool> {
+        nemesis.deployment.up().await?;
+        match self {
+            Self::Members(at) => {
+                let body = nemesis.bodies.members();
+                bodies(nemesis, at, "/uploads", "application/json", body, line).await
+            }
+            Self::Nested(at) => {
+                let body = Bytes::from(vec![b'['; NESTED]);
+                bodies(nemesis, at, "/orders", "application/json", body, line).await
+            }
+            Self::Parts(at) => {
+                let kind = "multipart/form-data; boundary=b";
+                bodies(nemesis, at, "/uploads", kind, parts(), line).await
+            }
+            Self::Halves(at) => {
+                let address = nemesis.deployment.shop_address(at);
+                let opened = Arc::new(AtomicUsize::new(0));
+                let flood = halves(vec![address.clone(); HALVES], Arc::clone(&opened));
+                watched(&nemesis.deployment.shops[at], &address, flood, line).await;
+                line["opened"] = opened.load(Ordering::Relaxed).into();
+                Ok(opened.load(Ordering::Relaxed) >= HALVES)
+            }
+            Self::RelayHalves => relays(nemesis, line).await,
+        }
+    }
+}
+
+impl Bodies {
+    fn members(&mut self) -> Bytes {
+        if self.members.is_empty() {
+            let mut body = Vec::with_capacity(MEMBERS);
+            body.push(b'{');
+            let mut number: u32 = 1;
+            while body.len() + 16 < MEMBERS {
+                // Each name once, in no order: a step through all of them that looks like chance.
+                number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let name = (0..7).map(|at| b"abcdefghijklmnop"[(number >> (4 * at)) as usize & 15]);
+                let separator: &[u8] = if body.len() > 1 { b",\"" } else { b"\"" };
+                body.extend_from_slice(separator);
+                body.extend(name);
+                body.extend_from_slice(b"\":0");
+            }
+            body.push(b'}');
+            self.members = body.into();
+        }
+        self.members.clone()
+    }
+}
+
+/// Sends a body again and again.
+async fn bodies(
+    nemesis: &Storm,
+    at: usize,
+    path: &str,
+    content_type: &'static str,
+    body: Bytes,
+    line: &mut Value,
+) -> anyhow::Result<bool> {
+    let address = nemesis.deployment.shop_address(at);
+    let taken = Arc::new(Taken::default());
+    let flood = {
+        let (taken, address) = (Arc::clone(&taken), address.clone());
+        async move {
+            let mut senders = JoinSet::new();
+            for number in 0..BODIES {
+                let tenant = TENANTS[number % TENANTS.len()];
+                let head = format!(
+                    "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer token-{tenant}\r\n\
+                     content-type: {content_type}\r\ncontent-length: {}\r\n",
+                    body.len()
+                );
+                let (body, address, taken) = (body.clone(), address.clone(), Arc::clone(&taken));
+                senders.spawn(async move {
+                    loop {
+                        let key = format!("idempotency-key: flood-{number}-{}\r\n\r\n", now());
+                        let request = [head.as_bytes(), key.as_bytes()].concat();
+                        // Who refuses it before its end closes the connection: then it comes again.
+                        let _ended = send(&address, &request, &body, &taken).await;
+                        pace(AGAIN).await;
+                    }
+                });
+            }
+            senders.join_all().await;
+        }
+    };
+    watched(&nemesis.deployment.shops[at], &address, flood, line).await;
+    let bytes = taken.bytes.load(Ordering::Relaxed);
+    let answers = taken.answers.load(Ordering::Relaxed);
+    line["bytes"] = bytes.into();
+    line["answers"] = answers.into();
+    Ok(bytes > TAKEN)
+}
+
+/// How much of a flood was taken, and what it was told.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: AtomicUsize,
+    answers: AtomicUsize,
+}
+
+/// Sends a request as fast as it is taken, until there is an answer.
+async fn send(address: &str, head: &[u8], body: &[u8], taken: &Taken) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let (mut answer, mut request) = stream.split();
+    let sending = async {
+        request.write_all(head).await?;
+        for piece in body.chunks(PIECE) {
+            request.write_all(piece).await?;
+            taken.bytes.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+        std::future::pending::<std::io::Result<usize>>().await
+    };
+    let mut said = [0; 1024];
+    let read = tokio::select! {
+        read = answer.read(&mut said) => read?,
+        ended = sending => ended?,
+    };
+    taken
+        .answers
+        .fetch_add(usize::from(read > 0), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Opens connections and sends a letter of a head now and then.
+async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
+    let mut open = JoinSet::new();
+    for address in addresses {
+        let opened = Arc::clone(&opened);
+        open.spawn(async move {
+            // One that is turned away comes again.
+            loop {
+                if let Ok(mut stream) = TcpStream::connect(&address).await {
+                    opened.fetch_add(1, Ordering::Relaxed);
+                    let mut sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nx: ").await;
+                    while sent.is_ok() {
+                        pace(DRIP).await;
+                        sent = stream.write_all(b"x").await;
+                    }
+                }
+                pace(DRIP).await;
+            }
+        });
+    }
+    open.join_all().await;
+}
+
+/// Lets a flood go on for a while, and asks meanwhile whether the shop is alive.
+async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>, line: &mut Value) {
+    let (mut waits, mut peak) = (Vec::new(), 0);
+    let look = async {
+        let until = Instant::now() + FLOOD;
+        while Instant::now() < until {
+            let asked = Instant::now();
+            let is_alive = timeout(PATIENCE, is_alive(address)).await == Ok(true);
+            let waited = if is_alive { asked.elapsed() } else { PATIENCE };
+            waits.push(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+            peak = shop.resident().max(peak);
+            pace(ASK).await;
+        }
+    };
+    tokio::select! {
+        () = look => {}
+        () = flood => {}
+    }
+    waits.sort_unstable();
+    // Of fewer than a hundred the slowest is the one.
+    let part = |percent: usize| waits.get((waits.len() * percent).div_ceil(100).saturating_sub(1));
+    line["healthz_ms"] = json!({ "asked": waits.len(), "p50": part(50), "p99": part(99) });
+    line["peak"] = json!(peak);
+}
+
+/// Asks a shop on a connection of its own.
+async fn is_alive(address: &str) -> bool {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer.starts_with(b"HTTP/1.1 200"))
+    };
+    exchange.await.unwrap_or(false)
+}
+
+/// Takes what connections the relays have for their figures, while events are to be delivered.
+async fn relays(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+    if nemesis.deployment.relays.is_empty() || !canary(nemesis).await? {
+        return Ok(false);
+    }
+    let relays = nemesis.deployment.relays.len();
+    let ports = (0..relays).flat_map(|at| nemesis.deployment.relay_ports(at));
+    let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
+    let addresses = addresses.flat_map(|it| vec![it; HALVES / 2]).collect();
+    let opened = Arc::new(AtomicUsize::new(0));
+    let flood = halves(addresses, Arc::clone(&opened));
+    tokio::select! {
+        () = watch(FLOOD, line) => {}
+        () = flood => {}
+    }
+    let opened = opened.load(Ordering::Relaxed);
+    line["opened"] = opened.into();
+    Ok(opened >= HALVES)
+}
+
+fn parts() -> Bytes {
+    let mut body = Vec::new();
+    for number in 0..PARTS {
+        let part = format!(
+            "--b\r\ncontent-disposition: form-data; name=\"n{number}\"; filename=\"f\"\r\n\r\nx\r\n"
+        );
+        body.extend_from_slice(part.as_bytes());
+    }
+    body.extend_from_slice(b"--b--\r\n");
+    body.into()
+}

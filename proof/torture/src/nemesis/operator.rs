@@ -1,0 +1,66 @@
+//! Whoever acts by the storm's hand: asks shops under keys of their own, deletes keys, and writes
+//! down what was asked, what was told, and what was done.
+//!
+//! Their wishes are no customer's: what becomes of them after a purge or a restore is judged by what
+//! stands in `operator.jsonl`.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::{
+    clients::{Operation, PROCESSES_MAX, TENANTS, Witness},
+    lines::{Lines, now},
+};
+
+/// The ledger of whoever acts by the storm's hand.
+pub(crate) const LEDGER: &str = "operator.jsonl";
+
+#[derive(Debug)]
+pub(super) struct Operator {
+    lines: Lines,
+    next: u64,
+}
+
+impl Operator {
+    pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            lines: Lines::open(&folder.join(LEDGER))?,
+            next: 0,
+        })
+    }
+
+    /// Something that nobody has wanted yet; tenants take turns.
+    pub(super) fn want(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+        let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
+        // No process of clients has this number.
+        let number = self.next * PROCESSES_MAX + PROCESSES_MAX - 1;
+        self.next += 1;
+        operation(tenant, number)
+    }
+
+    /// Asks the shop at this address until the answer is one that stays; whether one came.
+    pub(super) async fn ask(
+        &self,
+        name: &str,
+        address: &str,
+        operation: &Operation,
+    ) -> anyhow::Result<Option<String>> {
+        let at = now();
+        let answer = Witness::of(address).ask(operation).await?;
+        self.lines.add(&json!({
+            "what": "asked", "node": name, "at": at, "until": now(), "wish": operation, "answer": answer,
+        }))?;
+        let body = answer["body"].as_str().unwrap_or_default();
+        let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        Ok(body["id"].as_str().map(str::to_owned))
+    }
+
+    /// Writes down what was done to a wish: its key was deleted (`purged`), or has expired
+    /// (`expired`); or a restore takes it back (`forfeited`).
+    pub(super) fn note(&self, what: &str, operation: &Operation) -> anyhow::Result<()> {
+        self.lines
+            .add(&json!({ "what": what, "at": now(), "wish": operation }))?;
+        Ok(())
+    }
+}

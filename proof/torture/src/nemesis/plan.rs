@@ -1,0 +1,332 @@
+//! Which blow comes next.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use hapax_testkit::proxy::Deed;
+
+use super::{
+    flood::Flood,
+    injection::{Bad, Injection, Line, Who},
+};
+use crate::deployment::{Deployment, LEASE, Store};
+
+/// Where a shop strikes itself, beside the commits of its store.
+const SHOP: [&str; 23] = [
+    "payments.call.before",
+    "payments.call.after",
+    "payments.charged",
+    "refunds.reserved",
+    "refunds.call.before",
+    "refunds.call.after",
+    "checkouts.started",
+    "uploads.stored",
+    "thumbnails.before",
+    "thumbnails.after",
+    "saga.local.before",
+    "saga.local.after",
+    "saga.intent.before",
+    "saga.intent.after",
+    "saga.call.before",
+    "saga.call.after",
+    "saga.outcome.after",
+    "saga.end.before",
+    "saga.end.after",
+    "relay.offer.before",
+    "relay.offer.after",
+    "relay.settle.before",
+    "relay.settle.after",
+];
+/// Where a relay does.
+const RELAY: [&str; 4] = [
+    "relay.offer.before",
+    "relay.offer.after",
+    "relay.settle.before",
+    "relay.settle.after",
+];
+/// The furthest that a clock jumps, in milliseconds, either way.
+const JUMP: i64 = 10_000;
+/// One blow in so many is a rare one, which takes long or seldom comes by chance: these have a deck.
+const RARE: u8 = 11;
+/// At which of a shop's commits it is struck in an exhaustive storm.
+const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
+const OPERATIONS: [&str; 7] = [
+    "charge",
+    "refund",
+    "authorize",
+    "capture",
+    "void",
+    "ship",
+    "cancel",
+];
+const MODES: [&str; 6] = [
+    "applied_then_lost",
+    "lost_before",
+    "error_before",
+    "error_after",
+    "slow",
+    "duplicate",
+];
+const TABLES: [&str; 3] = ["shop_order", "shop_charge", "hapax.idempotency_key"];
+
+/// Every named place of a shop on this store.
+pub(crate) fn places(store: Store) -> Vec<String> {
+    SHOP.iter()
+        .map(|&it| it.to_owned())
+        .chain(commits(store))
+        .collect()
+}
+
+/// Before and after a commit, whoever's it is.
+fn commits(store: Store) -> [String; 2] {
+    ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
+}
+
+/// Where somebody strikes themselves next, and which rare blow is the next: every named place, and
+/// each of those blows, comes once before any comes again.
+#[derive(Debug, Default)]
+pub(super) struct Deck {
+    places: Vec<Injection>,
+    rare: Vec<Injection>,
+}
+
+/// A blow at random.
+pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -> Injection {
+    let millis = |random: &mut Rng, from, to| Duration::from_millis(random.u64(from..to));
+    let has_server = deployment.server.is_some();
+    let tested = |random: &mut Rng| {
+        let at = random.usize(..deployment.shops.len() + deployment.relays.len());
+        match at.checked_sub(deployment.shops.len()) {
+            None => Who::Shop(at),
+            Some(relay) => Who::Relay(relay),
+        }
+    };
+    if deployment.has_releases && random.u8(0..6) == 0 {
+        return Injection::ChangeOver(tested(random));
+    }
+    if random.u8(0..RARE) == 0 {
+        return deck.draw_rare(random, deployment);
+    }
+    match random.u8(0..100) {
+        0..16 => Injection::Kill(tested(random), millis(random, 0, 800)),
+        16..22 => Injection::KillAgain(tested(random), millis(random, 0, 300)),
+        22..26 => Injection::Kill(
+            Who::Clients(random.usize(..deployment.clients.len())),
+            millis(random, 0, 400),
+        ),
+        26..32 => Injection::Kill(
+            Who::Far(random.usize(..deployment.far.len())),
+            millis(random, 0, 600),
+        ),
+        32..38 => {
+            let time = LEASE / 2 + millis(random, 0, 3_500);
+            Injection::Pause(tested(random), time)
+        }
+        38..42 => Injection::Term(tested(random), None),
+        42..46 => Injection::Term(tested(random), Some(millis(random, 0, 120))),
+        46..66 => deck.draw(random, deployment),
+        66..69 if has_server => Injection::Crash,
+        69..71 if has_server => Injection::Terminate,
+        71..72 if has_server => Injection::Crowd(millis(random, 200, 1_500)),
+        72..74 if has_server => {
+            let table = TABLES[random.usize(..TABLES.len())];
+            Injection::Lock(table, millis(random, 100, 1_200))
+        }
+        74..80 if has_server => commit(random, deployment),
+        80..81 if has_server => Injection::Replay,
+        66..88 => net(random, deployment),
+        88..90 => {
+            let whose = Some(tested(random)).filter(|_| random.u8(0..3) > 0);
+            // Past the lease, and less than what a key has left while anybody asks under it.
+            let ahead = random.i64(-JUMP..JUMP);
+            Injection::Clock(whose, ahead, millis(random, 200, 2_500))
+        }
+        90 => Injection::Full(millis(random, 200, 2_000)),
+        91 if has_server => Injection::Gone,
+        _ => {
+            let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
+            let mode = MODES[random.usize(..MODES.len())];
+            Injection::Provider(operation, mode, random.u64(1..4))
+        }
+    }
+}
+
+/// Every place alone, at its first and at a later hit; then each while a shop recovers from another.
+pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
+    let places = places(store);
+    let shop = |place: String| Injection::Place(Who::Shop(0), place);
+    // It dies, fails, or is held up for longer than it may.
+    let ways = [":1", ":3", ":1:on purpose", ":1:wait"];
+    let mut injections: Vec<_> = places
+        .iter()
+        .flat_map(|place| ways.map(|way| shop(format!("{place}{way}"))))
+        .collect();
+    // Every kind of request commits, and each has to be struck.
+    for place in commits(store) {
+        injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}"))));
+        // The next blow is a death while it is held up.
+        injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}:wait"))));
+    }
+    if store == Store::Postgres {
+        let relay = |place: &&str| Injection::Place(Who::Relay(0), format!("{place}:1"));
+        injections.extend(RELAY.iter().map(relay));
+    }
+    if pairs {
+        // The second starts where the first has died, and so strikes its recovery.
+        for first in &places {
+            for second in &places {
+                injections.push(shop(format!("{first}:1")));
+                injections.push(shop(format!("{second}:1")));
+            }
+        }
+    }
+    injections
+}
+
+impl Deck {
+    fn draw(&mut self, random: &mut Rng, deployment: &Deployment) -> Injection {
+        if self.places.is_empty() {
+            self.places = Self::shuffled(
+                random,
+                deployment.store,
+                deployment.shops.len(),
+                deployment.relays.len(),
+            );
+        }
+        self.places.pop().unwrap_or(Injection::Crash)
+    }
+
+    fn draw_rare(&mut self, random: &mut Rng, deployment: &Deployment) -> Injection {
+        if self.rare.is_empty() {
+            self.rare = Self::rare(random, deployment);
+        }
+        self.rare.pop().unwrap_or(Injection::Restore)
+    }
+
+    fn rare(random: &mut Rng, deployment: &Deployment) -> Vec<Injection> {
+        let shop = |random: &mut Rng| random.usize(..deployment.shops.len());
+        let mut injections = vec![
+            Injection::Restore,
+            Injection::Flood(Flood::Members(shop(random))),
+            Injection::Flood(Flood::Nested(shop(random))),
+            Injection::Flood(Flood::Parts(shop(random))),
+            Injection::Flood(Flood::Halves(shop(random))),
+            Injection::Full(Duration::from_millis(random.u64(200..2_000))),
+        ];
+        if deployment.server.is_some() {
+            injections.extend([Who::Shop(0), Who::Relay(0)].map(|who| {
+                let time = LEASE * 4 + Duration::from_millis(random.u64(..4_000));
+                Injection::Double(who, time)
+            }));
+            let floods = [Injection::Flood(Flood::RelayHalves), Injection::Silence];
+            injections.extend(floods);
+            injections.extend([
+                Injection::Purge,
+                Injection::Hour,
+                Injection::Replay,
+                Injection::Gone,
+            ]);
+            injections.push(Injection::Crowd(Duration::from_millis(
+                random.u64(200..1_500),
+            )));
+        }
+        random.shuffle(&mut injections);
+        injections
+    }
+
+    /// Every place in each of the ways, a round after the other: a storm that ends within the first
+    /// rounds has been at every place all the same.
+    fn shuffled(random: &mut Rng, store: Store, shops: usize, relays: usize) -> Vec<Injection> {
+        // Most die there; some fail, and some are held up for longer than they may be.
+        let mut ways = ["", "", ":on purpose", ":wait"];
+        let mut rounds = vec![Vec::new(); ways.len()];
+        let at = |random: &mut Rng, who: Who, place: &str, nth: u64, way: &str| {
+            Injection::Place(who, format!("{place}:{}{way}", random.u64(1..nth)))
+        };
+        for place in places(store) {
+            random.shuffle(&mut ways);
+            for (round, way) in rounds.iter_mut().zip(ways) {
+                let shop = Who::Shop(random.usize(..shops));
+                round.push(at(random, shop, &place, 4, way));
+            }
+        }
+        for round in &mut rounds[1..] {
+            for place in commits(store) {
+                let shop = Who::Shop(random.usize(..shops));
+                round.push(at(random, shop, &place, 25, ""));
+            }
+            for place in RELAY.iter().filter(|_| relays > 0) {
+                let relay = Who::Relay(random.usize(..relays));
+                round.push(at(random, relay, place, 4, ""));
+            }
+        }
+        for round in &mut rounds {
+            random.shuffle(round);
+        }
+        // They are taken from the end.
+        rounds.concat().into_iter().rev().collect()
+    }
+}
+
+fn commit(random: &mut Rng, deployment: &Deployment) -> Injection {
+    let deed = match random.u8(0..5) {
+        0..2 => Deed::CutBefore,
+        2..4 => Deed::CutAfter,
+        _ => Deed::SwallowAfter,
+    };
+    // One more than there are shops: the relays'.
+    let line = match random.usize(..=deployment.links.rows.len()) {
+        shop if shop < deployment.links.rows.len() => Line::Rows(shop),
+        _ => Line::RelayRows,
+    };
+    Injection::Commit(line, deed)
+}
+
+fn net(random: &mut Rng, deployment: &Deployment) -> Injection {
+    // Without a server nobody delivers to the second receiver.
+    let hooks = if deployment.server.is_some() { 3 } else { 1 };
+    let lines = [
+        Line::Shop(random.usize(..deployment.links.shops.len())),
+        Line::Hook(random.usize(..hooks)),
+        Line::Rows(random.usize(..deployment.links.rows.len().max(1))),
+        Line::RelayRows,
+    ];
+    let known = if deployment.server.is_some() {
+        lines.len()
+    } else {
+        2
+    };
+    let line = lines[random.usize(..known)];
+    let bad = match random.u8(0..6) {
+        0 => Bad::Slow(Duration::from_millis(random.u64(1..60))),
+        1 => Bad::Reset,
+        2 => Bad::Cut(random.usize(0..4_000)),
+        3 => Bad::Hole,
+        4 => Bad::Slice(random.usize(1..200)),
+        _ => Bad::Refused,
+    };
+    Injection::Net(line, bad, Duration::from_millis(random.u64(100..2_500)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_place_is_drawn_before_any_is_drawn_again() {
+        for store in [Store::Postgres, Store::Sqlite] {
+            let expected: HashSet<_> = places(store).into_iter().collect();
+            for seed in 0..32 {
+                let mut drawn = Deck::shuffled(&mut Rng::with_seed(seed), store, 2, 2);
+                let first: Vec<_> = drawn.drain(drawn.len() - expected.len()..).collect();
+                let names = first.iter().map(|injection| match injection {
+                    Injection::Place(_, place) => place.split(':').next().unwrap().to_owned(),
+                    other => panic!("{other:?}"),
+                });
+                assert_eq!(names.collect::<HashSet<_>>(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A backup takes the place of the rows, while everybody who uses them goes on.
+//!
+//! An operator who restores loses what was committed since the backup. So that everything else can be
+//! held to account, nobody but the operator wants anything between the two: customers and the
+//! neighbour have stopped, and what they wanted has come to its end. What the operator is granted in
+//! between is delivered, so that relays are further than the backup, and is written down as
+//! forfeited. Behind the swap everything goes on as before.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use futures_util::future::try_join_all;
+use hapax_testkit::{postgres::Dump, wait::pace};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Storm;
+use crate::{
+    clients::Operation,
+    deployment::Deployment,
+    lines::{self, now},
+    stored_rows::StoredRows,
+};
+
+/// Orders that are granted between backup and swap: as many events as later ones may be taken for.
+const FORFEITED: usize = 60;
+/// How long everything may take until nothing is under way.
+const SETTLES: Duration = Duration::from_secs(40);
+/// How long it has to be quiet.
+const QUIET: Duration = Duration::from_millis(1_500);
+/// How long what is forfeited may take to be delivered.
+const DELIVERED: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(100);
+/// What must have ended before a backup is one of a quiet town.
+const UNDER_WAY: [&str; 3] = [
+    "SELECT id FROM @saga WHERE state = 'running'",
+    "SELECT id FROM shop_upload WHERE state = 'pending'",
+    "SELECT key FROM @idempotency_key WHERE state = 'in_progress'",
+];
+
+/// Takes a backup, has the operator's orders granted and delivered, and puts it in the place of the
+/// rows; whether it was quiet enough, and relays were further than the backup.
+pub(super) async fn restore(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+    nemesis.deployment.up().await?;
+    for clients in &mut nemesis.deployment.clients {
+        clients.revive()?;
+        clients.signal("TERM")?;
+    }
+    for clients in &mut nemesis.deployment.clients {
+        clients.has_stopped().await?;
+    }
+    let bit = is_settled(&nemesis.deployment).await? && swap(nemesis, line).await?;
+    for clients in &mut nemesis.deployment.clients {
+        clients.start()?;
+    }
+    Ok(bit)
+}
+
+async fn swap(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+    line["from"] = now().into();
+    let backup = Backup::of(&mut nemesis.deployment).await?;
+    nemesis.deployment.up().await?;
+    let operations: Vec<_> = (0..FORFEITED)
+        .map(|_| nemesis.operator.want(Operation::order))
+        .collect();
+    let ends = Ends::now(&nemesis.deployment);
+    let shops = nemesis.deployment.shops.len();
+    let asked = operations.iter().enumerate().map(async |(at, operation)| {
+        // Whatever comes of it is lost.
+        nemesis.operator.note("forfeited", operation)?;
+        let shop = at % shops;
+        let (name, address) = (
+            &nemesis.deployment.shops[shop].name,
+            nemesis.deployment.shop_address(shop),
+        );
+        nemesis.operator.ask(name, &address, operation).await
+    });
+    let granted = try_join_all(asked).await?;
+    let granted: Vec<_> = granted.into_iter().flatten().collect();
+    let began = Instant::now();
+    while began.elapsed() < DELIVERED && !ends.have(&granted)? {
+        pace(LOOK).await;
+    }
+    let is_delivered = ends.have(&granted)?;
+    line["forfeited"] = granted.len().into();
+    backup.replaces(&mut nemesis.deployment).await?;
+    line["swapped"] = now().into();
+    nemesis.deployment.up().await?;
+    Ok(is_delivered && granted.len() > FORFEITED / 2)
+}
+
+/// Waits until nothing is under way, for a while.
+async fn is_settled(deployment: &Deployment) -> anyhow::Result<bool> {
+    let stored_rows = StoredRows::of(deployment);
+    let (began, mut quiet_since) = (Instant::now(), Instant::now());
+    let mut ends = Ends::now(deployment);
+    while began.elapsed() < SETTLES {
+        pace(LOOK).await;
+        let mut is_quiet = ends == Ends::now(deployment);
+        for sql in UNDER_WAY {
+            is_quiet = is_quiet && stored_rows.read(sql).await?.is_empty();
+        }
+        if !is_quiet {
+            (ends, quiet_since) = (Ends::now(deployment), Instant::now());
+        } else if quiet_since.elapsed() > QUIET {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A backup of the rows.
+enum Backup {
+    /// A dump of this database of the server.
+    Dump(Dump, String),
+    /// Copies of the files, and where they belong.
+    Files(Vec<(PathBuf, PathBuf)>),
+}
+
+impl Backup {
+    async fn of(deployment: &mut Deployment) -> anyhow::Result<Self> {
+        if let Some(server) = &deployment.server {
+            let name = server.url.rsplit('/').next().unwrap_or_default();
+            let dump = server.cluster.dump(name).await;
+            return Ok(Self::Dump(dump, name.to_owned()));
+        }
+        deployment.shops[0].stop().await?;
+        let mut files = Vec::new();
+        for name in ["shop.db", "shop.db-wal"] {
+            let (there, copy) = (deployment.home().join(name), deployment.folder.join(name));
+            if there.exists() {
+                std::fs::copy(&there, &copy)?;
+                files.push((copy, there));
+            }
+        }
+        deployment.shops[0].start()?;
+        Ok(Self::Files(files))
+    }
+
+    async fn replaces(self, deployment: &mut Deployment) -> anyhow::Result<()> {
+        match (self, &deployment.server) {
+            (Self::Dump(dump, name), Some(server)) => {
+                // Into a new database, which is then renamed: so nobody has to be told of it.
+                let [restored, lost] = ["restored", "lost"].map(|it| format!("{name}_{it}"));
+                server.cluster.create(&restored).await;
+                server.cluster.restore(&dump, &restored).await;
+                server.cluster.swap(&restored, &name, &lost).await;
+                let sql = format!("DROP DATABASE {lost}");
+                server.cluster.client().await.batch_execute(&sql).await?;
+            }
+            (Self::Files(files), _) => {
+                deployment.shops[0].stop().await?;
+                for name in ["shop.db", "shop.db-wal", "shop.db-shm"] {
+                    let gone = std::fs::remove_file(deployment.home().join(name));
+                    drop(gone);
+                }
+                for (copy, there) in files {
+                    std::fs::rename(copy, there)?;
+                }
+                deployment.shops[0].start()?;
+            }
+            (Self::Dump(..), None) => {}
+        }
+        Ok(())
+    }
+}
+
+/// How long the ledgers of those are who are sent every event.
+#[derive(PartialEq, Eq)]
+struct Ends(Vec<(PathBuf, u64)>);
+
+impl Ends {
+    fn now(deployment: &Deployment) -> Self {
+        let names = match &deployment.server {
+            None => &["hook"][..],
+            Some(_) => &["hook", "feed", "stream"],
+        };
+        let length = |path: &Path| path.metadata().map_or(0, |it| it.len());
+        let ends = names.iter().map(|name| {
+            let path = deployment.folder.join(format!("{name}.jsonl"));
+            let end = length(&path);
+            (path, end)
+        });
+        Self(ends.collect())
+    }
+
+    /// Whether each has heard of all of these since.
+    fn have(&self, ids: &[String]) -> anyhow::Result<bool> {
+        for (path, end) in &self.0 {
+            for id in ids {
+                if !lines::has_said(path, *end, id)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a store that comes back knows what it has promised.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+};
+
+use fastrand::Rng;
+use serde_json::Value;
+
+use crate::{
+    artifacts::Wished,
+    clients::{Kind, Witness},
+    stored_rows::StoredRows,
+};
+
+/// Wishes whose answer is asked for again: the last ones, and some of all.
+const LAST: usize = 150;
+const OF_ALL: usize = 100;
+/// Violations after which nobody needs more.
+const ENOUGH: usize = 10;
+/// Rows that only a transaction writes together.
+const TORN: [&str; 2] = [
+    "SELECT id FROM shop_order AS made WHERE NOT EXISTS (
+         SELECT 1 FROM @outbox_event WHERE type = 'order.created' AND aggregate_id = made.id)",
+    "SELECT aggregate_id AS id FROM @outbox_event AS event WHERE type = 'order.created'
+     AND NOT EXISTS (SELECT 1 FROM shop_order WHERE id = event.aggregate_id)",
+];
+
+/// What is wrong with a store, of which a shop on this port speaks.
+pub(super) async fn violations(
+    acknowledged: &[Wished],
+    stored_rows: &StoredRows,
+    port: u16,
+    random: &mut Rng,
+) -> anyhow::Result<Vec<String>> {
+    let mut found = lost(acknowledged, stored_rows).await?;
+    for sql in TORN {
+        let rows = stored_rows.read(sql).await?;
+        found.extend(
+            rows.iter()
+                .map(|row| format!("an order without its event, or the other way: {row}")),
+        );
+    }
+    if let StoredRows::File(path) = stored_rows {
+        found.extend(spoilt(acknowledged, &path.with_file_name("uploads"))?);
+        let said = stored_rows.read("PRAGMA integrity_check").await?;
+        let is_sound = said.iter().all(|row| row["integrity_check"] == "ok");
+        found.extend((!is_sound).then(|| format!("the file is damaged: {said:?}")));
+    }
+    let witness = Witness::of(&format!("127.0.0.1:{port}"));
+    let last = acknowledged.len().saturating_sub(LAST);
+    let mut asked: HashSet<_> = (last..acknowledged.len()).collect();
+    asked.extend(
+        (0..OF_ALL)
+            .filter(|_| last > 0)
+            .map(|_| random.usize(..last)),
+    );
+    for at in asked {
+        if found.len() > ENOUGH {
+            break;
+        }
+        found.extend(differs(&acknowledged[at], &witness).await?);
+    }
+    Ok(found)
+}
+
+/// What was acknowledged and is not there, or twice.
+async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Result<Vec<String>> {
+    let named = [
+        (Kind::Order, "SELECT note AS name FROM shop_order"),
+        (Kind::Signup, "SELECT email AS name FROM shop_user"),
+        (
+            Kind::Message,
+            "SELECT charge_id AS name FROM shop_ledger_entry WHERE source = 'provider'",
+        ),
+        (
+            Kind::Market,
+            "SELECT charge_id AS name FROM shop_ledger_entry WHERE source = 'market'",
+        ),
+        (Kind::Upload, "SELECT name FROM shop_upload"),
+    ];
+    let mut found = Vec::new();
+    for (kind, sql) in named {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for row in stored_rows.read(sql).await? {
+            *counts.entry(text(&row["name"])).or_default() += 1;
+        }
+        for wished in acknowledged.iter().filter(|it| it.operation.kind == kind) {
+            let body = &wished.operation.body;
+            let name = match kind {
+                Kind::Order => &body["note"],
+                Kind::Signup => &body["email"],
+                Kind::Upload => &body["name"],
+                _ => &body["data"]["charge_id"],
+            };
+            let times = counts.get(&text(name)).copied().unwrap_or_default();
+            if times != 1 {
+                found.push(format!(
+                    "{} was acknowledged and is there {times} times",
+                    wished.name()
+                ));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Uploads whose file is not what was sent.
+fn spoilt(acknowledged: &[Wished], files: &Path) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for wished in acknowledged {
+        let Some(upload) = wished
+            .granted()
+            .filter(|_| wished.operation.kind == Kind::Upload)
+        else {
+            continue;
+        };
+        let kept = std::fs::read(files.join(text(&upload["sha256"])));
+        let sent = wished.operation.file()?;
+        if kept.as_ref().ok() != Some(&sent) {
+            let what = kept.map_or_else(|it| it.to_string(), |it| format!("{} bytes", it.len()));
+            found.push(format!("the file of {} is spoilt: {what}", wished.name()));
+        }
+    }
+    Ok(found)
+}
+
+/// The answer has to be the one that was given.
+async fn differs(wished: &Wished, witness: &Witness) -> anyhow::Result<Option<String>> {
+    let Some(attempt) = wished.lasting() else {
+        return Ok(None);
+    };
+    let again = witness.ask(&wished.operation).await?;
+    let member = |told: &Value, name: &str| told[name].clone();
+    let of = |told: &Value| ["status", "headers", "body"].map(|name| member(told, name));
+    let is_same = of(&attempt.answer) == of(&again) && again["came"] != "stored";
+    Ok((!is_same).then(|| {
+        format!(
+            "{} was answered {} and then {again}",
+            wished.name(),
+            attempt.answer
+        )
+    }))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
