@@ -84,7 +84,7 @@ impl Flags {
         sink.all.notified().await;
         relay.drain().await;
         let took = start.elapsed();
-        let standing = store.standing(&self.destination).await?;
+        let standing = store.backlog(&self.destination).await?;
         store.close().await?;
         let taken = sink.taken.load(Ordering::Relaxed);
         ensure!(
@@ -93,9 +93,9 @@ impl Flags {
             self.backlog.events
         );
         ensure!(
-            standing.backlog == 0,
+            standing.events == 0,
             "{} events were not settled",
-            standing.backlog
+            standing.events
         );
         let status =
             fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;

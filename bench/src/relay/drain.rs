@@ -131,12 +131,12 @@ impl Flags {
         sink.all.notified().await;
         relay.drain().await;
         let seconds = start.elapsed().as_secs_f64();
-        let standing = store.standing(&self.destination).await?;
+        let standing = store.backlog(&self.destination).await?;
         store.close();
         ensure!(
-            standing.backlog == 0,
+            standing.events == 0,
             "{} events were not settled",
-            standing.backlog
+            standing.events
         );
         let status =
             fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;

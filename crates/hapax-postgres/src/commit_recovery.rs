@@ -7,13 +7,13 @@
 
 use hapax::{
     idempotency::{Claim, StoredResponse, Taken},
-    store::StoreError,
+    store::{ClaimOutcome, StoreError},
 };
 use tokio::time::{Instant, sleep};
 
 use crate::{
     error::unavailable,
-    idempotency::{Found, OldRow, hold, retention},
+    idempotency::{Locked, OldRow, hold, retention},
     postgres::Postgres,
     transaction::lost,
 };
@@ -35,7 +35,7 @@ pub(crate) async fn committed(
     let end = Instant::now() + store.settings().wait;
     loop {
         match hold(store, claim).await {
-            Ok(found) => return told(found, response, may_expire(store, claim)).await,
+            Ok(found) => return conclude(found, response, may_expire(store, claim)).await,
             Err(error @ StoreError::Unavailable { .. }) => {
                 if Instant::now() + PAUSE >= end {
                     return Err(error);
@@ -53,7 +53,11 @@ fn may_expire(store: &Postgres, claim: &Claim) -> bool {
     retention(claim) <= settings.statement_max + settings.wait
 }
 
-async fn told(found: Found, response: &StoredResponse, may_expire: bool) -> Result<(), StoreError> {
+async fn conclude(
+    found: ClaimOutcome<Locked>,
+    response: &StoredResponse,
+    may_expire: bool,
+) -> Result<(), StoreError> {
     match found {
         // The stored response is the one to be returned, and one effect was committed with it.
         ClaimOutcome::Taken(Taken::Replay {

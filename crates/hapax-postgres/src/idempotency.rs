@@ -166,16 +166,14 @@ pub(crate) enum OldRow {
     Expired,
 }
 
-/// What a claim found.
-pub(crate) enum Found {
-    /// The key is free, and locked by the transaction of this session.
-    Free(Box<Session>, OldRow),
-    /// The key is taken.
-    Taken(Taken),
-}
+/// What a claim gives: the session whose transaction has locked the key, and the old row.
+pub(crate) type Locked = (Box<Session>, OldRow);
 
 /// Locks a key in a transaction of its own, or finds out what is known about it.
-pub(crate) async fn hold(store: &Postgres, claim: &Claim) -> Result<Found, StoreError> {
+pub(crate) async fn hold(
+    store: &Postgres,
+    claim: &Claim,
+) -> Result<ClaimOutcome<Locked>, StoreError> {
     let end = Instant::now() + store.settings().wait;
     let mut pause = PAUSE.0;
     let mut closed = 0;
@@ -219,7 +217,7 @@ pub(crate) async fn try_hold(
     mut session: Session,
     claim: &Claim,
     begin: &str,
-) -> Result<Option<Found>, StoreError> {
+) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
     let sql = [query!("idempotency/lock"), query!("idempotency/find")];
     let [lock, find] = session.run(async |link| link.ready(sql).await).await?;
     let [tenant, operation, key] = parts(&claim.scope);
@@ -241,12 +239,12 @@ pub(crate) async fn try_hold(
         }
     };
     match evaluate_rows(&rows[1], &rows[2], claim, store.keyring()) {
-        Ok(Verdict::Free(row)) => Ok(Some(ClaimOutcome::Open((Box::new(session), row)))),
-        Ok(Verdict::Taken(taken)) => {
+        Ok(Some(ClaimOutcome::Open(row))) => Ok(Some(ClaimOutcome::Open((Box::new(session), row)))),
+        Ok(Some(ClaimOutcome::Taken(taken))) => {
             session.rollback().await;
             Ok(Some(ClaimOutcome::Taken(taken)))
         }
-        Ok(Verdict::Busy) => {
+        Ok(None) => {
             session.rollback().await;
             Ok(None)
         }
@@ -257,23 +255,14 @@ pub(crate) async fn try_hold(
     }
 }
 
-/// What a lock and a read say about a key.
-pub(crate) enum Verdict {
-    /// It is free, and locked.
-    Free(OldRow),
-    /// It is taken.
-    Taken(Taken),
-    /// Another transaction has it.
-    Busy,
-}
-
-/// Judges a key by the rows of `lock` and `find`, in that order.
+/// Evaluates a claim by the rows of `lock` and `find`, in that order; `None` while another
+/// transaction has the key.
 pub(crate) fn evaluate_rows(
     lock: &[Row],
     find: &[Row],
     claim: &Claim,
     keyring: &Keyring,
-) -> Result<Verdict, StoreError> {
+) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
     let locked = lock.first().is_some_and(|row| row.get(0));
     let old = match find.first().map(record).transpose()? {
         None => OldRow::None,
@@ -284,7 +273,8 @@ pub(crate) fn evaluate_rows(
                 Some(taken) => {
                     let taken = keyring.decrypt_taken(&claim.scope, taken);
                     return taken
-                        .map(Verdict::Taken)
+                        .map(ClaimOutcome::Taken)
+                        .map(Some)
                         .map_err(encrypted("stored answer"));
                 }
                 None => OldRow::Expired,
@@ -292,9 +282,9 @@ pub(crate) fn evaluate_rows(
         }
     };
     Ok(if locked || seeded::has(Bug::CheckThenInsert) {
-        Verdict::Free(old)
+        Some(ClaimOutcome::Open(old))
     } else {
-        Verdict::Busy
+        None
     })
 }
 

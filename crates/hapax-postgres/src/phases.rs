@@ -17,7 +17,7 @@ use hapax::{
     outbox::Draft,
     phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
     seeded::{self, Bug},
-    store::{Phases, StoreError},
+    store::{ClaimOutcome, Phases, StoreError},
 };
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};

@@ -2,7 +2,7 @@
 //!
 //! However a session ends, no transaction stays open. If a future is dropped while it runs, a
 //! separate task rolls back. A connection that does not respond is closed and never returned to the
-//! pool. If the result of a pipeline is lost, its outcome is not known here; see `resolve`.
+//! pool. If the result of a pipeline is lost, its outcome is not known here; see `commit_recovery`.
 
 use std::{
     borrow::Cow,

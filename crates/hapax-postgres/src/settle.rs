@@ -244,13 +244,13 @@ async fn write(
     let reason = settlement.disable.as_deref().map(text);
     let disabled: [&dyn Param; 3] = [&destination, &now, &reason];
     let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
-        let mut statements: Vec<QueuedStatement<'_>> = vec![
+        let mut queued: Vec<QueuedStatement<'_>> = vec![
             Box::pin(link.none(&start)),
             Box::pin(link.rows(&statements.epoch, &owner)),
         ];
         let mut add = |wanted: bool, ready, params| {
             if wanted {
-                statements.push(Box::pin(link.rows(ready, params)));
+                queued.push(Box::pin(link.rows(ready, params)));
             }
         };
         add(asks, &statements.is_written, &known[..]);
@@ -270,8 +270,8 @@ async fn write(
         add(!lowered.is_empty(), &statements.release, &release[..]);
         // The keys that are still blocked are queried last, so that their rows come before COMMIT.
         add(!released.is_empty(), &statements.is_held, &held[..]);
-        statements.push(Box::pin(link.none("COMMIT")));
-        statements
+        queued.push(Box::pin(link.none("COMMIT")));
+        queued
     });
     let completed = match results.await {
         Ok(completed) => completed,

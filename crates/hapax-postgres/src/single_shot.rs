@@ -4,6 +4,8 @@
 //! not finished by that (its key is taken, a statement fails, the result of the commit is lost) is
 //! run alone by this module: in one pipeline, or with a regular claim if its key is not free.
 
+use std::time::Duration;
+
 use hapax::{
     event::Headers,
     group::{Turn, answered},
@@ -15,13 +17,14 @@ use hapax::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
+    commit_recovery,
     connection::QueryError,
     emit::Columns,
     error::{store_error, unavailable},
     group::{CAREFUL, Group, is_not_free},
-    idempotency::{Found, Held, ResponseColumns, hold, retention},
+    idempotency::{Held, ResponseColumns, hold, retention},
     postgres::Postgres,
-    query, resolve,
+    query,
     seeded::emit_apart,
     session::Session,
     statement::{Statement, calls},

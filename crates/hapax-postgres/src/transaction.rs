@@ -14,22 +14,20 @@ use hapax::{
     key::Scope,
     outbox::{Draft, EventError},
     seeded::{self, Bug},
-    store::{Effect, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     commit::Ending,
+    commit_recovery,
     connection::Link,
     error::store_error,
-    idempotency::{
-        Found, Held, ResponseColumns, Verdict, begin, evaluate_rows, hold, parts, retention,
-        try_hold,
-    },
+    idempotency::{Held, ResponseColumns, begin, evaluate_rows, hold, parts, retention, try_hold},
     inbox,
     phases::Phase,
     postgres::Postgres,
-    query, resolve,
+    query,
     seeded::{emit_apart, publish},
     session::{QueuedStatement, Session},
     value::Param,
@@ -207,15 +205,15 @@ impl Tx {
         );
         let (ahead, asked) = results.await?;
         match evaluate_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
-            Verdict::Free(row) => {
+            Some(ClaimOutcome::Open(row)) => {
                 self.held = Some(Held { claim, row });
                 asked.map_err(store_error)
             }
-            Verdict::Taken(taken) => {
+            Some(ClaimOutcome::Taken(taken)) => {
                 self.taken = Some(taken);
                 Err(StoreError::NotClaimed)
             }
-            Verdict::Busy => Err(StoreError::NotClaimed),
+            None => Err(StoreError::NotClaimed),
         }
     }
 

@@ -412,7 +412,7 @@ fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> 
         let oldest_parked = written_at(conn, first_parked)?;
         let oldest_beyond = oldest_beyond(conn, high, |position| !settled.contains(&position))?;
         Ok(Backlog {
-            backlog: beyond + parked.unsigned_abs(),
+            events: beyond + parked.unsigned_abs(),
             parked: parked.unsigned_abs(),
             dead: dead.unsigned_abs(),
             oldest_at: oldest_parked.into_iter().chain(oldest_beyond).min(),

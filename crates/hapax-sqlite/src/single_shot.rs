@@ -3,6 +3,8 @@
 //! The job first inserts the completed key row, which shows whether the key was free. Many requests
 //! share one commit; a request that fails only rolls back its own savepoint.
 
+use std::time::Duration;
+
 use hapax::{
     idempotency::{Claim, PlannedRequest},
     outbox::Draft,

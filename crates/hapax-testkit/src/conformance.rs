@@ -25,7 +25,10 @@ pub fn hold(test: impl Future<Output = ()>) {
         .expect("a runtime can be built");
     let outcome = runtime.block_on(async { timeout(TEST_LIMIT, test).await });
     runtime.shutdown_background();
-    assert!(outcome.is_ok(), "the test did not end within {LAW:?}");
+    assert!(
+        outcome.is_ok(),
+        "the test did not end within {TEST_LIMIT:?}"
+    );
 }
 
 /// Expands to one test per requirement, in one module per file.

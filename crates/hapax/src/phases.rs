@@ -21,6 +21,7 @@ use crate::{
     key::{Fingerprint, FingerprintBuilder, Scope},
     limits::RECOVERY_POINT_BYTES_MAX,
     seeded::{self, Bug},
+    store::ClaimOutcome,
 };
 
 /// Version of the format of provider keys. A change of the format would make providers execute a

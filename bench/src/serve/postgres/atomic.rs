@@ -17,7 +17,7 @@ use hapax_postgres::Postgres;
 use http::{HeaderName, header};
 
 use super::{Flags, ORDER_INSERT, Order, Stated, TENANT, make_tables};
-use crate::{serve::answer::StoredResponse, sources};
+use crate::{serve::answer::Answer, sources};
 
 /// The headers of the handler; the layer adds the others.
 const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
@@ -25,7 +25,7 @@ const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATI
 /// The service. If `is_pipelined` is set, the claim is pipelined with the INSERT.
 pub(in crate::serve) async fn orders(
     flags: Flags,
-    answer: StoredResponse,
+    answer: Answer,
     is_pipelined: bool,
 ) -> anyhow::Result<Router> {
     make_tables(&flags.database).await?;
@@ -47,7 +47,7 @@ pub(in crate::serve) async fn orders(
         .layer(RequestIds::new(random)))
 }
 
-fn route(answer: StoredResponse) -> MethodRouter {
+fn route(answer: Answer) -> MethodRouter {
     let answer = Arc::new(answer);
     post(
         move |tx: Tx<hapax_postgres::Tx>, Json(stated): Json<Stated>| {
@@ -60,7 +60,7 @@ fn route(answer: StoredResponse) -> MethodRouter {
 async fn create(
     mut tx: Tx<hapax_postgres::Tx>,
     stated: Stated,
-    answer: &StoredResponse,
+    answer: &Answer,
 ) -> Result<Response, Problem> {
     let order = Order::of(stated);
     tx.execute(ORDER_INSERT, &order.row()).await?;

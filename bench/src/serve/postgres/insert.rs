@@ -9,10 +9,10 @@ use axum::{
 use deadpool_postgres::Pool;
 
 use super::{ORDER_INSERT, Order, Stated, answered, run};
-use crate::serve::answer::StoredResponse;
+use crate::serve::answer::Answer;
 
 /// The route that writes an order.
-pub(super) fn orders(pool: Pool, answer: StoredResponse) -> MethodRouter {
+pub(super) fn orders(pool: Pool, answer: Answer) -> MethodRouter {
     post(move |Json(stated): Json<Stated>| {
         let (pool, answer) = (pool.clone(), answer.clone());
         async move { answered(insert(&pool, &Order::of(stated)).await, &answer) }

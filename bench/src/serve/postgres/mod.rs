@@ -20,7 +20,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use tokio_postgres::{NoTls, types::ToSql};
 
-use super::answer::StoredResponse;
+use super::answer::Answer;
 use crate::sources;
 
 pub(super) use atomic::orders as atomic;
@@ -57,11 +57,7 @@ pub(super) enum Kind {
 
 impl Flags {
     /// The route of the service.
-    pub(super) async fn orders(
-        self,
-        kind: Kind,
-        answer: StoredResponse,
-    ) -> anyhow::Result<MethodRouter> {
+    pub(super) async fn orders(self, kind: Kind, answer: Answer) -> anyhow::Result<MethodRouter> {
         make_tables(&self.database).await?;
         let pool = self.pool()?;
         Ok(match kind {
@@ -151,7 +147,7 @@ async fn run(
 }
 
 /// The recorded response if the work succeeded, otherwise the error.
-fn answered(done: anyhow::Result<()>, answer: &StoredResponse) -> Response {
+fn answered(done: anyhow::Result<()>, answer: &Answer) -> Response {
     match done {
         Ok(()) => answer.respond(),
         Err(error) => failed(&error),

@@ -13,7 +13,7 @@ use deadpool_postgres::Pool;
 use http::StatusCode;
 
 use super::{ORDER_INSERT, Order, Stated, TENANT, answered};
-use crate::serve::answer::StoredResponse;
+use crate::serve::answer::Answer;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS naive_key (
@@ -31,7 +31,7 @@ const COMPLETE: &str = "UPDATE naive_key SET status = $3, body = $4 WHERE tenant
 const FINGERPRINT: &str = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00";
 
 /// The route that writes an order.
-pub(super) async fn orders(pool: Pool, answer: StoredResponse) -> anyhow::Result<MethodRouter> {
+pub(super) async fn orders(pool: Pool, answer: Answer) -> anyhow::Result<MethodRouter> {
     pool.get().await?.batch_execute(TABLES).await?;
     Ok(post(
         move |headers: HeaderMap, Json(stated): Json<Stated>| {
@@ -41,12 +41,7 @@ pub(super) async fn orders(pool: Pool, answer: StoredResponse) -> anyhow::Result
     ))
 }
 
-async fn respond(
-    pool: &Pool,
-    headers: &HeaderMap,
-    stated: Stated,
-    answer: &StoredResponse,
-) -> Response {
+async fn respond(pool: &Pool, headers: &HeaderMap, stated: Stated, answer: &Answer) -> Response {
     let key = headers.get("idempotency-key");
     match key.and_then(|key| key.to_str().ok()) {
         Some(key) => answered(in_turn(pool, key, &Order::of(stated), answer).await, answer),
@@ -54,12 +49,7 @@ async fn respond(
     }
 }
 
-async fn in_turn(
-    pool: &Pool,
-    key: &str,
-    order: &Order,
-    answer: &StoredResponse,
-) -> anyhow::Result<()> {
+async fn in_turn(pool: &Pool, key: &str, order: &Order, answer: &Answer) -> anyhow::Result<()> {
     let mut client = pool.get().await?;
     let claim = client.prepare_cached(CLAIM).await?;
     let insert = client.prepare_cached(ORDER_INSERT).await?;

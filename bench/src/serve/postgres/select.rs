@@ -13,14 +13,14 @@ use deadpool_postgres::Pool;
 use http::StatusCode;
 
 use super::{failed, run};
-use crate::serve::answer::StoredResponse;
+use crate::serve::answer::Answer;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS answer (key text PRIMARY KEY, body bytea NOT NULL)";
 const SELECT: &str = "SELECT body FROM answer WHERE key = $1";
 const INSERT: &str = "INSERT INTO answer VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
 /// The route that reads its response.
-pub(super) async fn orders(pool: Pool, answer: StoredResponse) -> anyhow::Result<MethodRouter> {
+pub(super) async fn orders(pool: Pool, answer: Answer) -> anyhow::Result<MethodRouter> {
     pool.get().await?.batch_execute(TABLE).await?;
     Ok(post(move |headers: HeaderMap| {
         let (pool, answer) = (pool.clone(), answer.clone());
@@ -28,7 +28,7 @@ pub(super) async fn orders(pool: Pool, answer: StoredResponse) -> anyhow::Result
     }))
 }
 
-async fn respond(pool: &Pool, headers: &HeaderMap, answer: &StoredResponse) -> Response {
+async fn respond(pool: &Pool, headers: &HeaderMap, answer: &Answer) -> Response {
     let key = headers.get("idempotency-key");
     let Some(key) = key.and_then(|key| key.to_str().ok()) else {
         return StatusCode::BAD_REQUEST.into_response();
@@ -39,7 +39,7 @@ async fn respond(pool: &Pool, headers: &HeaderMap, answer: &StoredResponse) -> R
     }
 }
 
-async fn find_or_write(pool: &Pool, key: &str, answer: &StoredResponse) -> anyhow::Result<Bytes> {
+async fn find_or_write(pool: &Pool, key: &str, answer: &Answer) -> anyhow::Result<Bytes> {
     let client = pool.get().await?;
     let select = client.prepare_cached(SELECT).await?;
     if let Some(row) = client.query_opt(&select, &[&key]).await? {

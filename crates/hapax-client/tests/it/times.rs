@@ -48,7 +48,7 @@ async fn a_spent_budget_fails_fast_with_the_last_answer() {
         let answer = client.send(post(&receiver)).await.unwrap();
         assert_eq!(
             (answer.stopped, &answer.body[..]),
-            (Stopped::Spent, &b"busy"[..])
+            (Stopped::BudgetExhausted, &b"busy"[..])
         );
         retries += answer.attempts.len() - 1;
     }

@@ -5,7 +5,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Plan, StepBody, hidden, run};
+use super::{Act, Plan, hidden, run};
 use crate::{
     Console,
     fields::{Fields, path_of, url},
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-impl StepBody {
+impl Act {
     /// Builds the confirmation page. Ages are relative to the time of the form.
     pub(super) async fn plan(
         &self,

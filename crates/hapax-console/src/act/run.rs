@@ -6,7 +6,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{StepBody, looked_at, parsed};
+use super::{Act, looked_at, parsed};
 use crate::{
     Console,
     fields::{Fields, path_of},
@@ -23,7 +23,7 @@ use crate::{
 /// The default time limit of a saga that continues.
 pub(super) const WITHIN: &str = "15m";
 
-impl StepBody {
+impl Act {
     /// Executes an action. Returns the next page and its message. Ages are relative to the time of
     /// the form.
     pub(super) async fn run(

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::response::{IntoResponse, Response};
 use hapax::{
     event::Headers,
-    idempotency::{OnFailure, Remember},
+    idempotency::{Disposition, OnFailure},
     inbox::{Acceptance, Message},
     seeded::{self, Bug},
     store::{Keys, StoreError, Transaction},
@@ -123,7 +123,7 @@ fn unaccepted(error: StoreError) -> Problem {
 /// Whether the response says that the message was accepted: 2xx only, because senders retry
 /// everything else.
 fn takes(finished: &Finished) -> bool {
-    let kept = finished.verdict(OnFailure::Release) == Remember::WithEffect;
+    let kept = finished.verdict(OnFailure::Release) == Disposition::WithEffect;
     kept && finished.status().is_success()
 }
 

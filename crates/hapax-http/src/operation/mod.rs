@@ -302,11 +302,11 @@ impl<K: Keys> OperationBuilder<K> {
         let operation = |method: &Method| {
             let service = self.idempotency.settings().service.as_deref();
             let name = operation_name(service, method, &self.template);
-            let operation = Operation::new(name).expect("method and template fit in a scope");
+            let name = Operation::new(name).expect("method and template fit in a scope");
             Arc::new(ProtectedOperation {
                 idempotency: self.idempotency.clone(),
-                counts: Counts::new(operation.clone()),
-                operation,
+                counts: Counts::new(name.clone()),
+                name,
                 policy: self.policy.clone(),
                 phasing: self.phasing.clone(),
             })
@@ -361,7 +361,8 @@ impl fmt::Debug for KeyPolicy {
 #[derive(Debug)]
 pub(crate) struct ProtectedOperation<K: Keys> {
     pub(crate) idempotency: Idempotency<K>,
-    pub(crate) operation: Operation,
+    /// The name: method and route.
+    pub(crate) name: Operation,
     pub(crate) policy: OperationPolicy,
     /// Set if the operation is phased.
     pub(crate) phasing: Option<Phasing<K>>,

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use hapax::{
     event::Headers,
     phases::{Entry, Ownership},
-    store::{Phases, StoreError},
+    store::{ClaimOutcome, Phases, StoreError},
 };
 
 /// The part of [`Phases`] that a request needs.

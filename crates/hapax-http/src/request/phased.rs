@@ -12,7 +12,7 @@ use hapax::{
     idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
     phases::{Entry, Ownership, Start, evaluate_entry},
     seeded::{self, Bug},
-    store::{Effect, Keys, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -97,6 +97,7 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
         operation.counts.request(Outcome::Bypassed);
         return bypassed(finished.into_response());
     }
+    let conflicts = plan.conflicts;
     let plan = PlannedRequest {
         claim,
         statements: plan.statements,
@@ -107,7 +108,7 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
         },
         deadline: Some(end.into_std()),
     };
-    let carried_out = operation.idempotency.store().single_shot(plan).await;
+    let carried_out = operation.idempotency.store().execute_plan(plan).await;
     let outcome = if carried_out.is_ok() {
         Outcome::Bypassed
     } else {
@@ -116,7 +117,7 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
     operation.counts.request(outcome);
     match carried_out {
         Ok(_) => bypassed(finished.into_response()),
-        Err(error) => problem::write_out(&plan.conflicts.problem(error), &id),
+        Err(error) => problem::write_out(&conflicts.problem(error), &id),
     }
 }
 

@@ -24,7 +24,7 @@ use hapax::{
     store::{Keys, StoreError},
 };
 use hapax_http::{
-    Completer, Derived, Idempotency, Json, OperationLayer, Phased, Problem, Remember, Settings,
+    Completer, Derived, Disposition, Idempotency, Json, OperationLayer, Phased, Problem, Settings,
     problem,
 };
 use hapax_sqlite::Sqlite;
@@ -627,7 +627,7 @@ async fn payment(
             Ok(StatusCode::CREATED.into_response())
         }
         "decline" => Err(Problem::new(problem::CONFLICT).status(StatusCode::PAYMENT_REQUIRED)),
-        "release" => Ok((Extension(Remember::Release), StatusCode::BAD_GATEWAY).into_response()),
+        "release" => Ok((Extension(Disposition::Release), StatusCode::BAD_GATEWAY).into_response()),
         "keep" => {
             std::mem::forget(last);
             Ok(StatusCode::CREATED.into_response())

@@ -22,7 +22,7 @@ use hapax::{
     key::{IdempotencyKey, Operation, Scope, Tenant},
 };
 use hapax_http::{
-    Idempotency, Json, OperationLayer, Problem, Remember, RequestIds, Settings, Tx, problem,
+    Disposition, Idempotency, Json, OperationLayer, Problem, RequestIds, Settings, Tx, problem,
 };
 use hapax_sqlite::Sqlite;
 use http::{HeaderMap, Request, StatusCode};
@@ -318,10 +318,10 @@ async fn effect(
         Some("decline") => {
             return Err(Problem::new(problem::CONFLICT).status(StatusCode::PAYMENT_REQUIRED));
         }
-        Some("overrule") => return Ok((Extension(Remember::Release), "once").into_response()),
+        Some("overrule") => return Ok((Extension(Disposition::Release), "once").into_response()),
         Some("insist") => {
             let answer = (StatusCode::BAD_REQUEST, "kept");
-            return Ok((Extension(Remember::EffectFree), answer).into_response());
+            return Ok((Extension(Disposition::EffectFree), answer).into_response());
         }
         _ => {}
     }

@@ -374,7 +374,7 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError>
     };
     // A response that cannot be decrypted here is shown as it is stored. A header names its key.
     let answer = scope(&summary)
-        .and_then(|scope| keyring.decrypt_answer(&scope, kept.clone()).ok())
+        .and_then(|scope| keyring.decrypt_response(&scope, kept.clone()).ok())
         .unwrap_or(kept);
     // Header values are Latin-1, as in HTTP.
     let latin = |value: &[u8]| value.iter().map(|byte| char::from(*byte)).collect();

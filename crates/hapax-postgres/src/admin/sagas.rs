@@ -15,7 +15,8 @@ use hapax::{
 use serde_json::json;
 
 use super::{
-    Actor, AdminError, PAGE_MAX, Page, audit, audited::StepBody, dead_letters::check_reason,
+    Actor, AdminError, PAGE_MAX, Page, audit, audited::AuditedTransaction,
+    dead_letters::check_reason,
 };
 use crate::{
     outbox::rows,
@@ -184,7 +185,7 @@ async fn refuse(
     reason: &str,
     why: String,
 ) -> Result<(), AdminError> {
-    let mut act = StepBody::begin(store).await?;
+    let mut act = AuditedTransaction::begin(store).await?;
     let line = detail(decision, reason);
     act.note(actor, ACTION, &object(id), &line, "refused")
         .await?;

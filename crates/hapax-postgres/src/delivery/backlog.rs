@@ -26,7 +26,7 @@ pub(super) async fn read(store: &Postgres, part: &str) -> Result<Backlog, StoreE
     let (beyond, parked, dead): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Ok(Backlog {
-        backlog: (beyond.max(0) + parked).unsigned_abs(),
+        events: (beyond.max(0) + parked).unsigned_abs(),
         parked: parked.unsigned_abs(),
         dead: dead.unsigned_abs(),
         oldest_at: moment(3).into_iter().chain(moment(4)).min(),

@@ -62,7 +62,7 @@ pub(crate) async fn see(store: &Postgres, id: &str) -> Result<Option<Seen>, Stor
     seen.saga.steps = steps.iter().map(rows::begun).collect::<Result<_, _>>()?;
     seen.saga.signals = signals
         .iter()
-        .map(rows::signals_seen)
+        .map(rows::signal_of)
         .collect::<Result<_, _>>()?;
     Ok(Some(seen))
 }
@@ -102,7 +102,7 @@ pub(super) async fn whole(
     });
     let (steps, signals) = looked.await?;
     let mut steps = by_saga(&steps, rows::begun);
-    let mut signals = by_saga(&signals, rows::signals_seen);
+    let mut signals = by_saga(&signals, rows::signal_of);
     let whole = |mut saga: SagaRecord| {
         saga.steps = steps.remove(&saga.id).transpose()?.unwrap_or_default();
         saga.signals = signals.remove(&saga.id).transpose()?.unwrap_or_default();

@@ -189,8 +189,8 @@ impl SagaRows for Tx {
     ) -> Result<bool, StoreError> {
         Signal::check(name, payload).map_err(refused)?;
         let time = self.store().time();
-        let signals_seen = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
-        let is_there = signals_seen.await?;
+        let signalled = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
+        let is_there = signalled.await?;
         self.notify_after_commit();
         Ok(is_there)
     }

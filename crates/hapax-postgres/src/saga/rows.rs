@@ -78,8 +78,8 @@ pub(super) async fn tell(
         .await?;
     let waking: [&dyn Param; 2] = [&id, &time];
     let telling: [&dyn Param; 4] = [&id, &name, &payload, &time];
-    let signals_seen = try_join(link.rows(&wake, &waking), link.rows(&signal, &telling));
-    let (woken, _) = signals_seen.await?;
+    let signalled = try_join(link.rows(&wake, &waking), link.rows(&signal, &telling));
+    let (woken, _) = signalled.await?;
     Ok(!woken.is_empty())
 }
 
@@ -188,7 +188,7 @@ pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
 }
 
 /// Reads a signal from the columns after the id of its saga.
-pub(super) fn signals_seen(row: &Row) -> Result<Signal, StoreError> {
+pub(super) fn signal_of(row: &Row) -> Result<Signal, StoreError> {
     Ok(Signal {
         name: row.try_get(1).map_err(unreadable)?,
         payload: bytes(row, 2)?,

@@ -1,8 +1,11 @@
 //! Groups: who shares a commit, and what a bad neighbour costs.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use futures_util::future::join_all;

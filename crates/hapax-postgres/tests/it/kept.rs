@@ -68,7 +68,7 @@ async fn a_batch_of_large_events_is_small() {
 #[tokio::test]
 async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
     for again in [
-        include_str!("../../queries/operate/look_anew.sql"),
+        include_str!("../../queries/admin/look_anew.sql"),
         "INSERT INTO hapax.lease (part, epoch, taken_at) VALUES ('new', 1, now());
          DELETE FROM hapax.lease WHERE part = 'new'",
         "UPDATE hapax.lease SET epoch = epoch + 1",

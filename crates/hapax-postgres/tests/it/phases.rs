@@ -6,7 +6,7 @@ use hapax::{
     event::Headers,
     idempotency::Taken,
     phases::{Entry, Ownership},
-    store::{Effect, Phases, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, Phases, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{

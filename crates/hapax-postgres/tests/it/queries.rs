@@ -141,7 +141,7 @@ const HOT: &[(&str, &str)] = hot!(
     "saga/seize"
     "saga/hold"
     "saga/step"
-    "saga/stand"
+    "saga/write_status"
     "saga/give_back"
     "saga/next"
     "saga/find"

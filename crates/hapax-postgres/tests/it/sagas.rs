@@ -147,12 +147,12 @@ async fn words_that_come_at_once_are_counted_as_they_are_kept() {
         let node = [&here, &there][number % 2];
         let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
         let name = format!("word {}", number % 5);
-        let signals_seen = tx.signal_saga("s1", &name, b"").await.unwrap();
+        let accepted = tx.signal_saga("s1", &name, b"").await.unwrap();
         tx.commit().await.unwrap();
-        signals_seen
+        accepted
     };
-    let signals_seen = join_all((0..20).map(tell)).await;
-    assert!(signals_seen.into_iter().all(|signals_seen| signals_seen));
+    let accepted = join_all((0..20).map(tell)).await;
+    assert!(accepted.into_iter().all(|it| it));
     let taken = take(&here.store, 1).await.remove(0);
     assert_eq!(taken.signals.len(), 5);
     assert_eq!(here.count("SELECT told FROM hapax.saga").await, 5);
@@ -200,10 +200,10 @@ async fn a_move_without_a_heard_commit_is_whole_or_nothing_and_its_rows_say_whic
         tx.emit(event(id)).unwrap();
         tx.write_step(&owned, &step("a")).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let signals_seen = tx.commit().await;
+        let committed = tx.commit().await;
         assert!(
-            matches!(signals_seen, Err(StoreError::Unavailable { .. })),
-            "{deed:?}: {signals_seen:?}"
+            matches!(committed, Err(StoreError::Unavailable { .. })),
+            "{deed:?}: {committed:?}"
         );
         trap.sprung().await;
         day.good.idle().await;
@@ -284,8 +284,8 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id.as_str(), taken[0].steps.len()), ("good", 1));
     let seized = fixture.store.seize_saga("bad step", LEASE).await;
-    let signals_seen = seized.unwrap_err().error_chain();
-    assert!(signals_seen.contains("bad step"), "{signals_seen}");
+    let error = seized.unwrap_err().error_chain();
+    assert!(error.contains("bad step"), "{error}");
 }
 
 #[tokio::test]

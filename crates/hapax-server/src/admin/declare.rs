@@ -158,8 +158,8 @@ impl Declare {
         let mut found = found.ok_or_else(|| not_found(name))?;
         let mut sum = StandingView::default();
         for part in destinations::parts(&self.store, Some(name)).await? {
-            let standing = self.store.standing(&part.name).await?;
-            sum.backlog += standing.backlog;
+            let standing = self.store.backlog(&part.name).await?;
+            sum.backlog += standing.events;
             sum.parked += standing.parked;
             sum.dead += standing.dead;
         }

@@ -5,7 +5,7 @@ use hapax_postgres::admin::{destination_of, events::Trace};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{shown, view::moment};
+use super::{masked, view::moment};
 
 /// An event and its state at every destination.
 #[derive(Clone, Debug, Serialize, ToSchema)]

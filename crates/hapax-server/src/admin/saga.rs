@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{shown, view::moment};
+use super::{masked, view::moment};
 
 /// A saga.
 #[derive(Clone, Debug, Serialize, ToSchema)]

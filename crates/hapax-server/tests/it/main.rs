@@ -20,7 +20,7 @@ mod crashes;
 mod admin;
 mod probed;
 mod asked;
-mod admin;
+mod operator_commands;
 mod console;
 mod send;
 mod sagas;

@@ -33,8 +33,8 @@ async fn a_step_that_a_person_takes_for_done_is_what_the_saga_goes_on_with() {
     stage.asking("s1", Far::Silent).await;
     let made = r#"{"charge": "by hand"}"#;
     let done = ["done", "--step", "charge", "--made", made];
-    stage.decide("s1", &done).on_end(0);
-    let saga = stage.on_end("s1", Far::Refusing).await;
+    stage.decide("s1", &done).ended(0);
+    let saga = stage.ended("s1", Far::Refusing).await;
     assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.made("charge").unwrap(), made);
     assert_eq!(stage.events().await, ["reserved", "shipped", "completed"]);
@@ -53,8 +53,8 @@ async fn a_step_that_a_person_takes_for_refused_has_the_saga_undone() {
     stage.asking("s1", Far::Silent).await;
     stage
         .decide("s1", &["refused", "--step", "charge"])
-        .on_end(0);
-    let saga = stage.on_end("s1", Far::Doing).await;
+        .ended(0);
+    let saga = stage.ended("s1", Far::Doing).await;
     assert_eq!(saga.status.state, State::Failed);
     assert_eq!(stage.events().await, ["reserved", "released", "failed"]);
 }
@@ -63,8 +63,8 @@ async fn a_step_that_a_person_takes_for_refused_has_the_saga_undone() {
 async fn what_stopped_a_saga_is_tried_again_under_its_key() {
     let stage = Stage::new().await;
     let key = stage.asking("s1", Far::Silent).await;
-    stage.decide("s1", &["retry", "--within", "1h"]).on_end(0);
-    let saga = stage.on_end("s1", Far::Doing).await;
+    stage.decide("s1", &["retry", "--within", "1h"]).ended(0);
+    let saga = stage.ended("s1", Far::Doing).await;
     assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.made("charge").unwrap(), &key);
 }
@@ -74,9 +74,9 @@ async fn what_may_have_happened_is_not_undone_before_somebody_says_so() {
     let stage = Stage::new().await;
     stage.asking("s1", Far::Silent).await;
     let before = stage.saga("s1").await;
-    let signals_seen = stage.decide("s1", &["undo"]).on_end(4);
+    let refused = stage.decide("s1", &["undo"]).ended(4);
     let why = "the outcome of step charge is unknown: decide first whether it happened";
-    assert!(signals_seen.stderr.contains(why), "{signals_seen:?}");
+    assert!(refused.stderr.contains(why), "{refused:?}");
     // It was not even taken.
     assert_eq!(stage.saga("s1").await, before);
     let line = stage.audited();
@@ -87,8 +87,8 @@ async fn what_may_have_happened_is_not_undone_before_somebody_says_so() {
 async fn what_is_stuck_behind_the_pivot_is_undone_when_a_person_says_so() {
     let stage = Stage::new().await;
     stage.asking("s1", Far::Failing).await;
-    stage.decide("s1", &["undo"]).on_end(0);
-    let saga = stage.on_end("s1", Far::Doing).await;
+    stage.decide("s1", &["undo"]).ended(0);
+    let saga = stage.ended("s1", Far::Doing).await;
     assert_eq!(saga.status.state, State::Failed);
     assert_eq!(stage.events().await, ["reserved", "released", "failed"]);
 }
@@ -98,22 +98,19 @@ async fn a_saga_that_is_closed_stays_as_it_is() {
     let stage = Stage::new().await;
     stage.asking("s1", Far::Silent).await;
     // A script that looked before somebody else had it.
-    let shown = stage.call(&["show", "s1"]).on_end(0).json();
+    let shown = stage.call(&["show", "s1"]).ended(0).json();
     let before = (shown["epoch"].as_i64().unwrap() - 1).to_string();
-    let signals_seen = stage.decide("s1", &["close", "--epoch", &before]).on_end(4);
-    assert!(
-        signals_seen.stderr.contains("look at it again"),
-        "{signals_seen:?}"
-    );
-    stage.decide("s1", &["close"]).on_end(0);
+    let refused = stage.decide("s1", &["close", "--epoch", &before]).ended(4);
+    assert!(refused.stderr.contains("look at it again"), "{refused:?}");
+    stage.decide("s1", &["close"]).ended(0);
     let saga = stage.saga("s1").await;
     assert_eq!(saga.status.state, State::Failed);
     assert_eq!(saga.status.reason.unwrap().code, "closed");
     assert!(saga.ended_at.is_some() && saga.wake_at.is_none());
     assert_eq!(stage.events().await, ["reserved"]);
-    let signals_seen = stage.decide("s1", &["close"]).on_end(4);
+    let refused = stage.decide("s1", &["close"]).ended(4);
     let why = "saga is failed, and does not need attention";
-    assert!(signals_seen.stderr.contains(why), "{signals_seen:?}");
+    assert!(refused.stderr.contains(why), "{refused:?}");
 }
 
 #[tokio::test]
@@ -122,7 +119,7 @@ async fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone
     stage.asking("s1", Far::Silent).await;
     let asked = |verb: &str| {
         let words = ["decide", "s1", verb, "--step", "charge", "--reason", "why"];
-        stage.call(&words).on_end(4).stderr
+        stage.call(&words).ended(4).stderr
     };
     assert!(asked("done").contains("as if step charge had happened"));
     assert!(asked("refused").contains("as if step charge had not happened"));
@@ -137,7 +134,7 @@ async fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone
     client.batch_execute(undoing).await.unwrap();
     assert!(asked("done").contains("as if step charge were undone"));
     assert!(asked("refused").contains("step charge cannot be undone"));
-    stage.decide("s1", &["done", "--step", "charge"]).on_end(0);
+    stage.decide("s1", &["done", "--step", "charge"]).ended(0);
     let saga = stage.saga("s1").await;
     let ways: Vec<_> = saga.steps.iter().map(|it| (it.way, it.state)).collect();
     assert_eq!(ways.last(), Some(&(Direction::Compensate, StepState::Done)));
@@ -149,8 +146,8 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
     stage.asking("s1", Far::Silent).await;
     stage.start(&definition(Far::Doing), "s2").await;
     let check = |id: &str, words: &[&str], code: i32, why: &str| {
-        let signals_seen = stage.decide(id, words).on_end(code);
-        assert!(signals_seen.stderr.contains(why), "{signals_seen:?}");
+        let refused = stage.decide(id, words).ended(code);
+        assert!(refused.stderr.contains(why), "{refused:?}");
     };
     check("s1", &["done", "--step", "reserve"], 4, "step reserve");
     check("s1", &["refused", "--step", "nothing"], 4, "step nothing");
@@ -164,14 +161,14 @@ async fn what_makes_no_sense_is_refused_by_its_name() {
     check("s3", &["close"], 3, "there is no saga s3");
     let asked = stage
         .call(&["decide", "s1", "close", "--reason", "why"])
-        .on_end(4);
+        .ended(4);
     assert!(asked.stderr.contains("give --yes"), "{asked:?}");
-    stage.call(&["decide", "s1", "close", "--yes"]).on_end(2);
+    stage.call(&["decide", "s1", "close", "--yes"]).ended(2);
     stage
         .call(&["decide", "s1", "close", "--yes", "--reason", " "])
-        .on_end(2);
-    stage.call(&["list", "--state", "nonsense"]).on_end(2);
-    stage.call(&["show", "s3"]).on_end(3);
+        .ended(2);
+    stage.call(&["list", "--state", "nonsense"]).ended(2);
+    stage.call(&["show", "s3"]).ended(3);
     assert_eq!(stage.saga("s1").await.status.state, State::NeedsAttention);
 }
 
@@ -181,7 +178,7 @@ async fn a_saga_says_what_it_did_and_why_it_does_not_move() {
     let key = stage.asking("s1", Far::Silent).await;
     stage.start(&definition(Far::Doing), "s2").await;
     stage.start(&definition(Far::Doing), "s3").await;
-    let shown = stage.call(&["show", "s1"]).on_end(0).json();
+    let shown = stage.call(&["show", "s1"]).ended(0).json();
     assert_eq!(shown["state"], "needs_attention");
     assert_eq!(shown["input"], json!({"order": 7}));
     let charge = &shown["steps"][1];
@@ -198,7 +195,7 @@ async fn a_saga_says_what_it_did_and_why_it_does_not_move() {
             .unwrap()
             .contains("silent")
     );
-    let why = |id: &str| stage.call(&["show", id]).on_end(0).json()["why"].to_string();
+    let why = |id: &str| stage.call(&["show", id]).ended(0).json()["why"].to_string();
     assert!(
         why("s1").contains("needs attention: deadline"),
         "{}",
@@ -223,17 +220,17 @@ async fn a_saga_says_what_it_did_and_why_it_does_not_move() {
 
     let listed = stage
         .call(&["list", "--state", "needs_attention"])
-        .on_end(0)
+        .ended(0)
         .json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
-    let page = stage.call(&["list", "--limit", "2"]).on_end(0).json();
+    let page = stage.call(&["list", "--limit", "2"]).ended(0).json();
     assert_eq!(page["next"], "s2");
-    let rest = stage.call(&["list", "--after", "s2"]).on_end(0).json();
+    let rest = stage.call(&["list", "--after", "s2"]).ended(0).json();
     assert_eq!(rest["items"][0]["id"], "s3");
-    let none = stage.call(&["list", "--name", "other"]).on_end(0).json();
+    let none = stage.call(&["list", "--name", "other"]).ended(0).json();
     assert_eq!(none["items"], json!([]));
     for words in [&["list"][..], &["show", "s1"]] {
-        let table = stage.call_for_people(words).on_end(0).stdout;
+        let table = stage.call_for_people(words).ended(0).stdout;
         assert!(
             table.contains("checkout") && table.contains("needs_attention"),
             "{table}"
@@ -263,7 +260,7 @@ async fn the_doctor_tells_of_sagas_that_stand_still() {
     says("ok", "none needs attention");
     stage.asking("s1", Far::Silent).await;
     says("warning", "1 of the sagas checkout need attention");
-    stage.decide("s1", &["close"]).on_end(0);
+    stage.decide("s1", &["close"]).ended(0);
     // What is due has a minute to be taken.
     stage.start(&definition(Far::Doing), "s2").await;
     says("ok", "none needs attention");
@@ -323,7 +320,7 @@ impl Stage {
     }
 
     /// Runs a saga to its end.
-    async fn on_end(&self, id: &str, far: Far) -> SagaRecord {
+    async fn ended(&self, id: &str, far: Far) -> SagaRecord {
         let runner = work(&self.store, clock(), far);
         eventually(PATIENCE, async || self.saga(id).await.status.state.is_end()).await;
         runner.drain().await;
@@ -387,7 +384,7 @@ impl Stage {
     fn audited(&self) -> Value {
         let url = self.database.url();
         let log = run(&["destinations", "log", "--json", "--database", &url]);
-        log.on_end(0).json()["items"][0].clone()
+        log.ended(0).json()["items"][0].clone()
     }
 }
 

@@ -7,9 +7,9 @@ use hapax::{
     Timestamp,
     delivery::{Park, ParkedState, Settlement},
     event::{Headers, NewEvent},
-    phases::{Entry, Lapsed},
+    phases::{Entry, Lapsed, Ownership},
     saga::{Definition, Owned},
-    store::{Deliveries, Keys, Phases, SagaRows, Sagas, Transaction},
+    store::{ClaimOutcome, Deliveries, Keys, Phases, SagaRows, Sagas, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
 

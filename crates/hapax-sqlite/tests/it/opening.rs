@@ -201,7 +201,7 @@ async fn a_services_migrations_follow_the_same_rules() {
             older,
             Err(SchemaError::Newer {
                 found: 2,
-                taken: 1,
+                known: 1,
                 ..
             })
         ),

@@ -46,8 +46,8 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     assert_eq!(good.id, "good");
     assert_eq!((good.steps.len(), good.signals.len()), (1, 1));
     for id in ["bad row", "bad step", "bad word"] {
-        let signals_seen = store.saga(id).await.unwrap_err().error_chain();
-        assert!(signals_seen.contains(id), "{signals_seen}");
+        let error = store.saga(id).await.unwrap_err().error_chain();
+        assert!(error.contains(id), "{error}");
     }
 }
 

@@ -39,7 +39,7 @@ pub async fn a_first_attempt_that_arrived_is_in_the_log<S: StoreUnderTest>() {
         assert_eq!(fixture.attempts(HOOK, place(index)).await, []);
     }
     assert_eq!(fixture.attempts(MAIL, place(0)).await, []);
-    assert_eq!(fixture.backlog(HOOK).await.backlog, 0);
+    assert_eq!(fixture.backlog(HOOK).await.events, 0);
 }
 
 /// A settlement that is repeated because its commit was not confirmed is written once, even if more

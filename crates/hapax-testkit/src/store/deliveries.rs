@@ -48,7 +48,7 @@ pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
     check_error(fenced, "fenced", |error| {
         matches!(error, StoreError::Fenced)
     });
-    assert_eq!(fixture.backlog(HOOK).await.backlog, 3);
+    assert_eq!(fixture.backlog(HOOK).await.events, 3);
     assert_eq!(fixture.dead_letters(HOOK).await.len(), 0);
     let newest = fixture.open(HOOK).await;
     assert_eq!(newest.was_disabled, None);

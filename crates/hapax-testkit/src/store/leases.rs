@@ -53,18 +53,18 @@ pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
 /// A live node reports which destinations it knows. The last report counts.
 pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
-    let taken = [HOOK, MAIL].map(str::to_owned);
+    let destinations = [HOOK, MAIL].map(str::to_owned);
     let store = fixture.store();
-    let said = store.heartbeat(ONE, &taken, LEASE).await;
+    let said = store.heartbeat(ONE, &destinations, LEASE).await;
     said.expect("a heartbeat is sent");
     let seen = heartbeat(&fixture, TWO).await;
-    assert_eq!(seen.knows.get(ONE), Some(&taken.clone().into()));
-    let said = store.heartbeat(ONE, &taken[..1], LEASE).await;
+    assert_eq!(seen.knows.get(ONE), Some(&destinations.clone().into()));
+    let said = store.heartbeat(ONE, &destinations[..1], LEASE).await;
     said.expect("a heartbeat is sent");
     let seen = heartbeat(&fixture, TWO).await;
     assert_eq!(
         seen.knows.get(ONE),
-        Some(&taken[..1].iter().cloned().collect())
+        Some(&destinations[..1].iter().cloned().collect())
     );
     // A node of an older version holds a partition and has never reported.
     fixture.clock.advance(LEASE);
@@ -200,7 +200,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
         panic!("the part should be held by the second node");
     };
     assert_eq!(of_two, &(HOOK.to_owned(), TWO.to_owned(), new.epoch));
-    assert_eq!(fixture.backlog(HOOK).await.backlog, 3);
+    assert_eq!(fixture.backlog(HOOK).await.events, 3);
     for event in &events {
         assert_eq!(fixture.attempts(HOOK, event.position).await, []);
     }
@@ -326,8 +326,8 @@ pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
         })
         .await;
     fixture.settle(settlement("hook/1", second.epoch)).await;
-    assert_eq!(fixture.backlog("hook/0").await.backlog, 0);
-    assert_eq!(fixture.backlog("hook/1").await.backlog, 3);
+    assert_eq!(fixture.backlog("hook/0").await.events, 0);
+    assert_eq!(fixture.backlog("hook/1").await.events, 3);
     assert!(take(&fixture, HOOK, ONE).await.is_some());
 }
 

@@ -118,10 +118,10 @@ pub(super) async fn signal<S: StoreUnderTest>(
     payload: &[u8],
 ) -> bool {
     let mut tx = fixture.begin().await;
-    let signals_seen = tx.signal_saga(id, name, payload).await;
-    let signals_seen = signals_seen.expect("a signal is sent");
+    let accepted = tx.signal_saga(id, name, payload).await;
+    let accepted = accepted.expect("a signal is sent");
     tx.commit().await.expect("it is committed");
-    signals_seen
+    accepted
 }
 
 pub(super) async fn give_back<S: StoreUnderTest>(

@@ -424,11 +424,11 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
         write(&fixture, &Owned::of(&saga), &step("a", Direction::Forward)).await;
         assert!(signal(&fixture, id, "paid", b"").await);
         if id == "ended" {
-            let on_end = SagaStatus {
+            let ended = SagaStatus {
                 state: State::Completed,
                 ..saga.status.clone()
             };
-            stand(&fixture, &saga, &on_end).await;
+            stand(&fixture, &saga, &ended).await;
         }
     }
     let purge = async || {
@@ -523,13 +523,13 @@ async fn check_stands<S: StoreUnderTest>(fixture: &Fixture<S>) {
     for asked in [claim("k"), gone] {
         let taken = fixture.taken(asked).await;
         let Taken::Replay {
-            response: signals_seen,
+            response: replayed,
             fresh_for,
         } = taken
         else {
             panic!("the response should be replayed, not {taken:?}");
         };
-        assert_eq!((signals_seen, fresh_for), (response("begun"), SAGA_KEY));
+        assert_eq!((replayed, fresh_for), (response("begun"), SAGA_KEY));
     }
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);

@@ -28,8 +28,8 @@ pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
     assert_eq!(woken.signals[0].payload, &b"first"[..]);
     assert!(!signal(&fixture, "s2", "paid", b"").await);
     let mut tx = fixture.begin().await;
-    let signals_seen = tx.signal_saga("s1", "shipped", b"").await;
-    assert!(signals_seen.expect("it returns a result"));
+    let accepted = tx.signal_saga("s1", "shipped", b"").await;
+    assert!(accepted.expect("it returns a result"));
     tx.rollback().await;
     let found = find(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(found.signals.len(), 1);

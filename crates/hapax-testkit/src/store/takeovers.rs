@@ -29,11 +29,11 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
     fixture.clock.advance(almost(LEASE + GRACE));
     assert!(take_over(&fixture, 10).await.is_empty());
     fixture.clock.advance(Duration::from_millis(1));
-    let [taken] = &take_over(&fixture, 10).await[..] else {
+    let [resumed] = &take_over(&fixture, 10).await[..] else {
         panic!("the key should be taken over");
     };
-    assert_eq!(taken.request, "the request");
-    let owner = &taken.ownership;
+    assert_eq!(resumed.request, "the request");
+    let owner = &resumed.ownership;
     assert!(owner.resumed && owner.epoch > late.epoch);
     assert_eq!(owner.recovery_point.as_deref(), Some("charged"));
     assert_eq!(owner.scope, late.scope);

@@ -163,8 +163,8 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Opt
         .oldest_at
         .map_or(0.0, |at| clock.now().since(at).as_secs_f64());
     let counted = [backlog.events, backlog.parked, backlog.dead].map(|count| count as f64);
-    let [backlog, parked, dead] = counted;
-    for (name, value) in BEHIND.into_iter().zip([lag, backlog, parked, dead]) {
+    let [events, parked, dead] = counted;
+    for (name, value) in BEHIND.into_iter().zip([lag, events, parked, dead]) {
         set(&[name], part, value);
     }
     Some(backlog)

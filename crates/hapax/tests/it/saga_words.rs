@@ -43,7 +43,7 @@ async fn a_wait_is_not_in_vain_when_its_word_came_before_its_end() {
     let definition = Definition::new("checkout", 1)
         .step(Step::remote("ask", teller.clone()))
         .step(Step::wait("answer", "answered", Duration::ZERO));
-    let saga = on_end(&stage, &teller, definition).await;
+    let saga = run_to_end(&stage, &teller, definition).await;
     assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.made("answer").map(AsRef::as_ref), Some(&b"said"[..]));
 }
@@ -58,7 +58,7 @@ async fn a_step_is_not_undone_that_was_settled_before_its_saga_turned_round() {
         .compensate_unknown()
         .settled_by("shipped");
     let definition = Definition::new("checkout", 1).deadline(DEADLINE).step(step);
-    let saga = on_end(&stage, &teller, definition).await;
+    let saga = run_to_end(&stage, &teller, definition).await;
     assert_eq!(saga.status.state, State::Completed);
     assert_eq!(saga.step("ship", Direction::Compensate), None);
 }
@@ -78,7 +78,7 @@ async fn what_the_far_side_has_never_seen_is_not_refused_once_a_word_says_that_i
         .retry_policy(retry_policy)
         .settled_by("shipped");
     let definition = Definition::new("checkout", 1).step(step);
-    let saga = on_end(&stage, &teller, definition).await;
+    let saga = run_to_end(&stage, &teller, definition).await;
     assert_eq!(saga.status.state, State::Completed);
 }
 
@@ -141,7 +141,7 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
 }
 
 /// Runs one saga to its end, while the teller sends its signal.
-async fn on_end(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
+async fn run_to_end(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
     start_as(stage, "s1", &definition).await;
     let runner = run(stage, definition);
     begun(stage).await;

@@ -570,7 +570,7 @@ async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     let saga = stage.store.seize_saga(id, LEASE).await.unwrap().unwrap();
     let owned = Owned::of(&saga);
     let (rows, status) = decision
-        .judge(&saga, "asked them", stage.clock.now())
+        .evaluate(&saga, "asked them", stage.clock.now())
         .unwrap();
     let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
     for row in rows {
@@ -589,18 +589,18 @@ async fn called(far: &Far, step: &str) {
 
 /// Waits for the end while the clock stands still.
 pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
-    let on_end = async || is_at_rest(&stage.store, id).await;
-    eventually(PATIENCE, on_end).await;
+    let has_ended = async || is_at_rest(&stage.store, id).await;
+    eventually(PATIENCE, has_ended).await;
     stage.store.saga(id).await.unwrap().unwrap()
 }
 
 /// Waits for the end while time passes.
 pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
-    let on_end = async || {
+    let has_ended = async || {
         stage.clock.advance(Duration::from_millis(100));
         is_at_rest(&stage.store, id).await
     };
-    eventually(PATIENCE, on_end).await;
+    eventually(PATIENCE, has_ended).await;
     stage.store.saga(id).await.unwrap().unwrap()
 }
 

@@ -28,7 +28,7 @@ use self::remote::Sent;
 pub(crate) use self::{
     cart::{Cart, Stated},
     stock::OUT_OF_STOCK,
-    view::{CLOSED, View, signals_seen},
+    view::{CLOSED, View, public_reason},
 };
 use crate::{
     database::Rows,

@@ -11,7 +11,7 @@ pub(crate) const CLOSED: &str = "closed";
 const DECIDED: [&str; 3] = [CLOSED, "decided", "retried"];
 
 /// Formats a reason for the customer, without the comment that an operator wrote on a decision.
-pub(crate) fn signals_seen(reason: &Refusal) -> String {
+pub(crate) fn public_reason(reason: &Refusal) -> String {
     if DECIDED.contains(&reason.code.as_str()) {
         reason.code.clone()
     } else {
@@ -51,7 +51,7 @@ impl View {
         Self {
             id: saga.id.clone(),
             state: saga.status.state.as_str(),
-            reason: reason.map(signals_seen),
+            reason: reason.map(public_reason),
             steps: STEPS.into_iter().map(|name| step(saga, name)).collect(),
             waiting_for,
         }
@@ -72,7 +72,7 @@ fn step(saga: &SagaRecord, name: &'static str) -> Step {
         attempts: attempts.sum(),
         provider_key: did.and_then(|row| row.provider_key.clone()),
         provider_ref: made(saga, name).ok().map(|made| made.id),
-        error: error.map(signals_seen),
+        error: error.map(public_reason),
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn create<D: Database>(
         Some(id) => id.to_owned(),
         None => start(&shop, tenant, &mut phased, &cart).await?,
     };
-    let saga = on_end(&shop, &id).await?;
+    let saga = wait_for_end(&shop, &id).await?;
     response(&saga)
 }
 
@@ -91,7 +91,7 @@ async fn start<D: Database>(
 }
 
 /// Waits for the end of a saga, at most `WAIT`.
-async fn on_end<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
+async fn wait_for_end<D: Database>(shop: &Shop<D>, id: &str) -> Result<SagaRecord, Problem> {
     let until = Instant::now() + WAIT;
     let mut pause = LOOKS.0;
     loop {
@@ -128,7 +128,7 @@ fn response(saga: &SagaRecord) -> Result<Response, Problem> {
 /// Builds the problem for a checkout that failed or was closed by an operator.
 fn refusal(saga: &SagaRecord) -> Problem {
     let reason = saga.status.reason.as_ref();
-    let detail = reason.map_or_else(String::new, checkout::signals_seen);
+    let detail = reason.map_or_else(String::new, checkout::public_reason);
     let at_the_card = saga.step(AUTHORIZE, saga::Direction::Forward);
     let is_declined = at_the_card.is_some_and(|step| step.state == saga::StepState::Refused);
     let code = match reason.map(|reason| reason.code.as_str()) {
@@ -158,15 +158,15 @@ mod tests {
     async fn a_checkout_that_a_person_closed_is_answered_without_a_claim_and_without_their_words() {
         let mut saga = asking();
         decide(&mut saga, &Decision::Close);
-        let (status, signals_seen) = answered(&saga).await;
+        let (status, body) = answered(&saga).await;
         assert_eq!(
-            (status, &signals_seen["code"]),
+            (status, &body["code"]),
             (409, &"CONFLICT.checkout.closed".into())
         );
-        check_silent(&saga, &signals_seen);
+        check_silent(&saga, &body);
         assert!(
-            !signals_seen["title"].as_str().unwrap().contains("nothing"),
-            "{signals_seen}"
+            !body["title"].as_str().unwrap().contains("nothing"),
+            "{body}"
         );
     }
 
@@ -176,27 +176,27 @@ mod tests {
         let within = Duration::from_secs(9);
         decide(&mut saga, &Decision::Compensate { within });
         saga.status.state = State::Failed;
-        let (status, signals_seen) = answered(&saga).await;
+        let (status, body) = answered(&saga).await;
         assert_eq!(
-            (status, &signals_seen["code"]),
+            (status, &body["code"]),
             (409, &"CONFLICT.checkout.failed".into())
         );
-        check_silent(&saga, &signals_seen);
+        check_silent(&saga, &body);
     }
 
     /// Asserts that the operator's comment is stored, but appears in no response.
     #[track_caller]
-    fn check_silent(saga: &SagaRecord, signals_seen: &Value) {
+    fn check_silent(saga: &SagaRecord, body: &Value) {
         let kept = saga.status.reason.as_ref().unwrap();
         assert_eq!(kept.detail, REASON);
         let shown = serde_json::to_string(&View::of(saga)).unwrap();
-        for said in [signals_seen.to_string(), shown] {
+        for said in [body.to_string(), shown] {
             assert!(!said.contains("by hand"), "{said}");
         }
     }
 
     fn decide(saga: &mut SagaRecord, decision: &Decision) {
-        let judged = decision.judge(saga, REASON, Timestamp::default());
+        let judged = decision.evaluate(saga, REASON, Timestamp::default());
         (saga.steps, saga.status) = judged.unwrap();
     }
 

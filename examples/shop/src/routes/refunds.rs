@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use hapax::{Timestamp, event::NewEvent, failpoint::Failpoints, key::Tenant, store::StoreError};
-use hapax_http::{Json, Phased, Query, Remember, problem::Problem};
+use hapax_http::{Disposition, Json, Phased, Query, problem::Problem};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -94,7 +94,7 @@ pub(super) async fn create<D: Database>(
             refund.give_back(&mut *tx, &tenant).await?;
             drop(tx);
             // The refusal is stored like others, but here the writes of the phase are kept.
-            let kept = Extension(Remember::WithEffect);
+            let kept = Extension(Disposition::WithEffect);
             Ok((kept, super::refused(refusal)).into_response())
         }
         Settled::Refused(refusal) => Err(super::refused(refusal)),

@@ -5,8 +5,8 @@ use hapax_testkit::http::HttpAnswer;
 use serde_json::Value;
 
 use crate::{
-    remote::RemoteStep,
-    shop::{Home, Shop, Store, bought, lasting, on_both_stores, on_end, problem, refuses},
+    shop::{Home, Shop, Store, bought, ended, lasting, on_both_stores, problem, refuses},
+    simulated_providers::Providers,
 };
 
 on_both_stores! {
@@ -22,18 +22,18 @@ on_both_stores! {
 }
 
 async fn a_checkout_ships_and_captures_once(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let answer = shop
         .post("/checkouts", Some("c"), &cart("tok_ok", "DE"))
         .await;
-    let signals_seen = bought(&shop, &answer).await;
-    let id = signals_seen["id"].as_str().unwrap();
+    let checkout = bought(&shop, &answer).await;
+    let id = checkout["id"].as_str().unwrap();
     assert!(id.starts_with("chk_"), "{id}");
     assert_eq!(
         answer.header("location"),
         Some(format!("/checkouts/{id}").as_str())
     );
-    let steps = signals_seen["steps"].as_array().unwrap();
+    let steps = checkout["steps"].as_array().unwrap();
     let names: Vec<_> = steps
         .iter()
         .map(|step| step["name"].as_str().unwrap())
@@ -50,7 +50,7 @@ async fn a_checkout_ships_and_captures_once(on: Store) {
             .unwrap()
             .starts_with("auth_")
     );
-    check(&remote, [1, 0, 1, 0], 1).await;
+    check(&providers, [1, 0, 1, 0], 1).await;
     let ledger: Value = shop.get("/ledger").await.json().unwrap();
     assert_eq!(ledger["entries"].as_array().unwrap().len(), 1);
     assert_eq!(ledger["entries"][0]["amount"], 2_200);
@@ -59,7 +59,7 @@ async fn a_checkout_ships_and_captures_once(on: Store) {
     assert_eq!(events.len(), 1);
     assert_eq!(
         shop.get(&format!("/checkouts/{id}")).await.json().unwrap(),
-        signals_seen
+        checkout
     );
     let again = shop
         .post("/checkouts", Some("c"), &cart("tok_ok", "DE"))
@@ -69,7 +69,7 @@ async fn a_checkout_ships_and_captures_once(on: Store) {
 }
 
 async fn a_declined_card_is_a_refusal_that_gives_the_stock_back(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let rare = r#"[{"sku":"sku_rare","quantity":1}]"#;
     for attempt in 0..2 {
         let key = format!("c{attempt}");
@@ -79,7 +79,7 @@ async fn a_declined_card_is_a_refusal_that_gives_the_stock_back(on: Store) {
         let again = shop.post("/checkouts", Some(&key), &declined).await;
         assert_eq!(again.header("idempotency-status"), Some("replayed"));
     }
-    check(&remote, [0, 0, 0, 0], 0).await;
+    check(&providers, [0, 0, 0, 0], 0).await;
     let failed = shop.received("checkout.failed", 2).await;
     assert_eq!(failed.len(), 2);
     let sold = shop
@@ -89,18 +89,18 @@ async fn a_declined_card_is_a_refusal_that_gives_the_stock_back(on: Store) {
 }
 
 async fn an_address_that_cannot_be_reached_voids_the_card(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let answer = shop
         .post("/checkouts", Some("c"), &cart("tok_ok", "ZZ"))
         .await;
     failed(&shop, &answer, 409, "CONFLICT.checkout.failed").await;
-    check(&remote, [1, 1, 0, 0], 0).await;
+    check(&providers, [1, 1, 0, 0], 0).await;
     let ledger: Value = shop.get("/ledger").await.json().unwrap();
     assert!(ledger["entries"].as_array().unwrap().is_empty());
 }
 
 async fn the_last_one_in_stock_is_sold_once(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let rare = cart_of(r#"[{"sku":"sku_rare","quantity":1}]"#, "tok_ok", "DE");
     let keys: Vec<_> = (0..5).map(|number| format!("c{number}")).collect();
     let buy = |key| shop.post("/checkouts", Some(key), &rare);
@@ -110,7 +110,7 @@ async fn the_last_one_in_stock_is_sold_once(on: Store) {
         match answer.status {
             201 => sold += 1,
             // It took longer than a caller is kept waiting.
-            202 => match on_end(&shop, answer).await["state"].as_str() {
+            202 => match ended(&shop, answer).await["state"].as_str() {
                 Some("completed") => sold += 1,
                 state => assert_eq!(state, Some("failed")),
             },
@@ -118,11 +118,11 @@ async fn the_last_one_in_stock_is_sold_once(on: Store) {
         }
     }
     assert_eq!(sold, 1);
-    check(&remote, [1, 0, 1, 0], 1).await;
+    check(&providers, [1, 0, 1, 0], 1).await;
 }
 
 async fn twenty_duplicates_are_one_checkout(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let body = cart("tok_ok", "DE");
     let answers = join_all((0..20).map(|_| shop.post("/checkouts", Some("c"), &body))).await;
     let (firsts, others): (Vec<_>, Vec<_>) = answers
@@ -136,7 +136,7 @@ async fn twenty_duplicates_are_one_checkout(on: Store) {
         problem(answer, 409, "CONFLICT.idempotency.in_progress");
     }
     bought(&shop, firsts[0]).await;
-    check(&remote, [1, 0, 1, 0], 1).await;
+    check(&providers, [1, 0, 1, 0], 1).await;
     let other = shop
         .post("/checkouts", Some("c"), &cart("tok_slow", "DE"))
         .await;
@@ -144,24 +144,24 @@ async fn twenty_duplicates_are_one_checkout(on: Store) {
 }
 
 async fn an_answer_that_is_always_lost_is_found_by_asking(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let body = cart("tok_timeout_applied", "DE");
     let answer = shop.post("/checkouts", Some("c"), &body).await;
-    let signals_seen = on_end(&shop, &answer).await;
-    assert_eq!(signals_seen["state"], "completed", "{signals_seen}");
-    check(&remote, [1, 0, 1, 0], 1).await;
+    let checkout = ended(&shop, &answer).await;
+    assert_eq!(checkout["state"], "completed", "{checkout}");
+    check(&providers, [1, 0, 1, 0], 1).await;
 }
 
 async fn a_card_that_never_answers_is_not_charged(on: Store) {
-    let (shop, remote) = shop(on).await;
+    let (shop, providers) = shop(on).await;
     let answer = shop
         .post("/checkouts", Some("c"), &cart("tok_5xx", "DE"))
         .await;
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
-    let signals_seen = on_end(&shop, &answer).await;
-    assert_eq!(signals_seen["state"], "failed", "{signals_seen}");
-    check(&remote, [0, 0, 0, 0], 0).await;
+    let checkout = ended(&shop, &answer).await;
+    assert_eq!(checkout["state"], "failed", "{checkout}");
+    check(&providers, [0, 0, 0, 0], 0).await;
     let again = shop
         .post("/checkouts", Some("c"), &cart("tok_5xx", "DE"))
         .await;
@@ -169,7 +169,7 @@ async fn a_card_that_never_answers_is_not_charged(on: Store) {
 }
 
 async fn a_checkout_is_its_tenants_alone(on: Store) {
-    let (shop, _foreign) = shop(on).await;
+    let (shop, _providers) = shop(on).await;
     let answer = shop
         .post("/checkouts", Some("c"), &cart("tok_ok", "DE"))
         .await;
@@ -199,10 +199,10 @@ async fn without_providers_nothing_is_begun(on: Store) {
     problem(&answer, 503, "DEPENDENCY.unavailable");
 }
 
-async fn shop(on: Store) -> (Shop, std::sync::Arc<RemoteStep>) {
+async fn shop(on: Store) -> (Shop, std::sync::Arc<Providers>) {
     let home = Home::with_providers(on).await;
-    let remote = home.remote();
-    (Shop::start_in(home, &["--wait", "10s"]), remote)
+    let providers = home.providers();
+    (Shop::start_in(home, &["--wait", "10s"]), providers)
 }
 
 fn cart(card: &str, country: &str) -> String {
@@ -219,22 +219,22 @@ fn cart_of(items: &str, card: &str, country: &str) -> String {
 /// Requires that nothing is bought, for this reason where the caller was not kept waiting too long.
 async fn failed(shop: &Shop, answer: &HttpAnswer, status: u16, code: &str) {
     if answer.status == 202 {
-        assert_eq!(on_end(shop, answer).await["state"], "failed");
+        assert_eq!(ended(shop, answer).await["state"], "failed");
     } else {
         problem(answer, status, code);
     }
 }
 
 /// Authorizations, voids, captures and refunds, and parcels that are not taken back.
-async fn check(remote: &RemoteStep, made: [usize; 4], parcels: usize) {
+async fn check(providers: &Providers, made: [usize; 4], parcels: usize) {
     let mut found = [0; 4];
     for (place, kind) in ["authorization", "void", "capture", "refund"]
         .iter()
         .enumerate()
     {
-        found[place] = remote.made(kind).await.len();
+        found[place] = providers.made(kind).await.len();
     }
     assert_eq!(found, made);
-    let back = remote.shipped("cancellation").await;
-    assert_eq!(remote.shipped("shipment").await - back, parcels);
+    let back = providers.shipped("cancellation").await;
+    assert_eq!(providers.shipped("shipment").await - back, parcels);
 }

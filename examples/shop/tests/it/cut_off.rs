@@ -77,7 +77,7 @@ async fn die_at(on: Store, place: &str) -> (Home, String) {
 
 /// One refund at the provider, one entry and one event.
 async fn check_once(shop: &Shop, charge: &str) {
-    let made = shop.home().foreign().made("refund").await;
+    let made = shop.home().providers().made("refund").await;
     assert_eq!(made.len(), 1, "{made:?}");
     assert_eq!(
         (&made[0]["charge"], &made[0]["amount"]),

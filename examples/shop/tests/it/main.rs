@@ -6,7 +6,7 @@
 )]
 
 mod shop;
-mod foreign;
+mod simulated_providers;
 mod orders;
 mod storm;
 mod instances;

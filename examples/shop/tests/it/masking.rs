@@ -125,8 +125,8 @@ async fn use_it(shop: &Shop, home: &Home) -> String {
         )
         .await,
     );
-    let foreign = home.foreign();
-    foreign.misbehave("charge", "error_before", 9).await;
+    let providers = home.providers();
+    providers.misbehave("charge", "error_before", 9).await;
     drop(
         shop.post_as(TOKEN, "/payments", Some("k-outage"), payment)
             .await,

@@ -6,8 +6,8 @@ use hapax_testkit::{http::HttpAnswer, wait::eventually};
 use serde_json::json;
 
 use crate::{
-    foreign::Foreign,
     shop::{Home, PATIENCE, Shop, Store, lasting, on_both_stores, problem},
+    simulated_providers::Providers,
 };
 
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
@@ -30,70 +30,70 @@ on_both_stores! {
 }
 
 async fn a_charge_whose_answers_are_all_lost_is_looked_up(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let began = Instant::now();
     let paid = pay(&shop, "tok_timeout_applied").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
     assert!(began.elapsed() < BOUND);
-    assert!(foreign.calls("lookup").await >= 1);
-    check_paid_once(&shop, &foreign, "tok_timeout_applied", &paid).await;
+    assert!(providers.calls("lookup").await >= 1);
+    check_paid_once(&shop, &providers, "tok_timeout_applied", &paid).await;
 }
 
 async fn a_charge_that_was_lost_on_its_way_is_made_by_the_next_attempt(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let paid = pay(&shop, "tok_timeout_not_applied").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
-    assert_eq!(foreign.calls("charge").await, 2);
-    check_paid_once(&shop, &foreign, "tok_timeout_not_applied", &paid).await;
+    assert_eq!(providers.calls("charge").await, 2);
+    check_paid_once(&shop, &providers, "tok_timeout_not_applied", &paid).await;
 }
 
 async fn a_provider_that_only_fails_is_502_and_the_key_is_let_go(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let failed = pay(&shop, "tok_5xx").await;
     problem(&failed, 502, "TRANSIENT.provider");
     assert!(failed.header("retry-after").is_some());
     assert!(failed.header("idempotency-status").is_none());
-    assert!(foreign.calls("charge").await > 1);
-    assert!(foreign.entries().await.is_empty());
+    assert!(providers.calls("charge").await > 1);
+    assert!(providers.entries().await.is_empty());
     // Another request under the key: nothing is left of the first one.
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
-    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+    check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
 async fn a_charge_that_the_provider_calls_a_duplicate_shows_the_one_there_is(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
-    foreign.misbehave("charge", "applied_then_lost", 1).await;
-    foreign.misbehave("charge", "duplicate", 1).await;
+    let (shop, providers) = shop(on, &[]).await;
+    providers.misbehave("charge", "applied_then_lost", 1).await;
+    providers.misbehave("charge", "duplicate", 1).await;
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
     assert_eq!(paid.header("problem-code"), Some("PROVIDER.duplicate"));
-    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+    check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
 async fn a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry(on: Store) {
-    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
-    close(&foreign, "charge").await;
+    let (shop, providers) = shop(on, &["--lease", "1m"]).await;
+    close(&providers, "charge").await;
     let unknown = pay(&shop, "tok_ok").await;
     problem(&unknown, 504, "DEPENDENCY.timeout");
     let other = pay(&shop, "tok_slow").await;
     problem(&other, 409, "CONFLICT.idempotency.payload_mismatch");
-    foreign.misbehave("any", "ok", 1).await;
+    providers.misbehave("any", "ok", 1).await;
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
-    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+    check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
 async fn a_charge_of_which_nobody_knows_is_found_out_without_its_client(on: Store) {
-    let (shop, foreign) = shop(on, &["--lease", "1s"]).await;
-    close(&foreign, "charge").await;
+    let (shop, providers) = shop(on, &["--lease", "1s"]).await;
+    close(&providers, "charge").await;
     let unknown = pay(&shop, "tok_ok").await;
     problem(&unknown, 504, "DEPENDENCY.timeout");
-    foreign.misbehave("any", "ok", 1).await;
+    providers.misbehave("any", "ok", 1).await;
     eventually(PATIENCE, async || entries(&shop, "charge").await == 1).await;
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.header("idempotency-status"), Some("replayed"));
-    check_paid_once(&shop, &foreign, "tok_ok", &paid).await;
+    check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
 async fn a_shop_without_a_provider_says_so_and_keeps_nothing(on: Store) {
@@ -109,22 +109,24 @@ async fn a_shop_without_a_provider_says_so_and_keeps_nothing(on: Store) {
 }
 
 async fn a_refund_whose_answer_is_lost_happens_once(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let charge = charge(&shop).await;
-    foreign.misbehave("refund", "applied_then_lost", 99).await;
+    providers.misbehave("refund", "applied_then_lost", 99).await;
     let refunded = refund(&shop, "r", &charge, 400).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
     let again = refund(&shop, "r", &charge, 400).await;
     assert_eq!(lasting(&again), lasting(&refunded));
-    check_refunded(&shop, &foreign, &[400]).await;
+    check_refunded(&shop, &providers, &[400]).await;
 }
 
 async fn a_refund_that_the_provider_refuses_gives_its_reservation_back(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let charge = charge(&shop).await;
     // Somebody refunds past the shop.
     let path = format!("/charges/{charge}/refunds");
-    let other = foreign.pay(&path, "other", &json!({ "amount": 100 })).await;
+    let other = providers
+        .pay(&path, "other", &json!({ "amount": 100 }))
+        .await;
     assert_eq!(other.0, 201);
     let refused = refund(&shop, "r", &charge, 900).await;
     problem(&refused, 409, "PROVIDER.refused");
@@ -134,42 +136,42 @@ async fn a_refund_that_the_provider_refuses_gives_its_reservation_back(on: Store
     assert_eq!(entries(&shop, "refund").await, 0);
     let rest = refund(&shop, "s", &charge, 800).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
-    check_refunded(&shop, &foreign, &[100, 800]).await;
+    check_refunded(&shop, &providers, &[100, 800]).await;
 }
 
 async fn a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing(on: Store) {
-    let (shop, foreign) = shop(on, &[]).await;
+    let (shop, providers) = shop(on, &[]).await;
     let charge = charge(&shop).await;
-    foreign.misbehave("refund", "error_before", 99).await;
+    providers.misbehave("refund", "error_before", 99).await;
     let failed = refund(&shop, "r", &charge, 900).await;
     problem(&failed, 502, "TRANSIENT.provider");
-    foreign.misbehave("refund", "ok", 1).await;
+    providers.misbehave("refund", "ok", 1).await;
     // Neither the key nor the amount is taken any more.
     let refunded = refund(&shop, "r", &charge, 899).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
     let rest = refund(&shop, "s", &charge, 1).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
-    check_refunded(&shop, &foreign, &[899, 1]).await;
+    check_refunded(&shop, &providers, &[899, 1]).await;
 }
 
 async fn a_refund_of_which_nobody_knows_keeps_its_reservation_until_it_is_found_out(on: Store) {
-    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
+    let (shop, providers) = shop(on, &["--lease", "1m"]).await;
     let charge = charge(&shop).await;
-    close(&foreign, "refund").await;
+    close(&providers, "refund").await;
     let unknown = refund(&shop, "r", &charge, 500).await;
     problem(&unknown, 504, "DEPENDENCY.timeout");
     let beyond = refund(&shop, "s", &charge, 401).await;
     problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
-    foreign.misbehave("any", "ok", 1).await;
+    providers.misbehave("any", "ok", 1).await;
     let refunded = refund(&shop, "r", &charge, 500).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
-    check_refunded(&shop, &foreign, &[500]).await;
+    check_refunded(&shop, &providers, &[500]).await;
 }
 
 async fn a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it(on: Store) {
-    let (shop, foreign) = shop(on, &["--lease", "1m"]).await;
+    let (shop, providers) = shop(on, &["--lease", "1m"]).await;
     let charge = charge(&shop).await;
-    foreign.misbehave("refund", "error_before", 99).await;
+    providers.misbehave("refund", "error_before", 99).await;
     let (refuse, allow) = match on {
         Store::Sqlite => (
             "CREATE TRIGGER kept BEFORE UPDATE ON shop_charge WHEN NEW.refunded < OLD.refunded
@@ -186,26 +188,28 @@ async fn a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it(on: Sto
     let failed = refund(&shop, "r", &charge, 400).await;
     problem(&failed, 500, "TRANSIENT.internal");
     home.change(allow).await;
-    foreign.misbehave("refund", "ok", 1).await;
+    providers.misbehave("refund", "ok", 1).await;
     let refunded = refund(&shop, "r", &charge, 400).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
     let reserved = "SELECT CAST(sum(refunded) AS bigint) FROM shop_charge";
     assert_eq!(home.number(reserved).await, 400);
     assert_eq!(home.number("SELECT count(*) FROM shop_refund").await, 1);
-    check_refunded(&shop, &foreign, &[400]).await;
+    check_refunded(&shop, &providers, &[400]).await;
 }
 
 /// A shop that pays through providers outside it.
-async fn shop(on: Store, flags: &[&str]) -> (Shop, std::sync::Arc<Foreign>) {
+async fn shop(on: Store, flags: &[&str]) -> (Shop, std::sync::Arc<Providers>) {
     let home = Home::with_providers(on).await;
-    let foreign = home.foreign();
-    (Shop::start_in(home, flags), foreign)
+    let providers = home.providers();
+    (Shop::start_in(home, flags), providers)
 }
 
 /// Has the provider apply an operation, lose every answer, and know nothing when it is asked.
-async fn close(foreign: &Foreign, operation: &str) {
-    foreign.misbehave(operation, "applied_then_lost", 99).await;
-    foreign.misbehave("lookup", "error_before", 99).await;
+async fn close(providers: &Providers, operation: &str) {
+    providers
+        .misbehave(operation, "applied_then_lost", 99)
+        .await;
+    providers.misbehave("lookup", "error_before", 99).await;
 }
 
 async fn pay(shop: &Shop, card: &str) -> HttpAnswer {
@@ -231,11 +235,11 @@ async fn entries(shop: &Shop, kind: &str) -> usize {
 }
 
 /// One charge at the provider, one entry, one event, and this answer again.
-async fn check_paid_once(shop: &Shop, foreign: &Foreign, card: &str, paid: &HttpAnswer) {
+async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &HttpAnswer) {
     let again = pay(shop, card).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!(lasting(&again), lasting(paid));
-    let charges = foreign.made("charge").await;
+    let charges = providers.made("charge").await;
     assert_eq!(charges.len(), 1, "{charges:?}");
     assert_eq!(charges[0]["id"], paid.json().unwrap()["id"]);
     assert_eq!(entries(shop, "charge").await, 1);
@@ -243,8 +247,8 @@ async fn check_paid_once(shop: &Shop, foreign: &Foreign, card: &str, paid: &Http
 }
 
 /// These refunds at the provider; in the shop an entry and an event of each that is its own.
-async fn check_refunded(shop: &Shop, foreign: &Foreign, amounts: &[i64]) {
-    let made = foreign.made("refund").await;
+async fn check_refunded(shop: &Shop, providers: &Providers, amounts: &[i64]) {
+    let made = providers.made("refund").await;
     let made: Vec<_> = made
         .iter()
         .map(|it| it["amount"].as_i64().unwrap())

@@ -167,7 +167,7 @@ async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
         (&entries[0]["charge_id"], &entries[0]["amount"]),
         (&charge.as_str().into(), &900.into())
     );
-    let charges = shop.home().foreign().made("charge").await;
+    let charges = shop.home().providers().made("charge").await;
     assert_eq!(charges.len(), 1, "{charges:?}");
     assert_eq!(charges[0]["id"], charge.as_str());
     for (table, condition) in [
@@ -192,7 +192,7 @@ async fn count(home: &Home, table: &str, condition: &str) -> i64 {
 /// Waits until the provider has charged.
 async fn provider_charged(home: &Home) {
     eventually(PATIENCE, async || {
-        home.foreign().made("charge").await.len() == 1
+        home.providers().made("charge").await.len() == 1
     })
     .await;
 }

@@ -22,7 +22,7 @@ use http::Method;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::foreign::Foreign;
+use crate::simulated_providers::Providers;
 
 /// How long anything may take before a test gives up on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ pub(crate) struct Home {
     /// A database on the tests' server, unless rows are in a file of the folder.
     database: Option<Arc<Database>>,
     /// Providers outside the shop, unless it has its own.
-    foreign: Option<Arc<Foreign>>,
+    providers: Option<Arc<Providers>>,
 }
 
 impl Home {
@@ -87,15 +87,15 @@ impl Home {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database,
-            foreign: None,
+            providers: None,
         }
     }
 
     /// An empty folder, an empty database, and providers that outlive every shop in it.
     pub(crate) async fn with_providers(on: Store) -> Self {
-        let foreign = Some(Arc::new(Foreign::start()));
+        let providers = Some(Arc::new(Providers::start()));
         Self {
-            foreign,
+            providers,
             ..Self::fresh(on).await
         }
     }
@@ -105,7 +105,7 @@ impl Home {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database: Some(Arc::new(Database::on(&cluster.url()).await)),
-            foreign: None,
+            providers: None,
         }
     }
 
@@ -115,7 +115,7 @@ impl Home {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database: self.database.clone(),
-            foreign: self.foreign.clone(),
+            providers: self.providers.clone(),
         }
     }
 
@@ -129,8 +129,8 @@ impl Home {
     }
 
     /// The providers outside the shop.
-    pub(crate) fn foreign(&self) -> Arc<Foreign> {
-        self.foreign.clone().unwrap()
+    pub(crate) fn providers(&self) -> Arc<Providers> {
+        self.providers.clone().unwrap()
     }
 
     /// The number that a query finds, past every shop.
@@ -167,8 +167,8 @@ pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
     if let Some(database) = &home.database {
         command.args(["--database", &database.url()]);
     }
-    if let Some(foreign) = &home.foreign {
-        command.args(foreign.flags());
+    if let Some(providers) = &home.providers {
+        command.args(providers.flags());
     }
     command
 }

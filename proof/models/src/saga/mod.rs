@@ -12,8 +12,8 @@ use stateright::{Model, Property};
 
 use self::{
     state::{
-        AUTHORIZE, Act, Age, CAPTURE, Call, Entry, Outcome, SHIP, STEPS, Stage, Standing, State,
-        StepState, Way, Worker,
+        AUTHORIZE, Act, Age, CAPTURE, Call, Direction, Entry, Outcome, SHIP, STEPS, SagaStatus,
+        Stage, State, StepState, Worker,
     },
     worker::outcome,
 };
@@ -105,7 +105,7 @@ impl Model for Sagas {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let State { saga, workers, .. } = state;
         let may_fail = state.faults > 0;
-        let runs = saga.status == Standing::Running;
+        let runs = saga.status == SagaStatus::Running;
         let idle = workers.iter().position(Option::is_none);
         actions.extend(idle.filter(|_| runs && !saga.held).map(Action::Take));
         actions.extend((saga.held && (!is_owned(state) || may_fail)).then_some(Action::LapseLease));
@@ -122,16 +122,16 @@ impl Model for Sagas {
                 actions.push(Action::Answer(*call));
             } else {
                 actions.push(Action::Arrive(*call, true));
-                let is_open = call.act.way == Way::Do;
+                let is_open = call.act.direction == Direction::Forward;
                 actions.extend(is_open.then_some(Action::Arrive(*call, false)));
             }
             actions.extend(may_fail.then_some(Action::Lose(*call)));
         }
-        for (way, step) in [Way::Do, Way::Undo]
+        for (direction, step) in [Direction::Forward, Direction::Compensate]
             .iter()
-            .flat_map(|way| (0..STEPS).map(move |step| (*way, step)))
+            .flat_map(|direction| (0..STEPS).map(move |step| (*direction, step)))
         {
-            let act = Act { way, step };
+            let act = Act { direction, step };
             actions.extend(can_wait(state, act).then_some(Action::Wait(act)));
         }
         actions.extend((runs && !saga.is_late).then_some(Action::PassDeadline));
@@ -206,34 +206,36 @@ impl Model for Sagas {
         vec![
             Property::always(MONEY, |_, state: &State| is_paid(state)),
             Property::always(ONE_CAPTURE, |_, state: &State| {
-                state.done(Way::Do, CAPTURE) <= 1 + state.done(Way::Undo, CAPTURE)
+                state.done(Direction::Forward, CAPTURE)
+                    <= 1 + state.done(Direction::Compensate, CAPTURE)
             }),
             Property::always(ENDS, |_, state: &State| {
                 let stands = [AUTHORIZE, SHIP, CAPTURE].map(|step| state.stands(step));
                 match state.saga.status {
-                    Standing::Completed => stands == [true; STEPS],
-                    Standing::Failed => stands == [false; STEPS],
-                    Standing::Running | Standing::NeedsAttention => true,
+                    SagaStatus::Completed => stands == [true; STEPS],
+                    SagaStatus::Failed => stands == [false; STEPS],
+                    SagaStatus::Running | SagaStatus::NeedsAttention => true,
                 }
             }),
             Property::always(ATTENTION, |_, state: &State| {
-                let of = |way, wanted| {
-                    (0..STEPS).any(|step| state.saga.state(way, step) == Some(wanted))
+                let of = |direction, wanted| {
+                    (0..STEPS).any(|step| state.saga.state(direction, step) == Some(wanted))
                 };
-                let is_unknown = state.saga.is_late && of(Way::Do, StepState::Open);
-                let is_asked = state.saga.status == Standing::NeedsAttention;
-                !is_asked || is_unknown || of(Way::Undo, StepState::Refused)
+                let is_unknown = state.saga.is_late && of(Direction::Forward, StepState::Open);
+                let is_asked = state.saga.status == SagaStatus::NeedsAttention;
+                !is_asked || is_unknown || of(Direction::Compensate, StepState::Refused)
             }),
             Property::always(REVERSE, |_, state: &State| is_undone_in_reverse(state)),
             Property::always(FENCED, |_, state: &State| !state.late),
             Property::sometimes("shipped and captured", |_, state: &State| {
-                state.saga.status == Standing::Completed
+                state.saga.status == SagaStatus::Completed
             }),
             Property::sometimes("nothing, and all of it undone", |_, state: &State| {
-                state.saga.status == Standing::Failed && state.done(Way::Undo, SHIP) > 0
+                state.saga.status == SagaStatus::Failed
+                    && state.done(Direction::Compensate, SHIP) > 0
             }),
             Property::sometimes("a person is asked", |_, state: &State| {
-                state.saga.status == Standing::NeedsAttention
+                state.saga.status == SagaStatus::NeedsAttention
             }),
             Property::sometimes("a call that the provider knows", |_, state: &State| {
                 let is_known = |call: &Call| call.answer.is_none() && known(state, call).is_some();
@@ -246,7 +248,8 @@ impl Model for Sagas {
             Property::sometimes(
                 "a step that the provider has never seen",
                 |_, state: &State| {
-                    let is_refused = state.saga.state(Way::Do, SHIP) == Some(StepState::Refused);
+                    let is_refused =
+                        state.saga.state(Direction::Forward, SHIP) == Some(StepState::Refused);
                     is_refused && !state.ledger.iter().any(|it| it.act.step == SHIP)
                 },
             ),
@@ -256,18 +259,21 @@ impl Model for Sagas {
 
 /// Whether all that was taken was shipped for, and nothing was given that was not taken.
 fn is_paid(state: &State) -> bool {
-    let captured = state.done(Way::Do, CAPTURE);
-    let refunded = state.done(Way::Undo, CAPTURE);
-    let has_ended = matches!(state.saga.status, Standing::Completed | Standing::Failed);
+    let captured = state.done(Direction::Forward, CAPTURE);
+    let refunded = state.done(Direction::Compensate, CAPTURE);
+    let has_ended = matches!(
+        state.saga.status,
+        SagaStatus::Completed | SagaStatus::Failed
+    );
     let is_even = captured.checked_sub(refunded) == Some(usize::from(state.stands(SHIP)));
     refunded <= captured && (is_even || !has_ended)
 }
 
 fn is_undone_in_reverse(state: &State) -> bool {
-    let begun = |step: usize| state.saga.state(Way::Undo, step).is_some();
+    let begun = |step: usize| state.saga.state(Direction::Compensate, step).is_some();
     let stands = |step: usize| {
-        let is_done = state.saga.state(Way::Do, step) == Some(StepState::Done);
-        is_done && state.saga.state(Way::Undo, step) != Some(StepState::Done)
+        let is_done = state.saga.state(Direction::Forward, step) == Some(StepState::Done);
+        is_done && state.saga.state(Direction::Compensate, step) != Some(StepState::Done)
     };
     (0..STEPS).all(|step| !begun(step) || !(step + 1..STEPS).any(stands))
 }
@@ -279,9 +285,9 @@ fn decide(state: &mut State, call: Call, accepts: bool) -> Outcome {
     }
     let Call { act, key, .. } = call;
     let is_held = state.stands(AUTHORIZE);
-    let is_possible = match (act.way, act.step) {
-        (Way::Do, CAPTURE) => is_held,
-        (Way::Undo, AUTHORIZE | SHIP) => state.stands(act.step),
+    let is_possible = match (act.direction, act.step) {
+        (Direction::Forward, CAPTURE) => is_held,
+        (Direction::Compensate, AUTHORIZE | SHIP) => state.stands(act.step),
         // A new authorization or parcel; and a refund pays out whatever was paid in.
         _ => true,
     };
@@ -316,7 +322,7 @@ fn can_wait(state: &State, act: Act) -> bool {
     };
     let may_arrive = |call: &Call| call.act == act && call.answer.is_none();
     let may_call = |worker: &Worker| matches!(worker.next, Stage::Calls(its, _) if its == act);
-    let is_open = row.state == StepState::Open && state.saga.status == Standing::Running;
+    let is_open = row.state == StepState::Open && state.saga.status == SagaStatus::Running;
     is_open
         && match row.age {
             Age::InWindow => true,

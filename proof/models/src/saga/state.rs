@@ -25,7 +25,7 @@ pub(crate) struct State {
 /// The saga's row and those of its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Saga {
-    pub(crate) standing: Standing,
+    pub(crate) status: SagaStatus,
     pub(crate) undoing: bool,
     pub(crate) epoch: u8,
     /// Whether the lease has not lapsed.
@@ -37,7 +37,7 @@ pub(crate) struct Saga {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Standing {
+pub(crate) enum SagaStatus {
     Running,
     Completed,
     Failed,
@@ -72,15 +72,15 @@ pub(crate) enum Age {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Way {
-    Do,
-    Undo,
+pub(crate) enum Direction {
+    Forward,
+    Compensate,
 }
 
 /// What is asked of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Act {
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     pub(crate) step: usize,
 }
 
@@ -135,7 +135,7 @@ impl State {
     pub(crate) fn new(faults: u8) -> Self {
         Self {
             saga: Saga {
-                standing: Standing::Running,
+                status: SagaStatus::Running,
                 undoing: false,
                 epoch: 0,
                 held: false,
@@ -158,28 +158,28 @@ impl State {
     }
 
     /// How often something was done at the providers.
-    pub(crate) fn done(&self, way: Way, step: usize) -> usize {
-        let act = Act { way, step };
+    pub(crate) fn done(&self, direction: Direction, step: usize) -> usize {
+        let act = Act { direction, step };
         let done = self.ledger.iter().filter(|it| it.act == act && it.is_done);
         done.count()
     }
 
     /// What was done and not undone.
     pub(crate) fn stands(&self, step: usize) -> bool {
-        self.done(Way::Do, step) > self.done(Way::Undo, step)
+        self.done(Direction::Forward, step) > self.done(Direction::Compensate, step)
     }
 }
 
 impl Saga {
     pub(crate) fn row(&self, act: Act) -> Option<Row> {
-        self.rows[act.way as usize][act.step]
+        self.rows[act.direction as usize][act.step]
     }
 
-    pub(crate) fn state(&self, way: Way, step: usize) -> Option<StepState> {
-        self.row(Act { way, step }).map(|row| row.state)
+    pub(crate) fn state(&self, direction: Direction, step: usize) -> Option<StepState> {
+        self.row(Act { direction, step }).map(|row| row.state)
     }
 
     pub(crate) fn write(&mut self, act: Act, row: Row) {
-        self.rows[act.way as usize][act.step] = Some(row);
+        self.rows[act.direction as usize][act.step] = Some(row);
     }
 }

@@ -3,8 +3,8 @@
 use super::{
     Bug, Sagas,
     state::{
-        Act, Age, CAPTURE, Call, Outcome, Row, STEPS, Saga, Stage, Standing, State, StepState, Way,
-        Worker,
+        Act, Age, CAPTURE, Call, Direction, Outcome, Row, STEPS, Saga, SagaStatus, Stage, State,
+        StepState, Worker,
     },
 };
 
@@ -30,7 +30,10 @@ impl Sagas {
 
     fn forward(&self, saga: &Saga) -> Move {
         for step in 0..STEPS {
-            let act = Act { way: Way::Do, step };
+            let act = Act {
+                direction: Direction::Forward,
+                step,
+            };
             match saga.row(act) {
                 Some(row) if row.state == StepState::Done => {}
                 // None of them is behind the pivot, which is the last one.
@@ -53,7 +56,7 @@ impl Sagas {
             steps.reverse();
         }
         for step in steps {
-            let may_have_happened = match saga.state(Way::Do, step) {
+            let may_have_happened = match saga.state(Direction::Forward, step) {
                 Some(StepState::Done) => true,
                 Some(StepState::Open) => self.bug == Bug::RefundOnUnknown,
                 Some(StepState::Refused) | None => false,
@@ -62,7 +65,7 @@ impl Sagas {
                 continue;
             }
             let act = Act {
-                way: Way::Undo,
+                direction: Direction::Compensate,
                 step,
             };
             match saga.row(act) {
@@ -126,9 +129,9 @@ impl Sagas {
                 saga.undoing = true;
                 return Some(Stage::Decides);
             }
-            Move::Complete => Standing::Completed,
-            Move::Fail => Standing::Failed,
-            Move::Ask => Standing::NeedsAttention,
+            Move::Complete => SagaStatus::Completed,
+            Move::Fail => SagaStatus::Failed,
+            Move::Ask => SagaStatus::NeedsAttention,
         };
         saga.status = end;
         saga.held = false;
@@ -161,7 +164,7 @@ impl Sagas {
             // A call that was given up may still arrive.
             Outcome::Absent if !is_quiet => None,
             // It has to happen, and has not: it is asked for as if for the first time.
-            Outcome::Absent if act.way == Way::Undo => Some(Row {
+            Outcome::Absent if act.direction == Direction::Compensate => Some(Row {
                 age: Age::InWindow,
                 ..row
             }),
@@ -171,7 +174,7 @@ impl Sagas {
 
     /// Holds the saga's row under the worker's epoch; none where another owner has come since.
     fn may_commit(&self, state: &mut State, worker: Worker) -> Option<()> {
-        let is_owner = worker.epoch == state.saga.epoch && state.saga.status == Standing::Running;
+        let is_owner = worker.epoch == state.saga.epoch && state.saga.status == SagaStatus::Running;
         state.late |= !is_owner && self.bug == Bug::NoFence;
         (is_owner || self.bug == Bug::NoFence).then_some(())
     }

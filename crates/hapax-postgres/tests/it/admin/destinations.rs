@@ -160,13 +160,11 @@ async fn who_asks_for_changes_misses_none_that_commits_late() {
     // One that has drawn its version and does not commit: the next waits for it.
     let mut slow = scene.fixture.database.client().await;
     let late = slow.transaction().await.unwrap();
-    for file in [include_str!(
-        "../../../queries/operate/hold_declarations.sql"
-    )] {
+    for file in [include_str!("../../../queries/admin/hold_declarations.sql")] {
         late.query(file, &[]).await.unwrap();
     }
     late.query(
-        include_str!("../../../queries/operate/pause.sql"),
+        include_str!("../../../queries/admin/pause.sql"),
         &[&"a", &"slow"],
     )
     .await

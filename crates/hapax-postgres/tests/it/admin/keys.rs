@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use hapax::{
     Timestamp,
-    idempotency::Known,
+    idempotency::Taken,
     key::Tenant,
-    phases::Entered,
     saga::Definition,
-    store::{Claimed, Effect, Keys as _, Phases as _, SagaRows as _, Transaction as _},
+    store::{ClaimOutcome, Effect, Keys as _, Phases as _, SagaRows as _, Transaction as _},
 };
 use hapax_postgres::admin::{
     Actor, AdminError, PAGE_MAX,
@@ -215,12 +214,12 @@ async fn a_purged_key_is_free_again_and_the_log_says_why() {
     );
     assert!(matches!(
         store.claim(claim("k")).await.unwrap(),
-        Claimed::Known(Known::Replay { .. })
+        ClaimOutcome::Taken(Taken::Replay { .. })
     ));
     purge("k", "charged by hand").await.unwrap();
     assert!(matches!(
         store.claim(claim("k")).await.unwrap(),
-        Claimed::Open(_)
+        ClaimOutcome::Open(_)
     ));
     missing(&purge("k", "again").await);
     let log = audit::list(store, &scene.ops, &Acts::default(), None, 10)
@@ -385,7 +384,7 @@ async fn of_many_purges_of_one_version_at_once_one_happens() {
             let purged = keys::purge(&store, &ops, None, "POST /orders", "k", seen, "why").await;
             // Whoever has purged it sends the request again.
             if purged.is_ok()
-                && let Claimed::Open(tx) = store.claim(claim("k")).await.unwrap()
+                && let ClaimOutcome::Open(tx) = store.claim(claim("k")).await.unwrap()
             {
                 tx.complete(&response("again"), Effect::Keep).await.unwrap();
             }
@@ -490,7 +489,7 @@ async fn enter(scene: &Scene, key: &str) {
         lease: std::time::Duration::from_mins(1),
         request: None,
     });
-    assert!(matches!(entered.await.unwrap(), Entered::Owned(_)));
+    assert!(matches!(entered.await.unwrap(), ClaimOutcome::Open(_)));
 }
 
 #[track_caller]

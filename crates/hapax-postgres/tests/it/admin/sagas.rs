@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hapax::{
     event::Headers,
     key::Tenant,
-    saga::{Decision, Definition, Filter, Owned, SagaRecord, Standing, State},
+    saga::{Decision, Definition, Filter, Owned, SagaRecord, SagaStatus, State},
     store::{Keys as _, SagaRows as _, Sagas as _, StoreError, Transaction as _},
 };
 use hapax_postgres::{
@@ -113,7 +113,7 @@ async fn a_saga_that_was_decided_about_is_due_and_its_worker_is_fenced() {
     let kinds = [checkout().kind().clone()];
     let taken = store.take_sagas(&kinds, LEASE, 10).await.unwrap();
     assert_eq!(taken.len(), 1);
-    assert_eq!(taken[0].standing.state, State::Running);
+    assert_eq!(taken[0].status.state, State::Running);
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn asking(store: &Postgres, id: &str, tenant: Option<&str>) -> SagaRecord 
     tx.commit().await.unwrap();
     let saga = store.seize_saga(id, LEASE).await.unwrap().unwrap();
     let owned = Owned::of(&saga);
-    let standing = Standing {
+    let standing = SagaStatus {
         state: State::NeedsAttention,
         ..saga.status.clone()
     };

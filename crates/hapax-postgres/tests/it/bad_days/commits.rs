@@ -242,7 +242,7 @@ async fn check_members(day: &Day, told: Vec<Result<ClaimOutcome<Duration>, Store
 #[track_caller]
 fn check_committed(trap: &Trap) {
     assert_eq!(
-        (trap.count(), trap.responses()),
+        (trap.count(), trap.answers()),
         (1, vec!["COMMIT".to_owned()])
     );
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    idempotency::{Known, StoredResponse},
+    idempotency::{StoredResponse, Taken},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Settings, Tx};
@@ -125,7 +125,7 @@ pub(crate) async fn order(
     replayed(known)
 }
 
-fn replayed(known: Known) -> Result<StoredResponse, StoreError> {
+fn replayed(known: Taken) -> Result<StoredResponse, StoreError> {
     match known {
         Taken::Replay { response, .. } => Ok(response),
         Taken::InProgress => Err(StoreError::Unavailable {
@@ -138,7 +138,7 @@ fn replayed(known: Known) -> Result<StoredResponse, StoreError> {
 /// What the handler of an order does.
 pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<StoredResponse, StoreError> {
     if let Err(error) = tx.execute(INSERT, &[&key]).await {
-        let known = tx.known();
+        let known = tx.taken();
         tx.rollback().await;
         return known.map_or(Err(error), replayed);
     }

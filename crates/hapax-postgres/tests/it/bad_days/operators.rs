@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     Clock, Timestamp,
-    idempotency::Known,
+    idempotency::Taken,
     store::{ClaimOutcome, Effect, Keys, Transaction},
 };
 use hapax_testkit::{

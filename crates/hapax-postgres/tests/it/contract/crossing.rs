@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hapax::{
     delivery::{Frontier, Shards},
     event::{Event, Headers, NewEvent, Payload},
-    idempotency::{Known, StoredResponse},
+    idempotency::{StoredResponse, Taken},
     inbox::Acceptance,
     key::Tenant,
     store::{ClaimOutcome, Effect, Keys, Source, Transaction},

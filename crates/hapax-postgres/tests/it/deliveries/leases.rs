@@ -114,7 +114,7 @@ async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
     let old = fixture.store.open("hook").await.unwrap().epoch;
     let mut other = fixture.database.client().await;
     let forgetting = other.transaction().await.unwrap();
-    let forget = include_str!("../../../queries/operate/forget_parts.sql");
+    let forget = include_str!("../../../queries/admin/forget_parts.sql");
     forgetting.query(forget, &[&vec!["hook"]]).await.unwrap();
     let store = fixture.store.clone();
     let opening = tokio::spawn(async move { store.open("hook").await.unwrap().epoch });
@@ -130,7 +130,7 @@ async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
 async fn the_owner_of_a_part_that_was_removed_is_fenced() {
     let fixture = emitted(1).await;
     let opened = fixture.store.open("hook").await.unwrap();
-    let forget = include_str!("../../../queries/operate/forget_parts.sql");
+    let forget = include_str!("../../../queries/admin/forget_parts.sql");
     let removed = fixture.plain.query(forget, &[&vec!["hook"]]).await;
     removed.unwrap();
     let late = Settlement {

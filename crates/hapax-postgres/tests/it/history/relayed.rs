@@ -130,9 +130,9 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     for place in PLACES {
         eventually(PATIENCE, async || {
             led.store
-                .standing(place)
+                .backlog(place)
                 .await
-                .is_ok_and(|it| it.backlog == 0)
+                .is_ok_and(|it| it.events == 0)
         })
         .await;
     }
@@ -160,7 +160,7 @@ async fn an_idle_relay_whose_last_checkpoint_is_lost_delivers_what_comes_behind_
     eventually(PATIENCE, async || led.all("lost") == [3, 3]).await;
     for place in PLACES {
         eventually(PATIENCE, async || {
-            led.store.standing(place).await.unwrap().backlog == 0
+            led.store.backlog(place).await.unwrap().events == 0
         })
         .await;
     }

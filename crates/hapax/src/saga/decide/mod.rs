@@ -119,17 +119,17 @@ fn open<Tx>(
     now: Timestamp,
     is_past_pivot: bool,
 ) -> Move {
-    let signals_seen = |name: &str| saga.signals.iter().any(|signal| signal.name == name);
+    let is_signalled = |name: &str| saga.signals.iter().any(|signal| signal.name == name);
     let settle = |signal| Move::Settle {
         step: place,
         signal,
     };
-    if let Some(signal) = step.settled_by.filter(|name| signals_seen(name)) {
+    if let Some(signal) = step.settled_by.filter(|name| is_signalled(name)) {
         return settle(Some(signal));
     }
     let is_late = now >= saga.status.deadline_at;
     match &step.act {
-        StepBody::Wait { signal, .. } if signals_seen(signal) => settle(Some(*signal)),
+        StepBody::Wait { signal, .. } if is_signalled(signal) => settle(Some(*signal)),
         // The wait started while the clock was ahead. It starts again now, with its full duration.
         StepBody::Wait { .. } | StepBody::Pause(_) if is_ahead(row.began_at, now) => {
             Move::Await { step: place }

@@ -53,7 +53,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         let span = self.begin_span(name, way);
         let made = self.carry_out(step).instrument(span.clone()).await;
         if let Some(row) = self.saga.step(name, way) {
-            self.signals_seen(&span, row);
+            self.report(&span, row);
         }
         if !span.is_none() {
             // The context of the saga itself applies again from here.
@@ -76,7 +76,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// Logs the state of a step after an attempt, without the provider's message, which may contain
     /// anything.
-    fn signals_seen(&self, span: &Span, row: &StepRecord) {
+    fn report(&self, span: &Span, row: &StepRecord) {
         let error_code = row.error.as_ref().map(|why| why.code.as_str());
         span.record("attempt", row.attempts);
         span.record("outcome", row.state.as_str());
@@ -216,8 +216,8 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         signal: Option<&'static str>,
     ) -> Result<(), StoreError> {
         let signals = self.saga.signals.iter();
-        let mut said = signals.filter(|signals_seen| Some(signals_seen.name.as_str()) == signal);
-        let made = said.next().map(|signals_seen| signals_seen.payload.clone());
+        let mut said = signals.filter(|it| Some(it.name.as_str()) == signal);
+        let made = said.next().map(|it| it.payload.clone());
         let row = self.meant(place, Direction::Forward);
         let row = done(row, made.unwrap_or_default(), self.now());
         let asked = self.saga.status.state == State::NeedsAttention;

@@ -25,7 +25,7 @@ use super::{
     receiver::Receiver,
     shop::{Home, Shop, died},
 };
-use crate::{foreign::Foreign, shop::Store};
+use crate::{shop::Store, simulated_providers::Providers};
 
 /// How long everything promised may take to arrive once the faults are over.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub(super) struct Run {
     deaths: Vec<Death>,
     upheavals: Vec<Death>,
     /// The providers: nobody kills them.
-    foreign: Foreign,
+    providers: Providers,
     /// Kept until the end.
     _database: Option<Database>,
 }
@@ -110,9 +110,9 @@ impl Run {
         let stopwatch = Stopwatch::start();
         let receiver = Receiver::start(stopwatch, seed).await;
         let instances = if database.is_some() { 2 } else { 1 };
-        let foreign = Foreign::start();
+        let providers = Providers::start();
         let url = || database.as_ref().map(Database::url);
-        let home = |_| Home::new(receiver.url(), url(), &foreign);
+        let home = |_| Home::new(receiver.url(), url(), &providers);
         let homes: Vec<_> = (0..instances).map(home).collect();
         let client = Client::of(homes.iter().map(|home| home.address));
         Self {
@@ -122,7 +122,7 @@ impl Run {
             rng: fastrand::Rng::with_seed(seed),
             deaths: Vec::new(),
             upheavals: Vec::new(),
-            foreign,
+            providers,
             _database: database,
         }
     }
@@ -263,7 +263,7 @@ impl Run {
         evidence.gather(&market.client, &self.homes).await;
         self.down().await;
         evidence.received = market.receiver.ledger();
-        evidence.provider = self.foreign.entries().await;
+        evidence.provider = self.providers.entries().await;
         evidence
     }
 

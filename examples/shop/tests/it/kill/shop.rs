@@ -17,7 +17,7 @@ use hapax_testkit::{port::free_port, wait::Patience};
 use tempfile::TempDir;
 
 use super::{client::Client, journal::Outcome};
-use crate::foreign::Foreign;
+use crate::simulated_providers::Providers;
 
 /// What the shop signs its webhooks with.
 pub(super) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -42,8 +42,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// An empty folder and a free port; `webhook` gets every event, `foreign` every call.
-    pub(super) fn new(webhook: String, database: Option<String>, foreign: &Foreign) -> Self {
+    /// An empty folder and a free port; `webhook` gets every event, `providers` every call.
+    pub(super) fn new(webhook: String, database: Option<String>, providers: &Providers) -> Self {
         let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
         let folder = Some(folder.expect("a folder can be made"));
         Self {
@@ -51,7 +51,7 @@ impl Home {
             address: SocketAddr::from(([127, 0, 0, 1], free_port())),
             webhook,
             database,
-            providers: foreign.flags().to_vec(),
+            providers: providers.flags().to_vec(),
         }
     }
 

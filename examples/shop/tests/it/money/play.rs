@@ -13,8 +13,8 @@ use super::{
     verdict::Line,
 };
 use crate::{
-    remote::RemoteStep,
     shop::{Home, JSON, Shop, Store, command},
+    simulated_providers::Providers,
 };
 
 /// How long a case may take to come to rest: as long as a provider fails, and then some.
@@ -25,11 +25,11 @@ const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 /// Plays a case to its end, and judges it.
 pub(super) async fn play(on: Store, case: Case) -> Line {
     let home = Home::with_providers(on).await;
-    let remote = home.remote();
+    let providers = home.providers();
     let body = prepared(&home, case.asked).await;
     let path = case.asked.path();
     if let Some((operation, mode, count)) = case.blow.fault() {
-        remote.misbehave(operation, mode, count).await;
+        providers.misbehave(operation, mode, count).await;
     }
     let mut was_struck = case.blow.failpoint().is_none();
     let first = match case.blow.failpoint() {
@@ -44,9 +44,9 @@ pub(super) async fn play(on: Store, case: Case) -> Line {
         }
     };
     let answer = until_answered(&first, path, &body).await;
-    at_rest(&first, &remote, case.asked, &answer).await;
+    at_rest(&first, &providers, case.asked, &answer).await;
     let again = until_answered(&first, path, &body).await;
-    let line = Line::of(&case, &first, &remote, &answer, &again, was_struck).await;
+    let line = Line::of(&case, &first, &providers, &answer, &again, was_struck).await;
     first.stop().await;
     line
 }
@@ -128,9 +128,9 @@ async fn until_answered(shop: &Shop, path: &str, body: &str) -> HttpAnswer {
 }
 
 /// Waits until nothing will change any more.
-async fn at_rest(shop: &Shop, remote: &RemoteStep, asked: Asked, answer: &HttpAnswer) {
+async fn at_rest(shop: &Shop, providers: &Providers, asked: Asked, answer: &HttpAnswer) {
     // What still has to be voided is not told while the provider fails.
-    let _ledger = remote.entries().await;
+    let _ledger = providers.entries().await;
     if !asked.is_checkout() {
         return;
     }

@@ -6,7 +6,7 @@ use hapax_testkit::http::HttpAnswer;
 use serde_json::Value;
 
 use super::cases::{Asked, Case};
-use crate::{foreign::Foreign, shop::Shop};
+use crate::{shop::Shop, simulated_providers::Providers};
 
 const REFUNDED: &str = "SELECT CAST(coalesce(sum(refunded), 0) AS bigint) FROM shop_charge";
 const PENDING: &str = "SELECT count(*) FROM shop_refund WHERE state = 'pending'";
@@ -46,12 +46,12 @@ impl Line {
     pub(super) async fn of(
         case: &Case,
         shop: &Shop,
-        foreign: &Foreign,
+        providers: &Providers,
         answer: &HttpAnswer,
         again: &HttpAnswer,
         was_struck: bool,
     ) -> Self {
-        let entries = foreign.entries().await;
+        let entries = providers.entries().await;
         let of = |kind: &str| -> Vec<&Value> {
             entries
                 .iter()
@@ -65,8 +65,8 @@ impl Line {
                 .sum()
         };
         let (charges, captures) = (of("charge"), of("capture"));
-        let parcels = foreign.shipped("shipment").await;
-        let back = foreign.shipped("cancellation").await;
+        let parcels = providers.shipped("shipment").await;
+        let back = providers.shipped("cancellation").await;
         let booked: Value = shop.get("/ledger").await.json().unwrap();
         let booked = booked["entries"].as_array().unwrap();
         let signed = |entry: &Value| match entry["kind"].as_str() {

@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, runtime, sync::oneshot};
 
 /// A payment provider and a shipping provider, with ledgers of their own.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct Providers {
     payment: String,
     shipping: String,
     client: HttpClient,
@@ -21,7 +21,7 @@ pub(crate) struct Foreign {
     _folder: TempDir,
 }
 
-impl Foreign {
+impl Providers {
     /// Both, with empty ledgers.
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for Providers {
     fn drop(&mut self) {
         let _stopped = self.stop.take().map(|stop| stop.send(()));
         let _ended = self.thread.take().map(JoinHandle::join);
