@@ -19,6 +19,17 @@ use crate::{
 /// The longest tests: the benchmarks, the correctness run, the fleet and the torture run. Each has
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
 const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
+/// The packages of `cargo x test --embedded`.
+const EMBEDDED: [&str; 5] = [
+    "hapax",
+    "hapax-sqlite",
+    "hapax-http",
+    "hapax-client",
+    "hapax-otlp",
+];
+/// Their tests on PostgreSQL, as names and as a filter.
+const SKIPPED: [&str; 2] = ["postgresql", "conflicts::"];
+const ON_A_SERVER: &str = "test(postgresql)|test(conflicts::)";
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
 /// Runs the gate.
@@ -56,8 +67,33 @@ pub(crate) fn fmt(steps: &mut Steps, check: &str) -> anyhow::Result<()> {
 }
 
 /// Runs every test except the longest.
-pub(crate) fn test(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
-    run_tests(steps, root, false)
+pub(crate) fn test(steps: &mut Steps, root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    match arguments {
+        [] => run_tests(steps, root, false),
+        [embedded] if embedded == "--embedded" => test_embedded(steps),
+        [other, ..] => bail!("`cargo x test` takes --embedded only, not `{other}`"),
+    }
+}
+
+/// Runs the tests that need the toolchain alone: the library, the embedded store, the HTTP layer
+/// and the client, without a server, a browser or Python.
+fn test_embedded(steps: &mut Steps) -> anyhow::Result<()> {
+    let packages: Vec<String> = EMBEDDED
+        .iter()
+        .map(|it| format!("--package {it}"))
+        .collect();
+    let packages = packages.join(" ");
+    steps.run("doctests", || {
+        call(&format!("cargo test --doc --all-features {packages}"))
+    })?;
+    let line = if NEXTEST.is_there() {
+        format!("cargo nextest run --all-features {packages} -E all()-({ON_A_SERVER})")
+    } else {
+        let skipped: Vec<String> = SKIPPED.iter().map(|it| format!("--skip {it}")).collect();
+        let skipped = skipped.join(" ");
+        format!("cargo test --all-targets --all-features {packages} -- {skipped}")
+    };
+    steps.run("tests", || call(&line))
 }
 
 fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {

@@ -40,7 +40,8 @@ const CHORES: &str = "\
 cargo x TASK
   ci        the gate: the linters and all tests, with the longest of them shortened
   test      every test: unit tests, integration tests, doctests and the commands of the pages, but
-            not the longest ones: carry, fleet, fuzz and bench
+            not the longest ones: carry, fleet, fuzz and bench; test --embedded: those that need
+            no server, no browser and no Python
   walk      only the commands of the README and the tutorial, against a running shop
   contract  only the examples in other languages, on PostgreSQL
   features  checks each package alone, without features and with each single feature; not part of
@@ -82,7 +83,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     };
     if !rest.is_empty()
         && ![
-            "bench", "carry", "fleet", "fuzz", "matrix", "package", "torture",
+            "bench", "carry", "fleet", "fuzz", "matrix", "package", "test", "torture",
         ]
         .contains(&chore)
     {
@@ -92,7 +93,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     match chore {
         "ci" => gate::ci(&mut steps, &root)?,
         "features" => gate::features(&mut steps)?,
-        "test" => gate::test(&mut steps, &root)?,
+        "test" => gate::test(&mut steps, &root, rest)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,

@@ -16,7 +16,7 @@
 //! ```
 //! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
 //! use hapax::{Clock, Random, event::NewEvent, key::Tenant};
-//! use hapax_http::{Idempotency, Json, Phased, Planned, Problem, RequestIds, Settings, Tx, problem};
+//! use hapax_http::{Idempotency, Json, Phased, WritePlan, Problem, RequestIds, Settings, Tx, problem};
 //! use hapax_sqlite::{Sqlite, Statement};
 //! use http::StatusCode;
 //!
@@ -42,9 +42,9 @@
 //! }
 //!
 //! /// Single-shot: the handler returns its writes as a plan, and writes nothing itself.
-//! async fn create_note(Json(note): Json<String>) -> Result<Planned<Statement>, Problem> {
+//! async fn create_note(Json(note): Json<String>) -> Result<WritePlan<Statement>, Problem> {
 //!     let insert = Statement::new("INSERT INTO note VALUES (?1)", [note.clone().into()]);
-//!     Ok(Planned::new(StatusCode::CREATED)
+//!     Ok(WritePlan::new(StatusCode::CREATED)
 //!         .statement(insert)
 //!         .emit(NewEvent::json("note.created", &note)))
 //! }

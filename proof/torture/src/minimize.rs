@@ -72,7 +72,10 @@ pub(crate) fn minimize(flags: &Flags) -> anyhow::Result<Verdict> {
             };
             let found = trial.run(&folder)?;
             let is_it = found.iter().any(|it| wanted.contains(it));
-            say(&format!("{} blows: {found:?} ({injections})", part.len()));
+            say(&format!(
+                "{} injections: {found:?} ({injections})",
+                part.len()
+            ));
             if is_it {
                 return Ok(true);
             }
@@ -82,7 +85,7 @@ pub(crate) fn minimize(flags: &Flags) -> anyhow::Result<Verdict> {
     told(&faults, &smallest);
     let command = run["command"].as_str().unwrap_or_default();
     let injections = Injections(smallest.into_iter().collect());
-    say(&format!("\n    {command} --blows {injections}"));
+    say(&format!("\n    {command} --injections {injections}"));
     Ok(Verdict::Violated)
 }
 

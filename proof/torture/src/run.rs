@@ -251,7 +251,7 @@ fn command(flags: &Flags, seed: u64) -> String {
         flags
             .injections
             .iter()
-            .map(|injections| format!("--blows {injections}")),
+            .map(|injections| format!("--injections {injections}")),
     );
     let previous = flags.previous.iter();
     words.extend(previous.map(|folder| format!("--previous {}", folder.display())));
@@ -276,7 +276,7 @@ mod tests {
         for flags in [
             "--store sqlite --seconds 60",
             "--store postgres --seconds 9 --only 'kill again,pause'",
-            "--store postgres --seconds 9 --blows 3,7-9 --bug no-fence",
+            "--store postgres --seconds 9 --injections 3,7-9 --bug no-fence",
             "--store postgres --seconds 300 --previous target/previous/debug",
             "--store sqlite --exhaustive",
             "--store sqlite --exhaustive --pairs",

@@ -33,7 +33,7 @@ impl Trial<'_> {
             torture.args(["--bug", bug]);
         }
         if let Some(injections) = self.injections {
-            torture.args(["--blows", &injections.to_string()]);
+            torture.args(["--injections", &injections.to_string()]);
         }
         let output = torture.output().context("torture cannot be run")?;
         if output.status.code() == Some(2) {

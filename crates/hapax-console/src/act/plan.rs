@@ -270,7 +270,7 @@ async fn edit(
 fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {
-        let why = "the saga is not as it was looked at: look at it again";
+        let why = "the saga has changed since it was looked at: look at it again";
         return Err(Trouble::late(&why));
     }
     let decision = run::decided(word, step, &Fields::default())?;

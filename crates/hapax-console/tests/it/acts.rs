@@ -189,7 +189,7 @@ async fn what_has_changed_since_its_page_was_opened_is_left_alone() {
     scene.client.batch_execute(change).await.unwrap();
     for (page, why) in [
         (&of_key, "used again since"),
-        (&of_saga, "not as it was looked at"),
+        (&of_saga, "changed since it was looked at"),
     ] {
         let late = ops.post("/console/act", &form(page)).await;
         assert_eq!(late.status, 409, "{}", late.text());

@@ -69,7 +69,7 @@ where
         // The service on which `poll_ready` was called has to be used; the clone takes its place.
         let ready = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, ready);
-        let context = request::response(operation, inner, Request::from_parts(parts, body));
+        let context = request::handle(operation, inner, Request::from_parts(parts, body));
         if span.is_disabled() {
             return Box::pin(context);
         }

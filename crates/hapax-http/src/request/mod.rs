@@ -69,7 +69,7 @@ pub(crate) struct RequestContext<K: Keys, S> {
 }
 
 /// Processes a request on a protected method.
-pub(crate) async fn response<K: Keys, S: Inner>(
+pub(crate) async fn handle<K: Keys, S: Inner>(
     operation: Arc<ProtectedOperation<K>>,
     inner: S,
     request: Request,

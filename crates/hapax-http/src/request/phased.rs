@@ -10,7 +10,7 @@ use axum::{extract::OriginalUri, response::Response};
 use bytes::Bytes;
 use hapax::{
     idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
-    phases::{Entry, Ownership, Start, evaluate_entry},
+    phases::{Entry, Ownership, evaluate_entry},
     seeded::{self, Bug},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };

@@ -69,7 +69,7 @@ pub(crate) struct Order {
     #[serde(default)]
     answer: Option<u16>,
     #[serde(default)]
-    operation: Option<String>,
+    act: Option<String>,
 }
 
 impl Stage {
@@ -303,7 +303,7 @@ async fn effect(
         .await?;
     tx.emit(NewEvent::json("effect.done", &1))?;
     props.entered.add_permits(1);
-    match order.operation.as_deref() {
+    match order.act.as_deref() {
         Some("panic") => panic!("asked to"),
         Some("gate") => props.gate.acquire().await.unwrap().forget(),
         Some("hang") => std::future::pending().await,

@@ -133,7 +133,7 @@ async fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone
         UPDATE hapax.saga SET undoing = true";
     client.batch_execute(undoing).await.unwrap();
     assert!(asked("done").contains("as if step charge were undone"));
-    assert!(asked("refused").contains("step charge cannot be undone"));
+    assert!(asked("refused").contains("Step charge of saga s1 cannot be undone"));
     stage.decide("s1", &["done", "--step", "charge"]).ended(0);
     let saga = stage.saga("s1").await;
     let ways: Vec<_> = saga.steps.iter().map(|it| (it.way, it.state)).collect();

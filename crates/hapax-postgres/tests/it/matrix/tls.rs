@@ -79,7 +79,7 @@ async fn a_file_without_certificates_is_refused_and_named() {
     let path = directory.path().join("empty.pem");
     std::fs::write(&path, "nothing").unwrap();
     for (path, problem) in [
-        (path, "there is none"),
+        (path, "contains none"),
         ("/no/such.pem".into(), "No such file"),
     ] {
         let mut settings = settings("postgres://postgres@db.example.com/postgres");

@@ -96,7 +96,7 @@ enum What {
         why: Why,
     },
     /// Compensate the completed steps
-    Compensate {
+    Undo {
         #[command(flatten)]
         within: Within,
         #[command(flatten)]
@@ -204,7 +204,7 @@ impl What {
                 let within = within.or_as_ever();
                 (Decision::Retry { within }, why)
             }
-            Self::Compensate { within, why } => {
+            Self::Undo { within, why } => {
                 let within = within.or_as_ever();
                 (Decision::Compensate { within }, why)
             }
