@@ -127,7 +127,7 @@ async fn an_entry_never_comes_between_a_claim_and_its_completion() {
         .unwrap()
     {
         ClaimOutcome::Taken(Taken::Replay { response: told, .. }) => {
-            assert_eq!(told, response("atomic"))
+            assert_eq!(told, response("atomic"));
         }
         other => panic!("the answer should be replayed, not {other:?}"),
     }

@@ -94,7 +94,7 @@ async fn whatever_was_confirmed_before_its_exchange_went_is_there() {
                 Err(SinkError::Unavailable {
                     error_type: "closed",
                     ..
-                }) | Err(SinkError::Declined {
+                } | SinkError::Declined {
                     error_type: "unroutable",
                     ..
                 })
