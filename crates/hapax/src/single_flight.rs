@@ -1,6 +1,6 @@
 //! Single flight: concurrent duplicates on one node share one execution and do not reach the store.
 //!
-//! The first request with a key becomes the [leader](Lead). Requests that arrive while it runs
+//! The first request with a key becomes the [leader](Leader). Requests that arrive while it runs
 //! become followers, which hold only an entry in a queue. When the leader finishes, every follower
 //! with the same fingerprint receives its result. When the leader gives up, one follower becomes
 //! the leader. Many requests with one key are one transaction.
