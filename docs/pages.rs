@@ -41,5 +41,7 @@ mod postgres_roles {}
 mod poolers_and_tls {}
 #[doc = include_str!("guides/sagas.md")]
 mod sagas {}
+#[doc = include_str!("guides/write-a-sink.md")]
+mod write_a_sink {}
 #[doc = include_str!("explanation/phased-mode.md")]
 mod phased_mode {}
