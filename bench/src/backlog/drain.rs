@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use hapax::{
     relay::{Destination, Order, Relay, Settings},
     sink::{Offer, Outcome, Receipt, Sink},
-    store::Deliveries as _,
+    store::Settlements as _,
 };
 use tokio::sync::Notify;
 

@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use hapax::{
     relay::{Destination, Order, Relay},
     sink::{Offer, Outcome, Receipt, Sink},
-    store::Deliveries as _,
+    store::Settlements as _,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{

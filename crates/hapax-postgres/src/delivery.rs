@@ -19,7 +19,7 @@ use hapax::{
     delivery::{Attempt, Backlog, Membership, Opened, Parked, ParkedState, Settlement},
     keyring::Keyring,
     limits::READ_BYTES,
-    store::{Deliveries, StoreError},
+    store::{DeadLetters, Partitions, Settlements, StoreError},
 };
 use tokio_postgres::Row;
 
@@ -41,7 +41,7 @@ struct Claimant<'a> {
     lease: Duration,
 }
 
-impl Deliveries for Postgres {
+impl Partitions for Postgres {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
         let opened = opening::open(self, destination, None).await?;
         opened.ok_or_else(|| corrupt(format!("part {destination} is refused to nobody")))
@@ -79,7 +79,9 @@ impl Deliveries for Postgres {
         let count = |row: &Row| u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
         Ok(rows.iter().map(|row| (row.get(0), count(row))).collect())
     }
+}
 
+impl Settlements for Postgres {
     async fn ignore_keys(
         &self,
         part: &str,
@@ -133,7 +135,9 @@ impl Deliveries for Postgres {
     async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
         backlog::read(self, destination).await
     }
+}
 
+impl DeadLetters for Postgres {
     async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
         let tried = dead_letter::attempts(self, &[(position, part)]).await?;
         Ok(tried.into_iter().map(|(_, attempt)| attempt).collect())

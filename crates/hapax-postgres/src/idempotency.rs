@@ -22,7 +22,7 @@ use hapax::{
     purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
-    store::{ClaimOutcome, Keys, StoreError},
+    store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
 };
 use tokio::time::{Instant, sleep};
 use tokio_postgres::{Row, error::SqlState};
@@ -48,6 +48,7 @@ const CLOSED_MAX: u32 = 2;
 
 impl Keys for Postgres {
     type Tx = Tx;
+
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
@@ -93,6 +94,17 @@ impl Keys for Postgres {
         Ok(Some(record))
     }
 
+    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
+        let rows = self.ask(query!("idempotency/secret"), &[]).await?;
+        let secret: Option<&[u8]> = rows.first().and_then(|row| row.try_get(0).ok());
+        let secret = secret.and_then(|bytes| bytes.try_into().ok());
+        secret
+            .map(DerivationSecret::from_bytes)
+            .ok_or_else(|| corrupt("the secret of derived keys is missing or not 32 bytes long"))
+    }
+}
+
+impl KeyMaintenance for Postgres {
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let [tenant, operation, key] = parts(scope);
         let params: [&dyn Param; 4] = [&tenant, &operation, &key, &rows(PURGES_KEPT)];
@@ -130,15 +142,6 @@ impl Keys for Postgres {
         let time = self.time();
         let usage = self.ask(query!("idempotency/usage"), &[&time]).await?;
         usage.iter().map(used).collect()
-    }
-
-    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
-        let rows = self.ask(query!("idempotency/secret"), &[]).await?;
-        let secret: Option<&[u8]> = rows.first().and_then(|row| row.try_get(0).ok());
-        let secret = secret.and_then(|bytes| bytes.try_into().ok());
-        secret
-            .map(DerivationSecret::from_bytes)
-            .ok_or_else(|| corrupt("the secret of derived keys is missing or not 32 bytes long"))
     }
 }
 

@@ -21,7 +21,7 @@ use hapax::{
         Membership, Opened, Parked, ParkedState, Settlement, positions,
     },
     limits::BLOCKED_KEYS,
-    store::{Deliveries, StoreError},
+    store::{DeadLetters, Partitions, Settlements, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -40,7 +40,7 @@ use due::Found;
 const COUNTED: i64 = 10_000;
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
-impl Deliveries for Sqlite {
+impl Partitions for Sqlite {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
         let destination = destination.to_owned();
         self.submit(move |ctx| open(ctx, &destination)).await
@@ -89,7 +89,9 @@ impl Deliveries for Sqlite {
         self.read(move |conn| lease::outlived(conn, &part, &positions))
             .await
     }
+}
 
+impl Settlements for Sqlite {
     async fn ignore_keys(
         &self,
         part: &str,
@@ -167,7 +169,9 @@ impl Deliveries for Sqlite {
         let destination = destination.to_owned();
         self.look(move |conn| backlog(conn, &destination)).await
     }
+}
 
+impl DeadLetters for Sqlite {
     async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
         let part = part.to_owned();
         self.look(move |conn| dead_letter::attempts(conn, &part, position))

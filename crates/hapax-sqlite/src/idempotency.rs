@@ -21,7 +21,7 @@ use hapax::{
     purges::{PurgeMark, Purged},
     quota::Usage,
     seeded::{self, Bug},
-    store::{ClaimOutcome, Keys, StoreError},
+    store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
@@ -55,6 +55,7 @@ impl Statement {
 
 impl Keys for Sqlite {
     type Tx = Tx;
+
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
@@ -103,6 +104,19 @@ impl Keys for Sqlite {
         Ok(Some(record))
     }
 
+    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
+        let secret = |conn: &Connection| {
+            let row = conn.query_row(query!("idempotency/secret"), [], |row| row.get(0));
+            row.optional()
+        };
+        let secret: Option<[u8; 32]> = self.read(secret).await?;
+        secret
+            .map(DerivationSecret::from_bytes)
+            .ok_or_else(|| corrupt("the secret of derived keys is missing"))
+    }
+}
+
+impl KeyMaintenance for Sqlite {
     async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
         let scope = scope.clone();
         self.submit(move |ctx| forget(ctx, &scope).map_err(store_error))
@@ -141,17 +155,6 @@ impl Keys for Sqlite {
             })
         });
         usage.collect()
-    }
-
-    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
-        let secret = |conn: &Connection| {
-            let row = conn.query_row(query!("idempotency/secret"), [], |row| row.get(0));
-            row.optional()
-        };
-        let secret: Option<[u8; 32]> = self.read(secret).await?;
-        secret
-            .map(DerivationSecret::from_bytes)
-            .ok_or_else(|| corrupt("the secret of derived keys is missing"))
     }
 }
 

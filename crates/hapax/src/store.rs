@@ -24,7 +24,7 @@ use crate::{
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord},
 };
 
-pub use deliveries::Deliveries;
+pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements};
 pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
 /// An open transaction. The handler's rows, the key, the response and the events are committed
@@ -88,9 +88,10 @@ pub enum Effect {
 }
 
 /// The idempotency keys of a store.
-pub trait Keys: Clone + Send + Sync + 'static {
+pub trait Keys: KeyMaintenance {
     /// An open transaction.
     type Tx: Transaction;
+
     /// One statement of a single-shot request.
     type Statement: Send + 'static;
 
@@ -139,6 +140,15 @@ pub trait Keys: Clone + Send + Sync + 'static {
         scope: &Scope,
     ) -> impl Future<Output = Result<Option<KeyRecord>, StoreError>> + Send;
 
+    /// The secret from which derived keys are computed. It is random, is created together with the
+    /// store's tables, and is the same for every process that opens this store.
+    fn derivation_secret(
+        &self,
+    ) -> impl Future<Output = Result<DerivationSecret, StoreError>> + Send;
+}
+
+/// Deletion of keys, and what they occupy.
+pub trait KeyMaintenance: Clone + Send + Sync + 'static {
     /// Deletes the row of a key in any state, even while a saga that was started under the key has
     /// not ended. Returns false if there is no such row.
     fn forget(&self, scope: &Scope) -> impl Future<Output = Result<bool, StoreError>> + Send;
@@ -165,12 +175,6 @@ pub trait Keys: Clone + Send + Sync + 'static {
 
     /// Counts what each tenant has stored. This may read every key and may take long.
     fn usage(&self) -> impl Future<Output = Result<Vec<Usage>, StoreError>> + Send;
-
-    /// The secret from which derived keys are computed. It is random, is created together with the
-    /// store's tables, and is the same for every process that opens this store.
-    fn derivation_secret(
-        &self,
-    ) -> impl Future<Output = Result<DerivationSecret, StoreError>> + Send;
 }
 
 /// Keys of requests that commit in several transactions.
@@ -262,7 +266,7 @@ pub trait SagaRows: Transaction {
 }
 
 /// The sagas of a store.
-pub trait Sagas: Keys<Tx: SagaRows> {
+pub trait Sagas: Keys<Tx: SagaRows> + SagaRecords {
     /// Takes sagas of `kinds` that are due and have no owner, starting with the one that was due
     /// first. The epoch of each is incremented, and each is leased for `lease`. Concurrent callers
     /// never receive the same saga. A saga that cannot be read is skipped until its lease expires,
@@ -308,7 +312,10 @@ pub trait Sagas: Keys<Tx: SagaRows> {
         &self,
         kinds: &[Kind],
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+}
 
+/// The stored sagas: reading, counting and deleting them.
+pub trait SagaRecords: Clone + Send + Sync + 'static {
     /// Reads a saga with its steps.
     fn saga(&self, id: &str)
     -> impl Future<Output = Result<Option<SagaRecord>, StoreError>> + Send;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax::{idempotency::OnStoreError, limits::PURGES_FRESH, store::Keys as _};
+use hapax::{idempotency::OnStoreError, limits::PURGES_FRESH, store::KeyMaintenance as _};
 use hapax_testkit::{events::scope, wait::Patience};
 use tokio::time::Instant;
 

@@ -15,7 +15,7 @@ use hapax::{
     Timestamp,
     outbox::Draft,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
-    store::{Held, SagaRows, Sagas, StoreError},
+    store::{Held, SagaRecords, SagaRows, Sagas, StoreError},
 };
 use tokio_postgres::Row;
 
@@ -123,7 +123,9 @@ impl Sagas for Postgres {
         let ahead = here.as_millis() - there.as_millis();
         Ok(next.map(|Moment(due)| Timestamp::from_millis(due.as_millis() + ahead)))
     }
+}
 
+impl SagaRecords for Postgres {
     async fn saga(&self, id: &str) -> Result<Option<SagaRecord>, StoreError> {
         Ok(see(self, id).await?.map(|seen| seen.saga))
     }

@@ -5,7 +5,7 @@ use std::{num::NonZeroU8, time::Duration};
 
 use hapax::{
     delivery::{Attempt, AttemptOutcome, Checkpoint, Settlement, Shards},
-    store::{Deliveries, Source},
+    store::{DeadLetters, Partitions, Settlements, Source},
 };
 
 use crate::{

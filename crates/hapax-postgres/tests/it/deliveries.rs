@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use hapax::{
     Timestamp,
     delivery::{Attempt, AttemptOutcome, Checkpoint, Frontier, Park, ParkedState, Settlement},
-    store::{Deliveries, Outbox, StoreError},
+    store::{DeadLetters, Outbox, Partitions, Settlements, StoreError},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::wait::eventually;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hapax::store::{Deliveries, Outbox};
+use hapax::store::{DeadLetters, Outbox, Settlements};
 
 use crate::{
     fixture::Fixture,

@@ -13,7 +13,7 @@ use hapax::{
     Random,
     delivery::{Checkpoint, Frontier, Settlement, Shards},
     limits::READ_BYTES,
-    store::{Deliveries, Source},
+    store::{Partitions, Settlements, Source},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::clock::seeded_random;

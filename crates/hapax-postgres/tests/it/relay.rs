@@ -15,7 +15,7 @@ use hapax::{
     event::{Headers, NewEvent},
     relay::{Destination, Node, Order, Relay, RelayHandle, Settings},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
-    store::{Deliveries, Keys, Transaction},
+    store::{DeadLetters, Keys, Settlements, Transaction},
 };
 use hapax_postgres::{
     Postgres,

@@ -9,7 +9,7 @@ use hapax::{
     delivery::{
         Attempt, AttemptOutcome, Checkpoint, Frontier, Park, ParkedState, Settlement, Shards,
     },
-    store::{Deliveries, Outbox, Source},
+    store::{DeadLetters, Outbox, Partitions, Settlements, Source},
 };
 use hapax_testkit::wait::eventually;
 use tokio_postgres::Client;

@@ -8,7 +8,7 @@ use hapax::{
     Clock, Timestamp,
     event::Headers,
     saga::{Definition, Direction, Kind, Owned, SagaRecord, StepRecord, StepState},
-    store::{Keys, SagaRows, Sagas, StoreError, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Sagas, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use hapax::store::{Deliveries, Outbox};
+use hapax::store::{Outbox, Partitions};
 use hapax_testkit::wait::eventually;
 use tokio_postgres::Client;
 

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hapax::store::Deliveries as _;
+use hapax::store::Settlements as _;
 use hapax_console::{Configured, DestinationIndex};
 use hapax_postgres::{
     Postgres,

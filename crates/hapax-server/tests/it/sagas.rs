@@ -12,7 +12,7 @@ use hapax::{
         RunnerHandle, SagaRecord, Settings, State, Step, StepState,
     },
     sink::BoxError,
-    store::{Keys, SagaRows, Sagas, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Transaction},
 };
 use hapax_postgres::{Postgres, Time, Tx};
 use hapax_testkit::{

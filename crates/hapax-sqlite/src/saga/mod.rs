@@ -14,7 +14,7 @@ use hapax::{
     limits::PURGE_ROWS,
     outbox::Draft,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
-    store::{ClaimOutcome, Held, SagaRows, Sagas, StoreError, Transaction},
+    store::{ClaimOutcome, Held, SagaRecords, SagaRows, Sagas, StoreError, Transaction},
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -135,7 +135,9 @@ impl Sagas for Sqlite {
         })
         .await
     }
+}
 
+impl SagaRecords for Sqlite {
     async fn saga(&self, id: &str) -> Result<Option<SagaRecord>, StoreError> {
         let id = id.to_owned();
         self.look(move |conn| one(conn, query!("saga/find"), params![id]))

@@ -9,7 +9,7 @@ use hapax::{
     event::{Headers, NewEvent},
     phases::{Entry, Lapsed, Ownership},
     saga::{Definition, Owned},
-    store::{ClaimOutcome, Deliveries, Keys, Phases, SagaRows, Sagas, Transaction},
+    store::{ClaimOutcome, Keys, Partitions, Phases, SagaRows, Sagas, Settlements, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
 
@@ -179,7 +179,7 @@ async fn parked(store: &Sqlite, state: ParkedState, next_at: Timestamp) {
     let mut tx = store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
     tx.commit().await.unwrap();
-    let epoch = Deliveries::open(store, HOOK).await.unwrap().epoch;
+    let epoch = Partitions::open(store, HOOK).await.unwrap().epoch;
     let park = Park {
         position: 1,
         state,

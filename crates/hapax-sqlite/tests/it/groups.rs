@@ -8,7 +8,7 @@ use std::sync::{
 use hapax::{
     Clock,
     failpoint::Failpoints,
-    store::{ClaimOutcome, Keys, StoreError},
+    store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
 };
 use hapax_sqlite::{
     Statement,

@@ -6,7 +6,7 @@ use hapax::{
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement, Shards},
     event::{Headers, NewEvent},
     limits::READ_BYTES,
-    store::{Deliveries, Keys, Source, Transaction},
+    store::{Keys, Partitions, Settlements, Source, Transaction},
 };
 use hapax_sqlite::rusqlite::Connection;
 

@@ -6,7 +6,7 @@ use hapax::{
     delivery::{Checkpoint, Frontier, KnownDestinations, Settlement, Shards},
     event::{Headers, NewEvent},
     retention::{Ages, Retention},
-    store::{Deliveries, Keys, Outbox, Source, StoreError, Transaction},
+    store::{Keys, Outbox, Partitions, Settlements, Source, StoreError, Transaction},
 };
 
 use hapax_sqlite::rusqlite::Connection;
@@ -44,7 +44,7 @@ async fn what_a_new_destination_has_not_seen_stays_though_it_was_chosen_before()
     pass_two(&fixture).await;
     let held = fixture.hold().await;
     let store = fixture.store.clone();
-    let opening = tokio::spawn(async move { Deliveries::open(&store, "new").await });
+    let opening = tokio::spawn(async move { Partitions::open(&store, "new").await });
     fixture.queued(1).await;
     let store = fixture.store.clone();
     let purging = tokio::spawn(async move { store.purge_events(DAY, DAY).await });
@@ -123,7 +123,7 @@ async fn a_destination_that_nobody_carries_any_more_is_not_waited_for_for_ever()
     pass(&fixture, "left", 1).await;
     check_kept(&fixture, 2, 4).await;
     check_kept(&fixture, 1, 1).await;
-    let opened = Deliveries::open(&fixture.store, "left").await.unwrap();
+    let opened = Partitions::open(&fixture.store, "left").await.unwrap();
     let from = opened.checkpoint.frontier;
     emit(&fixture, 2).await;
     let left = Source::read(&fixture.store, &from, Shards::ALL, 10).await;
@@ -148,7 +148,7 @@ async fn a_destination_is_waited_for_while_nobody_can_say_that_it_is_gone() {
     check_kept(&fixture, 4, 4).await;
     // The destination is disabled.
     relay.set(["hook".to_owned()].into());
-    let opened = Deliveries::open(&fixture.store, "left").await.unwrap();
+    let opened = Partitions::open(&fixture.store, "left").await.unwrap();
     let disable = Settlement {
         destination: "left".to_owned(),
         epoch: opened.epoch,
@@ -184,7 +184,7 @@ async fn emit(fixture: &Fixture, count: usize) {
 
 /// Lets a destination read `count` more events.
 async fn pass(fixture: &Fixture, name: &str, count: usize) {
-    let opened = Deliveries::open(&fixture.store, name).await.unwrap();
+    let opened = Partitions::open(&fixture.store, name).await.unwrap();
     let from = opened.checkpoint.frontier;
     let read = Source::read(&fixture.store, &from, Shards::ALL, count).await;
     let passed = Settlement {

@@ -7,7 +7,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     saga::{Definition, Direction, Owned, StepRecord, StepState},
-    store::{Keys, SagaRows, Sagas, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Sagas, Transaction},
 };
 use hapax_sqlite::{Tx, rusqlite::Connection};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     delivery::{Attempt, AttemptOutcome, ParkedState, Settlement},
-    store::Deliveries,
+    store::DeadLetters,
 };
 
 use super::{

@@ -12,7 +12,7 @@ use hapax::{
         Runner, SagaRecord, Settings, State, Step,
     },
     sink::BoxError,
-    store::{Effect, Keys, SagaRows, Transaction},
+    store::{Effect, KeyMaintenance, Keys, SagaRows, Transaction},
 };
 
 use super::{

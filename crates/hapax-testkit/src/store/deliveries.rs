@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     delivery::{CheckpointId, Frontier, Opened, ParkedState, Settlement, Shards},
-    store::{Deliveries, Source, StoreError},
+    store::{DeadLetters, Settlements, Source, StoreError},
 };
 
 use super::{

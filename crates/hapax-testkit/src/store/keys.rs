@@ -8,7 +8,7 @@ use hapax::{
     idempotency::{KeyState, StoredResponse, Taken},
     limits::{PURGES_KEPT, RESPONSE_BYTES_MAX},
     purges::{PurgeMark, Purged},
-    store::{Effect, Keys, Transaction},
+    store::{Effect, KeyMaintenance, Keys, Transaction},
 };
 
 use super::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     delivery::{Frontier, Held, Membership, Opened, ParkedState, Settlement},
-    store::{Deliveries, StoreError},
+    store::{Partitions, Settlements, StoreError},
 };
 
 use super::{

@@ -14,7 +14,7 @@ use hapax::{
     event::{Headers, NewEvent, Payload},
     limits::{EVENT_HEADER_BYTES_MAX, PAYLOAD_BYTES_MAX, READ_BYTES},
     outbox::OutboxEvent,
-    store::{Deliveries, Keys, Outbox, Source, Transaction},
+    store::{DeadLetters, Keys, Outbox, Settlements, Source, Transaction},
 };
 
 use super::{StoreUnderTest, fixture::Fixture, steps};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     delivery::{Parked, ParkedState, Settlement},
-    store::Deliveries,
+    store::Settlements,
 };
 
 use super::{

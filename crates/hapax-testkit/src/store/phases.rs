@@ -12,7 +12,7 @@ use hapax::{
     event::Headers,
     idempotency::{Claim, KeyState, Taken},
     phases::{Entry, Ownership},
-    store::{ClaimOutcome, Effect, Keys, Phases, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Phases, StoreError, Transaction},
 };
 
 use super::{

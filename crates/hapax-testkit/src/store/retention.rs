@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use hapax::{
     idempotency::{Claim, KeyState, OnExpired, Taken},
     limits::{RETENTION_MAX, TOMBSTONE},
-    store::{ClaimOutcome, Effect, Keys, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction},
 };
 
 use super::{StoreUnderTest, fixture::Fixture};

@@ -9,7 +9,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     saga::{Direction, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord, StepState},
-    store::{Held, SagaRows, Sagas, Transaction},
+    store::{Held, SagaRecords, SagaRows, Sagas, Transaction},
 };
 
 use super::{StoreUnderTest, fixture::Fixture};

@@ -13,7 +13,10 @@ use hapax::{
     saga::{
         Direction, Filter, Kind, NewSaga, Owned, Refusal, SagaStatus, State, StepRecord, StepState,
     },
-    store::{ClaimOutcome, Effect, Keys, Phases, SagaRows, Sagas, StoreError, Transaction},
+    store::{
+        ClaimOutcome, Effect, KeyMaintenance, Keys, Phases, SagaRecords, SagaRows, Sagas,
+        StoreError, Transaction,
+    },
 };
 
 use super::{

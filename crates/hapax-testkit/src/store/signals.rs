@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     saga::{Owned, Refusal, SagaStatus, State},
-    store::{SagaRows, Sagas, Transaction},
+    store::{SagaRecords, SagaRows, Sagas, Transaction},
 };
 
 use super::{

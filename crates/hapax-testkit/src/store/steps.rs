@@ -11,7 +11,7 @@ use hapax::{
         ParkedState, Settlement, Shards,
     },
     outbox::OutboxEvent,
-    store::{Deliveries, Source},
+    store::{DeadLetters, Partitions, Settlements, Source},
 };
 
 use super::{StoreUnderTest, fixture::Fixture};

@@ -10,8 +10,13 @@ use crate::{
     delivery::{Attempt, Backlog, KnownDestinations, Membership, Opened, Parked, Settlement},
 };
 
-/// The progress of a relay's deliveries.
-pub trait Deliveries: Clone + Send + Sync + 'static {
+/// The progress of a relay's deliveries: everything that a relay needs of a store besides its events.
+pub trait Deliveries: Partitions + Settlements + DeadLetters {}
+
+impl<S: Partitions + Settlements + DeadLetters> Deliveries for S {}
+
+/// Ownership of the partitions of destinations, and the membership of relays.
+pub trait Partitions: Clone + Send + Sync + 'static {
     /// Opens a partition: increments its epoch, which fences the previous owner. This does not
     /// check whether another node owns the partition, and after it no node does.
     ///
@@ -80,7 +85,10 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         part: &str,
         positions: &[i64],
     ) -> impl Future<Output = Result<Vec<(i64, u32)>, StoreError>> + Send;
+}
 
+/// The outcomes of deliveries, and the deliveries that are still to be made.
+pub trait Settlements: Clone + Send + Sync + 'static {
     /// Makes `Blocked` deliveries of a partition that is owned at `epoch` due now and removes their
     /// order key, for a destination that keeps no order. Such deliveries exist if the store parked
     /// them in bulk, without knowing the destination's order, or if the destination kept an order
@@ -96,13 +104,6 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         after: i64,
         limit: usize,
     ) -> impl Future<Output = Result<Option<i64>, StoreError>> + Send;
-
-    /// All attempts at one delivery, in order, starting with the first that arrived.
-    fn attempts(
-        &self,
-        part: &str,
-        position: i64,
-    ) -> impl Future<Output = Result<Vec<Attempt>, StoreError>> + Send;
 
     /// Records outcomes in one transaction, if `epoch` still owns the destination.
     ///
@@ -168,6 +169,16 @@ pub trait Deliveries: Clone + Send + Sync + 'static {
         &self,
         destination: &str,
     ) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
+}
+
+/// Dead letters, and the attempts at a delivery.
+pub trait DeadLetters: Clone + Send + Sync + 'static {
+    /// All attempts at one delivery, in order, starting with the first that arrived.
+    fn attempts(
+        &self,
+        part: &str,
+        position: i64,
+    ) -> impl Future<Output = Result<Vec<Attempt>, StoreError>> + Send;
 
     /// Dead letters of a destination after the given position, by position, at most `limit`.
     fn dead_letters(

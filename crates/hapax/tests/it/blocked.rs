@@ -8,7 +8,7 @@ use hapax::{
     limits::BLOCKED_KEYS,
     relay::Order,
     sink::SinkError,
-    store::Deliveries,
+    store::{Partitions, Settlements},
 };
 use hapax_testkit::wait::eventually;
 

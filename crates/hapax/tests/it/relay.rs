@@ -14,7 +14,7 @@ use hapax::{
     limits,
     relay::{Destination, Order},
     sink::{Receipt, SinkError},
-    store::Deliveries,
+    store::{DeadLetters, Settlements},
 };
 use hapax_testkit::{
     clock::seeded_random,

@@ -18,7 +18,7 @@ use hapax::{
         RetryPolicy, SagaRecord, State, Step, StepState,
     },
     sink::BoxError,
-    store::Sagas,
+    store::SagaRecords,
 };
 use hapax_sqlite::Tx;
 use hapax_testkit::wait::eventually;

@@ -18,7 +18,7 @@ use hapax::{
         Settings, State, Step, StepState,
     },
     sink::BoxError,
-    store::{Keys, SagaRows, Sagas, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
 use hapax_testkit::{

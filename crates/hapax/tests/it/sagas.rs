@@ -21,7 +21,7 @@ use hapax::{
         StepState,
     },
     sink::BoxError,
-    store::{Keys, SagaRows, Sagas, Source, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Sagas, Source, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
 use hapax_testkit::{

@@ -11,7 +11,7 @@ use hapax::{
     event::{Headers, NewEvent},
     limits::EVENTS_PER_TRANSACTION_MAX,
     relay::{Destination, Relay, RelayHandle, Settings},
-    store::{Deliveries, Keys, Transaction},
+    store::{DeadLetters, Keys, Settlements, Transaction},
 };
 use hapax_sqlite::{Sqlite, rusqlite::Connection};
 use hapax_testkit::{

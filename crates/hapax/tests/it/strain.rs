@@ -16,7 +16,7 @@ use hapax::{
     limits::{BREAKER_OPEN, FAILING_MAX, STORE_BACKOFF, UNSETTLED_EVENTS},
     relay::{Order, Relay, Settings},
     sink::{Receipt, SinkError},
-    store::Deliveries as _,
+    store::DeadLetters as _,
 };
 use hapax_testkit::{clock::seeded_random, wait::eventually};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};

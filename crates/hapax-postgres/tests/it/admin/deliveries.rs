@@ -4,7 +4,7 @@ use hapax::{
     delivery::ParkedState,
     event::{Headers, NewEvent, Payload},
     key::Tenant,
-    store::{Deliveries as _, Keys as _, Transaction as _},
+    store::{DeadLetters as _, Keys as _, Settlements as _, Transaction as _},
 };
 use hapax_postgres::admin::{
     Actor, AdminError, Filter, dead_letters,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{
     delivery::Settlement,
     key::Tenant,
-    store::{Deliveries as _, StoreError},
+    store::{Partitions as _, Settlements as _, StoreError},
 };
 use hapax_postgres::admin::{Actor, AdminError, destinations, jobs};
 

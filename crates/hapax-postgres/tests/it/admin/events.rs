@@ -164,7 +164,7 @@ async fn a_trace_tells_where_an_event_stands_everywhere() {
             ],
         )
         .await;
-    hapax::store::Deliveries::open(scene.store(), "unread")
+    hapax::store::Partitions::open(scene.store(), "unread")
         .await
         .unwrap();
     let of = async |position| events::trace(scene.store(), position).await.unwrap();

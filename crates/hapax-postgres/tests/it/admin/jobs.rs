@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use hapax::{delivery::ParkedState, failpoint::Failpoints, key::Tenant, store::Deliveries as _};
+use hapax::{delivery::ParkedState, failpoint::Failpoints, key::Tenant, store::Settlements as _};
 use hapax_postgres::admin::{
     Actor, AdminError, Filter, dead_letters,
     jobs::{self, Asked, Ran, Seen},

@@ -8,7 +8,10 @@ use hapax::{
     idempotency::Taken,
     key::Tenant,
     saga::Definition,
-    store::{ClaimOutcome, Effect, Keys as _, Phases as _, SagaRows as _, Transaction as _},
+    store::{
+        ClaimOutcome, Effect, KeyMaintenance as _, Keys as _, Phases as _, SagaRows as _,
+        Transaction as _,
+    },
 };
 use hapax_postgres::admin::{
     Actor, AdminError, PAGE_MAX,

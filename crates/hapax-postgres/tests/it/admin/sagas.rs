@@ -7,7 +7,7 @@ use hapax::{
     event::Headers,
     key::Tenant,
     saga::{Decision, Definition, Filter, Owned, SagaRecord, SagaStatus, State},
-    store::{Keys as _, SagaRows as _, Sagas as _, StoreError, Transaction as _},
+    store::{Keys as _, SagaRecords as _, SagaRows as _, Sagas as _, StoreError, Transaction as _},
 };
 use hapax_postgres::{
     Postgres, Tx,

@@ -8,7 +8,7 @@ use hapax::{
     event::{Headers, NewEvent},
     key::Tenant,
     outbox::OutboxEvent,
-    store::{Deliveries as _, Keys as _, Source, Transaction as _},
+    store::{Keys as _, Partitions as _, Settlements as _, Source, Transaction as _},
 };
 use hapax_postgres::{
     Postgres,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{
     Clock, Timestamp,
     idempotency::Taken,
-    store::{ClaimOutcome, Effect, Keys, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction},
 };
 use hapax_testkit::{
     events::{claim, event, response},

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use hapax::{
     relay::{Destination, Relay, Settings},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
-    store::Deliveries,
+    store::DeadLetters,
 };
 use hapax_testkit::{
     clock::seeded_random,

@@ -9,7 +9,7 @@ use hapax::{
     idempotency::{StoredResponse, Taken},
     inbox::Acceptance,
     key::Tenant,
-    store::{ClaimOutcome, Effect, Keys, Source, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Source, Transaction},
 };
 use hapax_testkit::{
     events::{claim as rust_claim, fingerprint, keyring, message},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hapax::{
     limits::{RETENTION, RETENTION_MAX},
-    store::Keys,
+    store::KeyMaintenance,
 };
 use hapax_testkit::{events::fingerprint, wait::eventually};
 use tokio_postgres::GenericClient;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use hapax::{
     Timestamp,
     delivery::{Arrived, Checkpoint, Frontier, Park, ParkedState, Settlement},
-    store::Deliveries,
+    store::{DeadLetters, Partitions, Settlements},
 };
 use hapax_testkit::wait::eventually;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use hapax::{
     Clock,
     delivery::Settlement,
-    store::{Deliveries, StoreError},
+    store::{Partitions, Settlements, StoreError},
 };
 use hapax_testkit::wait::eventually;
 use tokio::time::timeout;

@@ -4,7 +4,9 @@
 use hapax::{
     delivery::{Frontier, Settlement, Shards},
     event::{Headers, NewEvent},
-    store::{Deliveries, Keys as _, Source, StoreError, Transaction as _},
+    store::{
+        DeadLetters, Keys as _, Partitions, Settlements, Source, StoreError, Transaction as _,
+    },
 };
 use hapax_postgres::Postgres;
 use tokio_postgres::Client;

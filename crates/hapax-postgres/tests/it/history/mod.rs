@@ -11,7 +11,7 @@ mod unsettled;
 
 use hapax::{
     delivery::{Checkpoint, Frontier, Settlement, Shards},
-    store::{Batch, Deliveries, Source},
+    store::{Batch, Partitions, Settlements, Source},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::{postgres::Cluster, wait::eventually};

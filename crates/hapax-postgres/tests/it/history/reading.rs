@@ -3,7 +3,7 @@
 use hapax::{
     delivery::{Frontier, Shards},
     event::EventId,
-    store::{Batch, Deliveries, Source, StoreError},
+    store::{Batch, Settlements, Source, StoreError},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::proxy::Proxy;

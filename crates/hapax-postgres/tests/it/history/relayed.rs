@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use hapax::{
     relay::{Destination, Node, Relay, RelayHandle, Settings},
     sink::{Offer, Outcome, Receipt, Sink},
-    store::Deliveries,
+    store::Settlements,
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::{clock::seeded_random, postgres::Cluster, proxy::Proxy, wait::eventually};

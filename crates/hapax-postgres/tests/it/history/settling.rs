@@ -8,7 +8,7 @@ use hapax::{
     delivery::{
         Arrived, Attempt, AttemptOutcome, Checkpoint, Frontier, Park, ParkedState, Settlement,
     },
-    store::{Deliveries, StoreError},
+    store::{Settlements, StoreError},
 };
 use hapax_postgres::{Postgres, Schema};
 use hapax_testkit::postgres::connect;

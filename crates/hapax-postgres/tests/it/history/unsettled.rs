@@ -6,7 +6,7 @@
 use hapax::{
     delivery::{CheckpointId, Frontier, Park, ParkedState, Settlement, Shards},
     event::EventId,
-    store::{Batch, Deliveries, Source, StoreError},
+    store::{Batch, Partitions, Settlements, Source, StoreError},
 };
 use hapax_postgres::Postgres;
 use hapax_testkit::postgres::Cluster;

@@ -1,6 +1,6 @@
 //! A service's role: it owns nothing, and may do what the guide grants, word for word.
 
-use hapax::store::{ClaimOutcome, Effect, Keys, Transaction};
+use hapax::store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction};
 use hapax_postgres::{Migration, OpenError, Postgres, Schema, SchemaError, Settings, Statement};
 use hapax_testkit::{
     events::{claim, event, message, response, single_shot},
