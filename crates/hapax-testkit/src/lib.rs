@@ -12,7 +12,7 @@
 //! ```
 //! use hapax::{Clock, Random};
 //! use hapax_sqlite::{Settings, Sqlite, Statement, Tx};
-//! use hapax_testkit::store::StoreUnderTest;
+//! use hapax_testkit::store::{Images, StoreUnderTest};
 //!
 //! const INSERT: &str = "INSERT INTO business (value) VALUES (?1)";
 //!
@@ -64,7 +64,9 @@
 //!         });
 //!         rows.await.unwrap()
 //!     }
+//! }
 //!
+//! impl Images for Embedded {
 //!     async fn keep_image(&self) {
 //!         # unimplemented!("copy the database, and in set_back restore the copy over it")
 //!         // ...

@@ -26,6 +26,7 @@ const RULES: &[Rule] = &[
     text::clean,
     text::no_homes,
     source::short,
+    source::narrow,
     source::documented,
     source::named,
     source::tests_do_not_wait,

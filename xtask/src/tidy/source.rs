@@ -3,6 +3,7 @@
 use super::Tree;
 
 const LINES_MAX: usize = 600;
+const METHODS_MAX: usize = 8;
 const NO_NAMES: &[&str] = &[
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "data", "info", "process",
 ];
@@ -30,6 +31,44 @@ pub(super) fn short(tree: &Tree) -> Vec<String> {
         }
     }
     findings
+}
+
+/// No trait has more than `METHODS_MAX` methods.
+pub(super) fn narrow(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.ending(".rs").filter(|(path, _)| !is_test(path)) {
+        let mut open: Option<(&str, usize)> = None;
+        for line in without_tests(text).lines() {
+            match &mut open {
+                Some((name, methods)) if line == "}" => {
+                    if *methods > METHODS_MAX {
+                        findings.push(format!(
+                            "{path}: trait {name} has {methods} methods, at most {METHODS_MAX} are \
+                             allowed"
+                        ));
+                    }
+                    open = None;
+                }
+                Some((_, methods)) => *methods += usize::from(is_method(line)),
+                None => open = trait_name(line).map(|name| (name, 0)),
+            }
+        }
+    }
+    findings
+}
+
+fn is_method(line: &str) -> bool {
+    let line = line.strip_prefix("    ").unwrap_or_default();
+    line.starts_with("fn ") || line.starts_with("async fn ") || line.starts_with("const fn ")
+}
+
+/// The name of the trait whose body begins after `line`, or on a later line.
+fn trait_name(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+    let line = line.strip_prefix("pub(super) ").unwrap_or(line);
+    let line = line.strip_prefix("pub ").unwrap_or(line);
+    let name = line.strip_prefix("trait ").filter(|it| !it.ends_with("{}"))?;
+    name.split(|it: char| !it.is_alphanumeric()).next()
 }
 
 /// Every file starts with a module doc.
@@ -123,6 +162,16 @@ mod tests {
         let long = "#[cfg(test)]\nmod tests;\n".to_owned() + &"x\n".repeat(599);
         let found = short(&Tree::of(&[("src/long.rs", &long)]));
         assert_eq!(found, ["src/long.rs: 601 lines, at most 600 are allowed"]);
+    }
+
+    #[test]
+    fn a_trait_has_eight_methods_at_most() {
+        let methods = |count: usize| "    /// It.\n    fn it(&self);\n".repeat(count) + "}\n";
+        let fits = "pub trait Fits: Send {\n".to_owned() + &methods(8);
+        let wide = fits.clone() + "trait Wide<T>\nwhere\n    T: Send,\n{\n" + &methods(9);
+        let tree = Tree::of(&[("src/fits.rs", &fits), ("src/wide.rs", &wide)]);
+        let expected = "src/wide.rs: trait Wide has 9 methods, at most 8 are allowed";
+        assert_eq!(narrow(&tree), [expected]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
-use hapax_testkit::{events::keyring, store::StoreUnderTest};
+use hapax_testkit::{events::keyring, store::{Images, StoreUnderTest}};
 
 use crate::matrix::{Reached, Way};
 
@@ -108,7 +108,9 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
         let rows = rows.expect("the rows are read");
         rows.iter().map(|row| row.get(0)).collect()
     }
+}
 
+impl<const POOLED: bool, const ENCRYPTED: bool> Images for Server<POOLED, ENCRYPTED> {
     async fn keep_image(&self) {
         let client = self.reached.client().await;
         client

@@ -7,7 +7,7 @@ use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{Connection, types::Value},
 };
-use hapax_testkit::{events::keyring, store::StoreUnderTest};
+use hapax_testkit::{events::keyring, store::{Images, StoreUnderTest}};
 use tempfile::TempDir;
 
 const ROWS: &str = "CREATE TABLE business (value TEXT NOT NULL)";
@@ -81,7 +81,9 @@ impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
         };
         self.store.read(read).await.expect("the rows are read")
     }
+}
 
+impl<const ENCRYPTED: bool> Images for Embedded<ENCRYPTED> {
     async fn keep_image(&self) {
         image(&self.settings.path, &self.directory.path().join("image.db"));
     }

@@ -44,7 +44,7 @@ pub type Tx<S> = <<S as StoreUnderTest>::Store as Keys>::Tx;
 pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 
 /// A store for the suite: fresh, with a table for business rows, and with restarts.
-pub trait StoreUnderTest: Sized + Send + Sync + 'static {
+pub trait StoreUnderTest: Images + Sized + 'static {
     /// The store.
     type Store: Phases + Outbox + Deliveries + Sagas;
 
@@ -68,7 +68,10 @@ pub trait StoreUnderTest: Sized + Send + Sync + 'static {
 
     /// The committed business rows, in any order.
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
+}
 
+/// Images of a store: what a backup is, to the tests.
+pub trait Images: Send + Sync {
     /// Saves everything that the store has stored.
     fn keep_image(&self) -> impl Future<Output = ()> + Send;
 
