@@ -1,9 +1,9 @@
-//! Where the database is, and how the way there is protected: what the URL says.
+//! The address of the database and the protection of the connection, as given by the URL.
 //!
-//! `sslmode` means what it means everywhere, but for one thing: whoever asks for TLS gets a server
-//! whose certificate was checked, name and all, or none. `prefer`, the default, takes a server
-//! without TLS as well, so there a certificate would prove nothing and is not looked at; and on
-//! the loopback interface, where nobody listens in, it does without.
+//! `sslmode` has its usual meaning, with one exception: if TLS is requested, the server's certificate is
+//! always verified, including its name. `prefer`, the default, also accepts a server without TLS,
+//! so a certificate would prove nothing and is not verified; on the loopback interface it does not
+//! use TLS.
 
 use std::{net::IpAddr, path::PathBuf};
 
@@ -15,7 +15,7 @@ use tokio_postgres::{
 
 use crate::{error::OpenError, settings::Settings};
 
-/// What a URL says.
+/// The content of a URL.
 #[derive(Debug)]
 pub(crate) struct Address {
     /// How to connect.

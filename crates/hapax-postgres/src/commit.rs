@@ -1,7 +1,7 @@
-//! The last flight of a transaction: the answer or the recovery point, the events, `COMMIT`.
+//! The last pipeline of a transaction: the response or the recovery point, the events, `COMMIT`.
 //!
-//! The most usual end, an answer and one event, is one statement; so is whatever can be. Nothing
-//! is waited for in between: a statement that fails makes the commit a rollback.
+//! The most frequent case, a response and one event, is one statement. No response is awaited in
+//! between: if a statement fails, the commit becomes a rollback.
 
 use hapax::{
     failpoint::Failpoints,
@@ -22,7 +22,7 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// What a transaction has to say at its end.
+/// What a transaction writes at its end.
 pub(crate) struct Ending<'a> {
     /// The answer, with the key that was claimed for it.
     response: Option<Row<'a>>,
@@ -155,7 +155,7 @@ impl Crashed {
             QueryError::Failed(error) if self.at == Place::Fence && is_fenced(&error) => {
                 StoreError::Fenced
             }
-            // Somebody wrote the key past its lock; the request finds out what is known about it.
+            // Another program has written the key without its lock. The request looks the key up.
             QueryError::Failed(error) if self.at == Place::Key && is_taken(&error) => {
                 StoreError::Conflict {
                     source: error.into(),

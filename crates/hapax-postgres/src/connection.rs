@@ -1,8 +1,9 @@
-//! Connections: a pool of them, and one statement at a time.
+//! Connections: a pool, and the statements on one connection.
 //!
-//! A [`Link`] is a connection out of the pool. Its statements are prepared once and kept, unless
-//! a transaction-mode pooler stands in between: then each goes unnamed, with the types of its
-//! parameters, in one message as well. What is awaited together is sent together: a *flight*.
+//! A [`Link`] is a connection from the pool. Its statements are prepared once and kept, unless
+//! there is a pooler in transaction mode: then each statement is unnamed and sent in one message,
+//! with the types of its parameters. Statements that are awaited together are sent together, as a
+//! *pipeline*.
 
 use std::{
     fmt,
@@ -46,7 +47,7 @@ pub(crate) struct Connections {
     shared: Arc<Shared>,
 }
 
-/// What all connections of a node have in common.
+/// State that all connections of a node share.
 pub(crate) struct Shared {
     connector: MakeRustlsConnect,
     pooled: bool,
@@ -97,12 +98,12 @@ impl Connections {
         Ok(())
     }
 
-    /// What bounds a transaction where nothing is kept on a connection.
+    /// The time limits of a transaction, if no setting is kept on a connection.
     pub(crate) fn bounds(&self, settings: &Settings) -> String {
         bounds(settings, &self.shared.watched, "SET LOCAL")
     }
 
-    /// Lets those go that nobody uses; new ones are made when they are needed.
+    /// Closes the connections that are not in use. New ones are opened when they are needed.
     pub(crate) fn renew(&self) {
         let _gone = self.pool.retain(|_, _| false);
     }
@@ -168,7 +169,7 @@ fn pool(
     })
 }
 
-/// What bounds every transaction, as statements: for a session, or for one transaction.
+/// The time limits of every transaction, as statements: for a session, or for one transaction.
 fn bounds(settings: &Settings, watched: &Watched, set: &str) -> String {
     let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128);
     let mut bounds = format!(
@@ -266,7 +267,7 @@ impl Link {
         self.run(sql).await.map(|()| Vec::new())
     }
 
-    /// Prepares the statements of single-shot requests; behind a pooler they go unnamed.
+    /// Prepares the statements of single-shot requests. With a pooler they are unnamed.
     pub(crate) async fn prepare_all(
         &self,
         calls: &[Call<'_>],
@@ -295,7 +296,7 @@ impl Link {
         }
         let typed = arguments.map(|it| (it.as_sql(), it.of_type()));
         let typed: Vec<_> = typed.collect();
-        // What it returns is not looked at, and so neither are its types.
+        // Its rows are not read, so their types are not needed.
         let ran = self.object().execute_typed(call.sql, &typed).await;
         ran.map(|_| Vec::new())
     }
@@ -322,24 +323,25 @@ impl Link {
         self.shared.pooled
     }
 
-    /// Closes a connection on which a statement may be running: the server is asked, by way of
-    /// another one, to give it up, and is waited for so long to roll back.
+    /// Closes a connection on which a statement may be running. Asks the server, on another
+    /// connection, to cancel the statement, and waits up to `patience` for the rollback.
     ///
-    /// It never goes back, and leaves its place in the pool at once: the request may come late,
-    /// and would stop whoever had the connection by then.
+    /// The connection does not return to the pool and frees its slot at once: a cancellation that
+    /// arrives late would otherwise stop the next user of the connection.
     pub(crate) async fn abandon(mut self, patience: Duration) {
         let Some(client) = self.object.take().map(Object::take) else {
             return;
         };
-        // Best effort: what runs on is bounded by the statement's own timeout.
+        // Best effort: a statement that continues is limited by its own timeout.
         let cancel = client.cancel_token();
         let cancel = cancel.cancel_query(self.shared.connector.clone());
         let _asked = timeout(patience, cancel).await;
         let _rolled_back = timeout(patience, client.batch_execute("ROLLBACK")).await;
     }
 
-    /// Learns from a failure: a server that takes no writes is none to come back to, and the
-    /// address may lead to another one by now; one whose prepared statements fit no more is no use.
+    /// Draws conclusions from a failure. If the server accepts no writes, its connections are
+    /// closed, because the address may lead to another server now. If the prepared statements no
+    /// longer fit, the connection is closed.
     pub(crate) fn hear(&self, error: &tokio_postgres::Error) {
         if is_read_only(error) || is_stale(error) {
             self.taint();
@@ -351,7 +353,7 @@ impl Link {
         self.tainted.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the connection instead of giving it back: nobody knows what it is in the middle of.
+    /// Closes the connection instead of returning it to the pool, because its state is unknown.
     pub(crate) fn discard(self) {
         self.taint();
     }
@@ -365,7 +367,7 @@ impl Drop for Link {
     }
 }
 
-/// Waits for a flight no longer than `max`; past that the far side is taken for gone.
+/// Waits for a pipeline, at most `max`. After that the server is considered lost.
 pub(crate) async fn within<R>(
     max: Duration,
     flight: impl Future<Output = Result<R, tokio_postgres::Error>>,

@@ -1,6 +1,7 @@
-//! Dead letters: listed with their whole log, made due again, or given up for good.
+//! Dead letters: list them with all attempts, make them due again, or discard them.
 //!
-//! These are an operator's acts, not the owner's: they carry no epoch and ring the relay.
+//! These are actions of an operator, not of the owner: they have no epoch, and they notify the
+//! relay.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -83,7 +84,7 @@ pub(crate) async fn replay(
     }
 }
 
-/// Gives a dead letter up, and lets go whatever it held up.
+/// Discards a dead letter and releases the deliveries that it blocks.
 pub(crate) async fn discard(
     store: &Postgres,
     destination: &str,
@@ -112,7 +113,7 @@ pub(crate) async fn discard(
     }
 }
 
-/// What came of a decision about a dead letter.
+/// The result of an operator's decision about a dead letter.
 enum Decided {
     /// There is none.
     Nothing,

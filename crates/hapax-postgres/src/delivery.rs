@@ -1,10 +1,10 @@
-//! Deliveries: whose a part is, how far it is, and what waits outside its flow.
+//! Deliveries: the owner of each partition, its checkpoint, and its parked deliveries.
 //!
-//! Plain sailing is a row in the log of checkpoints for each settlement, and no row for an event;
-//! only what is late, failing, blocked or dead has a row of its own. Whoever changes deliveries
-//! holds the part's lease row first, so no two of them wait for each other. Opening a part fences
-//! the owner before it and makes due what that owner had on the wire. Ended rows stay until
-//! retention takes them.
+//! If all deliveries succeed, a settlement is one row in the log of checkpoints, and no event has a
+//! row of its own. Only late, failing, blocked and dead deliveries have one. Every change of
+//! deliveries first locks the lease row of the partition, so that no two changes deadlock. Opening
+//! a partition fences the previous owner and makes due what that owner had in flight. Finished rows
+//! are kept until retention deletes them.
 
 mod opening;
 mod lease;
@@ -34,7 +34,7 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Who would have a part, and how long the one that holds it may be silent.
+/// The node that wants a partition, and how old the last heartbeat of the current owner may be.
 #[derive(Clone, Copy, Debug)]
 struct Claimant<'a> {
     node: &'a str,

@@ -1,7 +1,7 @@
-//! One connection, without a pool and without a word about the schema.
+//! A single connection without a pool and without a check of the schema.
 //!
-//! It is for whoever looks at a database that may be a standby, empty, or someone else's: the way
-//! there, TLS included, is the store's own.
+//! It is for tools that inspect a database that may be a standby, empty, or of another application.
+//! The connection, including TLS, is made as the store makes it.
 
 use tokio::time::timeout;
 use tokio_postgres::Client;

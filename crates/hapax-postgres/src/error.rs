@@ -1,9 +1,9 @@
-//! What can go wrong, as decisions: try again, run again, or change something first.
+//! Errors as decisions: try again, run again, or change something first.
 //!
-//! [`OpenError`] and [`SchemaError`] are met at start and say what to do. Later failures become
-//! [`StoreError`]: `Unavailable` where the same request may succeed later (no connection, server
-//! going down, read-only, out of room), `Conflict` where the transaction lost against another one
-//! and may be run again at once, `Statement` where it will fail again.
+//! [`OpenError`] and [`SchemaError`] occur at start and say what to do. Later failures become
+//! [`StoreError`]: `Unavailable` if the same request may succeed later (no connection, server
+//! shutting down, read-only, no space), `Conflict` if the transaction conflicted with another one
+//! and can be run again at once, `Statement` if it will fail again.
 
 use deadpool_postgres::PoolError;
 use hapax::{
@@ -26,7 +26,7 @@ pub enum OpenError {
     /// The database cannot be reached now, or refuses the role.
     #[error("database cannot be reached")]
     Unavailable {
-        /// What went wrong.
+        /// The cause.
         source: BoxError,
     },
     /// It is a standby: writes go to the primary.
@@ -98,7 +98,7 @@ pub enum SchemaError {
         version: u32,
         /// Its name.
         name: String,
-        /// What the database said.
+        /// The error of the database.
         source: StoreError,
     },
     /// The database could not be read or written.
@@ -161,7 +161,7 @@ fn sorted(
     }
 }
 
-/// What kind of refusal a SQLSTATE is.
+/// The kind of error that a SQLSTATE stands for.
 fn kind(state: &SqlState) -> DatabaseErrorKind {
     match state.code() {
         "23505" => DatabaseErrorKind::UniqueViolation,
@@ -219,9 +219,9 @@ pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-/// Whether a statement that the connection has prepared fits the database no more: a migration
-/// has changed what it returns, or somebody has thrown it away. On another connection, prepared
-/// anew, it may succeed.
+/// Whether a statement that the connection has prepared no longer fits the database: a migration
+/// has changed its result, or it was deallocated. If it is prepared again, on another connection,
+/// it may succeed.
 pub(crate) fn is_stale(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|error| {
         let replanned = error.routine() == Some("RevalidateCachedQuery");
@@ -239,7 +239,7 @@ fn is_fatal(error: &DbError) -> bool {
     }
 }
 
-/// What a pool that hands out no connection means.
+/// Converts the error of a pool that has no connection.
 pub(crate) fn no_connection(error: PoolError) -> StoreError {
     match error {
         PoolError::Backend(error) => unavailable(error),

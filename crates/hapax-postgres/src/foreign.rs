@@ -1,10 +1,10 @@
-//! Statements of the service, whose texts and types are not ours.
+//! Statements of the service, whose texts and types Hapax does not know.
 //!
-//! Directly before a database they are prepared once for each connection. Behind a
-//! transaction-mode pooler a prepared statement would stay on a server connection that others use
-//! as well, under a name that another process gives too. So there a statement is prepared only to
-//! learn of which types its parameters are, is closed again in the same transaction, and then goes
-//! unnamed. What was learned is remembered: the next time it takes one round trip.
+//! Without a pooler they are prepared once for each connection. With a pooler in transaction mode,
+//! a prepared statement would stay on a server connection that other clients use too, under a name
+//! that another process may also use. So a statement is prepared only to learn the types of its
+//! parameters, is closed again in the same transaction, and is then sent unnamed. The types are
+//! remembered, so the next time it takes one round trip.
 
 use std::{
     collections::HashMap,
@@ -27,9 +27,9 @@ use crate::{
 pub(crate) struct Known(Mutex<HashMap<String, Arc<[Type]>>>);
 
 impl Link {
-    /// Sends a statement of the service: its rows, and how many rows it was about.
+    /// Sends a statement of the service. Returns its rows and the number of affected rows.
     ///
-    /// Behind a pooler it has to be in a transaction.
+    /// With a pooler, this requires a transaction.
     pub(crate) async fn theirs(
         &self,
         sql: &str,
@@ -101,7 +101,7 @@ impl Known {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<[Type]>>> {
-        // Nothing is left half-done in it, whatever panicked.
+        // The map is consistent even if a panic poisoned the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

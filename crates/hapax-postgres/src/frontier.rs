@@ -1,16 +1,18 @@
-//! How far a reader of the outbox is, among writers whose ids are no order of commit.
+//! The position of a reader of the outbox, while writers commit in another order than that of their
+//! ids.
 //!
-//! A [`Mark`] remembers the highest id that was read and the snapshot that read it: an event at or
-//! below that id was read exactly if it was visible then. What is late has an id below and comes
-//! from a transaction that has ended since. No index on `xid` is needed to find it, for a
-//! transaction has its xid before it draws an id: an xid that was not given yet when the sequence
-//! stood at some value has drawn higher ids only. [`Floors`] keeps what was seen of that, and so a
-//! writer that stays open costs nothing, and one that ends costs a look at the ids drawn since it
-//! began. The sequence is believed only once its log is flushed: a crash may set it back.
+//! A [`Mark`] contains the highest id that was read and the snapshot in which it was read: an event
+//! at or below that id was read if and only if it was visible in the snapshot. A late event has a
+//! lower id and comes from a transaction that has ended since. No index on `xid` is needed to find
+//! it, because a transaction has its xid before it draws an id: if an xid was not assigned yet when
+//! the sequence had some value, its transaction has drawn higher ids only. [`Floors`] keeps these
+//! observations, so a writer that stays open costs nothing, and one that ends costs a read of the
+//! ids that were drawn since it began. A value of the sequence counts only after its WAL record is
+//! flushed, because a crash may set it back.
 //!
-//! All of it stands in the frontier's text, which the purge reads as well (`hapax.mark`): the
-//! snapshot in which everything up to the highest id was read, an id below which nothing can come
-//! any more, and which shards were read at all.
+//! All of this is in the text of the frontier, which the purge reads too (`hapax.mark`): the
+//! snapshot in which everything up to the highest id was read, an id below which no event can
+//! appear any more, and which shards were read at all.
 
 use hapax::{
     delivery::{Frontier, Shards},
@@ -32,10 +34,11 @@ pub(crate) struct Mark {
     history: Option<Box<str>>,
     /// A bit for each shard that is read.
     mask: u16,
-    /// What was visible when everything up to `high` was read; nothing is late without it.
+    /// The snapshot in which everything up to `high` was read. Without it no event is late.
     seen: Option<Snapshot>,
     floors: Floors,
-    /// Where the sequence stood, and how far the log must be flushed for that to be sure.
+    /// The value of the sequence, and the WAL position up to which it must be flushed to be
+    /// certain.
     drawn: Option<(i64, i64)>,
     pub(crate) late: Option<Late>,
 }
@@ -45,7 +48,7 @@ pub(crate) struct Mark {
 pub(crate) struct Late {
     /// Up to where they are read.
     pub(crate) after: i64,
-    /// What they were not visible in.
+    /// The snapshot in which they were not visible.
     pub(crate) before: Snapshot,
     /// Below it nothing was late.
     floor: i64,
@@ -75,13 +78,13 @@ pub(crate) enum History {
     Foreign,
 }
 
-/// What a look at the outbox saw of the server.
+/// The state of the server at a read of the outbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     pub(crate) snapshot: Snapshot,
     /// How far the next xid is from the first one that is ever given.
     pub(crate) age: i32,
-    /// Where the sequence stood.
+    /// The value of the sequence.
     pub(crate) last: i64,
     /// How far the log was written then, and how far it is flushed.
     pub(crate) written: i64,
@@ -225,10 +228,11 @@ impl Mark {
         self
     }
 
-    /// The same mark in another database, which was restored from that one.
+    /// The same mark in another database that was restored from this one.
     ///
-    /// The rows kept the xids of the old one, and none of its transactions runs any more: what
-    /// was not visible then is late now, in one last pass. The new ones draw higher ids.
+    /// The rows have kept the xids of the old database, and none of its transactions is running:
+    /// what was not visible then is late now, and is found by one last read. New transactions draw
+    /// higher ids.
     pub(crate) fn restored(self) -> Self {
         let mut restored = Self {
             mask: self.mask,
@@ -291,8 +295,8 @@ impl Mark {
         let snapshot = sight.snapshot.clone();
         let (mut floors, mut drawn) = (self.floors.clone(), self.drawn);
         if let Some((last, _)) = drawn.take_if(|(_, written)| *written <= sight.flushed) {
-            // A crash can lose the record of the sequence and use its place in the log again: then the
-            // sequence stands lower than it did, and hands out ids anew that were seen as drawn.
+            // A crash can lose the record of the sequence and reuse its place in the WAL. The
+            // sequence is lower then, and assigns ids again that had been drawn.
             floors.push(snapshot.next_xid(sight.age), last.min(sight.last));
         }
         floors.prune(&snapshot);
@@ -340,7 +344,8 @@ impl Snapshot {
         })
     }
 
-    /// The next xid that will be given, of which the server tells 32 bits; it is not below `xmax`.
+    /// The next xid that will be assigned. The server reports 32 bits of it; it is not below
+    /// `xmax`.
     fn next_xid(&self, age: i32) -> u64 {
         const FIRST: u32 = 3;
         let next = age.cast_unsigned().wrapping_add(FIRST);
@@ -368,7 +373,7 @@ impl Floors {
         self.0.push((from, floor));
     }
 
-    /// Forgets the steps that tell only of transactions which are over.
+    /// Removes the steps that only concern transactions that have ended.
     fn prune(&mut self, snapshot: &Snapshot) {
         let passed = self.0.iter().filter(|(from, _)| *from <= snapshot.xmin);
         let passed = passed.count().saturating_sub(1);
@@ -443,7 +448,7 @@ mod tests {
 
     #[test]
     fn only_an_xid_that_was_not_given_yet_has_a_higher_floor() {
-        // 100 to 104 run, and nobody has ended since: the snapshots say 100 each time.
+        // The transactions 100 to 104 run, and none has ended: the snapshots contain 100 each time.
         let first = Mark::at(0).looked(&sight("100:100:", 105, 10, 1, 0), "-/1", 10, None);
         let second = first.looked(&sight("100:100:", 105, 20, 2, 1), "-/1", 20, None);
         assert_eq!(second.floors.of(104), 0);

@@ -1,14 +1,15 @@
-//! Single-shot requests in flight together: one transaction, one flight, one commit.
+//! Groups of concurrent single-shot requests: one transaction, one pipeline, one commit.
 //!
-//! A group is sent in hope: one statement claims and completes all its keys, the members'
-//! statements follow, one statement appends all events, then `COMMIT`; nothing is waited for in
-//! between. A key that is not free fails that flight. Then the keys that are free are claimed
-//! first and only their members' statements sent. What is left over runs one by one, and so does
-//! every member of a group in which a statement failed: a bad neighbour costs time, nothing more.
+//! A group is sent optimistically: one statement claims and completes all its keys, the statements
+//! of the members follow, one statement appends all events, then `COMMIT`; no response is awaited
+//! in between. If a key is not free, this pipeline fails. Then the free keys are claimed first, and
+//! only the statements of their members are sent. The remaining members are run one by one, and so
+//! is every member of a group in which a statement failed: one bad member costs the others time,
+//! nothing more.
 //!
-//! Groups form from what is waiting while others are on the wire: there is no timer. No lock is
-//! waited for while claiming, so two nodes' groups cannot lock each other out by their keys; by
-//! their rows they can, and the one that the database picks runs one by one.
+//! A group consists of the requests that wait while other groups are in flight: there is no timer.
+//! A claim waits for no lock, so the groups of two nodes cannot deadlock by their keys. By their
+//! rows they can, and the members of the group that the database aborts are run one by one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -50,7 +51,8 @@ const CLAIM: usize = 1;
 /// Writes groups until the store is dropped or closed.
 pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes: usize) {
     let lanes = Arc::new(Semaphore::new(lanes.max(1)));
-    // The lane comes first: what arrives while all are busy joins the next group.
+    // The lane is acquired first: requests that arrive while all lanes are in use join the next
+    // group.
     while let Ok(lane) = Arc::clone(&lanes).acquire_owned().await {
         let Some(first) = waiting.first().await else {
             break;
@@ -65,7 +67,8 @@ pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes:
     }
 }
 
-/// Takes what is waiting; what has the same key as another member goes apart.
+/// Takes the waiting requests. Requests with the same key as another member are returned
+/// separately.
 fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Member>) {
     let members_max = waiting.members();
     let (mut members, mut apart) = (Vec::new(), Vec::new());
@@ -88,7 +91,7 @@ fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Mem
     (members, apart)
 }
 
-/// What became of a member whose group is committed.
+/// The result of a member whose group was committed.
 enum Place {
     /// It is committed with it.
     Won,
@@ -98,7 +101,7 @@ enum Place {
     Left,
 }
 
-/// What became of a group.
+/// The result of a group.
 enum Outcome {
     /// It is committed, but for the members whose key was not free.
     Committed(Vec<Place>),
@@ -137,7 +140,7 @@ async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphoreP
     settle(store, members, outcome).await;
 }
 
-/// Tells the members of a group what came of it; what is not settled goes on alone.
+/// Sends the results to the members of a group. Members without a result continue alone.
 async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
     let left: Vec<Member> = match outcome {
         Outcome::Committed(places) => {
@@ -241,8 +244,8 @@ pub(crate) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Requests that hold up others while they are on the wire: a row that somebody holds is not
-    /// waited for long.
+    /// A group, whose members delay one another while they are in flight: it does not wait long for
+    /// a row that is locked.
     pub(crate) fn of(store: &'a Postgres, members: Vec<&'a Member>) -> Self {
         let millis = LOCK_WAIT.as_millis();
         let begin = format!("{}; SET LOCAL lock_timeout = {millis}", begin(store));
@@ -253,7 +256,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// One request that holds up nobody.
+    /// A single request, which delays no other.
     pub(crate) fn of_one(store: &'a Postgres, member: &'a Member) -> Self {
         Self {
             store,
@@ -315,7 +318,7 @@ impl<'a> Group<'a> {
             if won.contains(&scope) {
                 return Place::Won;
             }
-            // What cannot be read, or has expired, is found out about by itself.
+            // A row that is not readable or has expired is looked up again by the member alone.
             let record = found.get(&scope).and_then(|row| record(row).ok());
             let taken = record.and_then(|record| {
                 let now = record.read_at;
@@ -375,7 +378,7 @@ impl<'a> Group<'a> {
         });
         results.await.map(drop).map_err(|mut failed| {
             if claim.is_none() {
-                // Its keys are claimed: whatever failed, it was not those.
+                // The keys are claimed, so the failure has another cause.
                 failed.statement += CLAIM + 1;
             }
             failed

@@ -1,9 +1,9 @@
-//! The key table: a lock and a read to claim, one write to complete.
+//! The key table: a lock and a read to claim a key, one write to complete it.
 //!
-//! While a key's transaction runs, an advisory lock stands for the key; no row does. A claim that
-//! does not get the lock lets its connection go, waits a little and asks again, so that a storm
-//! of duplicates over many nodes holds no connections. The lock and the read are statements of
-//! their own: what the read sees, it sees after the lock was free.
+//! While the transaction of a key runs, the key is represented by an advisory lock and not by a
+//! row. A claim that does not get the lock returns its connection, waits a little and tries again,
+//! so that many duplicates on many nodes hold no connections. The lock and the read are separate
+//! statements, so the read sees everything that was committed before the lock was free.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl KeyMaintenance for Postgres {
     }
 
     async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
-        // Behind the last number there is nothing: who has no mark asks for the mark alone.
+        // A caller without a mark only needs the current mark, so it gets no rows.
         let after = since.map_or(i64::MAX, |since| since.number);
         let found = self.ask(query!("idempotency/purged"), &[&after]).await?;
         let until = found
@@ -145,7 +145,7 @@ impl KeyMaintenance for Postgres {
     }
 }
 
-/// What a key's row holds, its answer as it is kept: whether anybody needs that is judged first.
+/// Reads the row of a key. The response is not decrypted, because it may not be needed.
 pub(crate) async fn find(store: &Postgres, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
     let [tenant, operation, key] = parts(scope);
     let params: [&dyn Param; 4] = [&tenant, &operation, &key, &store.time()];
@@ -160,7 +160,7 @@ pub(crate) struct Held {
     pub(crate) row: OldRow,
 }
 
-/// What stands in the place of a key that is free.
+/// The row of a free key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OldRow {
     /// Nothing.
@@ -169,10 +169,11 @@ pub(crate) enum OldRow {
     Expired,
 }
 
-/// What a claim gives: the session whose transaction has locked the key, and the old row.
+/// The result of a successful claim: the session whose transaction has locked the key, and the old
+/// row.
 pub(crate) type Locked = (Box<Session>, OldRow);
 
-/// Locks a key in a transaction of its own, or finds out what is known about it.
+/// Locks a key in a separate transaction, or returns its state if it is taken.
 pub(crate) async fn hold(
     store: &Postgres,
     claim: &Claim,
@@ -272,7 +273,7 @@ pub(crate) fn evaluate_rows(
         Some(record) => {
             let now = record.read_at;
             match evaluate_claim(record, claim, now) {
-                // A row that is there tells all, whoever has the lock.
+                // A committed row decides, even if another transaction has the lock.
                 Some(taken) => {
                     let taken = keyring.decrypt_taken(&claim.scope, taken);
                     return taken
@@ -291,7 +292,7 @@ pub(crate) fn evaluate_rows(
     })
 }
 
-/// What opens a transaction, with its bounds where a pooler keeps none.
+/// The statement that opens a transaction, with its time limits if there is a pooler.
 pub(crate) fn begin(store: &Postgres) -> std::borrow::Cow<'static, str> {
     if store.settings().pooled {
         format!("BEGIN; {}", store.bounds()).into()
@@ -308,7 +309,7 @@ pub(crate) fn parts(scope: &Scope) -> [&str; 3] {
     ]
 }
 
-/// How long an answer stands: what the claim asks for, within the bound.
+/// How long a response is kept: the requested retention, limited to the maximum.
 pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
 }

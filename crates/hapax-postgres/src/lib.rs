@@ -1,14 +1,14 @@
-//! The store of Hapax on PostgreSQL: keys, outbox, inbox and deliveries beside your own rows.
+//! The store of Hapax on PostgreSQL: keys, outbox, inbox and deliveries beside your own tables.
 //!
-//! A transaction holds the key, the handler's rows, the stored answer and the events: one commit.
-//! Its statements travel in flights: `BEGIN` and the claim in one, the answer, the events and
-//! `COMMIT` in another, so that a handler pays no round trip for being safe. Single-shot requests
-//! that are in flight together share one transaction.
+//! The key, the handler's rows, the stored response and the events are written in one transaction.
+//! Its statements are pipelined: `BEGIN` and the claim are one round trip; the response, the events
+//! and
+//! `COMMIT` are another. Concurrent single-shot requests share one transaction.
 //!
-//! While a key's transaction runs, an advisory lock stands for the key; the row is written once,
-//! whole, with the answer. The database's clock alone judges keys. Nothing needs an extension or
-//! a superuser, and nothing is kept on a connection where a transaction-mode pooler stands before
-//! the database ([`Settings::pooled`]).
+//! While the transaction of a key runs, the key is represented by an advisory lock. Its row is
+//! written once, together with the response. Only the database's clock decides about keys. The
+//! store needs no extension and no superuser, and keeps no state on a connection if there is a
+//! pooler in transaction mode ([`Settings::pooled`]).
 
 mod settings;
 mod postgres;

@@ -1,8 +1,9 @@
-//! Migrations: numbered files, applied once, checked by their hash ever after.
+//! Migrations: numbered files that are applied once, and whose hash is checked at every start.
 //!
-//! The record stands in `hapax.migration`, by namespace, so that a service keeps its own tables by
-//! the same rules. Several migrations are one transaction: all of them, or none. Of many nodes
-//! that start at once one applies them, under an advisory lock, and the others find them applied.
+//! The record is in `hapax.migration`, by namespace, so that a service can manage its own tables in
+//! the same way. Several migrations are one transaction: all of them are applied, or none. If many
+//! nodes start at once, one applies the migrations under an advisory lock, and the others find them
+//! applied.
 
 use hapax::key::{FingerprintBuilder, hex};
 
@@ -98,8 +99,8 @@ const APPLIED: &str =
 const NOTE: &str =
     "INSERT INTO hapax.migration (namespace, version, name, checksum) VALUES ($1, $2, $3, $4)";
 
-/// The statements that bring an empty database to this version, for somebody else to run: the
-/// store's own migrations and the record that they were applied, in one transaction.
+/// The statements that bring an empty database to this version, to be run by another program: the
+/// migrations of the store and the record that they were applied, in one transaction.
 pub fn printed() -> String {
     let mut text = format!("BEGIN;\n{};\n", RECORD.trim());
     for (version, name, sql) in MIGRATIONS {
@@ -162,7 +163,7 @@ async fn bring(
         }
         (Schema::Apply, false) => {}
     }
-    // Whoever gives it up in the middle leaves its transaction open.
+    // If the future is dropped half-way, the transaction of the connection stays open.
     link.taint();
     link.run("BEGIN").await.map_err(failed)?;
     let applied = apply(link, namespace, migrations).await;
@@ -202,7 +203,7 @@ async fn apply(
     Ok(())
 }
 
-/// The migrations that the database does not have; what it has must be what it was.
+/// Returns the migrations that were not applied. Those that were applied must be unchanged.
 async fn missing<'a>(
     link: &Link,
     namespace: &str,

@@ -67,7 +67,9 @@ fn trait_name(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
     let line = line.strip_prefix("pub(super) ").unwrap_or(line);
     let line = line.strip_prefix("pub ").unwrap_or(line);
-    let name = line.strip_prefix("trait ").filter(|it| !it.ends_with("{}"))?;
+    let name = line
+        .strip_prefix("trait ")
+        .filter(|it| !it.ends_with("{}"))?;
     name.split(|it: char| !it.is_alphanumeric()).next()
 }
 

@@ -1,11 +1,12 @@
-//! Keys, events and messages in a transaction that the service opened itself, by its own driver.
+//! Keys, events and messages in a transaction that the service has opened with its own driver.
 //!
-//! One module for each driver, with the same five functions: [`claim`](tokio_postgres::claim),
-//! `complete` and `release` a key, `emit` an event, `accept` a message. Each is one statement on
-//! the transaction that it is handed; none begins, commits or keeps it. What they write is what
-//! the store writes: a service and its neighbours may use either under the same keys.
+//! There is one module for each driver, with the same five functions:
+//! [`claim`](tokio_postgres::claim),
+//! `complete` and `release` a key, `emit` an event, `accept` a message. Each is one statement in the
+//! given transaction; none begins or commits it. They write the same rows as the store, so a
+//! service can use both for the same keys.
 //!
-//! The relay of this node hears of such events when it looks by itself, or when the service notifies it with
+//! The relay of this node reads such events at its next poll, or when the service notifies it with
 //! [`Postgres::notifier`](crate::Postgres::notifier) after its commit.
 
 pub mod tokio_postgres;
@@ -166,7 +167,7 @@ impl<'a> Emission<'a> {
         self.event.available_at.map(Timestamp::as_millis)
     }
 
-    /// The media type, where the payload is no JSON.
+    /// The media type, if the payload is not JSON.
     fn content_type(&self) -> Option<&str> {
         match &self.event.payload {
             Payload::Json(_) => None,

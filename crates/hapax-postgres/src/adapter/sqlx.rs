@@ -1,8 +1,8 @@
 //! The functions for a transaction of [`sqlx`], feature `sqlx`.
 //!
-//! They take the connection that a transaction is open on: `&mut tx`. sqlx keeps their statements
-//! prepared as it does with every other; behind a transaction-mode pooler a service turns that
-//! off for all of them, with `statement_cache_capacity(0)`.
+//! They take the connection on which a transaction is open: `&mut tx`. sqlx keeps their statements
+//! prepared, like all others. If a pooler in transaction mode is used, turn that off for the whole
+//! service with `statement_cache_capacity(0)`.
 
 use std::time::Duration;
 
@@ -56,10 +56,10 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
     told.read()
 }
 
-/// Stores the answer under the key that this transaction claimed; it stands that long.
+/// Stores the response under the key that this transaction has claimed. Returns its retention.
 ///
 /// # Errors
-/// Fails when the database does, and when the claim was not made in this transaction.
+/// Fails if the database fails, or if the claim was not made in this transaction.
 pub async fn complete(
     tx: &mut PgConnection,
     claim: &Claim,

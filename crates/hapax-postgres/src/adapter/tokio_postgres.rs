@@ -1,8 +1,7 @@
-//! The functions for a transaction of [`tokio_postgres`], or of a pool that
-//! is built on it.
+//! The functions for a transaction of [`tokio_postgres`], or of a pool that is built on it.
 //!
-//! Nothing is prepared, so that they also work behind a transaction-mode pooler. A statement that
-//! fails leaves the transaction as PostgreSQL leaves it: only a rollback is left to do.
+//! No statement is prepared, so the functions also work with a pooler in transaction mode. If a
+//! statement fails, PostgreSQL allows only a rollback of the transaction.
 
 use std::time::Duration;
 
@@ -59,10 +58,10 @@ pub async fn claim(
     told.read()
 }
 
-/// Stores the answer under the key that this transaction claimed; it stands that long.
+/// Stores the response under the key that this transaction has claimed. Returns its retention.
 ///
 /// # Errors
-/// Fails when the database does, and when the claim was not made in this transaction.
+/// Fails if the database fails, or if the claim was not made in this transaction.
 pub async fn complete(
     tx: &mut Transaction<'_>,
     claim: &Claim,

@@ -1,4 +1,4 @@
-//! How far behind a part is, in one statement and one snapshot.
+//! The backlog of a partition, read in one statement and one snapshot.
 
 use hapax::{
     delivery::{Backlog, CheckpointId},
@@ -16,7 +16,7 @@ const COUNTED: i64 = 1_000;
 /// Deliveries that are counted one by one; where more wait, this many are reported.
 const PARKED_COUNTED: i64 = 100_000;
 
-/// Says how far behind a part is.
+/// Reads the backlog of a partition.
 pub(super) async fn read(store: &Postgres, part: &str) -> Result<Backlog, StoreError> {
     let params: [&dyn Param; 3] = [&part, &COUNTED, &PARKED_COUNTED];
     let found = store.ask(query!("delivery/backlog"), &params).await?;

@@ -1,8 +1,8 @@
-//! Who holds which part, and who lives: one row for each part that changes hands, and a log of
-//! signs of life.
+//! Owners of partitions and live nodes: one row for each partition that changes its owner, and a
+//! log of heartbeats.
 //!
-//! The database's clock judges, for every node alike: nobody compares clocks of two machines. A
-//! sign is a row that is appended; nothing is rewritten every second.
+//! The database's clock decides for every node, so the clocks of two machines are never compared. A
+//! heartbeat appends a row; no row is updated every second.
 
 use std::time::Duration;
 

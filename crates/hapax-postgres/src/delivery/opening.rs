@@ -1,7 +1,8 @@
-//! Opening a part: raising its epoch, and making due what its last owner had on the wire.
+//! Opening a partition: its epoch is incremented, and what its last owner had in flight becomes
+//! due.
 //!
-//! One transaction does both, in two flights. Who rather goes on than waits is refused where
-//! another node holds the part, or where it cannot be had at once.
+//! Both happen in one transaction of two pipelines. A caller that does not want to wait is refused
+//! if another node owns the partition, or if its row is locked.
 
 use std::mem::take;
 
@@ -28,20 +29,21 @@ use super::{Claimant, told};
 
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
-/// Where a part stands when it is opened.
+/// The state of a partition when it is opened.
 struct Found {
     epoch: i64,
     checkpoint: Checkpoint,
     written_at: Moment,
     was_disabled: Option<String>,
     newest: CheckpointId,
-    /// Whether a sequence stands below what was given already.
+    /// Whether a sequence is below a value that it has already assigned.
     is_low: bool,
-    /// Another node that had the part until now: what it had on the wire it may still outlive.
+    /// The previous owner, if it was another node. It may survive the attempts that it had in
+    /// flight.
     owner: Option<String>,
 }
 
-/// What came of an attempt to open a part.
+/// The result of an attempt to open a partition.
 enum Taken {
     Opened(Opened),
     /// A claimant that does not wait is refused.
@@ -160,7 +162,7 @@ async fn raise_epoch(
     }))
 }
 
-/// Whether the part cannot be had now: somebody has hold of it, or a living node holds it.
+/// Whether the partition cannot be taken now: its row is locked, or a live node owns it.
 fn is_taken(failed: &PipelineError) -> bool {
     (failed.statement == 1 || failed.statement == 2) && is_refused(&failed.cause)
 }
@@ -189,7 +191,7 @@ async fn interrupt(
     let now = store.now();
     let offered: Vec<i64> = take(&mut found.checkpoint.offered).into_iter().collect();
     if !offered.is_empty() {
-        // This writes one of its own.
+        // The opening writes a checkpoint.
         (found.newest.epoch, found.newest.settlement) = (found.epoch, 0);
     }
     found.checkpoint.settled.extend(&offered);

@@ -1,9 +1,9 @@
-//! Sweeping: a log is two halves, and one is emptied while rows are appended to the other.
+//! Sweeping: a log has two halves, and one half is emptied while rows are appended to the other.
 //!
-//! Which half a row goes to is a bit of its number. Some rows after that bit has changed, whoever
-//! drew the number that says so empties the other half, with what counts carried over in the same
-//! transaction. Where somebody keeps the half from being locked, it stays as it is until a later
-//! number: what is read is the same, whatever was swept and whoever died over it.
+//! A bit of a row's number determines its half. Some rows after that bit has changed, the process
+//! that drew that number empties the other half, and copies what is still needed in the same
+//! transaction. If the half cannot be locked, it is left until a later number. Readers see the same
+//! result, whether or not a half was swept, and whichever process died while it swept.
 
 use crate::{
     connection::Link,
@@ -57,7 +57,7 @@ pub(super) async fn signs(store: &Postgres, number: i64) {
     sweep(store, &SIGNS, number).await;
 }
 
-/// What was written stands whether this succeeds or not.
+/// What was written is valid whether or not this succeeds.
 async fn sweep(store: &Postgres, log: &Log, number: i64) {
     let Some(half) = log.is_due(number) else {
         return;

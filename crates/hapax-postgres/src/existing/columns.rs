@@ -8,7 +8,8 @@ use super::{
 const JSON: &str = "application/json";
 
 impl Writer<'_> {
-    /// What may be moved: not published, not set aside, and of no aggregate that is passed over.
+    /// The condition for rows that may be moved: not published, not set aside, and not of an
+    /// aggregate that is skipped.
     pub(super) fn candidates(&self) -> String {
         let key = self.row_key();
         let aside = format!("{key} NOT IN (SELECT row_key FROM aside)");
@@ -133,7 +134,7 @@ pub(super) fn numbered(names: &[String], letter: &str) -> String {
     columns.join(", ")
 }
 
-/// A text as SQL spells it, whatever the server makes of backslashes.
+/// A text as an SQL literal, whatever the server's setting for backslashes.
 pub(super) fn literal(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('\'', "''");
     format!("E'{text}'::text")

@@ -5,12 +5,12 @@ use tokio_postgres::Row;
 use super::{ExistingTable, ExistingTableError, statement::quoted};
 use crate::{postgres::Postgres, query, value::Param};
 
-/// What the database says of a table.
+/// The definition of a table, as the database describes it.
 #[derive(Debug)]
 pub(super) struct Described {
     /// Its object id.
     pub(super) number: i32,
-    /// Its schema and name, as the catalog spells them: what ids are derived from.
+    /// Its schema and name, as the catalog spells them. Ids are derived from them.
     pub(super) of_table: String,
     /// The same as SQL spells it.
     pub(super) table: String,
@@ -21,7 +21,7 @@ pub(super) struct Described {
     pub(super) hides_some: bool,
 }
 
-/// What the database says of a column.
+/// The definition of a column, as the database describes it.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -134,7 +134,7 @@ impl Described {
                 return Err(lacks("SELECT", name));
             }
         }
-        // A row is locked by whoever may update a column of it, and by nobody else.
+        // Locking a row requires the privilege to update one of its columns.
         let marked = table.published.as_ref().unwrap_or(&table.key[0]);
         if self.columns.iter().all(|column| !column.may_update) {
             return Err(lacks("UPDATE", marked));
@@ -229,7 +229,7 @@ impl Index {
 }
 
 impl ExistingTable {
-    /// What a description must say whatever the table is.
+    /// Checks what every description must contain, whatever the table is.
     fn check(&self) -> Result<(), ExistingTableError> {
         let both = |one: &Option<String>, other: &Option<String>| one.is_some() && other.is_some();
         let problem = if self.name.is_empty() {

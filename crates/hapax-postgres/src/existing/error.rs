@@ -14,7 +14,7 @@ pub enum ExistingTableError {
         /// What is wrong.
         problem: String,
     },
-    /// There is no such table, or it is something else.
+    /// The table does not exist, or is not a table.
     #[error("source {source_name:?}: there is no table {table}")]
     NoTable {
         /// Which source.
@@ -31,7 +31,7 @@ pub enum ExistingTableError {
         table: String,
         /// The column, as SQL spells it.
         column: String,
-        /// What it was said to be.
+        /// The role of the column in the description.
         role: &'static str,
     },
     /// A column cannot be what it was said to be.
@@ -43,7 +43,7 @@ pub enum ExistingTableError {
         table: String,
         /// The column, as SQL spells it.
         column: String,
-        /// What it was said to be.
+        /// The role of the column in the description.
         role: &'static str,
         /// What is wrong with it.
         problem: String,
@@ -73,7 +73,7 @@ pub enum ExistingTableError {
     Store {
         /// Which source.
         source_name: String,
-        /// What went wrong.
+        /// The cause.
         source: StoreError,
     },
 }

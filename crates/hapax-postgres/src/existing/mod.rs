@@ -1,12 +1,13 @@
-//! An outbox table that a service has already, as a source of events.
+//! Table source: an outbox table that a service already has, as a source of events.
 //!
-//! Its rows are *moved*: one statement in one transaction claims a batch of rows that are not
-//! published, in their order, appends them to the outbox as events and marks them. From there on
-//! they are events like all others: every destination, order policy, retry, dead letter and replay
-//! is the relay's own. A crash between any two lines leaves a row either where it was or moved.
+//! Its rows are *moved*: one statement in one transaction claims a batch of unpublished rows in
+//! their order, appends them to the outbox as events, and marks them. From then on they are events
+//! like all others, with every destination, order policy, retry, dead letter and replay of the
+//! relay. A crash leaves each row either in the table or moved.
 //!
-//! A row that can be no event blocks nobody: it stays as it is and is set aside, loudly, in
-//! `hapax.set_aside`. A description that does not fit the table is refused when it is opened.
+//! A row that cannot be an event blocks no other row: it stays in the table, is recorded in
+//! `hapax.set_aside`, and is reported. If a description does not fit the table, the source is refused
+//! when it is opened.
 
 mod described;
 mod statement;
@@ -32,9 +33,9 @@ use moving::Mover;
 /// Rows that one transaction moves, unless the description says otherwise.
 const BATCH: usize = 500;
 
-/// An outbox table as its owner describes it: which column means what.
+/// The description of an outbox table: the meaning of its columns.
 ///
-/// A name is a name: it is quoted wherever it goes, whatever stands in it.
+/// Names are always quoted, so they may contain any character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExistingTable {
     /// The source's name, in logs and in `hapax.set_aside`.
@@ -49,7 +50,7 @@ pub struct ExistingTable {
     pub order: Vec<String>,
     /// The column that says that a row is published: a timestamp or a boolean.
     pub published: Option<String>,
-    /// Whether rows are deleted as they are moved; then there is no column that says so.
+    /// Whether rows are deleted when they are moved. In that case no column marks them.
     pub delete: bool,
     /// The most rows that one transaction moves.
     pub batch: usize,
@@ -124,10 +125,10 @@ impl ExistingTable {
     }
 }
 
-/// A table that exists, described and checked: a source over it, and what moves its rows.
+/// A table that was described and checked: a source, and the mover of its rows.
 ///
-/// Clones share the table. Read as a [`Source`] it moves a batch whenever its reader stands at the
-/// head; [`Imported::run`] moves on its own, beside a relay that reads the store.
+/// Clones share the table. As a [`Source`] it moves a batch whenever its reader has read
+/// everything; [`Imported::run`] moves rows independently, beside a relay that reads the store.
 #[derive(Clone, Debug)]
 pub struct Imported {
     store: Postgres,
@@ -170,8 +171,8 @@ impl Imported {
     /// Moves one batch of rows into the outbox.
     ///
     /// # Errors
-    /// Fails when the database does, or the table is no longer what it was; nothing was moved then.
-    /// After a connection that broke it may have been: the next batch knows.
+    /// Fails if the database fails, or if the table has changed; then no row was moved. If the
+    /// connection broke, the batch may have been moved; the next batch finds out.
     pub async fn move_batch(&self) -> Result<Moved, StoreError> {
         self.mover.move_batch(&self.store).await
     }

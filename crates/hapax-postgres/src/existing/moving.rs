@@ -1,8 +1,9 @@
-//! One batch: claim, append, mark, commit, in one flight.
+//! Moving one batch: claim, append, mark and commit, in one pipeline.
 //!
-//! Of several relays one moves at a time, under an advisory lock of the transaction; the others
-//! find it busy and go on reading. Where the flight breaks nobody knows whether it was committed,
-//! and nobody needs to: rows that were moved are marked, and rows that are not marked were not.
+//! If there are several relays, one moves rows at a time, under an advisory lock of the
+//! transaction; the others find the table busy and continue to read. If the pipeline is
+//! interrupted, it does not matter whether it was committed: moved rows are marked, and unmarked
+//! rows were not moved.
 
 use hapax::{store::StoreError, telemetry};
 use tokio_postgres::{Row, Statement, types::ToSql};
@@ -20,7 +21,7 @@ use crate::{
 /// How often one batch is looked for past aggregates whose rows others hold.
 const PASSES: u32 = 32;
 
-/// What became of one batch.
+/// The result of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Rows that are events now.
@@ -31,7 +32,7 @@ pub struct Moved {
     pub is_busy: bool,
 }
 
-/// What moves the rows of one table.
+/// Moves the rows of one table.
 #[derive(Debug)]
 pub(super) struct Mover {
     pub(super) name: String,
@@ -129,7 +130,7 @@ impl Mover {
         }
     }
 
-    /// Prepares the statement, unless a pooler stands before the database.
+    /// Prepares the statement, unless there is a pooler.
     async fn ready(&self, link: &Link) -> Result<Option<Statement>, tokio_postgres::Error> {
         if link.is_pooled() {
             return Ok(None);

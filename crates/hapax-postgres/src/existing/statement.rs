@@ -1,9 +1,9 @@
-//! The one statement that moves a batch of rows, written for one table.
+//! The one statement that moves a batch of rows, generated for one table.
 //!
-//! Names are quoted and constants are literals of their own: whatever a description says, it says
-//! no SQL. Rows are claimed in their order; one whose key waits behind a row that somebody else
-//! holds waits with it. Row and event change places in the same statement, and it fails as a whole
-//! where it appends another number of events than it marks rows.
+//! Names are quoted and constants are literals, so a description cannot inject SQL. Rows are
+//! claimed in their order. If an earlier row of its key is locked by another transaction, a row
+//! waits too. Events are inserted and rows are marked in the same statement, which fails as a whole
+//! if their numbers differ.
 
 use hapax::limits::{PAYLOAD_BYTES_MAX, READ_BYTES};
 
@@ -70,7 +70,7 @@ const REFUSED: &str = "
     ON CONFLICT (source, row_key) DO NOTHING
     RETURNING row_key, problem";
 
-/// Aggregates that wait for a row which somebody else holds.
+/// Aggregates that wait for a row that another transaction has locked.
 const WAITING: &str = "ARRAY(
     SELECT DISTINCT aggregate_type || E'\\n' || aggregate_id
     FROM waiting
@@ -105,10 +105,10 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The rows in their order, locked; what somebody else holds is passed over.
+    /// The rows in their order, locked; rows that are locked by other transactions are skipped.
     ///
-    /// They are found by a plain look through the index, so what was set aside is a set to look up
-    /// and not a table to join: a join could sort the whole backlog for every batch.
+    /// The rows are found by an index scan, so the rows that were set aside are looked up in a set
+    /// instead of joined: a join could sort the whole backlog for every batch.
     fn claimed(&self) -> String {
         let Self { table, .. } = self;
         let payload = source(&table.payload);
@@ -120,7 +120,7 @@ impl Writer<'_> {
         let kind = text(&table.kind, &table.kind_constant);
         let aggregate_type = text(&table.aggregate_type, &table.aggregate_type_constant);
         let aggregate_id = text(&table.aggregate_id, &None);
-        // A constant type stands for itself only where there is an id.
+        // A constant type is used only if there is an id.
         let aggregate_type = match (&table.aggregate_type, &table.aggregate_id) {
             (None, Some(_)) => {
                 format!("CASE WHEN {aggregate_id} IS NOT NULL THEN {aggregate_type} END")
@@ -188,7 +188,8 @@ impl Writer<'_> {
         )
     }
 
-    /// What of the claimed rows goes this time: up to so many bytes, and what need not wait.
+    /// The claimed rows that are moved this time: up to a number of bytes, and none that has to
+    /// wait.
     fn cut(&self) -> String {
         let order = self.numbered_order("");
         let waits = if self.aggregate().is_some() {
@@ -258,7 +259,7 @@ impl Writer<'_> {
             "hapax.row_problem(type, size, words, {is_json}, headers, aggregate_type, \
              aggregate_id, tenant, available_at)"
         );
-        // What is no UUID must not be read as one.
+        // A text that is not a UUID must not be read as one.
         let problem = format!(
             "CASE WHEN event_id !~* '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' \
              THEN 'the event id is no UUID' ELSE {problem} END"

@@ -2,7 +2,10 @@
 
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
-use hapax_testkit::{events::keyring, store::{Images, StoreUnderTest}};
+use hapax_testkit::{
+    events::keyring,
+    store::{Images, StoreUnderTest},
+};
 
 use crate::matrix::{Reached, Way};
 

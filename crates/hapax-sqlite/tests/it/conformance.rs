@@ -7,7 +7,10 @@ use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{Connection, types::Value},
 };
-use hapax_testkit::{events::keyring, store::{Images, StoreUnderTest}};
+use hapax_testkit::{
+    events::keyring,
+    store::{Images, StoreUnderTest},
+};
 use tempfile::TempDir;
 
 const ROWS: &str = "CREATE TABLE business (value TEXT NOT NULL)";
