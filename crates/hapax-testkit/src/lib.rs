@@ -1,6 +1,6 @@
 //! Conformance suites for stores and sinks, and fixtures for tests.
 //!
-//! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements, called laws, are
+//! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements are
 //! written once against the traits of [`hapax`]. A crate names its type, and every requirement
 //! becomes a test whose name is a sentence. So all stores behave alike, and a failing test names
 //! the violated requirement.

@@ -1,7 +1,7 @@
-//! Walking through every state of a model, and what was found there.
+//! Explores every state of a model, and reports what was found.
 //!
-//! The search goes breadth first, so that what breaks a property is told by one of the shortest ways to it. A
-//! sound model is explored to the end; one with a bug until the bug is found.
+//! The search is breadth first, so a violated property is shown by one of the shortest paths to it.
+//! A correct model is explored completely; a model with a bug is explored until the bug is found.
 
 use std::{
     fmt::Debug,
@@ -17,10 +17,10 @@ use crate::table::words;
 pub(crate) trait Design:
     Model<State: Explored, Action: Explored> + Send + Sync + 'static
 {
-    /// What can be wrong with it.
+    /// The bugs that the model can have.
     type Bug: Copy + Debug + 'static;
 
-    /// What it is called.
+    /// The name of the model.
     const NAME: &'static str;
     /// The sound ones, which break nothing, then every bug with a property that it breaks.
     const BUGS: &'static [(Self::Bug, Option<&'static str>)];
@@ -34,12 +34,12 @@ pub(crate) trait Design:
     }
 }
 
-/// What the checker needs to know of a state and of an action.
+/// What the checker requires of states and actions.
 pub(crate) trait Explored: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {}
 
 impl<T: Clone + Debug + PartialEq + Hash + Send + Sync + 'static> Explored for T {}
 
-/// What came of an exploration.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     /// States that were come to, counted once for every way in.
@@ -47,7 +47,7 @@ pub(crate) struct Verdict {
     pub(crate) unique: usize,
     pub(crate) depth: usize,
     pub(crate) broken: Option<Broken>,
-    /// What was to be seen and was not: a model in which it does not happen proves little.
+    /// Expected states that were not reached. A model in which they do not occur proves little.
     pub(crate) unseen: Vec<&'static str>,
     pub(crate) took: Duration,
 }
@@ -68,7 +68,7 @@ pub(crate) fn explore<D: Design>(
     let began = Instant::now();
     let search = |below| search(D::new(bug, large && breaks.is_none()), breaks, below);
     let mut verdict = search(None);
-    // The checker goes on a little after its first find, and tells the last one.
+    // The checker continues a little after its first find, and reports the last one.
     while let Some(broken) = verdict.broken.as_ref().filter(|_| breaks.is_some()) {
         let shorter = search(Some(broken.steps.len()));
         if shorter.broken.is_none() {

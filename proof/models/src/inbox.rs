@@ -18,12 +18,12 @@ pub(crate) struct Inbox {
     sends: u8,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
     None,
-    /// An id is taken to be unique whoever sent it.
+    /// An id is considered unique, whatever its source.
     SourceIgnored,
     /// Whether the id is known is asked before the transaction that writes it.
     LookThenWrite,
@@ -50,7 +50,7 @@ pub(crate) enum At {
     Refused,
 }
 
-/// What a sender knows of its message.
+/// The state of a sender's message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Told {
     #[default]
@@ -71,7 +71,7 @@ pub(crate) struct State {
     known: [bool; SENDERS],
     effects: [u8; SENDERS],
     told: [Told; SENDERS],
-    /// Attempts that were told apart from their first.
+    /// Attempts that the inbox has recognized as duplicates.
     duplicates: u8,
 }
 
@@ -183,7 +183,7 @@ impl Model for Inbox {
 }
 
 impl Inbox {
-    /// What the inbox says of a sender's message; nothing when it is new.
+    /// The inbox's result for a sender's message; `None` if it is new.
     fn judged(&self, state: &State, sender: usize) -> Option<At> {
         let is_same = |other: usize| self.bug == Bug::SourceIgnored || other == sender;
         let known = (0..SENDERS).find(|other| state.known[*other] && is_same(*other))?;
@@ -198,7 +198,7 @@ impl Inbox {
     /// The id and the effect, in one commit.
     fn commit(&self, state: &mut State, place: usize) {
         let (sender, at) = state.under_way[place];
-        // What was found new before is not asked again: that is the bug.
+        // The bug: a message that was new before is not checked again.
         let known = match at {
             At::FoundNew => None,
             _ => self.judged(state, sender),

@@ -1,10 +1,12 @@
 //! Models of the design, explored through every crash, duplicate and order.
 //!
-//! Each model is a small state machine that names its steps as the code does. The checker walks through all that
-//! can happen within bounds and looks at every state; then it does so again with a bug built in, which it must
-//! find. `cargo run --release -p models` prints what came of it, `--large` with wider bounds.
+//! Each model is a small state machine whose steps have the names of the code. The checker explores
+//! everything that can happen within bounds and checks every state. Then it does so again with a
+//! bug, which it must find.
+//! `cargo run --release -p models` prints the results, `--large` with wider bounds.
 //!
-//! A model is not the code: what it leaves out, it says nothing about. See docs/explanation/models.md.
+//! A model is not the code: it proves nothing about what it leaves out. See
+//! docs/explanation/models.md.
 
 mod explore;
 mod frontier;

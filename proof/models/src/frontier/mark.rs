@@ -1,7 +1,8 @@
-//! How far a reader is: the mark of `hapax-postgres`, and one statement's look beyond it.
+//! The position of a reader: the mark of `hapax-postgres`, and the read of one statement after it.
 //!
-//! It follows `frontier.rs`, `outbox/look.rs`, `read.sql` and `read_late.sql` there, name by name. What they do for
-//! segments, shards, bytes and long scans is left out; that a statement reads so many rows and no more is not.
+//! It follows `frontier.rs`, `outbox/look.rs`, `read.sql` and `read_late.sql` there, with the same
+//! names. Segments, shards, byte limits and long scans are left out. The limit on the rows of one
+//! statement is included.
 
 use super::{
     Bug,
@@ -14,9 +15,10 @@ pub(crate) struct Mark {
     pub(crate) high: Id,
     pub(crate) seen: Option<Snapshot>,
     pub(crate) floors: Floors,
-    /// Where the sequence stood, and how much more of the log must be flushed for that to be sure.
+    /// The value of the sequence, and how much more of the WAL must be flushed for it to be
+    /// certain.
     ///
-    /// The store keeps the position in the log; counted from what is flushed it makes fewer states.
+    /// The store keeps the WAL position. Counting from the flushed position makes fewer states.
     pub(crate) drawn: Option<(Id, u8)>,
     pub(crate) late: Option<Late>,
 }

@@ -1,8 +1,8 @@
-//! The frontier: reading an outbox whose ids are no order of commit.
+//! The frontier: reading an outbox whose ids are not assigned in the order of the commits.
 //!
-//! Transactions take their xids, draw ids, commit and roll back in any order, side by side. A reader takes a
-//! snapshot, looks beyond its mark and remembers both. The server may crash: what was not flushed is gone, and
-//! numbers are given again. The reader outlives it, with its mark in memory.
+//! Transactions get xids, draw ids, commit and roll back in any order, concurrently. A reader takes
+//! a snapshot, reads after its mark and remembers both. The server may crash: what was not flushed
+//! is lost, and numbers are assigned again. The reader survives with its mark in memory.
 
 mod mark;
 mod server;
@@ -32,14 +32,14 @@ pub(crate) struct Frontier {
     large: bool,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
     None,
-    /// What has an id beyond the last one is read, and nothing else.
+    /// Only events with an id above the last one are read.
     IdAlone,
-    /// What has an id beyond the last one is read once all older transactions have ended.
+    /// An event with an id above the last one is read when all older transactions have ended.
     XidBelowXmin,
     /// The oldest running transaction counts as over.
     XminIncluded,
@@ -49,11 +49,12 @@ pub(crate) enum Bug {
     SnapshotBefore,
     /// The snapshot is taken after the statement that reads.
     SnapshotAfter,
-    /// Where the sequence stands is believed of all that the snapshot does not know.
+    /// The value of the sequence is applied to all transactions that the snapshot does not know.
     FloorAtXmax,
-    /// Where the sequence stands is believed before its log is flushed.
+    /// The value of the sequence is used before its WAL record is flushed.
     FloorUnflushed,
-    /// Where the sequence stood before a crash is believed after it, when the log has come as far again.
+    /// The value of the sequence before a crash is used after it, when the WAL has reached the same
+    /// position again.
     FloorAcrossCrash,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct State {
     wrong: Wrong,
 }
 
-/// What happened and must not have.
+/// Events that must not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Wrong {
     twice: bool,
@@ -143,7 +144,7 @@ impl Model for Frontier {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let server = &state.server;
-        // Nothing tells those apart that have not begun: the first of them begins.
+        // Writers that have not begun are equivalent, so only the first of them begins.
         let waits = server.writers.iter().position(|it| *it == Writer::Waits);
         actions.extend(waits.map(Action::Begin));
         for (writer, it) in server.writers.iter().enumerate() {
@@ -187,7 +188,7 @@ impl Model for Frontier {
                 state.crashes -= 1;
                 state.holds = None;
                 server.crash();
-                // Recovery writes records where those stood that were lost.
+                // Recovery writes records in the place of those that were lost.
                 state.mark.flushed(u8::MAX);
             }
             Action::TakeSnapshot => state.holds = Some(server.snapshot()),
@@ -253,7 +254,7 @@ impl Frontier {
         if self.large { 2 } else { 1 }
     }
 
-    /// Whether nobody writes any more, and another look would say what is known.
+    /// Whether no writer is active, and another read would return nothing new.
     fn is_at_rest(&self, state: &State) -> bool {
         let server = &state.server;
         let is_over = server.writers.iter().all(|it| *it == Writer::Over);
@@ -283,7 +284,7 @@ impl State {
             self.wrong.inverted |= row.after & !self.read != 0;
             self.read |= bit(row.id);
         }
-        // What was read is past its order.
+        // The order of events that were read no longer matters.
         for row in &mut self.server.rows {
             if self.read & bit(row.id) != 0 {
                 row.after = 0;

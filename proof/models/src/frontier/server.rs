@@ -1,7 +1,7 @@
-//! What PostgreSQL does: numbers for transactions, ids out of a sequence, snapshots, a log.
+//! PostgreSQL in the model: xids, ids from a sequence, snapshots, and a WAL.
 //!
-//! The log is all that a crash leaves. Recovery counts on from it, so that ids and xids which nobody committed may
-//! be given again, and so may positions in the log itself.
+//! After a crash only the WAL remains. Recovery continues from it, so ids and xids that were not
+//! committed may be assigned again, and so may positions in the WAL.
 
 /// A transaction's number.
 pub(crate) type Xid = u8;
@@ -22,9 +22,9 @@ pub(crate) struct Server {
     pub(crate) completed: Xid,
     /// Records of the log that are not on disk.
     pub(crate) unflushed: u8,
-    /// The last id and the highest xid of which the log on disk tells.
+    /// The last id and the highest xid that the flushed WAL contains.
     pub(crate) sure: (Id, Xid),
-    /// The highest xid of which the log tells.
+    /// The highest xid that the WAL contains.
     logged: Xid,
 }
 

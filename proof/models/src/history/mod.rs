@@ -1,10 +1,11 @@
-//! A database that is set back to an earlier state under a relay.
+//! A database that is set back to an earlier state while a relay runs.
 //!
-//! Events are committed under ids of a sequence; a relay reads beyond its head, delivers, and settles into a
-//! checkpoint that stands in the same database. Once an image of all of it is taken, and once it takes the
-//! database's place: under another name or the same, and with its sequence or, as a logical replication leaves
-//! it, without. The relay keeps what it has in memory, may crash, and may look late. What it delivered and what
-//! is lost count for nothing: what is committed after the restore must be delivered.
+//! Events are committed under ids of a sequence. A relay reads after its head, delivers, and
+//! settles into a checkpoint in the same database. Once, an image of everything is taken, and once
+//! it replaces the database: under another name or the same one, with its sequence or, as after
+//! logical replication, without it. The relay keeps its memory, may crash, and may poll late.
+//! Deliveries and losses before the restore do not count: everything that is committed after it
+//! must be delivered.
 
 use stateright::{Model, Property};
 
@@ -23,7 +24,7 @@ pub(crate) struct History {
     large: bool,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
@@ -38,12 +39,12 @@ pub(crate) enum Bug {
     IdleUnwatched,
     /// A sequence that was not brought along is raised, and what was committed meanwhile is left where it lies.
     RaisedAlone,
-    /// What is settled is not compared with the events that stand: a relay has read and settled nothing
-    /// since the image, and what it holds is settled once its ids have been given again.
+    /// A settlement is not compared with the stored events: a relay has read and settled nothing
+    /// since the image, and settles the events that it holds after their ids were assigned again.
     ReadUnsettled,
 }
 
-/// What the database holds; an image is all of it.
+/// The content of the database, all of which is in an image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Database {
     name: u8,
@@ -51,7 +52,7 @@ struct Database {
     last: u8,
     events: Vec<Event>,
     checkpoint: Checkpoint,
-    /// Where the sequence of checkpoints stands.
+    /// The value of the sequence of checkpoints.
     checkpoints: u8,
 }
 
@@ -73,14 +74,14 @@ struct Checkpoint {
     number: u8,
 }
 
-/// What the relay has in memory.
+/// The memory of the relay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Relay {
     /// Up to where it has read, and in which database.
     head: (u8, u8),
-    /// The checkpoint that it knows to stand.
+    /// The stored checkpoint, as far as the relay knows.
     newest: Checkpoint,
-    /// What it was given and has not settled.
+    /// Events that were read and are not settled.
     held: Vec<Event>,
 }
 
@@ -397,7 +398,7 @@ impl History {
         state.relay = Some(relay);
     }
 
-    /// Whether whatever the relay can do changes nothing any more.
+    /// Whether no action of the relay changes anything.
     fn is_at_rest(&self, state: &State) -> bool {
         let Some(relay) = &state.relay else {
             return false;

@@ -1,9 +1,9 @@
-//! One idempotency key: claimed or entered, leased, taken over, answered, purged.
+//! One idempotency key: claimed or entered, leased, taken over, completed, purged.
 //!
-//! Two clients send and send again, the second with the first one's payload or with another. The network loses,
-//! repeats and reorders. A process dies at any step, and a lease lapses at any moment, however alive its owner is:
-//! so no clock is trusted, and a lease that is shorter than its handler is no case of its own. An owner that
-//! sleeps is one that takes its next step late.
+//! Two clients send requests repeatedly, the second one with the payload of the first or with
+//! another. The network loses, repeats and reorders messages. A process dies at any step, and a
+//! lease expires at any time, even while its owner is alive: no clock is trusted, and a lease that
+//! is shorter than its handler needs no case. An owner that was paused takes its next step late.
 
 mod state;
 mod step;
@@ -33,7 +33,7 @@ pub(crate) enum Mode {
     Phased,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
@@ -58,7 +58,7 @@ pub(crate) enum Bug {
     AnswerBeforeCommit,
     /// A key in progress is purged.
     PurgeOfLiveKey,
-    /// A key is let go after the provider was called.
+    /// A key is released after the provider was called.
     ReleaseAfterCall,
 }
 
@@ -289,7 +289,8 @@ impl Model for Key {
 }
 
 impl Key {
-    /// Whether a worker may let its key go: nobody had it before, and nothing was asked of the provider.
+    /// Whether a worker may release its key: no other worker owned it before, and the provider was
+    /// not called.
     fn may_release(&self, next: Stage) -> bool {
         match next {
             Stage::Calls(own) => self.mode == Mode::Phased && !own.resumed,
@@ -313,7 +314,8 @@ impl Key {
     }
 }
 
-/// Whether what was told is stored with its effect, as long as it is to be remembered, and nothing else was told.
+/// Whether every response that was sent is stored with its effect for its retention, and no other
+/// one was sent.
 fn is_kept(state: &State) -> bool {
     state.told().all(|told| {
         let is_stored = state.row.is_some_and(|row| row.answer == Some(told.answer));

@@ -1,4 +1,4 @@
-//! What there is while requests with one key are on their way.
+//! The state while requests with one key are in flight.
 
 /// Whose payload a request carries, by number.
 pub(crate) type Print = u8;
@@ -7,13 +7,13 @@ pub(crate) type Answer = u8;
 
 /// Clients, each with one intent.
 pub(crate) const CLIENTS: usize = 2;
-/// Retentions that may go by after which the key is used anew, and the first.
+/// Number of retentions after which the key is used again, including the first.
 pub(crate) const ERAS: usize = 2;
 
 /// All of it: the store, the network, the processes and the clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// What each client sends.
+    /// The payload of each client.
     pub(crate) prints: [Print; CLIENTS],
     pub(crate) row: Option<Row>,
     /// Committed effects, and events, of each era.
@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub(crate) requests: [u8; CLIENTS],
     /// Answers on their way, in order.
     pub(crate) answers: Vec<Told>,
-    /// What each client was told first.
+    /// The first response that each client received.
     pub(crate) acknowledged: [Option<Told>; CLIENTS],
     /// Requests in the hands of a process, in order.
     pub(crate) workers: Vec<Worker>,
@@ -48,7 +48,7 @@ pub(crate) struct Budget {
     pub(crate) lapses: u8,
 }
 
-/// What happened and must not have.
+/// Events that must not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wrong {
     /// An owner has committed after a later one was made.
@@ -87,7 +87,7 @@ pub(crate) struct Worker {
     pub(crate) next: Stage,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Claims, or enters, a key that may have no row.
@@ -112,9 +112,9 @@ pub(crate) enum Stage {
     Advances(Owned),
     /// Commits the answer.
     Finishes(Owned),
-    /// Commits what was told already.
+    /// Commits a response that was sent already.
     Stores(Owned),
-    /// Is told that the key is not its own any more.
+    /// Learns that the key has another owner.
     Fenced,
     /// Sends the answer.
     Answers(Told, Replayed),
@@ -154,14 +154,14 @@ impl State {
         }
     }
 
-    /// The same state whichever worker and answer came first: who is who makes no difference.
+    /// The same state with workers and responses sorted: their order makes no difference.
     pub(crate) fn sorted(mut self) -> Self {
         self.workers.sort_unstable();
         self.answers.sort_unstable();
         self
     }
 
-    /// What clients were told or will be.
+    /// The responses that clients have received or will receive.
     pub(crate) fn told(&self) -> impl Iterator<Item = &Told> {
         self.acknowledged.iter().flatten().chain(&self.answers)
     }

@@ -1,6 +1,7 @@
-//! What a process does with a request: enter or claim, call, commit, finish, answer.
+//! The steps of a process for a request: enter or claim, call, commit, finish, respond.
 //!
-//! One step is one statement or one commit: between any two of them the process may die or sleep, and others go on.
+//! One step is one statement or one commit. Between two steps the process may die or be paused, and
+//! others go on.
 
 use super::{
     Bug, Key, Mode,
@@ -8,7 +9,8 @@ use super::{
 };
 
 impl Key {
-    /// Whether a worker can do what it does next: whoever claims waits for who has the lock.
+    /// Whether a worker can take its next step: a claim waits for the transaction that has the
+    /// lock.
     pub(super) fn can_step(&self, state: &State, worker: Worker) -> bool {
         let claims = self.mode == Mode::Atomic && worker.next == Stage::Arrives;
         let is_locked = || state.workers.iter().any(|it| holds_lock(it.next));
@@ -95,13 +97,13 @@ impl Key {
                     true,
                 ))
             }
-            // It is told that the first one is still running.
+            // The client learns that the first request is still running.
             None if row.leased => None,
             None => Some(Stage::Resumes { epoch, entered }),
         }
     }
 
-    /// Enters a key that has no row; in atomic mode nobody sees that before the commit.
+    /// Enters a key without a row. In atomic mode the row is not visible before the commit.
     fn insert(&self, state: &mut State, client: u8, epoch: u8) -> Owned {
         let own = own(state, epoch, false);
         if self.mode == Mode::Phased {
@@ -140,7 +142,7 @@ impl Key {
             leased: true,
             ..row
         });
-        // It goes on behind the recovery point.
+        // It continues after the recovery point.
         if row.charged {
             Stage::Finishes(own)
         } else {
@@ -148,7 +150,7 @@ impl Key {
         }
     }
 
-    /// What an owner does first.
+    /// The first step of an owner.
     fn begin(&self, own: Owned) -> Stage {
         match self.mode {
             Mode::Phased => Stage::Calls(own),

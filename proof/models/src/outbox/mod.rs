@@ -20,7 +20,7 @@ pub(crate) struct Outbox {
     large: bool,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
@@ -33,7 +33,7 @@ pub(crate) enum Bug {
     OfferBeforeSettle,
     /// A settlement does not ask whose the part is.
     NoFence,
-    /// Both relays have one name, and whoever has the owner's name may take what it holds.
+    /// Both relays have the same name, and a relay with the owner's name may take its partitions.
     OneName,
     /// The checkpoint does not remember what is settled beyond the frontier.
     ForgetsSettled,
@@ -53,7 +53,7 @@ pub(crate) enum Action {
     Commit(usize),
     RollBack(usize),
     LapseLease,
-    /// By whoever is not at work.
+    /// By a relay that is not running.
     Open(usize),
     CrashRelay(usize),
     Read(usize),
@@ -249,7 +249,7 @@ impl Model for Outbox {
 }
 
 impl Outbox {
-    /// What a relay at work can do.
+    /// The possible actions of a running relay.
     fn work(&self, state: &State, place: usize, relay: &Relay, actions: &mut Vec<Action>) {
         let State { part, faults, .. } = state;
         let may_fail = *faults > 0;
@@ -278,7 +278,7 @@ impl Outbox {
         }
     }
 
-    /// What the receiver does with an offer: id and effect in one commit, then the acknowledgement.
+    /// The receiver's handling of an offer: id and effect in one commit, then the acknowledgement.
     fn accept(&self, state: &mut State, offer: Offer) {
         remove(&mut state.wire, offer);
         let event = offer.event;
@@ -324,7 +324,7 @@ fn note_arrival(state: &mut State, event: usize) {
     told.arrivals[event] += 1;
 }
 
-/// Tells the relay that offered it, if it still waits for that.
+/// Acknowledges the offer to its relay, if the relay still waits for it.
 fn acknowledge(state: &mut State, offer: Offer) {
     let mut relays = state.relays.iter_mut().flatten();
     let waits =
@@ -334,7 +334,7 @@ fn acknowledge(state: &mut State, offer: Offer) {
     }
 }
 
-/// Whether an event has its effect, is given up, waits behind one that is, or is none.
+/// Whether an event has its effect, is given up, waits for a dead letter, or does not exist.
 fn is_done_with(state: &State, event: usize) -> bool {
     let is_parked = matches!(
         state.part.parked[event],

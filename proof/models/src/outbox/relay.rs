@@ -1,4 +1,4 @@
-//! What a relay does: open, read, choose, settle, offer, conclude.
+//! The steps of a relay: open, read, choose, settle, offer, conclude.
 
 use super::{
     Bug, Outbox,
@@ -42,7 +42,7 @@ impl Outbox {
         next.is_some_and(|it| *it != Emitted::Open || self.bug == Bug::PublishBeforeCommit)
     }
 
-    /// Reads the next event: into the lane, or behind its key.
+    /// Reads the next event into the lane, or parks it because its key is blocked.
     pub(super) fn read(relay: &mut Relay, emitted: [Emitted; EVENTS]) {
         let event = relay.head;
         relay.head += 1;
@@ -78,7 +78,8 @@ impl Outbox {
         relay.hand.iter().any(is_unsaid) || !Self::choose(relay).is_empty()
     }
 
-    /// Writes down what came home and what is about to leave, in one transaction; false when it is fenced.
+    /// Records outcomes and what is about to be offered, in one transaction. Returns false if it is
+    /// fenced.
     pub(super) fn settle(&self, part: &mut Part, relay: &mut Relay) -> bool {
         if part.epoch != relay.epoch && self.bug != Bug::NoFence {
             return false;
@@ -170,7 +171,8 @@ impl Outbox {
         }
     }
 
-    /// Notes that an attempt brought no answer: the event holds its key up, with those that wait behind it.
+    /// Records that an attempt had no response: the event blocks its key and the later events of
+    /// the key.
     pub(super) fn fail(&self, relay: &mut Relay, event: usize) {
         relay.hand[event] = Hand::Failed;
         relay.settled[event] = true;

@@ -1,4 +1,4 @@
-//! What there is between the outbox and the effects of its events.
+//! The state between the outbox and the effects of its events.
 
 /// Events in the outbox, by position.
 pub(crate) const EVENTS: usize = 3;
@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub(crate) faults: u8,
 }
 
-/// Where a transaction stands.
+/// The state of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Emitted {
     Open,
@@ -31,7 +31,7 @@ pub(crate) enum Emitted {
     RolledBack,
 }
 
-/// What the store has written of the one part of the one destination.
+/// The stored state of the only partition of the only destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub(crate) epoch: u8,
@@ -55,7 +55,7 @@ pub(crate) enum Parked {
     Dead,
 }
 
-/// What a relay has in memory: its `Flow`.
+/// The memory of a relay: its delivery queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Relay {
     pub(crate) epoch: u8,
@@ -67,7 +67,7 @@ pub(crate) struct Relay {
     pub(crate) blocked: [bool; 2],
 }
 
-/// Where an event stands in a relay.
+/// The state of an event in a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Hand {
     /// It is not there.
@@ -82,7 +82,7 @@ pub(crate) enum Hand {
     Arrived,
     /// Its attempt failed, which is to be written down.
     Failed,
-    /// It is to be parked behind its key.
+    /// It is to be parked, because its key is blocked.
     Behind,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Receiver {
     pub(crate) effects: [u8; EVENTS],
 }
 
-/// What the properties are judged by: nobody in the model reads it.
+/// Only the properties use it; no process of the model reads it.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is what a property is about"
@@ -177,7 +177,7 @@ impl State {
 }
 
 impl Part {
-    /// Whether something unfinished stands in the way of a key.
+    /// Whether an unfinished delivery blocks a key.
     pub(crate) fn holds_up(&self, key: u8) -> bool {
         (0..EVENTS).any(|event| KEYS[event] == key && self.parked[event].is_some())
     }

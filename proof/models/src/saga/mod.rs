@@ -1,9 +1,10 @@
 //! A checkout: authorize, ship, capture; and void, cancel, refund.
 //!
-//! Workers take the saga from one another, die, and lose it while they go on. Calls and answers are lost, late, and
-//! repeated under one key; providers accept or refuse what they see first and keep to it. Local steps are left out:
-//! each is one transaction. What the design takes for granted, the model does: behind the quiet time no call of
-//! ours arrives any more, not even one of a worker that sleeps before it.
+//! Workers take the saga from one another, die, and lose it while they continue. Calls and
+//! responses are lost, late, and repeated under one key. Providers accept or refuse the first call
+//! that they see under a key, and keep that decision. Local steps are left out, because each is one
+//! transaction. The model makes the assumption of the design: after the settle time no call arrives
+//! any more, not even one of a worker that was paused before it.
 
 mod state;
 mod worker;
@@ -26,7 +27,7 @@ pub(crate) struct Sagas {
     large: bool,
 }
 
-/// What can be wrong.
+/// The bugs of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// Nothing.
@@ -39,20 +40,21 @@ pub(crate) enum Bug {
     ProviderKeyPerAttempt,
     /// No answer counts as a refusal.
     TimeoutAsFailure,
-    /// A capture of which nobody knows is refunded.
+    /// A capture with an unknown outcome is refunded.
     RefundOnUnknown,
-    /// What the provider has not seen has not happened, though a call may be on its way.
+    /// A call that the provider has not seen counts as not happened, although it may still arrive.
     AbsentAtOnce,
-    /// What the provider had not seen when it was asked has not happened if no call can be on its way any more now.
+    /// A call that the provider had not seen when it was asked counts as not happened if no call
+    /// can arrive any more now.
     AbsentAsOfNow,
-    /// What was done first is undone first.
+    /// The first completed step is compensated first.
     UndoneInOrder,
 }
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// By whoever is not at work.
+    /// By a worker that is not running.
     Take(usize),
     Work(usize, Stage),
     CrashWorker(usize),
@@ -165,7 +167,7 @@ impl Model for Sagas {
             Action::Arrive(call, accepts) => {
                 remove(&mut state.wire, call);
                 let answer = Some(decide(&mut state, call, accepts));
-                // An answer that nobody waits for makes no difference.
+                // A response that no worker waits for makes no difference.
                 if state
                     .workers
                     .iter()
@@ -278,7 +280,7 @@ fn is_undone_in_reverse(state: &State) -> bool {
     (0..STEPS).all(|step| !begun(step) || !(step + 1..STEPS).any(stands))
 }
 
-/// What a provider answers to a call: what it has answered to its key, or what it decides now.
+/// A provider's response to a call: its earlier decision about the key, or a new one.
 fn decide(state: &mut State, call: Call, accepts: bool) -> Outcome {
     if let Some(entry) = known(state, &call) {
         return outcome(entry.is_done);
@@ -288,7 +290,7 @@ fn decide(state: &mut State, call: Call, accepts: bool) -> Outcome {
     let is_possible = match (act.direction, act.step) {
         (Direction::Forward, CAPTURE) => is_held,
         (Direction::Compensate, AUTHORIZE | SHIP) => state.stands(act.step),
-        // A new authorization or parcel; and a refund pays out whatever was paid in.
+        // A new authorization or parcel; and a refund pays out what was paid in.
         _ => true,
     };
     let is_done = accepts && is_possible;

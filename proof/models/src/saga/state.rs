@@ -1,4 +1,5 @@
-//! What there is while a checkout runs: its rows, its workers, the wire, and the providers' own ledger.
+//! The state of a running checkout: its rows, its workers, the messages, and the ledger of the
+//! providers.
 
 /// The foreign steps, in order; the last one is the pivot.
 pub(crate) const STEPS: usize = 3;
@@ -14,7 +15,7 @@ pub(crate) struct State {
     pub(crate) workers: [Option<Worker>; 2],
     /// Calls and their answers on the way, in order.
     pub(crate) wire: Vec<Call>,
-    /// What the providers have decided, in order.
+    /// The decisions of the providers, in order.
     pub(crate) ledger: Vec<Entry>,
     /// Crashes, leases that lapse while their owner lives, losses, answers that come too late.
     pub(crate) faults: u8,
@@ -65,7 +66,7 @@ pub(crate) enum StepState {
 pub(crate) enum Age {
     /// Within the window in which the provider remembers its keys.
     InWindow,
-    /// Behind it, while a call may still arrive.
+    /// After it, while a call may still arrive.
     BehindWindow,
     /// So long that none can.
     Quiet,
@@ -84,7 +85,7 @@ pub(crate) struct Act {
     pub(crate) step: usize,
 }
 
-/// Whoever drives the saga.
+/// A process that runs the saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Worker {
     pub(crate) epoch: u8,
@@ -109,7 +110,7 @@ pub(crate) type Key = u8;
 pub(crate) enum Outcome {
     Done,
     Refused,
-    /// The far side has never seen the key.
+    /// The provider has never seen the key.
     Absent,
     Unknown,
 }
@@ -123,7 +124,7 @@ pub(crate) struct Call {
     pub(crate) answer: Option<Outcome>,
 }
 
-/// What a provider has decided about a key.
+/// A provider's decision about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) act: Act,
@@ -164,7 +165,7 @@ impl State {
         done.count()
     }
 
-    /// What was done and not undone.
+    /// Whether a step was done and not compensated.
     pub(crate) fn stands(&self, step: usize) -> bool {
         self.done(Direction::Forward, step) > self.done(Direction::Compensate, step)
     }

@@ -1,4 +1,5 @@
-//! What a worker does: decide, mean, call, look up, conclude; after `decide` and `turn` of the library.
+//! The steps of a worker: decide, write, call, look up, conclude, like `decide` and `turn` of the
+//! library.
 
 use super::{
     Bug, Sagas,
@@ -8,7 +9,7 @@ use super::{
     },
 };
 
-/// What a saga does next.
+/// The next move of a saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Call(Act),
@@ -36,7 +37,7 @@ impl Sagas {
             };
             match saga.row(act) {
                 Some(row) if row.state == StepState::Done => {}
-                // None of them is behind the pivot, which is the last one.
+                // No step comes after the pivot, which is the last one.
                 Some(row) if row.state == StepState::Refused => return Move::Turn,
                 Some(_) if self.bug == Bug::RefundOnUnknown && step == CAPTURE => {
                     return Move::Turn;
@@ -78,7 +79,7 @@ impl Sagas {
         Move::Fail
     }
 
-    /// Does what a worker does next; without a stage it has ended, or is told that it is fenced.
+    /// Takes the next step of a worker. Returns `None` if the worker has ended or was fenced.
     pub(super) fn work(&self, state: &mut State, worker: Worker) -> Option<Stage> {
         match worker.next {
             Stage::Decides => self.carry_out(state, worker),
@@ -180,7 +181,7 @@ impl Sagas {
     }
 }
 
-/// The next try of what has not ended: a call in the window, a look-up behind it.
+/// The next attempt of an open step: a call within the window, a look-up after it.
 fn again(act: Act, row: Row) -> Move {
     if row.age == Age::InWindow {
         Move::Call(act)
