@@ -11,8 +11,8 @@ mod asked;
 
 use std::collections::BTreeMap;
 
-use asked::{Ask, Many, merged};
-use destination::{Reach, Spec, SpecError, Written};
+use asked::{ListQuery, Many, merged};
+use destination::{NetworkPolicy, Spec, SpecError, Written};
 use libfuzzer_sys::fuzz_target;
 use secrecy::ExposeSecret;
 use serde_json::{Value, value::RawValue};
@@ -39,12 +39,18 @@ fn destination(name: &str, json: &str) {
         Ok(spec) => spec,
         Err(wrong) => return in_words(&wrong),
     };
-    for written in [Written::InConfiguration, Written::AtRunTime(&reach())] {
+    for written in [
+        Written::InConfiguration,
+        Written::AtRunTime(&network_policy()),
+    ] {
         if let Err(wrong) = spec.check(name, written) {
             in_words(&wrong);
         }
     }
-    if spec.check(name, Written::AtRunTime(&reach())).is_err() {
+    if spec
+        .check(name, Written::AtRunTime(&network_policy()))
+        .is_err()
+    {
         return;
     }
     assert!(
@@ -70,9 +76,9 @@ fn destination(name: &str, json: &str) {
     }
 }
 
-fn reach() -> Reach {
+fn network_policy() -> NetworkPolicy {
     let kinds = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
-    Reach {
+    NetworkPolicy {
         allow: vec!["10.0.0.0/8".parse().expect("it is a network")],
         kinds: kinds.map(str::to_owned).to_vec(),
     }
@@ -118,7 +124,7 @@ fn merge(target: &mut Value, patch: Value) {
 }
 
 fn ask(body: &str) {
-    let Ok(ask) = serde_json::from_str::<Ask>(body) else {
+    let Ok(ask) = serde_json::from_str::<ListQuery>(body) else {
         return;
     };
     let _ = ask.limit();
@@ -131,7 +137,7 @@ fn ask(body: &str) {
     ];
     wrongs.iter().flatten().for_each(in_words);
     let again = serde_json::to_string(&ask).expect("a question can be written");
-    let again: Ask = serde_json::from_str(&again).expect("and read");
+    let again: ListQuery = serde_json::from_str(&again).expect("and read");
     assert_eq!(again.filter(), ask.filter());
 }
 

@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "the binary uses the rest")]
 
 #[path = "../../../../crates/hapax-server/src/admin/list_query.rs"]
-mod ask;
+mod list_query;
 #[path = "../../../../crates/hapax-postgres/src/admin/patch.rs"]
 mod patch;
 
-pub(crate) use ask::{Ask, Many};
+pub(crate) use list_query::{ListQuery, Many};
 
 /// A JSON object with a patch merged into it.
 pub(crate) fn merged(text: &str, patch: &str) -> Result<String, &'static str> {

@@ -2,11 +2,11 @@
 #![allow(dead_code, unused_imports, reason = "the binary uses the rest")]
 
 #[path = "../../../../crates/hapax-server/src/destination/network_policy.rs"]
-mod reach;
+mod network_policy;
 #[path = "../../../../crates/hapax-server/src/destination/sinks.rs"]
 pub(crate) mod sinks;
 #[path = "../../../../crates/hapax-server/src/destination/spec.rs"]
 pub(crate) mod spec;
 
-pub(crate) use reach::Reach;
+pub(crate) use network_policy::NetworkPolicy;
 pub(crate) use spec::{Spec, SpecError, Written};
