@@ -94,12 +94,13 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
+        let crashed = self.process.try_wait();
         let _killed = self.process.kill();
         let _ended = self.process.wait();
-        // It may have died of itself, which is what the failure of a test is then about.
-        let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        if log.contains("in bad state") {
-            let _told = writeln!(io::stderr(), "pgbouncer ended by itself: {log}");
+        // If pgbouncer has crashed, that is why a test fails.
+        if let Ok(Some(status)) = crashed {
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            let _told = writeln!(io::stderr(), "pgbouncer has ended ({status}): {log}");
         }
     }
 }
