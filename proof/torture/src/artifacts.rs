@@ -1,4 +1,4 @@
-//! What a run has left: read from its files alone.
+//! Artifacts of a run: everything that the checkers read, loaded from the files in its folder.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -21,27 +21,27 @@ pub(crate) struct Artifacts {
     pub(crate) store: Store,
     pub(crate) operations: Vec<Wished>,
     pub(crate) faults: Vec<Fault>,
-    /// What came to each receiver.
+    /// Ledger of each receiver.
     pub(crate) hook: Received,
     pub(crate) feed: Received,
-    /// What was read from the broker.
+    /// Events that the reader received from the broker.
     pub(crate) stream: Received,
-    /// What came to the mailbox, and its own ledger.
+    /// Mails that the mailbox received, and its ledger.
     pub(crate) mail: Received,
     pub(crate) mails: Vec<Value>,
-    /// What was done by the storm's hand to wishes of its own, in the order of time.
+    /// What the nemesis did to operations that it started itself, ordered by time.
     pub(crate) operated: Vec<Operated>,
-    /// What came to the far side that is overloaded.
+    /// Requests that the overloaded receiver saw.
     pub(crate) asked: Vec<Asked>,
-    /// The neighbour's notes by id, each with what it was told in the end.
+    /// Notes of the SQL-contract client by id, each with its final outcome.
     pub(crate) notes: BTreeMap<String, String>,
     /// The providers' own ledgers.
     pub(crate) payment: Vec<Value>,
     pub(crate) shipping: Vec<Value>,
-    /// What the store holds in the end.
+    /// Rows of the store after the run.
     pub(crate) rows: Value,
     pub(crate) sizes: Vec<Value>,
-    /// What the run says of itself.
+    /// Summary that the run wrote of itself.
     pub(crate) run: Value,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Operated {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What was done to a wish of the storm's own.
+/// One action of the nemesis on an operation that it started.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// This shop was asked for it; the answer is null where none came.
@@ -95,7 +95,7 @@ pub(crate) enum Step {
     },
     /// Its key was deleted, or has expired by the clock of the database.
     Purged(u64),
-    /// A restore takes back whatever came of it.
+    /// A restore removed the effects of the operation.
     Forfeited,
 }
 
@@ -107,10 +107,10 @@ pub(crate) struct Received {
     pub(crate) refused: Vec<Value>,
     /// Requests that followed a redirect.
     pub(crate) strayed: usize,
-    /// What the picky one has taken, and what it never does.
+    /// Events that the refusing receiver accepted, and those that it always refuses.
     pub(crate) picked: HashSet<String>,
     pub(crate) spurned: HashSet<String>,
-    /// What each event says, by its id.
+    /// Content of each event, by event id.
     pub(crate) said: HashMap<String, Value>,
 }
 
@@ -384,7 +384,7 @@ fn operated(ledger: &[Value]) -> anyhow::Result<Vec<Operated>> {
     Ok(operated)
 }
 
-/// What the clients of a run in this folder were granted so far, in the order of their wishes.
+/// Acknowledged operations of the clients in this folder so far, in the order of their numbers.
 pub(crate) fn granted(folder: &Path) -> anyhow::Result<Vec<Wished>> {
     let lines = |name: &str| lines::read_all(&folder.join(name));
     let mut operations = operations(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?;
@@ -399,7 +399,7 @@ pub(crate) fn body(answer: &Value) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// What a provider made: a refusal makes nothing.
+/// Effects at a provider; a refusal has no effect.
 fn made(ledger: &[Value]) -> Vec<Value> {
     let made = ledger
         .iter()
@@ -407,7 +407,7 @@ fn made(ledger: &[Value]) -> Vec<Value> {
     made.map(|line| line["object"].clone()).collect()
 }
 
-/// How each note ended; one whose writer was killed has ended in a way that nobody knows.
+/// Outcome of each note; the outcome is unknown if the writer was killed during its commit.
 fn notes(history: &[Value]) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::new();
     for line in history {

@@ -1,9 +1,9 @@
-//! Does it bite? Every bug that is planted on purpose has to be caught.
+//! `torture bugs`: checks that every mutant (a build with a seeded bug) is caught.
 //!
-//! Each is given storms that grow longer, and then every named place, until a judge finds
-//! something. A build without a bug goes through the very same storms first, and nothing may be
-//! found there: what a machine breaks that is too slow for them is no bug's doing. It has the
-//! company that bugs have: a run waits more than it works, so some are under way at once.
+//! Each mutant runs under storms of growing length and then at every named failpoint, until a
+//! checker reports a violation. A build without a seeded bug runs through the same storms first and
+//! must hold, so that a failure caused by a slow machine is not credited to a mutant. Several
+//! mutants run at once, because a run waits more than it computes.
 
 use std::{
     path::Path,
@@ -69,7 +69,7 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
     })
 }
 
-/// What a store is given: these bugs, or none and then every one.
+/// Work for one store: the given mutants, or the build without a bug followed by every mutant.
 fn planted(store: Store, only: &[Bug]) -> Vec<Option<Bug>> {
     let sound = only.is_empty().then_some(None);
     let asked = Bug::ALL
@@ -99,11 +99,12 @@ fn table(store: Store, bugs: &[Option<Bug>]) -> bool {
     })
 }
 
-/// Whether the store has this bug, and the storm whoever it would harm.
+/// Whether the mutant exists in this store and the storm has the fault that exposes it.
 fn is_in(bug: Bug, store: Store) -> bool {
     match bug {
-        // Relays in processes of their own are what carries with these; and who loses a part or a
-        // key in a file is in the same process as who gets it, which nobody outside can see.
+        // These mutants need relays in processes of their own to deliver the events. In one
+        // process, the old and the new owner of a partition or a key share memory, and the bug has
+        // no visible effect.
         Bug::ShortLease
         | Bug::FrontierById
         | Bug::FrontierOffByOne
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_row_that_cannot_be_run_fails_the_table() {
-        // The program of the tests is no torture.
+        // The test binary cannot run as `torture`.
         assert!(!table(Store::Sqlite, &[Some(Bug::NoFence)]));
         assert!(!table(Store::Sqlite, &[None]));
     }

@@ -77,11 +77,11 @@ pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
     bite("messages of a second source".to_owned(), market);
     let has_counted = |look: &&Value| look["disk"]["fenced"].is_u64();
     let looks = artifacts.sizes.iter().filter(has_counted).count();
-    // Where there is no server there are no checkpoints to be looked at.
+    // Without a server there are no checkpoints.
     if looks > 0 {
         bite("looks at the checkpoints".to_owned(), looks);
     }
-    // Nobody writes beside the shops where there is no server.
+    // Without a server there is no SQL-contract client.
     let notes = artifacts.notes.values().filter(|it| *it == "ok").count();
     if notes > 0 {
         bite("notes of the neighbour".to_owned(), notes);
@@ -115,7 +115,7 @@ fn purged(artifacts: &Artifacts) -> usize {
         .saturating_sub(usize::try_from(left).unwrap_or(usize::MAX))
 }
 
-/// What never happened, although the run is for it.
+/// Events that never happened although the run exists to cause them.
 pub(crate) fn missing(bites: &Bites) -> Vec<&str> {
     let never = bites.iter().filter(|(_, times)| **times == 0);
     never.map(|(name, _)| name.as_str()).collect()
@@ -126,7 +126,7 @@ pub(crate) fn kills(artifacts: &Artifacts) -> usize {
     let kills = artifacts.faults.iter().filter(|it| it.bit);
     kills
         .map(|it| match it.word.as_str() {
-            // Who fails there, or is held up, goes on.
+            // A process that fails or is delayed at this failpoint continues.
             "place" => usize::from(place(it).split(':').count() == 2),
             "kill" | "kill in drain" | "crash" => 1,
             "kill again" => 2,
@@ -135,7 +135,7 @@ pub(crate) fn kills(artifacts: &Artifacts) -> usize {
         .sum()
 }
 
-/// Where somebody struck themselves: `name:nth`, and the way where it is not death.
+/// Failpoint at which a process acted on itself: `name:nth`, with the action unless it is death.
 fn place(fault: &Fault) -> &str {
     fault.how.split('"').nth(1).unwrap_or_default()
 }

@@ -46,7 +46,7 @@ impl Lines {
     }
 }
 
-/// Every whole line of the file at `path`; none where there is no file.
+/// Every complete line of the file at `path`; empty if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = String::from_utf8(whole(path)?)?;
     let lines = text.lines().map(serde_json::from_str);
@@ -76,7 +76,7 @@ pub(crate) fn read_all(path: &Path) -> anyhow::Result<Vec<Value>> {
     Ok(lines)
 }
 
-/// Whether the file at `path` says so behind this place.
+/// Whether the file at `path` contains this text after the given offset.
 pub(crate) fn has_said(path: &Path, from: u64, word: &str) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -88,7 +88,7 @@ pub(crate) fn has_said(path: &Path, from: u64, word: &str) -> io::Result<bool> {
 /// Nanoseconds since the Unix epoch: what every moment of a run is written in.
 #[expect(
     clippy::disallowed_methods,
-    reason = "who tortures has a clock of their own"
+    reason = "torture measures with the clock of the machine"
 )]
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -1,11 +1,13 @@
-//! Torture: everything is killed, again and again, and then the books are compared.
+//! Torture: kills every process again and again under load, then checks the results.
 //!
-//! `torture run` builds a town of real processes, lets clients want things of it while a storm of
-//! faults rages, lets everything settle, and judges what was promised by what is there. All that a
-//! judge reads stands in files of the run's folder, which `torture check` reads again, and so can
-//! anybody else: ledgers and history are JSON Lines, the history in Jepsen's shape.
+//! `torture run` builds a deployment of real processes, runs client operations while the nemesis
+//! injects faults, waits until everything has settled, and then checks the promises of Hapax
+//! against the results. Checkers read only files in the folder of the run, which `torture check`
+//! (or any other program) can read again: ledgers and histories are JSON Lines, the histories in
+//! the format of Jepsen.
 //!
-//! A run holds, or is violated, or is unknown: where a kind of fault never bit, nothing is proven.
+//! A run holds, is violated, or is unknown: if a kind of fault had no effect, the run proves
+//! nothing about it.
 
 mod lines;
 mod preload;

@@ -28,7 +28,7 @@ const TRIES: usize = 2;
 pub(crate) struct Flags {
     /// The folder of a run that was violated
     folder: PathBuf,
-    /// Minutes after which the smallest part so far is told
+    /// Minutes after which the smallest list of injections so far is printed
     #[arg(long, default_value_t = 30)]
     minutes: u64,
 }

@@ -1,4 +1,4 @@
-//! What is told of a run: a page in Markdown, for people.
+//! Report of a run: a page in Markdown.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::{
 /// Violations that a page shows of each invariant.
 const SHOWN: usize = 5;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Holds,
@@ -80,7 +80,7 @@ pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
     (verdict, page)
 }
 
-/// Which invariants were violated, and how soon after the start the first evidence stood.
+/// Violated invariants, and how soon after the start each violation was detectable.
 pub(crate) fn broken(artifacts: &Artifacts) -> Vec<usize> {
     let mut broken: Vec<_> = violations(artifacts).iter().map(|it| it.of).collect();
     broken.sort_unstable();
@@ -88,13 +88,16 @@ pub(crate) fn broken(artifacts: &Artifacts) -> Vec<usize> {
     broken
 }
 
-#[expect(clippy::print_stdout, reason = "whoever runs it waits for the verdict")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the verdict is the output of the command"
+)]
 pub(crate) fn say(text: &str) {
     println!("{text}");
     let _flushed = io::stdout().flush();
 }
 
-/// How long it took after each kind of fault until somebody was granted something again.
+/// Time after each kind of fault until the next operation was acknowledged.
 fn recoveries(page: &mut String, artifacts: &Artifacts) {
     let mut granted: Vec<_> = artifacts
         .operations

@@ -27,7 +27,7 @@ const CALM: Duration = Duration::from_secs(3);
 const STALL: Duration = Duration::from_secs(25);
 const DRAIN: Duration = Duration::from_mins(2);
 
-/// What a run is asked for.
+/// Arguments of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     /// Which store the rows are in
@@ -36,7 +36,7 @@ pub(crate) struct Flags {
     /// How long the storm rages
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
-    /// What makes the choices [default: another one each time]
+    /// Seed of the random choices [default: another one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Goes through every named place in place of a storm
@@ -92,7 +92,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     if let Some(server) = &nemesis.deployment.server {
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
-    // What was written after the last blow is seen as well.
+    // Writes after the last fault are included.
     nemesis.look().await?;
     let rows = stored_rows::all(&nemesis.deployment).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
@@ -122,7 +122,7 @@ pub(crate) fn fresh(asked: Option<&Path>, name: &str) -> anyhow::Result<PathBuf>
     Ok(folder.canonicalize()?)
 }
 
-/// Judges what stands in a folder.
+/// Runs the checkers on the artifacts in a folder.
 pub(crate) fn check(check: &Check) -> anyhow::Result<Verdict> {
     let artifacts = Artifacts::read(&check.folder)?;
     let (verdict, page) = report::page(&artifacts);
@@ -159,7 +159,7 @@ async fn settle(deployment: &mut Deployment) -> anyhow::Result<(u64, Duration)> 
         let url = deployment.provider(is_payment, "/faults");
         let told = json!({ "operation": "any", "mode": "ok" }).to_string();
         let told = deployment.http.post(&url, &[], told).await;
-        told.map_err(|error| anyhow::anyhow!("a provider cannot be told: {error}"))?;
+        told.map_err(|error| anyhow::anyhow!("cannot configure a provider: {error}"))?;
     }
     let (quiet_from, quiet_at) = (now(), Instant::now());
     pace(CALM).await;
@@ -185,7 +185,7 @@ async fn settle(deployment: &mut Deployment) -> anyhow::Result<(u64, Duration)> 
     Ok((quiet_from, last_came))
 }
 
-/// How much has come to the far sides, and how many checkouts go on.
+/// Number of events at the receivers, and number of checkouts in progress.
 async fn arrived(deployment: &Deployment) -> anyhow::Result<Vec<usize>> {
     let mut counts = Vec::new();
     for name in ["hook", "feed", "stream", "mail", "payment", "shipping"] {
@@ -201,7 +201,7 @@ fn history(folder: &Path) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for name in ["clients-0", "clients-1", "neighbour"] {
         for mut line in lines::read_all(&folder.join(format!("{name}.jsonl")))? {
-            // What a process has to know after a kill is no event.
+            // The state that a process keeps across restarts is not an event.
             if line["type"] == "memory" {
                 continue;
             }

@@ -1,9 +1,10 @@
-//! A service in another language, on the same database: it joins by the SQL contract alone.
+//! SQL-contract client: a service in another language on the same database, which uses only the SQL
+//! contract.
 //!
-//! Each of its transactions writes a note and emits its event, and then stays open for a while. So
-//! it is mostly the oldest that runs, and events with higher ids than its own are read before its
-//! own can be seen. It is killed like everything else. What it is about to write stands in its
-//! history, in Jepsen's shape and on the disk, before it begins.
+//! Each of its transactions writes a note, emits its event and then stays open for a while. It is
+//! usually the oldest open transaction, and events with higher ids are read before its own becomes
+//! visible. It is killed like all other processes. Each note is in its history, in the format of
+//! Jepsen and on disk, before the transaction begins.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,7 +16,7 @@ use tokio_postgres::{Error, NoTls};
 
 use crate::lines::{self, Lines, now};
 
-/// What it writes beside its events.
+/// Table that it writes in addition to its events.
 pub(crate) const TABLE: &str = "CREATE TABLE neighbour_note (id text PRIMARY KEY)";
 /// How long a transaction stays open, in milliseconds.
 const OPEN: std::ops::Range<u64> = 100..1_500;
@@ -33,7 +34,7 @@ pub(crate) struct Flags {
     /// The database
     #[arg(long, value_name = "URL")]
     database: String,
-    /// What makes the choices
+    /// Seed of the random choices
     #[arg(long)]
     seed: u64,
 }
@@ -66,7 +67,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a note; whether it is there (`ok`), is not (`fail`), or nobody knows (`info`).
+/// Writes a note; returns whether it exists (`ok`), does not exist (`fail`), or may exist (`info`).
 async fn write(database: &str, id: &str, random: &mut Rng) -> &'static str {
     let open = Duration::from_millis(random.u64(OPEN));
     let is_rolled_back = random.u8(..ROLLED_BACK) == 0;

@@ -1,4 +1,4 @@
-//! What a store holds, read past every shop.
+//! Stored rows, read directly from the store.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ pub(crate) enum StoredRows {
 }
 
 impl StoredRows {
-    /// What the shops of a town write.
+    /// Tables that the shops of a deployment write.
     pub(crate) fn of(deployment: &Deployment) -> Self {
         match &deployment.server {
             None => Self::File(deployment.home().join("shop.db")),
@@ -26,7 +26,7 @@ impl StoredRows {
         }
     }
 
-    /// The rows of a query; `@` stands before the names of Hapax's tables.
+    /// Rows of a query; `@` is replaced by the prefix of Hapax's tables.
     pub(crate) async fn read(&self, sql: &str) -> anyhow::Result<Vec<Value>> {
         let url = match self {
             Self::File(path) => return read_file(path, &sql.replace('@', "hapax_")),
@@ -43,10 +43,10 @@ impl StoredRows {
     }
 }
 
-/// What the store of a town holds, table by table.
+/// Rows in the store of a deployment, table by table.
 pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
     let stored_rows = StoredRows::of(deployment);
-    // What a checkout wanted is bytes in its saga.
+    // The input of a checkout is stored as bytes in its saga.
     let cart = match &stored_rows {
         StoredRows::File(_) => "CAST(input AS TEXT)",
         StoredRows::Server(_) => "convert_from(input, 'UTF8')",
@@ -117,7 +117,7 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
     Ok(Value::Object(tables))
 }
 
-/// The file of an upload; none where there is no file.
+/// File of an upload; empty if the file does not exist.
 fn kept(uploads: &Path, row: &Value) -> Option<Vec<u8>> {
     let file = uploads.join(row["sha256"].as_str()?);
     std::fs::read(file).ok()

@@ -1,4 +1,4 @@
-//! A run in a process of its own, for whoever makes many of them.
+//! A run in a separate process, for commands that make many runs.
 
 use std::{path::Path, process::Command};
 

@@ -9,7 +9,7 @@ use crate::artifacts::{Artifacts, Operated, Wished};
 const DRAIN_MS: u64 = 90_000;
 /// The most memory that a shop or a relay may have.
 pub(super) const RESIDENT: u64 = 400 << 20;
-/// What a program may grow by over a run, beside half of what it had.
+/// Allowed growth of a process over a run, in addition to half of its initial memory.
 const CREEP: u64 = 32 << 20;
 /// Looks from which on a run is long.
 const LOOKS: usize = 30;
@@ -60,7 +60,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// Keys that nobody can have asked under lately, and that are there all the same.
+/// Keys that no client can have used within the retention period but that still exist.
 fn keys(artifacts: &Artifacts) -> Option<Violation> {
     let from = artifacts.run["quiet_from"].as_u64()?.saturating_sub(KEPT);
     let is_young = |it: &&Wished| {

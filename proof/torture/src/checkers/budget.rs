@@ -1,4 +1,4 @@
-//! Retries of a client add so much to the load of a far side, and no more.
+//! Retry budget checker: retries of a client add no more than the budget to a receiver's load.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,9 +15,9 @@ const WINDOW: u64 = 10 * SECOND;
 const PER_REQUEST: f64 = 0.1;
 const PER_SECOND: f64 = 0.5;
 const AT_ONCE: f64 = 5.0;
-/// What may lie between sending and arriving: the far side is killed, and the machine is busy.
+/// Allowance between sending and arrival: the receiver may be killed, and the machine is busy.
 const BELATED: u64 = 3 * SECOND;
-/// What the two clocks of a wait may differ by.
+/// Allowed difference between the clocks at both ends of a wait.
 const EARLY: u64 = SECOND / 20;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
@@ -69,7 +69,8 @@ fn too_many(who: &str, asked: &[&Asked]) -> Option<Violation> {
     None
 }
 
-/// An attempt before the far side said that there may be one, which no death made it forget.
+/// A retry that arrived before the receiver's `Retry-After` had passed. The receiver keeps that
+/// time on disk, so a kill is no excuse.
 fn too_early(artifacts: &Artifacts) -> Vec<Violation> {
     let mut last: HashMap<&str, &Asked> = HashMap::new();
     let mut found = Vec::new();

@@ -11,8 +11,8 @@ use crate::{
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// How long before a fault a delivery may have been answered whose outcome was not written down:
-/// the lease of whoever was struck, and the settlement's way to the disk.
+/// How long before a fault a delivery may have happened whose settlement was lost: the lease of the
+/// process that was hit, plus the time that a settlement takes to reach the disk.
 const UNSETTLED: u64 = 4 * SECOND;
 /// How long after a fault what it left may arrive.
 const UNREAD: u64 = 3 * SECOND;
@@ -20,7 +20,7 @@ const UNREAD: u64 = 3 * SECOND;
 const JOB: u64 = 20 * SECOND;
 /// How long after a restore what was delivered before it may come again.
 const RESTORED: u64 = 60 * SECOND;
-/// What the two clocks of a wait may differ by.
+/// Allowed difference between the clocks at both ends of a wait.
 const EARLY: u64 = SECOND / 20;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
@@ -79,16 +79,17 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, artifacts: &Artifacts) ->
     }
     let ended = first.answered.unwrap_or(first.at);
     let lies_close = |fault: &&Fault| match fault.word.as_str() {
-        // What it offers again was delivered in the window that it was asked for, or was on its way
-        // then; what was emitted later it leaves alone.
+        // A replay offers events again that were delivered in its window or were in flight at that
+        // time. Events that were emitted later are not part of it.
         "replay" => {
             first.at + REPLAYED >= fault.from
                 && first.at <= fault.until + UNREAD
                 && fault.from <= again.at
                 && again.at <= fault.until + JOB
         }
-        // The backup does not know of what was delivered since, and relays start where it stands: what a
-        // destination had before may come again, as long as the backlog may take.
+        // The backup does not contain deliveries that happened after it was taken, and relays
+        // continue from the frontier in the backup. Events delivered in between may be delivered
+        // again for as long as the backlog takes.
         "restore" => {
             first.at <= fault.until + UNREAD
                 && again.at <= fault.until + RESTORED
@@ -103,9 +104,9 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, artifacts: &Artifacts) ->
         .map(|fault| fault.word.clone())
 }
 
-/// Whether a fault can have left something, though it may not have bitten: who never comes to its
-/// place is killed, a short pause is one, whoever waits for a lock holds others up, and a line is cut
-/// where it is mended.
+/// Whether a fault can explain a duplicate although it was not recorded as effective: a process
+/// that never reaches its failpoint is killed, which is a short pause; a process that waits for a
+/// lock delays others; and a connection is cut when a link is repaired.
 fn does_harm(fault: &Fault) -> bool {
     let always = [
         "place",
@@ -120,7 +121,7 @@ fn does_harm(fault: &Fault) -> bool {
 
 /// Whether a fault can have kept the outcome of a delivery to this receiver from being written.
 fn concerns(fault: &Fault, name: &str) -> bool {
-    // Between the shops and the mailbox there is no line that could be bad.
+    // There is no proxy between the shops and the mailbox, so network faults cannot affect it.
     let (carrier, rows, hook, far) = match name {
         "hook" => ("Shop(", "Rows(", Some("Hook(0)"), "Far(0)"),
         "mail" => ("Shop(", "Rows(", None, MAILBOX),

@@ -1,4 +1,4 @@
-//! What was acknowledged is there, once, and nothing else is.
+//! Effects checker: every acknowledged effect exists exactly once, and there are no other effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,12 +128,12 @@ fn once(
         }
         wanted.insert(name);
     }
-    // What the operator wanted is judged by itself.
+    // Operations of the operator are checked separately.
     let theirs = artifacts.operated.iter().map(|it| &it.operation);
     let theirs = theirs.filter(|it| it.kind == kind);
     wanted.extend(theirs.map(|it| text(&it.body["note"])));
     let strange = rows.keys().filter(|it| !wanted.contains(*it));
-    found.extend(strange.map(|it| violated(1, format!("nobody asked for {it} in {table}"))));
+    found.extend(strange.map(|it| violated(1, format!("no client requested {it} in {table}"))));
     found
 }
 

@@ -1,4 +1,4 @@
-//! An effect is one event at every destination, and no event tells of anything else.
+//! Events checker: every effect has one event at every destination, and no event lacks an effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use crate::{
     deployment::{LOST, Store},
 };
 
-/// The destination whose receiver refuses some events for good.
+/// Destination whose receiver refuses some events permanently.
 const PICKY: &str = "picky";
 
-/// What an event is about: its type, and what of.
+/// Subject of an event: its type and the id of the row.
 type Subject = (String, String);
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
@@ -33,17 +33,17 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     found.extend(picky(artifacts));
     let unfinished = artifacts.rows("unfinished").iter();
     let unfinished = unfinished.filter(|row| row["destination"] != PICKY || row["state"] != "dead");
-    // Of what nobody can resolve nothing is expected but that it harms nobody else.
+    // The destination whose name does not resolve receives nothing; it must not affect the others.
     let is_lost = |row: &Value| text(&row["destination"]).starts_with(LOST);
     let unfinished = unfinished.filter(|row| !is_lost(row));
     found.extend(unfinished.map(|row| violated(6, format!("a delivery is dead or stuck: {row}"))));
     found
 }
 
-/// What every destination is told of.
+/// Subjects that every destination must receive.
 struct Expected {
     subjects: BTreeSet<Subject>,
-    /// Orders that a restore has taken back: they were told of, and are not there.
+    /// Orders that a restore removed: their events were delivered, and their rows are gone.
     forfeited: HashSet<String>,
 }
 
@@ -138,13 +138,13 @@ fn compared(
         .iter()
         .filter(|(it, _)| !expected.subjects.contains(*it) && !expected.forfeited.contains(&it.1));
     for (subject, ids) in strange {
-        let what = format!("{name} was told of {subject:?}, which is not there ({ids:?})");
+        let what = format!("{name} received {subject:?}, which does not exist ({ids:?})");
         found.push(violated(5, what));
     }
     found
 }
 
-/// What the sink into another database wrote: each event once, in order.
+/// Rows that the PostgreSQL sink wrote to the other database: each event once, in order.
 fn far(artifacts: &Artifacts, expected: &Expected) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut by_subject: HashMap<Subject, Vec<&str>> = HashMap::new();
@@ -205,7 +205,7 @@ fn order(received: &Received) -> Vec<Violation> {
     found
 }
 
-/// What the picky receiver was never given stands among the dead letters, with its attempts.
+/// Events that the refusing receiver never accepted must be dead letters with all their attempts.
 fn picky(artifacts: &Artifacts) -> Vec<Violation> {
     if artifacts.store == Store::Sqlite {
         return Vec::new();
@@ -241,7 +241,7 @@ fn picky(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// Whoever signed up has a mail, and nobody else.
+/// Every sign-up has exactly one mail, and there are no other mails.
 fn mails(artifacts: &Artifacts) -> Vec<Violation> {
     let to = |mail: &Value| {
         mail["to"]

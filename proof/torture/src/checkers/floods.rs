@@ -1,4 +1,5 @@
-//! Whoever is flooded, or carries to a destination that nobody can find, still serves the others.
+//! Floods checker: a process under a flood, or with a destination whose name does not resolve,
+//! still serves all others.
 
 use std::collections::HashMap;
 

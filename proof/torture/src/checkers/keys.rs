@@ -1,4 +1,5 @@
-//! A key runs once, everybody who asks under it hears the same, and nobody else's request runs.
+//! Keys checker: the request of a key runs once, every duplicate gets the same response, and the
+//! key of one client never affects another.
 
 use serde_json::Value;
 
@@ -44,7 +45,7 @@ fn differs(wished: &Wished) -> Option<Violation> {
     ))
 }
 
-/// An answer for good that nothing which was done to anybody explains.
+/// A final response that neither the operation nor any fault explains.
 fn unexpected(wished: &Wished) -> Option<Violation> {
     let answer = &wished.lasting()?.answer;
     let status = answer["status"].as_u64().unwrap_or_default();
@@ -66,7 +67,8 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
         _ => false,
     };
     let name = wished.name();
-    // A message is told by its source and its id: what another source has sent under this id is nothing to it.
+    // A message is identified by its source and its id: the same id from another source is another
+    // message.
     let is_confused = wished.operation.kind == Kind::Market || code.starts_with("CONFLICT.inbox");
     let of = if is_confused { 8 } else { 2 };
     (!is_expected).then(|| violated(of, format!("{name} was answered {status} {code}")))

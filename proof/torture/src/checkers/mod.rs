@@ -1,7 +1,7 @@
-//! What must be true of a run, whatever was struck.
+//! Checkers: the invariants that must hold after a run, whatever faults it had.
 //!
-//! The judges are pure: evidence in, violations out, each with the number of the invariant that
-//! it breaks. Each noun has a judge of its own.
+//! A checker is a pure function from artifacts to violations, each with the number of the invariant
+//! that is broken. There is one checker per noun.
 
 mod keys;
 mod effects;

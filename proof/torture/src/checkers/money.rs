@@ -41,7 +41,7 @@ fn payments(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// What was given back at the provider is what the shop says, and never too much.
+/// Refunds at the provider equal those of the shop and never exceed the charge.
 fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
     let sums = |rows: Vec<&Value>, member: &str| {
@@ -159,7 +159,8 @@ fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
 
 /// What is set aside is what was shipped: a checkout that failed has given its part back.
 fn stock(artifacts: &Artifacts) -> Vec<Violation> {
-    // One that goes on is found by itself; what it has set aside nobody can say.
+    // A saga that still runs will release its own reservations; the amount that it holds is
+    // unknown.
     if !artifacts.rows("sagas").iter().all(has_ended) {
         return Vec::new();
     }
@@ -226,7 +227,7 @@ fn ledger(artifacts: &Artifacts) -> Vec<Violation> {
     found.extend(again.map(|(of, times)| {
         violated(
             11,
-            format!("the capture {of} stands {times} times in the ledger"),
+            format!("the ledger holds the capture {of} {times} times"),
         )
     }));
     let completed = completed(artifacts).count();

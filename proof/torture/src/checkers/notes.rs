@@ -1,4 +1,4 @@
-//! What the neighbour was told is true: a note is there exactly where its commit said so.
+//! Notes checker: a note of the SQL-contract client exists exactly if its commit succeeded.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     found.extend(
         there
             .into_iter()
-            .map(|id| violated(1, format!("nobody wrote {id}"))),
+            .map(|id| violated(1, format!("no client wrote {id}"))),
     );
     found
 }

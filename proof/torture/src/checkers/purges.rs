@@ -1,5 +1,5 @@
-//! A key that was deleted, or has expired, is one that nobody has used: no shop knows its answer any
-//! more, and all tell the same new one.
+//! Purges checker: after a key was deleted or has expired, it counts as unused. No shop replays the
+//! old response, and all shops return the same new one.
 
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ fn effects(operated: &Operated, artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// What was made, by the name that the answer gives it.
+/// Name of the created resource, as the response gives it.
 fn id(answer: &Value) -> Option<String> {
     body(answer)["id"].as_str().map(str::to_owned)
 }

@@ -11,7 +11,7 @@ use crate::{
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 
-/// The ledgers of whoever is sent every event.
+/// Ledgers of the receivers that get every event.
 pub(super) const RECEIVERS: [&str; 3] = ["hook.jsonl", "feed.jsonl", "stream.jsonl"];
 
 /// The files of a run, before they are written.
@@ -120,7 +120,7 @@ impl Sample {
         sample
     }
 
-    /// What the providers made.
+    /// Effects at the providers.
     fn pay(&mut self) {
         for (file, made) in [
             (
@@ -142,8 +142,8 @@ impl Sample {
         }
     }
 
-    /// What the storm's own hand did: one key that was deleted between two answers, one order that a
-    /// restore took back, and a payment at two shops at once.
+    /// Actions of the nemesis: a key deleted between two responses, an order that a restore
+    /// removed, and a payment at two shops at once.
     fn admin(&mut self) {
         let purged = Operation::order("alice", 31);
         let forfeited = Operation::order("bob", 47);
@@ -169,7 +169,7 @@ impl Sample {
                 json!({ "what": "picked", "id": format!("ev_{id}") }),
             );
         }
-        // It was told of, and its row is gone.
+        // Its event was delivered, and its row is gone.
         self.deliver(
             "order.created",
             "ord_4",
@@ -218,7 +218,8 @@ impl Sample {
         rows.push(row);
     }
 
-    /// What a neighbour wrote down: one note that stands, one that it took back, one that nobody knows of.
+    /// History of an SQL-contract client: one note committed, one rolled back, one with an unknown
+    /// outcome.
     fn write_notes(&mut self) {
         for (word, id) in [
             ("invoke", 0),
@@ -236,7 +237,7 @@ impl Sample {
         self.lines.entry(file).or_default().push(line);
     }
 
-    /// Asks for a wish once more, and is told this.
+    /// Repeats an operation and records this response.
     pub(super) fn ask(
         &mut self,
         operation: &Operation,
@@ -301,7 +302,7 @@ impl Sample {
         self.add(file, line);
     }
 
-    /// What the judges read of it.
+    /// The artifacts that the checkers read.
     pub(super) fn artifacts(&self) -> Artifacts {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = |name: &str| folder.path().join(name);

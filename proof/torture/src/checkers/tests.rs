@@ -591,7 +591,7 @@ fn a_mail_that_came_again_is_found_unless_it_is_explained() {
             }
         });
     }
-    // No line lies before the mailbox, and what is done to another far side is not its business.
+    // There is no proxy before the mailbox, and faults of other receivers do not concern it.
     for (word, how, found) in [
         ("kill", "Kill(Far(2), 0ns)", false),
         ("kill", "Kill(Far(1), 0ns)", true),
@@ -709,7 +709,7 @@ fn an_entry_of_the_ledger_that_is_missing_or_there_twice_is_found() {
         });
     }
     check(&[11], |run| run.rows["ledger"][1]["amount"] = json!(530));
-    // What has only been reserved is not in the ledger yet.
+    // A reservation alone has no entry in the ledger.
     check(&[11], |run| {
         run.rows["refunds"][0]["state"] = json!("pending");
     });

@@ -1,5 +1,5 @@
-//! Whoever asks by way of `hapax-client`, of a far side that is overloaded: retries may add only so
-//! much to its load.
+//! Clients that use `hapax-client` against an overloaded receiver, to check that retries stay
+//! within the retry budget.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ const EACH: Duration = Duration::from_millis(100);
 pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "who tortures has a clock of their own"
+        reason = "torture measures with the clock of the machine"
     )]
     let clock = Clock::new(std::time::SystemTime::now);
     #[expect(
@@ -33,7 +33,7 @@ pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
     while !desk.is_closing() {
         let request = Request::post(&url)?;
         let client = client.clone();
-        // What comes of it is the far side's to say.
+        // The outcome is recorded by the receiver.
         operations.spawn(async move { drop(client.send(request).await) });
         while operations.try_join_next().is_some() {}
         pace(EACH).await;

@@ -1,11 +1,13 @@
-//! The history of one process of clients, in Jepsen's shape, in segments.
+//! History of one client process, in the format of Jepsen and in segments.
 //!
-//! `invoke` is written before a request goes out, the first of a wish to the disk; then `ok` (an
-//! effect was acknowledged), `fail` (nothing happened, or nothing was asked) or `info` (nobody
-//! knows). A request that a kill cut off has its `invoke` alone, which says the same as `info`.
+//! `invoke` is written before a request is sent, and flushed to disk for the first request of an
+//! operation. Then follows `ok` (an effect was acknowledged), `fail` (there was no effect, or no
+//! request was sent) or `info` (the outcome is unknown). A request that a kill interrupted has only
+//! its `invoke`, which means the same as `info`.
 //!
-//! A segment that is full is followed by another one. It begins with a line of what the process still
-//! has to know (`memory`): whoever is killed reads the last segment alone, however long the run is.
+//! A full segment is followed by a new one, which begins with the state that the process needs
+//! after a restart (`memory`). A restarted process reads only the last segment, however long the
+//! run is.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -30,8 +32,8 @@ use crate::lines::{self, Lines, now, segment};
 
 /// Bytes from which on a segment is full: a process that is killed reads so many when it is back.
 const SEGMENT: u64 = 2 << 20;
-/// How long a customer remembers what was granted, in nanoseconds: keys expire, and under one that
-/// has the same is wanted anew.
+/// How long a client remembers an acknowledged operation, in nanoseconds. Keys expire, and a
+/// request under an expired key is executed again.
 pub(super) const MEMORY: u64 = 8_000_000_000;
 
 #[derive(Debug)]
@@ -50,12 +52,12 @@ struct Written {
     known: Known,
 }
 
-/// What a process knows of its earlier lives.
+/// State that a process keeps across restarts.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// The number of the next wish.
     pub(super) next: u64,
-    /// Wishes without an answer for good, each with 0 for when that was.
+    /// Operations without a final response; 0 stands for the time of that response.
     pub(super) open: Vec<(u64, Operation)>,
     /// Wishes that were granted, each with when that was.
     pub(super) granted: Vec<(u64, Operation)>,
@@ -69,11 +71,11 @@ struct Known {
     beyond: u64,
 }
 
-/// What a wish was told.
+/// Final response of an operation.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Told {
     operation: Operation,
-    /// When it first had an answer for good.
+    /// Time of the first final response.
     at: Option<u64>,
     is_granted: bool,
 }
@@ -109,7 +111,8 @@ impl History {
         Ok((history, memory))
     }
 
-    /// Writes down what is about to be asked; by the number that is returned the end is told.
+    /// Records a request before it is sent; the returned number identifies it when its outcome is
+    /// recorded.
     pub(super) fn invoke(
         &self,
         operation: &Operation,
@@ -213,7 +216,7 @@ impl Known {
             .retain(|_, it| it.at.is_none_or(|at| at >= before));
     }
 
-    /// What the next segment begins with.
+    /// First line of the next segment.
     fn line(&self, processes: u64) -> anyhow::Result<Value> {
         let operations: Vec<_> = self.operations.values().collect();
         Ok(json!({
@@ -253,7 +256,7 @@ impl Told {
     }
 }
 
-/// What a process counts next after the number of this key.
+/// The number that follows the number of this key in the sequence of a process.
 fn after(key: &str) -> u64 {
     let number = key.strip_prefix("k-").and_then(|it| it.parse::<u64>().ok());
     number.map_or(0, |it| it / PROCESSES_MAX + 1)
@@ -279,7 +282,8 @@ mod tests {
         check(&[1, 1, 1, 17], 4);
     }
 
-    /// A process that asked for wishes of these numbers goes on with that one of its own.
+    /// After a restart, a process that has used these numbers continues with the next one in its
+    /// sequence.
     #[track_caller]
     fn check(asked: &[u64], next: u64) {
         let mut known = Known::default();

@@ -1,7 +1,7 @@
-//! Clients as a process of its own, which is killed like everything else.
+//! Clients, which run as a process that is killed like all others.
 //!
-//! What somebody wants stands in the history, on the disk, before it is first asked for: whoever
-//! is killed asks again under the same key when they are back, until they are answered for good.
+//! An operation is in the history, on disk, before its first request is sent. A client that was
+//! killed repeats the request under the same key after its restart until it has a final response.
 
 mod customer;
 mod budgeted;
@@ -31,7 +31,7 @@ use history::History;
 pub(crate) use operation::{Kind, Operation, digest};
 use wire::{Outcome, Wire};
 
-/// How long after the last wish somebody still asks for an answer.
+/// How long after the last new operation clients still repeat requests.
 pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
 /// How long a shop that is up may take until it repeats an answer.
 const TESTIMONY: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ pub(crate) struct Flags {
     /// Pauses of a customer between two wishes, in milliseconds, at most
     #[arg(long, default_value_t = 300)]
     pause: u64,
-    /// What makes the choices
+    /// Seed of the random choices
     #[arg(long)]
     seed: u64,
     /// A bug of this process, in a build that has them
@@ -80,7 +80,7 @@ pub(crate) struct Flags {
 #[derive(Debug)]
 pub(crate) struct Witness(Wire);
 
-/// What the customers of one process share.
+/// State shared by the clients of one process.
 #[derive(Debug)]
 pub(crate) struct Desk {
     history: History,
@@ -92,7 +92,7 @@ pub(crate) struct Desk {
     is_closing: AtomicBool,
 }
 
-/// Goes on where the history ends, until it is told to stop and everybody has their answer.
+/// Continues where the history ends, until stopped and all operations have a final response.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     if let Some(bug) = &flags.bug {
         hapax::seeded::plant(bug)?;

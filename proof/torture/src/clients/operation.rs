@@ -1,8 +1,8 @@
-//! What somebody wants to happen once, and how it looks on the wire.
+//! Operation: an effect that a client wants to happen once, and its request.
 //!
-//! Every wish carries a number that no other one has, in its key and in an amount that is a
-//! multiple of ten: books can be compared without believing any answer. An altered request has an
-//! amount that no wish has.
+//! Every operation has a unique number, which is in its key and in its amount (a multiple of ten).
+//! So the stored rows can be checked without trusting any response. The amount of an altered
+//! request belongs to no operation.
 
 use std::{
     hash::{DefaultHasher, Hasher as _},
@@ -47,8 +47,8 @@ pub(crate) struct Operation {
     /// The version that a change expects.
     pub(crate) if_match: Option<String>,
     pub(crate) body: Value,
-    /// What a refund gives back is of this charge, a change of this order, and a message of the
-    /// second source has the id of the message under this key.
+    /// A refund concerns this charge, a change concerns this order, and a message of the second
+    /// source has the id of the message under this key.
     pub(crate) of: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Operation {
         Self::new(Kind::Order, tenant, number, "/orders", body)
     }
 
-    /// Another amount for an order that stands at this version.
+    /// A new amount for an order at this version.
     pub(crate) fn update(tenant: &str, number: u64, order: &Value, etag: &str) -> Option<Self> {
         let id = order["id"].as_str()?.to_owned();
         let body = json!({
@@ -139,7 +139,7 @@ impl Operation {
         }
     }
 
-    /// A picture that nobody else has.
+    /// An image with unique content.
     pub(crate) fn upload(tenant: &str, number: u64) -> Self {
         let body = json!({ "name": format!("{tenant}-{number}.png"), "amount": amount(number) });
         Self::new(Kind::Upload, tenant, number, "/uploads", body)
@@ -175,14 +175,14 @@ impl Operation {
     }
 }
 
-/// What tells the content of one file from that of another.
+/// The part of a file's content that makes it unique.
 pub(crate) fn digest(content: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(content);
     hasher.finish()
 }
 
-/// What only this number's effect is worth.
+/// Amount that identifies the effect of this number.
 fn amount(number: u64) -> u64 {
     (number + 100) * 10
 }

@@ -1,6 +1,6 @@
-//! One exchange with a shop, and how it went wrong when it did.
+//! One request to a shop, and its outcome or error.
 //!
-//! Nothing is sent twice behind the history's back: whoever wants a retry asks for one.
+//! Every request is in the history first: nothing here retries without the caller.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -29,9 +29,9 @@ use crate::lines::now;
 
 /// Longer than anything a shop may take; then the answer counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(12);
-/// Shorter than what a shop may take: whoever waits no longer asks while their request still runs.
+/// Shorter than the request timeout of a shop: the client gives up while its request still runs.
 const IMPATIENT: Duration = Duration::from_millis(700);
-/// One request in so many is of somebody impatient; a number of shops does not divide it.
+/// One request in this many has an impatient client. The number of shops does not divide it.
 const IMPATIENT_EVERY: usize = 5;
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// Whether the same request would be told something else later.
+    /// Whether the same request would get another response later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self.status, 408 | 425 | 429 | 500..)
             || self.status == 409 && self.header("retry-after").is_some()

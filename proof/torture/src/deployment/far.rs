@@ -1,4 +1,4 @@
-//! The far sides: processes with ledgers of their own.
+//! Receivers and providers: processes that keep ledgers.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{Binaries, Deployment, Program};
 
-/// What every webhook is signed with.
+/// Secret that signs every webhook.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// The mailbox, as a fault names it, the overloaded one, and the broker.
@@ -18,8 +18,8 @@ pub(crate) const MAILBOX: &str = "Far(2)";
 pub(crate) const COUNTER: &str = "Far(5)";
 pub(crate) const BROKER: &str = "Far(6)";
 
-/// Two receivers, a mailbox, two providers, and one that is overloaded; then a broker, if anybody
-/// delivers to it, and its reader.
+/// Two receivers, a mailbox, two providers and an overloaded receiver; also a broker and its reader
+/// if a destination uses the broker.
 pub(super) fn programs(
     deployment: &Deployment,
     binaries: &Binaries,
@@ -102,7 +102,7 @@ pub(super) async fn be_kind(deployment: &Deployment) -> anyhow::Result<()> {
     {
         let url = format!("http://127.0.0.1:{port}/kind");
         let told = deployment.http.get(&url).await;
-        told.map_err(|error| anyhow::anyhow!("a receiver cannot be told to be kind: {error}"))?;
+        told.map_err(|error| anyhow::anyhow!("cannot change the mode of a receiver: {error}"))?;
     }
     let mut mailbox = TcpStream::connect(("127.0.0.1", deployment.ports.mailbox)).await?;
     mailbox.write_all(b"KIND\r\nQUIT\r\n").await?;

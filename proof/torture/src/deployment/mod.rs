@@ -1,8 +1,8 @@
-//! Everything that runs: clients, shops, relays, the server, and the far sides.
+//! Deployment of a run: clients, shops, relays, the database server, receivers and providers.
 //!
-//! Each is a process of its own. Between clients and shops, shops and the server, relays and far
-//! sides stands a proxy that can be told to be a bad network. Far sides share no code with what is
-//! tested: receivers and the mailbox are Python, the providers know nothing of Hapax.
+//! Each of them is a process. There is a proxy between clients and shops, shops and the server, and
+//! relays and receivers, which injects network faults. Receivers and providers share no code with
+//! the product: receivers and the mailbox are Python, and the providers do not use Hapax.
 
 mod program;
 mod far;
@@ -33,7 +33,7 @@ pub(crate) use silence::{LOST, Silence};
 
 /// The longest that a start or a stop may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long whoever is silent keeps what it holds.
+/// How long a silent process keeps its leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// How long something is kept in a storm: it is deleted while everything goes on.
@@ -79,7 +79,7 @@ pub(crate) struct Deployment {
     pub(crate) has_releases: bool,
     /// A name server that never answers, which the relays have for theirs.
     pub(crate) silence: Option<Silence>,
-    /// What comes between a process and its machine.
+    /// Wrappers between a process and its machine.
     pub(crate) trouble: PathBuf,
     ports: Ports,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Links {
     pub(crate) rows: Vec<Proxy>,
     /// From the relays to the server.
     pub(crate) relay_rows: Option<Proxy>,
-    /// To each receiver, and to the broker behind them.
+    /// Proxies to each receiver and to the broker that the receivers read.
     pub(crate) hooks: Vec<Proxy>,
 }
 
@@ -115,7 +115,7 @@ struct Ports {
     payment: u16,
     shipping: u16,
     counter: u16,
-    /// Only relays of their own deliver to it.
+    /// Only separate relay processes deliver to it.
     broker: Option<u16>,
 }
 
@@ -123,7 +123,7 @@ impl Binaries {
     /// Beside this program: they are built together.
     pub(crate) fn beside() -> anyhow::Result<Self> {
         let this = std::env::current_exe()?;
-        let folder = this.parent().context("a program stands in a folder")?;
+        let folder = this.parent().context("the program has no parent folder")?;
         Self::of(folder.to_owned())
     }
 
@@ -163,7 +163,7 @@ impl Store {
 }
 
 impl Deployment {
-    /// Builds it; nothing but the server and the far sides runs yet.
+    /// Builds the deployment; only the server, the receivers and the providers run yet.
     pub(crate) async fn build(
         store: Store,
         folder: &Path,
@@ -327,7 +327,7 @@ impl Deployment {
         self.ports.relays[at]
     }
 
-    /// What the shops keep in files; several instances share one.
+    /// Files of the shops; several instances share one folder.
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.join("home")
     }
@@ -421,7 +421,7 @@ pub(crate) async fn is_ready(
     }
 }
 
-/// Waits until somebody listens there.
+/// Waits until the port accepts connections.
 pub(crate) async fn listens(port: u16) {
     let patience = Patience::within(PATIENCE);
     while tokio::net::TcpStream::connect(("127.0.0.1", port))

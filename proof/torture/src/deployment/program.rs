@@ -20,7 +20,7 @@ const LAST_WORDS: u64 = 600;
 pub(crate) struct Program {
     pub(crate) name: String,
     binary: PathBuf,
-    /// What stands before its command.
+    /// Prefix of its command line.
     wrapper: Vec<String>,
     /// The same program of another release, which does not know every argument.
     other: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub(crate) struct Program {
     environment: Vec<(String, String)>,
     log: PathBuf,
     trouble: Option<MachineFaults>,
-    /// What its disk had refused when it was started.
+    /// Number of writes that its disk had refused when it was started.
     refused: u64,
     child: Option<Child>,
     /// Whether it was started so that it strikes itself: then it may end by itself, as one does
@@ -65,7 +65,7 @@ impl Program {
         another
     }
 
-    /// The same, behind another command that goes on as this one.
+    /// The same program, started through a wrapper command that executes it.
     pub(super) fn behind(mut self, wrapper: &[String]) -> Self {
         wrapper.clone_into(&mut self.wrapper);
         self
@@ -186,7 +186,7 @@ impl Program {
         };
         child.kill()?;
         let status = child.wait()?;
-        // One that was told to stop may have stopped before it.
+        // A program that was asked to stop may have ended before the kill.
         if died(status) || stopped(status) || self.is_struck || self.gave_up(status)? {
             return Ok(());
         }
@@ -240,8 +240,8 @@ impl Program {
         Ok(())
     }
 
-    /// Whether it ended because there was no server when it started, or no room on the disk for
-    /// what opening a database writes: whoever runs it tries again.
+    /// Whether it ended because the server was away when it started, or because the disk had no
+    /// room to open a database. The caller starts it again.
     pub(crate) fn gave_up(&self, status: ExitStatus) -> anyhow::Result<bool> {
         let last = self.said().saturating_sub(LAST_WORDS);
         let is_full = self.has_refused() > self.refused;
@@ -287,7 +287,7 @@ impl Program {
         self.log.metadata().map_or(0, |it| it.len())
     }
 
-    /// Whether its log says so behind this place.
+    /// Whether its log contains this text after the given offset.
     pub(crate) fn has_said(&self, from: u64, word: &str) -> anyhow::Result<bool> {
         let log = std::fs::read(&self.log)?;
         let rest = log.get(usize::try_from(from)?..).unwrap_or_default();

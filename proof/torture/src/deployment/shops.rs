@@ -23,7 +23,7 @@ const CLIENTS: u64 = 2;
 /// The most descriptors that a relay may have: what it has in a small container.
 const DESCRIPTORS: &str = "--nofile=256";
 
-/// What declared destinations are sealed with: 32 bytes, in Base64.
+/// Key that encrypts declared destinations: 32 bytes, in Base64.
 const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// The table that the far database takes events into.
@@ -73,7 +73,7 @@ fn shop(
     Ok(Program::new(&name, &deployment.folder, &shop, arguments))
 }
 
-/// A shop on a copy of the rows, which reaches nobody.
+/// A shop on a copy of the rows, with no receiver that it can reach.
 pub(crate) fn beside(
     deployment: &Deployment,
     binaries: &Binaries,
@@ -95,7 +95,8 @@ pub(crate) fn beside(
     )
 }
 
-/// The far sides are the webhook's receiver, the mailbox, and the providers of payment and shipping.
+/// The addresses are those of the webhook receiver, the mailbox, and the payment and shipping
+/// providers.
 fn arguments(
     port: u16,
     home: &Path,
@@ -166,10 +167,10 @@ pub(super) async fn relays(
     let waits = waits.join(", ");
     let mut feed = format!("http://{}/feed", deployment.links.hooks[1].address());
     if deployment.silence.is_some() {
-        // Its name is looked up as that of anybody else's is.
+        // Its name is resolved like that of any other destination.
         feed = feed.replace("127.0.0.1", FEED_HOST);
     }
-    // One that refuses some events for good, past every fault of the network.
+    // Destination that refuses some events permanently, independently of network faults.
     let picky = format!("http://127.0.0.1:{}/picky", deployment.ports.receivers[1]);
     let stream = deployment.links.hooks[2].address();
     let lease = LEASE.as_secs();
@@ -245,7 +246,7 @@ pub(super) fn clients(deployment: &Deployment, seed: u64) -> anyhow::Result<Vec<
     Ok((0..CLIENTS).map(client).collect())
 }
 
-/// Who writes beside the shops; nobody can where there is no server.
+/// The SQL-contract client; none without a server.
 pub(super) fn sql_contract_client(
     deployment: &Deployment,
     seed: u64,

@@ -1,8 +1,8 @@
-//! A name server that never answers, and the processes that have no other.
+//! A name server that never answers, and the processes that use no other.
 //!
-//! They run in a mount namespace of their own, in which `/etc/resolv.conf` names it; the names of
-//! what is healthy stand in their `/etc/hosts`. Where this machine allows neither, there is none,
-//! and a storm cannot have this fault.
+//! They run in a mount namespace in which `/etc/resolv.conf` names that server; the names of
+//! healthy receivers are in `/etc/hosts`. If this machine allows neither user nor mount namespaces,
+//! the storm runs without this fault.
 
 use std::{
     net::UdpSocket,
@@ -18,7 +18,7 @@ use std::{
 
 /// The name of the receiver of the feed, where relays have a silent name server.
 pub(crate) const FEED_HOST: &str = "feed.example";
-/// How destinations are called whose name nobody resolves.
+/// Domain of the destinations whose names do not resolve.
 pub(crate) const LOST: &str = "lost";
 /// The port of name servers, which `/etc/resolv.conf` cannot change.
 const PORT: u16 = 53;
@@ -26,14 +26,14 @@ const PORT: u16 = 53;
 const TRIES: u8 = 20;
 /// How often it is looked whether the run is over.
 const LOOK: Duration = Duration::from_millis(200);
-/// Puts two files in the place of others, and goes on as the program behind them.
+/// Bind-mounts two files over others and then executes the program that follows.
 const SCRIPT: &str = "mount --bind \"$0\" /etc/resolv.conf && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
 /// The name server, and how to be one of its clients.
 #[derive(Debug)]
 pub(crate) struct Silence {
     heard: Arc<AtomicU64>,
-    /// What stands before the command of a process.
+    /// Prefix of the command line of a process.
     pub(super) wrapper: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Silence {
             std::fs::write(&path, text)?;
             inner.push(path.display().to_string());
         }
-        // Root needs no other user for it; others become root in a namespace of their own.
+        // Root needs no user namespace; other users become root in a new one.
         let ways = [&["unshare", "-m"][..], &["unshare", "-rm"]];
         let ways = ways.map(|way| way.iter().map(|&it| it.to_owned()).chain(inner.clone()));
         let mut ways = ways.into_iter().map(Iterator::collect);
@@ -83,7 +83,7 @@ fn is_allowed(wrapper: &[String]) -> bool {
     command.status().is_ok_and(|it| it.success())
 }
 
-/// Counts questions as long as somebody wants to know the count.
+/// Counts the questions that arrive until the counter is dropped.
 fn listen(socket: UdpSocket, heard: std::sync::Weak<AtomicU64>) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(LOOK))?;
     thread::spawn(move || {

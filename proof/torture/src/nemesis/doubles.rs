@@ -22,7 +22,7 @@ pub(super) async fn namesakes(
     time: Duration,
 ) -> anyhow::Result<bool> {
     nemesis.deployment.up().await?;
-    // Which of them holds a part is for nobody to say.
+    // Two relays may own the partition alternately; either answer is acceptable.
     let mut doubles = doubles(&nemesis.deployment, who);
     for (double, _) in &mut doubles {
         double.start()?;

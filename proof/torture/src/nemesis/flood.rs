@@ -1,8 +1,9 @@
-//! Hostile requests in great numbers, and how others fare meanwhile.
+//! Floods of hostile requests, and their effect on other requests.
 //!
-//! While bodies that cost much to read, or requests that never end, come in, `/healthz` of the shop
-//! is asked on connections of its own, and its memory is looked at. Of a relay the figures are what
-//! is flooded, and it has few descriptors: there the judges see whether events still arrive.
+//! While expensive bodies or half-open requests arrive, the nemesis requests `/healthz` of the shop
+//! on separate connections and measures the memory of the process. At a relay the flood targets the
+//! metrics listener, and the relay has few file descriptors: there, a checker verifies that events
+//! still arrive.
 
 use std::{
     sync::{
@@ -36,7 +37,7 @@ const BODIES: usize = 6;
 /// Bytes that are sent at once, and those of which a flood is one.
 const PIECE: usize = 64 << 10;
 const TAKEN: usize = 1 << 20;
-/// What lies between an answer and the next request of one sender.
+/// Pause between a response and the next request of one sender.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Requests that never end, to each shop or relay: fewer than a shop has connections for, and more than
 /// a relay has descriptors.
@@ -45,7 +46,7 @@ const HALVES: usize = 300;
 const FLOOD: Duration = Duration::from_secs(9);
 /// A letter more of a head that never ends.
 const DRIP: Duration = Duration::from_millis(500);
-/// How often somebody asks whether a shop is alive, and how long they wait for it.
+/// Interval and timeout of the liveness requests to a shop.
 const ASK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,14 +65,14 @@ pub(crate) enum Flood {
     RelayHalves,
 }
 
-/// What hostile bodies look like, made once.
+/// Hostile bodies, generated once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bodies {
     members: Bytes,
 }
 
 impl Flood {
-    /// What a run counts by.
+    /// Counters of a run.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Members(_) => "flood of members",
@@ -164,7 +165,8 @@ async fn bodies(
                     loop {
                         let key = format!("idempotency-key: flood-{number}-{}\r\n\r\n", now());
                         let request = [head.as_bytes(), key.as_bytes()].concat();
-                        // Who refuses it before its end closes the connection: then it comes again.
+                        // A server that rejects the request before its end closes the connection;
+                        // the sender then reconnects.
                         let _ended = send(&address, &request, &body, &taken).await;
                         pace(AGAIN).await;
                     }
@@ -181,7 +183,7 @@ async fn bodies(
     Ok(bytes > TAKEN)
 }
 
-/// How much of a flood was taken, and what it was told.
+/// How many requests of a flood were accepted, and the responses that they got.
 #[derive(Debug, Default)]
 struct Taken {
     bytes: AtomicUsize,
@@ -259,7 +261,7 @@ async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>,
     line["peak"] = json!(peak);
 }
 
-/// Asks a shop on a connection of its own.
+/// Requests `/healthz` of a shop on a separate connection.
 async fn is_alive(address: &str) -> bool {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -51,7 +51,7 @@ pub(crate) enum Line {
     Hook(usize),
 }
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Clone, Debug)]
 pub(crate) enum Injection {
     /// SIGKILL, and back after a while.
@@ -264,7 +264,8 @@ async fn term(
     Ok(true)
 }
 
-/// Starts it anew with the place named, and waits for it to get there: it has died, or said so.
+/// Restarts the process with the failpoint set, and waits until it is reached: the process has died
+/// or has reported it.
 async fn strike_itself(deployment: &mut Deployment, who: Who, place: &str) -> anyhow::Result<bool> {
     let program = who.of(deployment)?;
     program.kill()?;
@@ -375,7 +376,7 @@ async fn commit(deployment: &Deployment, at: Line, deed: Deed) -> bool {
     while trap.count() == 0 && Instant::now() < until {
         pace(Duration::from_millis(10)).await;
     }
-    // One that swallowed an answer has to let go of its connection.
+    // A proxy that swallowed a response must close its connection.
     pace(Duration::from_millis(200)).await;
     proxy.heal().await;
     if matches!(deed, Deed::SwallowAfter | Deed::SwallowBefore) {
@@ -446,7 +447,7 @@ async fn gone(nemesis: &Storm) -> anyhow::Result<bool> {
     if nemesis.deployment.server.is_none() {
         return Ok(false);
     }
-    // What was resumed before goes on by now.
+    // Requests resumed earlier have continued by now.
     is_disabled(nemesis, false).await?;
     nemesis.deployment.tell_feed("/gone").await?;
     let bit = is_disabled(nemesis, true).await?;

@@ -17,7 +17,9 @@ impl FromStr for Injections {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let number = |text: &str| {
                 let number = text.parse::<u64>();
-                number.with_context(|| format!("{part:?} is no blow and no range of blows"))
+                number.with_context(|| {
+                    format!("{part:?}: expected a number or a range of injections")
+                })
             };
             injections.extend(number(first)?..=number(last)?);
         }

@@ -1,5 +1,5 @@
-//! What a shop has in its memory against what stands in the store: keys that are deleted, or expire,
-//! while several shops know their answers.
+//! Stale caches: keys that are deleted or expire while several shops have their responses in
+//! memory.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The storm: one blow after the other, each in the log before the next.
+//! Nemesis: injects one fault after the other, each logged before it is injected.
 //!
-//! A seed makes the choices. Every so many blows it is calm for a while: whatever happens twice
-//! then has no fault to blame. The exhaustive storm goes through every named place, first alone,
-//! then each during the recovery from another.
+//! A seed determines the choices. After a fixed number of faults the nemesis pauses, so that a
+//! duplicate during the pause has no fault to explain it. The exhaustive storm goes through every
+//! named failpoint, first alone, then each during the recovery from another.
 
 mod injection;
 mod injections;
@@ -36,7 +36,8 @@ const CALM: Duration = Duration::from_secs(8);
 /// How long a feed may take until it is as fast as on a good day, which is this.
 const RECOVERS: Duration = Duration::from_secs(30);
 const PROMPT: Duration = Duration::from_secs(1);
-/// Prompt events in a row that say that it is: each part of a destination has a breaker of its own.
+/// Number of consecutive prompt events after which delivery counts as prompt: each partition of a
+/// destination has its own circuit breaker.
 const CANARIES: u32 = 12;
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(5);
@@ -144,7 +145,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Bytes of memory and disk in use, and what no far side would see.
+    /// Memory and disk use in bytes, and state that is invisible to receivers.
     async fn sizes(&self) -> Value {
         let deployment = &self.deployment;
         let resident: serde_json::Map<_, _> = deployment
@@ -165,8 +166,8 @@ impl Storm {
     }
 }
 
-/// Waits until events are delivered to the feed as fast as on a good day, whatever their part is; false
-/// where they are not.
+/// Waits until events reach the feed as fast as without faults, in every partition; false if they
+/// do not.
 async fn canary(nemesis: &mut Storm) -> anyhow::Result<bool> {
     let (began, mut prompt) = (Instant::now(), 0);
     'next: while began.elapsed() < RECOVERS {

@@ -1,8 +1,8 @@
-//! Whoever acts by the storm's hand: asks shops under keys of their own, deletes keys, and writes
-//! down what was asked, what was told, and what was done.
+//! Operator: sends requests to shops under keys that only it uses, deletes keys, and records its
+//! requests, the responses and its actions.
 //!
-//! Their wishes are no customer's: what becomes of them after a purge or a restore is judged by what
-//! stands in `operator.jsonl`.
+//! Its operations are kept apart from those of the clients: the effects of a purge or a restore on
+//! them are checked against `operator.jsonl`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     lines::{Lines, now},
 };
 
-/// The ledger of whoever acts by the storm's hand.
+/// Ledger of the operator's actions.
 pub(crate) const LEDGER: &str = "operator.jsonl";
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Operator {
         })
     }
 
-    /// Something that nobody has wanted yet; tenants take turns.
+    /// A new operation; tenants take turns.
     pub(super) fn want(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
         let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
         // No process of clients has this number.

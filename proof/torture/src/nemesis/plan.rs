@@ -77,13 +77,13 @@ pub(crate) fn places(store: Store) -> Vec<String> {
         .collect()
 }
 
-/// Before and after a commit, whoever's it is.
+/// Before and after a commit, in any process.
 fn commits(store: Store) -> [String; 2] {
     ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
 }
 
-/// Where somebody strikes themselves next, and which rare blow is the next: every named place, and
-/// each of those blows, comes once before any comes again.
+/// The next failpoint and the next rare fault: every failpoint and every rare fault comes once
+/// before any comes again.
 #[derive(Debug, Default)]
 pub(super) struct Deck {
     places: Vec<Injection>,
@@ -137,7 +137,8 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
         66..88 => net(random, deployment),
         88..90 => {
             let whose = Some(tested(random)).filter(|_| random.u8(0..3) > 0);
-            // Past the lease, and less than what a key has left while anybody asks under it.
+            // Longer than the lease, and shorter than the remaining retention of a key that clients
+            // still use.
             let ahead = random.i64(-JUMP..JUMP);
             Injection::Clock(whose, ahead, millis(random, 200, 2_500))
         }
@@ -283,7 +284,7 @@ fn commit(random: &mut Rng, deployment: &Deployment) -> Injection {
 }
 
 fn net(random: &mut Rng, deployment: &Deployment) -> Injection {
-    // Without a server nobody delivers to the second receiver.
+    // Without a server no relay delivers to the second receiver.
     let hooks = if deployment.server.is_some() { 3 } else { 1 };
     let lines = [
         Line::Shop(random.usize(..deployment.links.shops.len())),

@@ -1,10 +1,10 @@
-//! A backup takes the place of the rows, while everybody who uses them goes on.
+//! Restore: replaces the database by a backup while all processes keep using it.
 //!
-//! An operator who restores loses what was committed since the backup. So that everything else can be
-//! held to account, nobody but the operator wants anything between the two: customers and the
-//! neighbour have stopped, and what they wanted has come to its end. What the operator is granted in
-//! between is delivered, so that relays are further than the backup, and is written down as
-//! forfeited. Behind the swap everything goes on as before.
+//! A restore loses what was committed after the backup. To keep all other results checkable, only
+//! the operator sends requests between backup and swap: clients and the SQL-contract client have
+//! stopped, and their operations are final. Operations of the operator in that time are delivered,
+//! so that relays are ahead of the backup, and are recorded as forfeited. After the swap everything
+//! continues.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,7 +33,7 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// How long what is forfeited may take to be delivered.
 const DELIVERED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
-/// What must have ended before a backup is one of a quiet town.
+/// Work that must be finished before a backup counts as taken from a quiet deployment.
 const UNDER_WAY: [&str; 3] = [
     "SELECT id FROM @saga WHERE state = 'running'",
     "SELECT id FROM shop_upload WHERE state = 'pending'",
@@ -142,7 +142,8 @@ impl Backup {
     async fn replaces(self, deployment: &mut Deployment) -> anyhow::Result<()> {
         match (self, &deployment.server) {
             (Self::Dump(dump, name), Some(server)) => {
-                // Into a new database, which is then renamed: so nobody has to be told of it.
+                // Restores into a new database, which is then renamed: no process needs a new
+                // address.
                 let [restored, lost] = ["restored", "lost"].map(|it| format!("{name}_{it}"));
                 server.cluster.create(&restored).await;
                 server.cluster.restore(&dump, &restored).await;

@@ -17,7 +17,7 @@ use crate::{
 /// Wishes whose answer is asked for again: the last ones, and some of all.
 const LAST: usize = 150;
 const OF_ALL: usize = 100;
-/// Violations after which nobody needs more.
+/// Number of violations after which the check stops.
 const ENOUGH: usize = 10;
 /// Rows that only a transaction writes together.
 const TORN: [&str; 2] = [
@@ -65,7 +65,7 @@ pub(super) async fn violations(
     Ok(found)
 }
 
-/// What was acknowledged and is not there, or twice.
+/// Acknowledged operations whose effect is missing or exists twice.
 async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Result<Vec<String>> {
     let named = [
         (Kind::Order, "SELECT note AS name FROM shop_order"),

@@ -1,7 +1,9 @@
-//! What a disk may lose: every byte written since the last flush of its file.
+//! Disk image after a power loss: a disk may lose every byte written since the last flush of its
+//! file.
 //!
-//! The log is `preload/disk.c`'s: before each write what stood there, and when a flush began and ended.
-//! What is not flushed when the power goes may be there, or not, sector by sector.
+//! The log is written by `preload/disk.c`: the previous content before each write, and when each
+//! flush began and ended. Data that is not flushed when the power fails may be on the disk or not,
+//! sector by sector.
 
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -14,7 +16,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use fastrand::Rng;
 
-/// What a disk writes at once, or not at all.
+/// Unit of an atomic disk write, in bytes.
 const SECTOR: u64 = 512;
 const HEAD: usize = 40;
 
@@ -27,7 +29,7 @@ pub(super) enum Loss {
     All,
     /// Each sector or not, by chance.
     Sectors,
-    /// What stands behind a place of each file.
+    /// Content of each file after an offset.
     Tail,
 }
 
@@ -45,9 +47,9 @@ impl Loss {
     pub(super) const ALL: [Self; 4] = [Self::Nothing, Self::All, Self::Sectors, Self::Tail];
 }
 
-/// Takes from `copy` what `original`, at rest, had not flushed; says how many bytes went back.
+/// Removes from `copy` what `original` had not flushed; returns the number of bytes reverted.
 ///
-/// What is not flushed is all that the log says afterwards: who wrote it must stand still.
+/// `original` must be at rest: every later entry of the log counts as not flushed.
 pub(super) fn lose(
     log: &Path,
     original: &Path,
@@ -82,7 +84,7 @@ pub(super) fn lose(
     Ok(taken)
 }
 
-/// Puts back, in one file, what stood there at the last flush; says how many bytes.
+/// Restores the content of one file at its last flush; returns the number of bytes reverted.
 fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> anyhow::Result<u64> {
     if loss == Loss::Nothing {
         return Ok(0);
@@ -118,7 +120,7 @@ fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> a
 /// Each sector that was written since, as it was before.
 fn sectors(file: &File, writes: &[&Record]) -> anyhow::Result<BTreeMap<u64, Vec<u8>>> {
     let mut sectors: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    // The last write first: what stood before the first one stays.
+    // The newest write is undone first, so that the content before the oldest one remains.
     for write in writes.iter().rev() {
         let end = write.offset + write.length;
         for sector in write.offset / SECTOR..end.div_ceil(SECTOR) {
@@ -279,7 +281,7 @@ mod tests {
             fs::write(place.join("file"), b"flushed, NEWER and more").unwrap();
         }
         let inode = fs::metadata(original.join("file")).unwrap().ino();
-        // Written twice since: "older" stood there, and nothing behind it.
+        // Written twice since the flush: the content was "older", and the file ended there.
         let records = [write(inode, 9, 5, b"older"), write(inode, 9, 14, b"newer")];
         let log = folder.path().join("log");
         fs::write(

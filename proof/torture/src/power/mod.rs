@@ -1,10 +1,10 @@
-//! `torture power`: what is left of a store whose machine loses its power.
+//! `torture power`: checks a store after its machine has lost power.
 //!
-//! Clients want things of a town, as in a storm. At random instants everything that writes stands
-//! still, its files are copied, and from the copy is taken what no flush had covered: all of it, the
-//! tail of each file, or sectors by chance. Then the copy is booted, and has to know what was
-//! acknowledged before that instant. On a disk that lies about its flushes it cannot, and that has
-//! to be found.
+//! Clients run operations as in a storm. At random instants all writing processes are stopped,
+//! their files are copied, and writes that no flush covered are removed from the copy: all of them,
+//! the tail of each file, or random sectors. A shop is then started on the copy and must have
+//! everything that was acknowledged before that instant. On a disk that ignores flushes this must
+//! fail, which is checked too.
 
 mod image;
 mod check;
@@ -46,7 +46,7 @@ pub(crate) struct Flags {
     /// How often the power goes
     #[arg(long, default_value_t = 20)]
     instants: usize,
-    /// What makes the choices [default: another one each time]
+    /// Seed of the random choices [default: another one each time]
     #[arg(long)]
     seed: Option<u64>,
     /// On a disk that says of bytes that they are there before they are
@@ -57,10 +57,10 @@ pub(crate) struct Flags {
     folder: Option<PathBuf>,
 }
 
-/// What one instant has left.
+/// State after one power loss.
 struct Left {
     loss: Loss,
-    /// Bytes that went back to what stood there before.
+    /// Bytes reverted to their previous content.
     taken: u64,
     acknowledged: usize,
     /// From the start of a shop on the copy until it took requests.
@@ -142,7 +142,7 @@ fn verdict(all: &[Left]) -> Verdict {
     Verdict::Unknown
 }
 
-/// The power goes: copies what stands on the disk, boots it, and judges it.
+/// Simulates a power loss: copies the disk, starts a shop on the copy and checks it.
 async fn cut(
     deployment: &Deployment,
     disk: &Disk,
@@ -150,7 +150,7 @@ async fn cut(
     loss: Loss,
     random: &mut Rng,
 ) -> anyhow::Result<Left> {
-    // What was acknowledged before the first process stands still.
+    // Operations acknowledged before the first process was stopped.
     let acknowledged = granted(&deployment.folder)?;
     let home = deployment.folder.join("copy");
     let (copy, taken) = copied(deployment, disk, loss, &home, random).await?;
