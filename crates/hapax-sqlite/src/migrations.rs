@@ -23,43 +23,18 @@ const NAMESPACE: &str = "hapax";
 const OWN: &[Migration<'static>] = &[
     (
         1,
-        "keys_outbox_inbox_deliveries",
-        include_str!("../migrations/0001_keys_outbox_inbox_deliveries.sql"),
+        "idempotency_keys",
+        include_str!("../migrations/0001_idempotency_keys.sql"),
     ),
+    (2, "outbox", include_str!("../migrations/0002_outbox.sql")),
+    (3, "inbox", include_str!("../migrations/0003_inbox.sql")),
+    (4, "relay", include_str!("../migrations/0004_relay.sql")),
     (
-        2,
-        "phased_requests",
-        include_str!("../migrations/0002_phased_requests.sql"),
+        5,
+        "deliveries",
+        include_str!("../migrations/0005_deliveries.sql"),
     ),
-    (3, "leases", include_str!("../migrations/0003_leases.sql")),
-    (4, "sagas", include_str!("../migrations/0004_sagas.sql")),
-    (5, "known", include_str!("../migrations/0005_known.sql")),
-    (
-        6,
-        "settlements",
-        include_str!("../migrations/0006_settlements.sql"),
-    ),
-    (
-        7,
-        "absences",
-        include_str!("../migrations/0007_absences.sql"),
-    ),
-    (
-        8,
-        "message_source",
-        include_str!("../migrations/0008_message_source.sql"),
-    ),
-    (
-        9,
-        "outlived",
-        include_str!("../migrations/0009_outlived.sql"),
-    ),
-    (
-        10,
-        "derived",
-        include_str!("../migrations/0010_derived.sql"),
-    ),
-    (11, "purges", include_str!("../migrations/0011_purges.sql")),
+    (6, "sagas", include_str!("../migrations/0006_sagas.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

@@ -221,8 +221,8 @@ async fn nodes_whose_clocks_are_hours_apart_go_by_one_schedule() {
     }
 }
 
-/// Rows of an existing outbox whose headers say what only the keyring says, as versions before
-/// migration 15 moved them. Behind them comes a good one.
+/// Two events with the header that only the keyring writes, inserted by another program, and then a
+/// valid one.
 const MARKED: &str = r#"
     INSERT INTO hapax.outbox_event
         (event_id, type, aggregate_type, aggregate_id, sequence, payload, headers, created_at)

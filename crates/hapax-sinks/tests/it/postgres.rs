@@ -19,11 +19,8 @@ use crate::{
     server::PATIENCE,
 };
 
-/// The part of the migrations that creates the inbox.
-const MIGRATION: &str =
-    include_str!("../../../hapax-postgres/migrations/0001_keys_outbox_inbox_deliveries.sql");
-/// The later migration that makes ids unique per source.
-const OF_SOURCES: &str = include_str!("../../../hapax-postgres/migrations/0016_message_source.sql");
+/// The migration that creates the inbox.
+const MIGRATION: &str = include_str!("../../../hapax-postgres/migrations/0003_inbox.sql");
 
 #[tokio::test]
 async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
@@ -102,37 +99,6 @@ async fn each_source_has_ids_of_its_own() {
         check_failure(&outcomes[0], false, "mismatch", "another payload");
     }
     assert_eq!(names(&direct).await.len(), 2);
-}
-
-/// Relays may be upgraded before the receiver's database is.
-#[tokio::test]
-async fn a_far_database_of_the_version_before_goes_on_taking_events() {
-    let database = Database::empty().await;
-    let direct = database.client().await;
-    direct.batch_execute("CREATE SCHEMA hapax").await.unwrap();
-    direct.batch_execute(MIGRATION).await.unwrap();
-    make_table(&direct, "jsonb").await;
-    direct.batch_execute(ANY_ID).await.unwrap();
-    let sink = to(&database).build().unwrap();
-    let batch = offers(20, 10);
-    for _ in 0..2 {
-        assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
-    }
-    let other = [offer(1, NewEvent::json("a", &"another"))];
-    check_failure(
-        &sink.deliver(&other).await[0],
-        false,
-        "mismatch",
-        "another payload",
-    );
-    let elsewhere = to(&database).source("two").build().unwrap();
-    let told = elsewhere.deliver(&batch[..1]).await;
-    check_failure(&told[0], true, "forgotten", "run `hapax migrate`");
-    direct.batch_execute(OF_SOURCES).await.unwrap();
-    for sink in [&sink, &elsewhere] {
-        assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
-    }
-    assert_eq!(names(&direct).await.len(), 40);
 }
 
 /// Makes the event ids of the table not unique, so that only the inbox distinguishes events.
@@ -407,9 +373,7 @@ async fn migrate(direct: &Client) {
         .batch_execute("CREATE SCHEMA IF NOT EXISTS hapax")
         .await
         .unwrap();
-    for sql in [MIGRATION, OF_SOURCES] {
-        direct.batch_execute(sql).await.unwrap();
-    }
+    direct.batch_execute(MIGRATION).await.unwrap();
 }
 
 async fn make_table(direct: &Client, payload: &str) {

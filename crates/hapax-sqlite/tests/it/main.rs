@@ -14,7 +14,6 @@ mod sagas;
 mod encryption;
 mod retention;
 mod reading;
-mod inbox;
 mod opening;
 mod queries;
 mod clock;

@@ -219,34 +219,6 @@ async fn a_sweep_that_could_not_see_the_last_checkpoint_is_refused() {
     check(&fixture, "hook", 1).await;
 }
 
-#[tokio::test]
-async fn checkpoints_of_the_schema_before_are_carried_over() {
-    let database = hapax_testkit::postgres::Database::empty().await;
-    let plain = database.client().await;
-    plain.batch_execute("CREATE SCHEMA hapax").await.unwrap();
-    for sql in [
-        include_str!("../../../migrations/0001_keys_outbox_inbox_deliveries.sql"),
-        include_str!("../../../migrations/0002_sql_contract.sql"),
-        include_str!("../../../migrations/0003_ring.sql"),
-        "INSERT INTO hapax.destination (name, first_opened_at, opened_at)
-             VALUES ('hook', now(), now()), ('mail', now(), now());
-         INSERT INTO hapax.checkpoint
-             (destination, epoch, frontier, snapshot, settled, offered, written_at)
-             VALUES ('hook', 7, 12, '5:5: 0 - = - - 0@0', '13-14', '15', now()),
-                    ('mail', 2, 0, NULL, '', '', now())",
-        include_str!("../../../migrations/0004_leases.sql"),
-    ] {
-        plain.batch_execute(sql).await.unwrap();
-    }
-    let found = "SELECT count(*) FROM hapax.position
-        WHERE (part, epoch, frontier, snapshot, settled, offered) IS NOT DISTINCT FROM
-                  ('hook', 7, 12, '5:5: 0 - = - - 0@0', '13-14', '15')
-           OR (part, epoch, frontier, snapshot, settled, offered) IS NOT DISTINCT FROM
-                  ('mail', 2, 0, NULL, '', '')";
-    let row = plain.query_one(found, &[]).await.unwrap();
-    assert_eq!(row.get::<_, i64>(0), 2);
-}
-
 /// What a settlement of many arrivals takes, when that is asked for.
 #[tokio::test]
 async fn a_settlement_of_thousands_of_arrivals_is_a_few_rows() {

@@ -1,17 +1,18 @@
--- The SQL contract: claim, complete, release, emit and accept as functions, for services in any
--- language. They run in the caller's own transaction and mean what the store means by the words;
--- a service that calls them and one that uses the store can share keys, outbox and inbox.
+-- SQL contract: claim, complete, release, emit and accept as functions, for services in any language.
+-- They run in the transaction of the caller and behave as the store does, so that a service that
+-- calls them and a service that uses the store can share keys, outbox and inbox.
 --
--- Nothing is kept between two calls but the key's advisory lock and the transaction-local setting
--- `hapax.claim`, which says what was claimed: both end with the transaction, or with the savepoint
--- that they were made in, and so no pooler can hand them to somebody else.
+-- Between two calls, the only state is the advisory lock of the key and the transaction-local setting
+-- `hapax.claim`, which names the claimed key. Both end with the transaction, or with the savepoint in
+-- which they were set, so a pooler cannot pass them on to another client.
+-- Applied once and then checked by its hash: never edit this file, add another one.
 
--- A tenant, an operation, a message id, a consumer: 1 to 255 bytes.
+-- Whether a tenant, operation, message id or consumer is valid: 1 to 255 bytes.
 CREATE FUNCTION hapax.is_name(name text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN coalesce(octet_length(name) BETWEEN 1 AND 255, false);
 
--- Control characters can stand in no header, and so in nothing that becomes one.
+-- Whether a text contains control characters, which no header may contain.
 CREATE FUNCTION hapax.has_control(words text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN words COLLATE "C" ~ '[\u0001-\u001f\u007f-\u009f]';
@@ -31,12 +32,12 @@ BEGIN
 END
 $$;
 
--- The claim that is open in this transaction, if one is.
+-- The open claim of this transaction, or null.
 CREATE FUNCTION hapax.open_claim() RETURNS jsonb
     LANGUAGE sql STABLE
     RETURN nullif(current_setting('hapax.claim', true), '')::jsonb;
 
--- The same, which must be the claim of this key.
+-- The open claim of this transaction, which must be a claim of this key.
 CREATE FUNCTION hapax.open_claim(tenant text, operation text, key text) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -61,8 +62,8 @@ BEGIN
 END
 $$;
 
--- A block of `name: value` lines as an array of pairs. A value's bytes are Latin-1, as they are to
--- WSGI, ASGI and Node: every byte is one character, and none is lost.
+-- A block of `name: value` lines as an array of pairs. Values are read as Latin-1, as WSGI, ASGI
+-- and Node do: every byte is one character, and none is lost.
 CREATE FUNCTION hapax.header_pairs(block bytea) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (
@@ -76,7 +77,7 @@ CREATE FUNCTION hapax.header_pairs(block bytea) RETURNS jsonb
         WHERE line <> ''
     );
 
--- The pairs as a block, without the headers that belong to one exchange alone.
+-- An array of pairs as a block, without headers that concern only one exchange.
 CREATE FUNCTION hapax.header_block(pairs jsonb) RETURNS bytea
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
@@ -107,7 +108,7 @@ BEGIN
             DETAIL = left(wrong::text, 200),
             HINT = 'A value is Latin-1, without control characters.';
     END IF;
-    -- What `Connection` names is hop-by-hop as well.
+    -- Headers named by `Connection` are hop-by-hop too.
     SELECT exchange || array_agg(lower(trim(named))) INTO exchange
     FROM jsonb_array_elements(pairs) AS pair,
          string_to_table(pair ->> 1, ',') AS named
@@ -121,8 +122,9 @@ BEGIN
 END
 $$;
 
--- What is known about a key; no outcome when it is free. Expiry comes first, then the fingerprint,
--- then the state. The database's clock judges.
+-- Outcome of a claim of a known key; null if the key is free. Expiry is checked first, then the
+-- fingerprint, then the state, by the clock of the database. A key does not expire while a saga
+-- that was started under it is running.
 CREATE FUNCTION hapax.judge(
     tenant text, operation text, key text, fingerprint bytea, on_expired text,
     OUT outcome text, OUT status integer, OUT headers jsonb, OUT body bytea,
@@ -135,8 +137,12 @@ DECLARE
     at timestamptz := clock_timestamp();
     stored record;
 BEGIN
-    SELECT row.fingerprint, row.state, row.expires_at, row.response_status, row.response_headers,
-           row.response_body
+    SELECT row.fingerprint, row.state, row.response_status, row.response_headers,
+           row.response_body,
+           CASE
+               WHEN row.expires_at > at OR row.state = 'tombstone' THEN row.expires_at
+               ELSE hapax.stands_until(row.tenant, row.operation, row.key, row.expires_at, at)
+           END AS expires_at
     INTO stored
     FROM hapax.idempotency_key AS row
     WHERE row.key = judge.key AND row.operation = judge.operation AND row.tenant = judge.tenant;
@@ -161,8 +167,8 @@ BEGIN
 END
 $$;
 
--- Takes the lock that stands for a key: true with the lock, false when another transaction has it,
--- null when the key turns out to be known. The block is a savepoint: only true keeps the lock.
+-- Acquires the advisory lock of a key: true with the lock, false if another transaction holds it,
+-- null if the key is known. The block is a savepoint: the lock is kept only if the result is true.
 CREATE FUNCTION hapax.take(
     tenant text, operation text, key text, fingerprint bytea, on_expired text
 ) RETURNS boolean
@@ -173,7 +179,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hapax.key_lock(tenant, operation, key)) THEN
         RETURN false;
     END IF;
-    -- A statement of its own: it reads what the lock's last holder committed.
+    -- A separate statement, so that it sees what the last holder of the lock committed.
     IF (hapax.judge(tenant, operation, key, fingerprint, on_expired)).outcome IS NOT NULL THEN
         RAISE SQLSTATE 'HX000';
     END IF;
@@ -183,8 +189,8 @@ EXCEPTION WHEN SQLSTATE 'HX000' THEN
 END
 $$;
 
--- Fails with 40001 when the key has a row that this transaction's snapshot is too old to see. An
--- index knows what a snapshot does not, so a row is offered to it and taken back.
+-- Fails with 40001 if the key has a row that the snapshot of this transaction is too old to see. A
+-- unique index checks rows that a snapshot does not show, so a row is inserted and rolled back.
 CREATE FUNCTION hapax.probe(tenant text, operation text, key text) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -231,7 +237,7 @@ BEGIN
             ERRCODE = 'HX003', HINT = 'Complete or release it first.';
     END IF;
     LOOP
-        -- Without the lock: replays wait for nobody, and not for each other.
+        -- Without the lock, so that replays never wait.
         SELECT known.outcome, known.status, known.headers, known.body, known.fresh_for
         INTO outcome, status, headers, body, fresh_for
         FROM hapax.judge(tenant, operation, key, fingerprint, on_expired) AS known;
@@ -331,14 +337,14 @@ $$;
 COMMENT ON FUNCTION hapax.release IS
     'Lets the claimed key go without an answer; it is free when this transaction ends.';
 
--- The advisory lock that keeps the ordered events of one aggregate in order. Another seed than
--- that of keys: an aggregate never waits for a key.
+-- Number of the advisory lock that keeps ordered events of one aggregate in order. The seed differs
+-- from that of keys, so that an aggregate never waits for a key.
 CREATE FUNCTION hapax.aggregate_lock(aggregate_type text, aggregate_id text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN hashtextextended(aggregate_type || E'\n' || aggregate_id, 1);
 
--- A UUID v7 of that moment: its 48 bits of milliseconds over the first of a random v4, whose
--- version becomes 7 with two bits more.
+-- A UUID v7 of the given time: 48 bits of milliseconds, followed by the rest of a random v4 UUID,
+-- whose version bits are changed from 4 to 7.
 CREATE FUNCTION hapax.event_id(at timestamptz) RETURNS uuid
     LANGUAGE sql VOLATILE PARALLEL SAFE
     RETURN encode(set_bit(set_bit(overlay(
@@ -357,7 +363,7 @@ EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
 END
 $$;
 
--- The headers of an event with what the open claim adds; the emitter's own win.
+-- Headers of an event: those of the open claim, overridden by those of the emitter.
 CREATE FUNCTION hapax.event_headers(own jsonb) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -393,7 +399,7 @@ BEGIN
 END
 $$;
 
--- Appends an event whose payload is in the words of its column.
+-- Appends an event whose payload is in the text form of the column.
 CREATE FUNCTION hapax.append(
     type text, payload text, content_type text, aggregate_type text, aggregate_id text,
     sequence bigint, headers jsonb, tenant text, available_at timestamptz, ordered boolean
@@ -437,7 +443,7 @@ BEGIN
         (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
          created_at, available_at)
     VALUES
-        (hapax.shard_of(append.aggregate_type, append.aggregate_id), id, append.type, owner,
+        (hapax.shard_of(append.aggregate_type, append.aggregate_id, id), id, append.type, owner,
          append.aggregate_type, append.aggregate_id, append.sequence, append.payload, every::text,
          at, append.available_at);
     PERFORM set_config('hapax.events', number::text, true);
@@ -511,14 +517,15 @@ BEGIN
             (consumer, message_id, source, payload_hash, received_at, processed_at)
         VALUES
             (accept.consumer, accept.message_id, accept.source, accept.payload_hash, at, at)
-        ON CONFLICT (message_id, consumer) DO NOTHING;
+        ON CONFLICT (message_id, consumer, source) DO NOTHING;
         IF FOUND THEN
             RETURN 'first';
         END IF;
         SELECT taken.payload_hash INTO known
         FROM hapax.inbox_message AS taken
-        WHERE taken.message_id = accept.message_id AND taken.consumer = accept.consumer;
-        -- Not found: it was purged between the two, and is new.
+        WHERE taken.message_id = accept.message_id AND taken.consumer = accept.consumer
+          AND taken.source = accept.source;
+        -- Not found: the message was purged in between, so it is new.
         IF FOUND THEN
             RETURN CASE WHEN known = payload_hash THEN 'duplicate' ELSE 'mismatch' END;
         END IF;
@@ -526,4 +533,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION hapax.accept IS
-    'Takes a message for a consumer, once, in this transaction.';
+    'Takes a message of a source for a consumer, once, in this transaction.';

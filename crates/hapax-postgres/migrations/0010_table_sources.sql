@@ -1,8 +1,8 @@
--- What the relay needs beside an outbox table that a service has already.
--- Applied once, checked by its hash ever after: never edit it, add a file instead.
+-- Table sources: outbox tables that a service already has.
+-- Applied once and then checked by its hash: never edit this file, add another one.
 
--- Rows that could not become an event, by the source that found them. They stay in their table as
--- they are; the source looks at one again when its line here is deleted.
+-- Rows that could not become an event, by source. They remain in their table unchanged; the source
+-- tries a row again when its line here is deleted.
 CREATE TABLE hapax.set_aside (
     source       text NOT NULL,
     row_key      text NOT NULL COLLATE "C",
@@ -11,8 +11,8 @@ CREATE TABLE hapax.set_aside (
     PRIMARY KEY (source, row_key)
 );
 
--- The id of the event that a row becomes: the same whenever it is asked for, and no other row's.
--- A UUID v8, for it is neither time nor chance.
+-- Event id of a row, the same on every call and unique to the row. A UUID v8, because it contains
+-- neither a time nor random bits.
 CREATE FUNCTION hapax.row_event_id(of_table text, row_key text) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (
@@ -23,7 +23,7 @@ CREATE FUNCTION hapax.row_event_id(of_table text, row_key text) RETURNS uuid
         FROM substr(sha256(convert_to(of_table || E'\n' || row_key, 'UTF8')), 1, 16) AS hash
     );
 
--- Bytes as text; null when they are none.
+-- Bytes as text; null if they are not valid UTF-8.
 CREATE FUNCTION hapax.words_of(bytes bytea) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
@@ -35,8 +35,8 @@ EXCEPTION WHEN character_not_in_repertoire OR untranslatable_character THEN
 END
 $$;
 
--- Headers as an event carries them: an object of texts. What is no text becomes one; null when it
--- is no object, or nothing that can be read.
+-- Headers of a row as those of an event: an object of strings. Other values are converted to
+-- strings; null if the text is not a JSON object.
 CREATE FUNCTION hapax.row_headers(own text) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
@@ -44,7 +44,7 @@ AS $$
 DECLARE
     every jsonb;
 BEGIN
-    -- Not where it is declared: what fails there is caught by nobody.
+    -- Not in the DECLARE section, because an exception there is not caught by this block.
     every := own::jsonb;
     IF every = '{}' THEN
         RETURN every;
@@ -60,7 +60,9 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
 END
 $$;
 
--- Why a row cannot become an event; null when it can. The bounds are those of `hapax.emit`.
+-- Why a row cannot become an event, or null if it can. The bounds are those of `hapax.emit` and
+-- `hapax.emit_bytes`. Headers that only the keyring writes are rejected: otherwise every relay
+-- would try to decrypt a payload that is not encrypted, and stop at it.
 CREATE FUNCTION hapax.row_problem(
     type text, size bigint, words text, is_json boolean, headers jsonb, aggregate_type text,
     aggregate_id text, tenant text, available_at timestamptz
@@ -92,8 +94,15 @@ BEGIN
         RETURN 'the event is available at no time';
     ELSIF headers IS NULL THEN
         RETURN 'the headers are not an object';
+    ELSIF headers ? 'hapax-encrypted-under' THEN
+        RETURN 'header hapax-encrypted-under is the keyring''s own';
+    ELSIF headers ? 'content-type' AND (
+        NOT hapax.is_name(headers ->> 'content-type')
+        OR hapax.has_control(headers ->> 'content-type')
+    ) THEN
+        RETURN 'the content type is not 1 to 255 bytes without control characters';
     ELSIF headers <> '{}' AND (
-        (SELECT count(*) FROM jsonb_object_keys(headers)) > 64
+        (SELECT count(*) FROM jsonb_object_keys(headers - 'content-type')) > 64
         OR EXISTS (
             SELECT FROM jsonb_each_text(headers) AS header (name, value)
             WHERE name = '' OR octet_length(name) + octet_length(value) > 4096

@@ -1,87 +1,8 @@
--- The outbox becomes a ring of segments.
--- Applied once, checked by its hash ever after: never edit it, add a file instead.
---
--- An id carries its turn in the bits above 36, and a turn its segment: one of eight partitions, in
--- which nothing is ever updated or deleted and which is emptied as a whole. The ring is turned on by
--- setting the sequence to the first id of the next turn: that takes no lock, and transactions that
--- have drawn their ids finish where they began. Between two turns lie ids that nobody draws.
+-- Rotation: moving on to the next segment, and emptying segments that every partition has read.
+-- Applied once and then checked by its hash: never edit this file, add another one.
 
--- What was there is turn 0, where it lies.
-ALTER TABLE hapax.outbox_event RENAME TO outbox_event_0;
-ALTER INDEX hapax.outbox_event_pkey RENAME TO outbox_event_0_pkey;
-
--- The defaults are taken in the order of the columns: the xid before the id, the segment out of it.
-CREATE TABLE hapax.outbox_event (
-    xid            xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    id             bigint NOT NULL DEFAULT nextval('hapax.outbox_event_id'),
-    segment        smallint NOT NULL
-                       DEFAULT (currval('hapax.outbox_event_id') >> 36 & 7)::smallint,
-    shard          smallint NOT NULL DEFAULT 0,
-    event_id       uuid NOT NULL,
-    type           text NOT NULL,
-    tenant         text,
-    aggregate_type text,
-    aggregate_id   text,
-    sequence       bigint,
-    payload        text NOT NULL,
-    headers        text NOT NULL,
-    created_at     timestamptz NOT NULL,
-    available_at   timestamptz
-) PARTITION BY LIST (segment);
-ALTER TABLE hapax.outbox_event ATTACH PARTITION hapax.outbox_event_0 FOR VALUES IN (0);
-CREATE TABLE hapax.outbox_event_1 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (1);
-CREATE TABLE hapax.outbox_event_2 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (2);
-CREATE TABLE hapax.outbox_event_3 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (3);
-CREATE TABLE hapax.outbox_event_4 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (4);
-CREATE TABLE hapax.outbox_event_5 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (5);
-CREATE TABLE hapax.outbox_event_6 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (6);
-CREATE TABLE hapax.outbox_event_7 PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (7);
--- What a delivery still needed when its segment was emptied.
-CREATE TABLE hapax.outbox_event_kept PARTITION OF hapax.outbox_event (PRIMARY KEY (id))
-    FOR VALUES IN (-1);
-
--- Turns of the ring, by the database's clock: when each was first seen to be written to, and when it
--- was seen to be closed. No event of a closed turn was written later than that, whatever its
--- producer's clock said. The first turn has no row before the first purge. `last` is about the last
--- id that was drawn in it; `kept_until` how far what deliveries need was taken out of its segment.
-CREATE TABLE hapax.turn (
-    turn       bigint NOT NULL PRIMARY KEY,
-    opened_at  timestamptz NOT NULL,
-    closed_at  timestamptz,
-    last       bigint,
-    kept_until bigint,
-    emptied_at timestamptz
-);
-
--- About how many events lie beyond a frontier: ids that were drawn, turn by turn.
-CREATE FUNCTION hapax.backlog(frontier bigint) RETURNS bigint
-    LANGUAGE sql VOLATILE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT coalesce((
-        SELECT sum(greatest(turn.last - greatest(frontier, turn.turn << 36), 0))
-        FROM hapax.turn AS turn
-        WHERE turn.turn >= frontier >> 36 AND turn.turn < drawn.last >> 36
-    ), 0)::bigint + greatest(drawn.last - greatest(frontier, drawn.last >> 36 << 36), 0)
-    FROM (SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.outbox_event_id) AS drawn
-$$;
-
--- Which of 16 shards an event is in: that of its aggregate, and without one any.
-CREATE FUNCTION hapax.shard_of(aggregate_type text, aggregate_id text, event_id uuid)
-    RETURNS smallint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (coalesce(hashtextextended(aggregate_type || E'\n' || aggregate_id, 0),
-                     uuid_hash_extended(event_id, 0)) & 15)::smallint;
-
--- Says no to a role that may not delete events. What follows runs as the owner of the tables, for
--- to empty one is nothing that a service's role may do by itself.
+-- Rejects roles that may not delete events. The functions below run as the owner of the tables,
+-- because the role of a service may not truncate them.
 CREATE FUNCTION hapax.check_may_purge() RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -93,12 +14,13 @@ BEGIN
         RAISE 'the outbox is purged in a transaction that is read committed' USING
             ERRCODE = 'HX002';
     END IF;
-    -- One purge at a time, and none while a destination is opened. See outbox/hold_purge.
+    -- One purge at a time, and none while a destination is being opened; see outbox/hold_purge.
     PERFORM 1 / pg_try_advisory_xact_lock('hapax.outbox_event'::regclass::oid::int4, 0)::int4;
 END
 $$;
 
--- What a moment that a test gives, or the database's clock, was so many milliseconds ago.
+-- The time `age` milliseconds before `at`, or before now by the clock of the database if `at` is
+-- null. Tests pass `at`.
 CREATE FUNCTION hapax.ago(age bigint, at timestamptz) RETURNS timestamptz
     LANGUAGE sql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -106,9 +28,94 @@ AS $$
     SELECT coalesce(at, clock_timestamp()) - age * interval '1 millisecond'
 $$;
 
--- Notes which turns there are: the one that is written to as opened, and those before it as closed.
--- What nobody noted when it happened, or at a moment that the clock has not reached, because it was
--- set back, counts as happening now: that keeps an event longer, never shorter.
+-- Absent partitions, and since when: no live relay owns the partition, and its epoch and checkpoint
+-- have not changed since.
+CREATE TABLE hapax.absence (
+    part       text NOT NULL PRIMARY KEY,
+    epoch      bigint NOT NULL,
+    written_at timestamptz NOT NULL,
+    since      timestamptz NOT NULL,
+    noted_at   timestamptz NOT NULL
+);
+
+-- Updates the absent partitions. Nothing is recorded unless a live relay owns other partitions: if
+-- none is owned, a relay is down, which does not make its partitions absent. A relay is live if it
+-- has sent a heartbeat within a day and has not ended. A partition whose destination a live relay
+-- is configured for is not absent. An absence that was not confirmed for a day starts anew.
+CREATE FUNCTION hapax.note_absent(at timestamptz) RETURNS void
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH living AS MATERIALIZED (
+        SELECT node, knows
+        FROM (
+            SELECT DISTINCT ON (node) node, lives, knows
+            FROM hapax.sign
+            WHERE seen_at > at - interval '1 day'
+            ORDER BY node, number DESC
+        ) AS last
+        WHERE lives
+    ), held AS MATERIALIZED (
+        SELECT part FROM hapax.lease WHERE node IN (SELECT node FROM living)
+    ), known AS MATERIALIZED (
+        SELECT DISTINCT unnest(knows) AS name FROM living
+    ), absent AS MATERIALIZED (
+        SELECT part, epoch, written_at
+        FROM hapax.position
+        WHERE part NOT IN (SELECT part FROM held) AND EXISTS (SELECT FROM held)
+          AND split_part(part, '/', 1) NOT IN (SELECT name FROM known)
+    ), back AS (
+        DELETE FROM hapax.absence
+        WHERE part NOT IN (SELECT part FROM absent)
+    )
+    INSERT INTO hapax.absence AS old (part, epoch, written_at, since, noted_at)
+    SELECT part, epoch, written_at, at, at
+    FROM absent
+    ON CONFLICT (part) DO UPDATE SET
+        epoch = excluded.epoch,
+        written_at = excluded.written_at,
+        since = CASE
+            WHEN (old.epoch, old.written_at) = (excluded.epoch, excluded.written_at)
+                AND old.since <= at AND old.noted_at > at - interval '1 day' THEN old.since
+            ELSE at END,
+        noted_at = at
+    WHERE (old.epoch, old.written_at) <> (excluded.epoch, excluded.written_at)
+       OR old.noted_at NOT BETWEEN at - interval '1 hour' AND at
+$$;
+
+-- Abandoned partitions, for which the outbox does not wait: absent for longer than `age`
+-- milliseconds, of a destination that no operator has declared, that was not disabled because of
+-- failures, and that no relay was configured for within a day (between the end of one relay and the
+-- start of the next there may be none).
+CREATE FUNCTION hapax.gone_parts(age bigint, at timestamptz) RETURNS SETOF text
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT absence.part
+    FROM hapax.absence AS absence
+    JOIN hapax.position AS place
+        ON (place.part, place.epoch, place.written_at)
+         = (absence.part, absence.epoch, absence.written_at)
+    WHERE absence.since <= hapax.ago(age, at)
+      AND NOT EXISTS (
+          SELECT FROM hapax.declaration
+          WHERE name = split_part(absence.part, '/', 1) AND removed_at IS NULL
+      )
+      AND NOT EXISTS (
+          SELECT FROM hapax.destination
+          WHERE split_part(name, '/', 1) = split_part(absence.part, '/', 1)
+            AND disabled_at IS NOT NULL
+      )
+      AND NOT EXISTS (
+          SELECT FROM hapax.sign
+          WHERE seen_at > coalesce(at, clock_timestamp()) - interval '1 day'
+            AND split_part(absence.part, '/', 1) = ANY (knows)
+      )
+$$;
+
+-- Records rotations: the current one as open, earlier ones as closed. A change that was not
+-- recorded when it happened, or that carries a time in the future because the clock was set back,
+-- is recorded with the current time, so that events are kept longer rather than shorter.
 CREATE FUNCTION hapax.note_turns(this bigint, at timestamptz) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -124,7 +131,8 @@ BEGIN
         EXECUTE format('SELECT id FROM hapax.outbox_event_%s ORDER BY id DESC LIMIT 1', segment)
         INTO newest;
         CONTINUE WHEN newest IS NULL;
-        -- One that was emptied holds what was on its way into it then.
+        -- A rotation that was emptied may hold events whose transactions were in progress at that
+        -- time.
         INSERT INTO hapax.turn AS old (turn, opened_at, closed_at, last)
         VALUES (newest >> 36, at, at, newest)
         ON CONFLICT (turn) DO UPDATE SET
@@ -139,9 +147,9 @@ BEGIN
 END
 $$;
 
--- Turns the ring on when this turn began longer ago than `age` (in milliseconds), events lie in it,
--- and the next segment is empty; says whether it did. What it notes follows the sequence: when that
--- was set and the note was rolled back, the next call writes it.
+-- Starts the next rotation if the current one began more than `age` milliseconds ago, contains
+-- events, and the next segment is empty; returns whether it did. The record follows the sequence:
+-- if the sequence was advanced but the record was rolled back, the next call writes it.
 CREATE FUNCTION hapax.turn_on(age bigint, at timestamptz) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -166,7 +174,7 @@ BEGIN
     END IF;
     SELECT last_value INTO drawn FROM hapax.outbox_event_id;
     PERFORM setval('hapax.outbox_event_id', this + 1 << 36);
-    -- By now nobody draws an id of the turn before: another clock than the first would be early.
+    -- By now no transaction draws an id of the previous rotation, so the time must be read again.
     now := coalesce(at, clock_timestamp());
     UPDATE hapax.turn SET closed_at = now, last = drawn WHERE turn = this;
     INSERT INTO hapax.turn (turn, opened_at) VALUES (this + 1, now);
@@ -174,64 +182,7 @@ BEGIN
 END
 $$;
 
--- What a part's checkpoint says of what it has read: see the store's frontier. `mask` has a bit for
--- each of its shards.
-CREATE FUNCTION hapax.mark(
-    part text, snapshot text,
-    OUT before pg_snapshot, OUT floor bigint, OUT seen pg_snapshot, OUT after bigint, OUT mask integer
-)
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT word[1]::pg_snapshot, word[2]::bigint,
-           CASE word[4] WHEN '-' THEN NULL WHEN '=' THEN word[1] ELSE word[4] END::pg_snapshot,
-           nullif(word[5], '-')::bigint,
-           CASE WHEN word[8] IS NOT NULL THEN word[8]::integer
-                WHEN position('/' IN part) = 0 THEN 65535 END
-    FROM (SELECT string_to_array(snapshot, ' ') AS word) AS words
-$$;
-
--- Which history the xids and ids of this database belong to: the cluster that counts them, and its
--- timeline. They begin anew when a database is restored on another cluster, and go back when a
--- standby takes over that had not heard of all of them. A role that may not ask for the cluster's
--- name has '-' instead, and a standby instead of a timeline.
-CREATE FUNCTION hapax.history() RETURNS text
-    LANGUAGE plpgsql VOLATILE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    cluster text := '-';
-BEGIN
-    IF has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE') THEN
-        SELECT system_identifier INTO cluster FROM pg_control_system();
-    END IF;
-    RETURN cluster || '/' || CASE
-        WHEN pg_is_in_recovery() THEN '-'
-        ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
-    END;
-END
-$$;
-
--- Whether a frontier was read in a history, as far as both have names: see the store's frontier.
--- Each settlement asks: in SQL, it would be parsed and planned each time.
-CREATE FUNCTION hapax.is_read_in(history text, snapshot text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    name text := nullif(split_part(snapshot, ' ', 3), '');
-    cluster text := split_part(name, '/', 1);
-    line text := nullif(split_part(name, '/', 2), '');
-BEGIN
-    RETURN coalesce(
-        (cluster IN ('-', split_part(history, '/', 1)) OR split_part(history, '/', 1) = '-')
-        AND (line IS NULL OR line = split_part(history, '/', 2)),
-        true
-    );
-END
-$$;
-
--- Whether a part has still to read anything of a segment. Nothing may be written to it meanwhile.
+-- Whether a partition has unread events in a segment. The caller prevents writes to the segment.
 CREATE FUNCTION hapax.has_unread(segment integer, part text, frontier bigint, snapshot text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE
@@ -257,9 +208,9 @@ BEGIN
 END
 $$;
 
--- Takes what deliveries need out of a segment that everybody has read, beyond an id and up to
--- another, and keeps it apart: what belongs to the next 10,000 deliveries, or to fewer where that is
--- 64 MiB. Says up to where it came, whether that is all, and how many events it took.
+-- Moves events that deliveries need out of a segment that every partition has read, from one id to
+-- another: the events of the next 10,000 deliveries, or fewer if these reach 64 MiB. Returns the id
+-- reached, whether that was all, and the number of events moved.
 CREATE FUNCTION hapax.keep_apart(
     segment integer, beyond bigint, until bigint,
     OUT reached bigint, OUT is_all boolean, OUT kept bigint
@@ -290,7 +241,7 @@ BEGIN
             ) AS found
         ) AS sized', needed, name)
     INTO reached, is_all USING beyond, until, deliveries_max, bytes_max;
-    -- They are moved, so that at no moment an event is there twice.
+    -- Moved in one statement, so that an event never exists twice.
     EXECUTE format('
         WITH taken AS (
             DELETE FROM %s AS event USING (%s) AS live
@@ -310,11 +261,11 @@ BEGIN
 END
 $$;
 
--- Empties a segment that was closed longer ago than `age` (in milliseconds) and that every part has
--- read; says about how many events that were. What a delivery still needs is kept apart, and where
--- that is much, batch by batch: each call says how many it took, and the last one empties the
--- segment. Fails when somebody writes or reads there for longer than 50 ms. Without a part nothing
--- is read.
+-- Empties a segment that was closed more than `age` milliseconds ago and that every partition has
+-- read; returns the approximate number of events. Events that a delivery still needs are moved
+-- first, in batches if they are many: each call returns the number moved, and the last one
+-- truncates the segment. Fails if another transaction uses the segment for longer than 50 ms.
+-- Without a partition, nothing has been read and nothing is emptied.
 CREATE FUNCTION hapax.empty_segment(emptied integer, age bigint, at timestamptz)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -339,9 +290,9 @@ BEGIN
     IF NOT FOUND OR this & 7 = emptied OR NOT EXISTS (SELECT FROM hapax.position) THEN
         RETURN 0;
     END IF;
-    -- Who was gone and comes back does so behind this.
+    -- An abandoned partition whose relay returns must wait for this transaction.
     PERFORM FROM hapax.lease WHERE part IN (SELECT hapax.gone_parts(age, at)) FOR UPDATE;
-    -- From here on no row comes, and none is there that others do not see.
+    -- From here on no row is added, and no existing row is invisible to other transactions.
     EXECUTE format('LOCK TABLE %s IN SHARE MODE', name);
     IF EXISTS (
         SELECT FROM hapax.position AS part
@@ -365,7 +316,8 @@ BEGIN
         gone := newest - first + 1 - moved.kept;
     END IF;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', name);
-    -- A delivery that was made while the lock was waited for needs its event too.
+    -- A delivery row may have been added while this transaction waited for the lock; it needs its
+    -- event.
     EXECUTE format('
         SELECT EXISTS (
             SELECT FROM hapax.delivery AS delivery
@@ -385,20 +337,9 @@ BEGIN
 END
 $$;
 
--- Positions as their text, such as "5-9,12".
-CREATE FUNCTION hapax.ranges(positions int8multirange) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT coalesce(string_agg(
-        concat_ws('-', lower(run), nullif(upper(run) - 1, lower(run))), ',' ORDER BY lower(run)
-    ), '')
-    FROM unnest(positions) AS runs (run)
-$$;
-
--- Where the ring cannot be turned on though it is due, for this turn began longer ago than
--- `turn_age`: which parts have not read the segment that comes next, though it was closed longer
--- ago than `age` (both in milliseconds).
+-- Partitions that prevent a rotation that is due: the current one began more than `turn_age`
+-- milliseconds ago, and these partitions have not read the next segment, which was closed more than
+-- `age` milliseconds ago.
 CREATE FUNCTION hapax.lagging(
     turn_age bigint, age bigint, at timestamptz,
     OUT segment integer, OUT part text
@@ -437,9 +378,10 @@ BEGIN
 END
 $$;
 
--- Parks what a part has still to read of a closed segment, in order, at most so many of its new
--- events, and moves its checkpoint behind them; says how many, and nothing when none was left. What
--- was on the wire counts as an attempt that was cut off, as it does when a part is opened.
+-- Parks the unread events of a partition in a closed segment, in order and at most `events_max` new
+-- ones, and moves the checkpoint past them. Returns their number, or 0 if nothing was left. An
+-- event that was being delivered counts as an interrupted attempt, as it does when a partition is
+-- opened.
 CREATE FUNCTION hapax.spill_batch(
     spilled integer, of_part text, events_max integer, at timestamptz
 ) RETURNS bigint
@@ -470,7 +412,7 @@ BEGIN
             SELECT id FROM %s WHERE id > $1 AND 1 << shard & $2 <> 0 ORDER BY id LIMIT $3
         ) AS new', name)
     INTO until USING place.frontier, mark.mask, events_max;
-    -- Nobody writes here, so one snapshot shows what the next one does.
+    -- The segment is locked against writes, so one snapshot shows everything.
     read := pg_current_snapshot();
     EXECUTE format('
         WITH parked AS (
@@ -498,7 +440,7 @@ BEGIN
                 FROM %s
                 WHERE 1 << shard & $2 <> 0 AND NOT $10 @> id AND id > $3 AND id <= $4
                 UNION ALL
-                -- What is late may lie in any segment, and the new snapshot is of all of them.
+                -- Late events may be in any segment; the new snapshot covers all of them.
                 SELECT id, aggregate_type || E''\n'' || aggregate_id,
                        coalesce(available_at, ''-infinity'')
                 FROM hapax.outbox_event
@@ -540,9 +482,9 @@ BEGIN
 END
 $$;
 
--- Parks what a part has still to read of a closed segment, batch by batch, and goes on for as long
--- (in milliseconds): its owner is fenced once, and finds them as deliveries. Of each order key the
--- first is due now and the others wait behind it. Says how many it parked.
+-- Parks the unread events of a partition in a closed segment, batch by batch for at most `time_max`
+-- milliseconds; returns the number parked. The owner is fenced once and then finds the events as
+-- deliveries. Of each order key the first event is due now, and the others wait for it.
 CREATE FUNCTION hapax.spill(
     spilled integer, of_part text, events_max integer, time_max bigint, at timestamptz
 ) RETURNS bigint
@@ -557,7 +499,7 @@ DECLARE
 BEGIN
     PERFORM hapax.check_may_purge();
     EXECUTE format('LOCK TABLE hapax.outbox_event_%s IN SHARE MODE', spilled);
-    -- As whoever changes deliveries does.
+    -- The lock that every change of deliveries takes.
     PERFORM FROM hapax.lease WHERE part = of_part FOR NO KEY UPDATE;
     IF NOT EXISTS (
         SELECT FROM hapax.position
@@ -573,57 +515,5 @@ BEGIN
         EXIT WHEN began <= hapax.ago(time_max, NULL);
     END LOOP;
     RETURN parked;
-END
-$$;
-
--- Appends an event whose payload is in the words of its column.
-CREATE OR REPLACE FUNCTION hapax.append(
-    type text, payload text, content_type text, aggregate_type text, aggregate_id text,
-    sequence bigint, headers jsonb, tenant text, available_at timestamptz, ordered boolean
-) RETURNS uuid
-    LANGUAGE plpgsql VOLATILE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    at timestamptz := date_trunc('milliseconds', clock_timestamp());
-    id uuid := hapax.event_id(at);
-    owner text := coalesce(tenant, hapax.open_claim() ->> 'tenant');
-    every jsonb := hapax.event_headers(headers);
-    number integer := coalesce(nullif(current_setting('hapax.events', true), ''), '0')::integer + 1;
-BEGIN
-    IF NOT hapax.is_name(type) OR type COLLATE "C" ~ '[^A-Za-z0-9._/:-]' THEN
-        RAISE 'the event type is not 1 to 255 letters, digits and . _ - / :' USING
-            ERRCODE = 'HX004';
-    ELSIF (aggregate_type IS NULL) <> (aggregate_id IS NULL) OR ordered AND aggregate_id IS NULL THEN
-        RAISE 'an aggregate has a type and an id, and ordered events have one' USING
-            ERRCODE = 'HX004';
-    ELSIF aggregate_id IS NOT NULL AND (
-        NOT hapax.is_name(aggregate_type) OR hapax.has_control(aggregate_type)
-        OR NOT hapax.is_name(aggregate_id) OR hapax.has_control(aggregate_id)
-    ) THEN
-        RAISE 'the aggregate is not 1 to 255 bytes without control characters' USING
-            ERRCODE = 'HX004';
-    ELSIF owner IS NOT NULL AND NOT hapax.is_name(owner) THEN
-        RAISE 'the tenant is not 1 to 255 bytes long' USING ERRCODE = 'HX004';
-    ELSIF NOT isfinite(coalesce(available_at, at)) THEN
-        RAISE 'the event is available at no time' USING ERRCODE = 'HX004';
-    ELSIF number > 10000 THEN
-        RAISE 'a transaction emits at most 10000 events' USING ERRCODE = 'HX004';
-    END IF;
-    IF ordered THEN
-        PERFORM pg_advisory_xact_lock(hapax.aggregate_lock(aggregate_type, aggregate_id));
-    END IF;
-    IF content_type IS NOT NULL THEN
-        every := every || jsonb_build_object('content-type', content_type);
-    END IF;
-    INSERT INTO hapax.outbox_event
-        (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-         created_at, available_at)
-    VALUES
-        (hapax.shard_of(append.aggregate_type, append.aggregate_id, id), id, append.type, owner,
-         append.aggregate_type, append.aggregate_id, append.sequence, append.payload, every::text,
-         at, append.available_at);
-    PERFORM set_config('hapax.events', number::text, true);
-    RETURN id;
 END
 $$;

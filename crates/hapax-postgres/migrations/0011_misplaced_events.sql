@@ -1,76 +1,17 @@
--- Histories name their database, parts say which checkpoint is their newest, and sequences that stand
--- too low are raised.
--- Applied once, checked by its hash ever after: never edit it, add a file instead.
+-- Misplaced events: events written while the sequence of event ids was too low, for example after a
+-- logical replication, which does not copy sequences.
+-- Applied once and then checked by its hash: never edit this file, add another one.
 
--- Which history the xids and ids of this database belong to: the cluster that counts the xids, its
--- timeline, and the database, whose sequence counts the ids. A dump that is restored into another
--- database of the same cluster, and given the old name, is another history. A role that may not ask
--- for the cluster's name has '-' instead, and a standby instead of a timeline. Frontiers that were
--- read before this migration name no database.
-CREATE OR REPLACE FUNCTION hapax.history() RETURNS text
-    LANGUAGE plpgsql VOLATILE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    cluster text := '-';
-BEGIN
-    IF has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE') THEN
-        SELECT system_identifier INTO cluster FROM pg_control_system();
-    END IF;
-    RETURN cluster || '/' || CASE
-        WHEN pg_is_in_recovery() THEN '-'
-        ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
-    END || '/' || (SELECT oid FROM pg_database WHERE datname = current_database());
-END
-$$;
-
--- Whether a frontier was read in a history, as far as both have names: see the store's frontier.
--- Each settlement asks: in SQL, it would be parsed and planned each time.
-CREATE OR REPLACE FUNCTION hapax.is_read_in(history text, snapshot text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    read text[] := string_to_array(nullif(split_part(snapshot, ' ', 3), ''), '/');
-    now text[] := string_to_array(history, '/');
-BEGIN
-    RETURN coalesce(
-        (read[1] IN ('-', now[1]) OR now[1] = '-')
-        AND (read[2] IS NULL OR read[2] = now[2])
-        AND (read[3] IS NULL OR read[3] = now[3]),
-        true
-    );
-END
-$$;
-
--- Where every part is, and under which epoch and by which settlement its newest checkpoint was
--- written. One that has no checkpoint yet stands before the first event.
-CREATE OR REPLACE VIEW hapax.position AS
-SELECT lease.part, lease.epoch, coalesce(newest.frontier, 0) AS frontier, newest.snapshot,
-       coalesce(newest.settled, '') AS settled, coalesce(newest.offered, '') AS offered,
-       coalesce(newest.written_at, lease.taken_at) AS written_at,
-       coalesce(newest.epoch, 0) AS checkpoint_epoch,
-       coalesce(newest.settlement, 0) AS checkpoint_settlement,
-       coalesce(newest.number, 0) AS checkpoint_number
-FROM hapax.lease AS lease
-LEFT JOIN LATERAL (
-    SELECT log.frontier, log.snapshot, log.settled, log.offered, log.written_at, log.epoch,
-           log.settlement, log.number
-    FROM hapax.checkpoint_log AS log
-    WHERE log.part = lease.part
-    ORDER BY log.number DESC
-    LIMIT 1
-) AS newest ON true;
-
--- Up to which id events may have been written while the sequence stood too low, and up to where they
--- have been looked through.
+-- Ids up to which events may have been written while the sequence was too low, and the id up to
+-- which they have been checked.
 CREATE TABLE hapax.misplaced (
     until    bigint NOT NULL PRIMARY KEY,
     beyond   bigint NOT NULL,
     noted_at timestamptz NOT NULL
 );
 
--- Whether there are any left. Each opening of a part asks, with no right of its own to the table.
+-- Whether there are unchecked ones. Called whenever a partition is opened; runs as its owner,
+-- because the caller needs no right to the table.
 CREATE FUNCTION hapax.has_misplaced() RETURNS boolean
     LANGUAGE sql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -78,8 +19,8 @@ AS $$
     SELECT EXISTS (SELECT FROM hapax.misplaced)
 $$;
 
--- The highest id that was ever given, as far as rows tell: that of an event, of a frontier, or of a
--- turn that was begun.
+-- The highest id that was ever drawn, according to the rows: of an event, a frontier, or a rotation
+-- that began.
 CREATE FUNCTION hapax.highest_id() RETURNS bigint
     LANGUAGE sql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -92,8 +33,8 @@ AS $$
     )
 $$;
 
--- Which sequences stand below a number that was given already. In one history none ever does: a
--- logical replication does not copy sequences, and neither does a copy of the rows alone.
+-- Sequences that are lower than a number already drawn. This never happens within one history;
+-- logical replication and copies of rows do not copy sequences.
 CREATE FUNCTION hapax.low_sequences(OUT sequence text, OUT drawn bigint, OUT highest bigint)
     RETURNS SETOF record
     LANGUAGE plpgsql VOLATILE
@@ -123,11 +64,11 @@ BEGIN
 END
 $$;
 
--- Raises every sequence that stands too low, and writes events anew, behind all others, that were
--- written under ids which parts may have passed: so many rows are looked through in one call. Says
--- from where to where the sequence of events was raised, if it was, how many events were written
--- anew, and whether nothing is left to do. Some of them may have been delivered already: they keep
--- their event ids, and are delivered again.
+-- Raises every sequence that is too low, and writes events again, with new ids, whose ids a
+-- partition may already have passed; one call checks at most `rows_max` rows. Returns the range by
+-- which the sequence of events was raised, the number of events written again, and whether nothing
+-- is left to do. Some of these events may have been delivered already: they keep their event ids
+-- and are delivered again.
 CREATE FUNCTION hapax.raise_sequences(
     rows_max integer DEFAULT 10000,
     OUT raised_from bigint, OUT raised_to bigint, OUT moved bigint, OUT is_all boolean
@@ -146,20 +87,21 @@ DECLARE
 BEGIN
     PERFORM hapax.check_may_purge();
     FOR low IN SELECT sequence FROM hapax.low_sequences() LOOP
-        -- Who has drawn a number holds the sequence until the end of its transaction. This waits for
-        -- all of them, and nobody draws one before this transaction ends.
+        -- A transaction that has drawn a number holds a lock on the sequence until it ends. This
+        -- statement waits for all of them, and no other transaction draws a number before this one
+        -- ends.
         EXECUTE format('ALTER SEQUENCE %s INCREMENT 1', low.sequence);
         FOR raised IN
             SELECT drawn, highest FROM hapax.low_sequences() WHERE sequence = low.sequence
         LOOP
-            -- Unlike setval, it is undone when this transaction does not commit.
+            -- Unlike setval, this is rolled back with the transaction.
             EXECUTE format('ALTER SEQUENCE %s RESTART WITH %s', low.sequence, raised.highest + 1);
             IF low.sequence = 'hapax.outbox_event_id' THEN
                 raised_from := raised.drawn;
                 raised_to := raised.highest;
             END IF;
-            -- Once the number of checkpoints is too low, the ids cannot be trusted either, though
-            -- they may have passed the highest since.
+            -- If the number of checkpoints is too low, the ids cannot be trusted either, although
+            -- they may have passed the highest one since.
             IF low.sequence = 'hapax.outbox_event_id'
                 OR low.sequence = 'hapax.checkpoint_number' AND raised_from IS NULL
             THEN
@@ -176,8 +118,9 @@ BEGIN
         RETURN;
     END IF;
     next := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
-    -- A row that names a later transaction than the one that wrote it was copied from elsewhere, and
-    -- what all parts that are beyond it have seen in this history is read.
+    -- A row whose xid is higher than that of its writing transaction was copied from another
+    -- server. An event is read if every partition whose frontier is past it has seen its xid in
+    -- this history.
     WITH part AS MATERIALIZED (
         SELECT place.frontier,
                CASE WHEN hapax.is_read_in(history.name, place.snapshot) THEN mark.before END AS seen
@@ -193,8 +136,8 @@ BEGIN
             SELECT id, xid, (next >> 32 << 32) + event.xmin::text::bigint AS writer
             FROM hapax.outbox_event AS event
             WHERE segment <> -1 AND id > noted.beyond AND id <= noted.until
-              -- What a delivery waits for stays where that finds it: if no event was kept apart under
-              -- the same id, which it waits for then.
+              -- An event that a delivery needs keeps its id, unless an event with the same id was
+              -- kept apart: then the delivery needs that one.
               AND (EXISTS (SELECT FROM hapax.outbox_event_kept AS kept WHERE kept.id = event.id)
                    OR NOT EXISTS (
                        SELECT FROM hapax.delivery AS delivery

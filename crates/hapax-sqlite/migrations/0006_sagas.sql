@@ -1,5 +1,5 @@
--- Sagas, their steps, and what they were told.
--- Applied once, checked by its hash ever after: never edit it, add a file instead.
+-- Sagas: their state, steps and signals, and the keys that they were started under.
+-- Applied once and then checked by its hash: never edit this file, add another one.
 
 CREATE TABLE hapax_saga (
     id            TEXT NOT NULL PRIMARY KEY,
@@ -18,15 +18,19 @@ CREATE TABLE hapax_saga (
     wake_at       INTEGER,
     waiting_for   TEXT,
     created_at    INTEGER NOT NULL,
-    ended_at      INTEGER
+    ended_at      INTEGER,
+    key_tenant    TEXT,
+    key_operation TEXT,
+    key           TEXT
 ) WITHOUT ROWID;
-
--- What is due, the longest first.
+-- Due sagas, the one that has waited longest first.
 CREATE INDEX hapax_saga_due ON hapax_saga (wake_at) WHERE wake_at IS NOT NULL;
--- What has ended, for retention.
+-- Ended sagas, for retention.
 CREATE INDEX hapax_saga_ended ON hapax_saga (ended_at) WHERE ended_at IS NOT NULL;
--- What needs a person.
+-- Sagas that need an operator's decision.
 CREATE INDEX hapax_saga_attention ON hapax_saga (name) WHERE state = 'needs_attention';
+CREATE INDEX hapax_saga_key ON hapax_saga (key_tenant, key_operation, key)
+    WHERE ended_at IS NULL AND key IS NOT NULL;
 
 CREATE TABLE hapax_saga_step (
     saga         TEXT NOT NULL,
