@@ -288,7 +288,7 @@ async fn a_key_that_the_service_may_have_forgotten_is_not_sent_again() {
     let longer = [&common[..], &["--resume-within", "48h"]].concat();
     send(&longer).await.ended(14);
     assert_eq!(keys(&receiver), [&*first, &first, &first]);
-    // An operator who knows the outcome can start a new intent with `--anew`.
+    // An operator who knows the outcome can start a new intent, which gets a new key.
     receiver.reply(HttpReply::status(201));
     send(&[&common[..], &["--anew"]].concat()).await.ended(0);
     send(&common).await.ended(0);

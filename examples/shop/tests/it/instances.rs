@@ -193,7 +193,8 @@ async fn instances_that_start_at_once_on_an_empty_database_all_start() {
 
 const ALICE: (&str, &str) = ("authorization", "Bearer demo-alice");
 
-/// Starts two instances. The first starts alone, and the second shares its destinations.
+/// Starts two instances. The second starts after the first one owns the demo's destination.
+/// Returns when the relay of the second one is running.
 async fn two(flags: &[&str]) -> [Shop; 2] {
     let home = Home::with_providers(Store::Postgres).await;
     let first = Shop::start_in(home.clone(), flags);

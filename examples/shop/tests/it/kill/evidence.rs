@@ -49,7 +49,7 @@ pub(super) struct Evidence {
     pub(super) provider: Vec<Value>,
     /// The events that the demo receiver of each instance reports.
     pub(super) demo: Vec<Value>,
-    /// The recipients of the mails in the outbox folder, one line per mail.
+    /// The recipients of the caught mails, one `To` line per mail.
     pub(super) mails: Vec<String>,
 }
 
