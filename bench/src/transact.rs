@@ -42,11 +42,11 @@ pub(crate) struct Flags {
     /// Milliseconds that are counted
     #[arg(long, default_value_t = 5_000)]
     window_ms: u64,
-    /// What a transaction does in addition to its order
+    /// The work of a transaction in addition to its order
     kind: Kind,
 }
 
-/// What a transaction does in addition to its order.
+/// The work of a transaction in addition to its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Nothing

@@ -1,4 +1,4 @@
-// graphile-worker draining jobs that do nothing, with the settings of its own benchmark.
+// graphile-worker: drains jobs that do nothing, with the settings of graphile-worker's benchmark.
 //
 //   node drain.js fill URL JOBS               the schema, and the jobs
 //   node drain.js drain URL JOBS PROCESSES    prints {"seconds": ...}

@@ -1,6 +1,6 @@
-//! What the admin API is sent: any body is understood or refused, in words.
+//! Fuzz target for bodies of the admin API: every body is parsed, or rejected with a message.
 //!
-//! The first line of the input says which body the rest is.
+//! The first line of the input names the kind of body, the rest is the body.
 #![no_main]
 
 #[path = "../../../crates/hapax-server/src/config/mod.rs"]
@@ -30,7 +30,8 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// A destination as it is declared: shown without its secrets it is read back, and gets them again.
+/// Checks a destination's declaration: without its secrets it can be shown and parsed again, and
+/// the secrets can be put back.
 fn destination(name: &str, json: &str) {
     let Ok(json) = serde_json::from_str::<Value>(json) else {
         return;
@@ -60,17 +61,22 @@ fn destination(name: &str, json: &str) {
     spec.tenant().expect("it was checked");
     let (whole, schedule) = (spec.clone(), spec.schedule());
     assert!(schedule.attempts_max() > 0);
-    let secrets = spec.take_secrets().expect("no file is named at run time");
+    let secrets = spec
+        .take_secrets()
+        .expect("a destination that is added at run time names no file");
     let shown = spec.to_json();
     let text = shown.to_string();
     for secret in secrets.values().map(ExposeSecret::expose_secret) {
         let is_long = secret.len() > 20 && json.to_string().matches(secret).count() == 1;
-        assert!(!is_long || !text.contains(secret), "a secret is shown");
+        assert!(
+            !is_long || !text.contains(secret),
+            "the JSON contains a secret"
+        );
     }
-    let mut again = Spec::read(&shown).expect("what is shown is read");
+    let mut again = Spec::read(&shown).expect("the JSON of a destination can be parsed");
     assert_eq!(again, spec);
     assert!(secrets.is_empty() || again.put_secrets(&BTreeMap::new()).is_err());
-    // Where one was apart already nobody has it.
+    // If the declaration itself marks a secret as stored separately, there is nothing to put back.
     if again.put_secrets(&secrets).is_ok() {
         assert_eq!(again, whole);
     }
@@ -79,12 +85,12 @@ fn destination(name: &str, json: &str) {
 fn network_policy() -> NetworkPolicy {
     let kinds = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
     NetworkPolicy {
-        allow: vec!["10.0.0.0/8".parse().expect("it is a network")],
+        allow: vec!["10.0.0.0/8".parse().expect("a valid network")],
         kinds: kinds.map(str::to_owned).to_vec(),
     }
 }
 
-/// A merge patch does what RFC 7396 says; digits that a double would lose are kept.
+/// Checks that a merge patch follows RFC 7396, and keeps digits that a double would lose.
 fn edit(text: &str, patch: &str) {
     let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok();
     if !is_json(text) || !is_json(patch) {
@@ -104,7 +110,7 @@ fn edit(text: &str, patch: &str) {
     }
 }
 
-/// The pseudocode of RFC 7396.
+/// Applies a merge patch as the pseudocode of RFC 7396 does.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(changes) = patch else {
         *target = patch;
@@ -113,7 +119,7 @@ fn merge(target: &mut Value, patch: Value) {
     if !target.is_object() {
         *target = Value::Object(serde_json::Map::new());
     }
-    let members = target.as_object_mut().expect("it was made one");
+    let members = target.as_object_mut().expect("the target is an object");
     for (name, change) in changes {
         if change.is_null() {
             members.remove(&name);
@@ -136,21 +142,23 @@ fn ask(body: &str) {
         ask.check_of_dead().err(),
     ];
     wrongs.iter().flatten().for_each(in_words);
-    let again = serde_json::to_string(&ask).expect("a question can be written");
-    let again: ListQuery = serde_json::from_str(&again).expect("and read");
+    let again = serde_json::to_string(&ask).expect("a list query can be serialized");
+    let again: ListQuery =
+        serde_json::from_str(&again).expect("a serialized list query can be parsed");
     assert_eq!(again.filter(), ask.filter());
 }
 
 fn many(body: &str) {
     if let Ok(many) = serde_json::from_str::<Many>(body) {
-        let written = serde_json::to_string(&many).expect("an act can be written");
-        let again: Many = serde_json::from_str(&written).expect("and read");
+        let written = serde_json::to_string(&many).expect("a bulk operation can be serialized");
+        let again: Many =
+            serde_json::from_str(&written).expect("a serialized bulk operation can be parsed");
         assert_eq!(again.filter.filter(), many.filter.filter());
     }
 }
 
 fn in_words(wrong: &SpecError) {
-    // A type of the program is nothing to whoever sent it.
+    // The names of Rust types mean nothing to the client that sent the body.
     let is_ours = ["is struct ", "is enum "]
         .iter()
         .any(|it| wrong.problem.starts_with(it));

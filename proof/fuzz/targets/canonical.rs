@@ -1,13 +1,15 @@
-//! The canonical form of JSON, from which the fingerprint is made, beside RFC 8785 as another library writes it.
+//! Fuzz target for the canonical form of JSON, from which the fingerprint is made. It compares
+//! Hapax with another library that implements RFC 8785.
 //!
-//! The two agree on what is JSON, on the order of members and on how strings are written. They differ on purpose, and
-//! nowhere else:
-//! - a member that comes twice is refused here; there the last one counts;
-//! - number tokens stay as they were sent; there they become doubles, and one that no double can hold is refused;
-//! - nesting is bounded here at 128 levels, there at 127.
+//! Both agree on what valid JSON is, on the order of members and on how strings are written. There
+//! are three intended differences:
+//! - Hapax rejects duplicate members; the library keeps the last one.
+//! - Hapax keeps number tokens as they were sent; the library converts numbers to doubles, and
+//!   rejects a number that is out of the range of a double.
+//! - Hapax limits nesting to 128 levels, the library to 127.
 //!
-//! A canonical form is its own canonical form, and neither white space nor the order of members nor the way in which a
-//! string is escaped makes another.
+//! The canonical form of a canonical form is the same text. White space, the order of members and
+//! the way in which a string is escaped do not change it.
 #![no_main]
 
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -21,7 +23,7 @@ fuzz_target!(|json: &[u8]| {
     let theirs: Result<Value, _> = serde_json::from_slice(json);
     let ours = match ours {
         Ok(ours) => String::from_utf8(ours).expect("a canonical form is text"),
-        Err(Refused::Syntax) => return assert!(theirs.is_err(), "they take what we refuse"),
+        Err(Refused::Syntax) => return assert!(theirs.is_err(), "rejected by Hapax only"),
         Err(Refused::Duplicate | Refused::Depth | Refused::Members) => return,
     };
     assert_eq!(
@@ -38,7 +40,7 @@ fuzz_target!(|json: &[u8]| {
     match theirs {
         Ok(value) => {
             let theirs =
-                serde_json_canonicalizer::to_string(&value).expect("a value can be written");
+                serde_json_canonicalizer::to_string(&value).expect("a value can be serialized");
             assert_eq!(with_doubles(&ours), theirs);
         }
         Err(error) => {
@@ -46,17 +48,17 @@ fuzz_target!(|json: &[u8]| {
             let known = ["number out of range", "recursion limit exceeded"];
             assert!(
                 known.iter().any(|it| told.starts_with(it)),
-                "they refuse what we take: {told}"
+                "the library rejects JSON that Hapax accepts: {told}"
             );
         }
     }
     check_folded(json);
 });
 
-/// A member that is folded stands in its own place with its new value, and nothing else changes.
+/// Checks that folding replaces the value of a member and changes nothing else.
 fn check_folded(json: &[u8]) {
     let Ok(folded) = canonical(json, &[("a", "\"\u{1}\u{e9}")]) else {
-        panic!("folding refuses what is canonical");
+        panic!("folding rejects valid JSON");
     };
     let text = String::from_utf8(folded).expect("a canonical form is text");
     let Ok(members) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&text) else {
@@ -67,7 +69,7 @@ fn check_folded(json: &[u8]) {
     }
 }
 
-/// The same JSON, otherwise written: members from the last to the first, white space, every letter escaped.
+/// Writes the same JSON differently: members in reverse order, white space, every letter escaped.
 fn scramble(json: &str, out: &mut String) {
     out.push_str("\t ");
     match json.as_bytes()[0] {
@@ -109,7 +111,7 @@ fn list<T>(
 fn escape(text: &str, out: &mut String) {
     out.push('"');
     for unit in text.encode_utf16() {
-        write!(out, "\\u{unit:04X}").expect("a text takes what is written");
+        write!(out, "\\u{unit:04X}").expect("writing to a string does not fail");
     }
     out.push('"');
 }
@@ -118,7 +120,7 @@ fn parsed<T: serde::de::DeserializeOwned>(json: &str) -> T {
     serde_json::from_str(json).expect("a canonical form is JSON")
 }
 
-/// The canonical form with every number as the double that RFC 8785 would have made of it.
+/// Replaces every number of the canonical form by the double that RFC 8785 makes of it.
 fn with_doubles(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut rest, mut in_string) = (json, false);
@@ -132,7 +134,7 @@ fn with_doubles(json: &str) -> String {
         let (token, behind) = rest.split_at(length);
         if is_number {
             let value: Value = parsed(token);
-            out += &serde_json_canonicalizer::to_string(&value).expect("a number can be written");
+            out += &serde_json_canonicalizer::to_string(&value).expect("a number is valid JSON");
         } else {
             in_string ^= first == '"';
             out += token;

@@ -1,7 +1,8 @@
-//! The configuration of the `hapax` binary: any file and any environment are a configuration, or an error in words.
+//! Fuzz target for the configuration of the `hapax` binary: every file with every environment gives
+//! a configuration or an error message.
 //!
-//! The input is the file and, behind a NUL, lines such as `HAPAX__RELAY__LEASE=7s`. What was read can be shown, shows no
-//! secret, and read again as it was shown is the same.
+//! The input is the file, then a NUL, then lines such as `HAPAX__RELAY__LEASE=7s`. The JSON of a
+//! configuration contains no secret, and is parsed as the same configuration.
 #![no_main]
 
 #[path = "../../../crates/hapax-server/src/config/mod.rs"]
@@ -40,31 +41,32 @@ fn read(
 }
 
 fn check(config: &Config) {
-    let shown = serde_json::to_value(config).expect("a configuration can be shown");
+    let shown = serde_json::to_value(config).expect("a configuration can be serialized");
     let again = Node::from_json(&shown).read::<Config>();
-    let again = again.expect("what was shown can be read");
+    let again = again.expect("the JSON of a configuration can be parsed");
     assert_eq!(serde_json::to_value(&again).as_ref().ok(), Some(&shown));
     if let Some(Secret::Text(url)) = &config.database.url {
         check_secret(config, url.expose_secret());
     }
 }
 
-/// A secret that stands nowhere else is not shown; one that is as short as a word may stand there by chance.
+/// Checks that a secret is not shown, unless it also occurs elsewhere in the configuration. Short
+/// secrets are not checked, because they may occur by chance.
 fn check_secret(config: &Config, secret: &str) {
     let mut others = config.clone();
     others.database.url = None;
     let shown = |config: &Config| {
-        let json = serde_json::to_string(config).expect("a configuration can be shown");
+        let json = serde_json::to_string(config).expect("a configuration can be serialized");
         format!("{config:?}{json}")
     };
     let is_told = secret.len() > 20 && shown(config).contains(secret);
     assert!(
         !is_told || shown(&others).contains(secret),
-        "a secret is shown"
+        "the output contains a secret"
     );
 }
 
-/// Whether a problem names a type of the program, which nobody knows who writes settings.
+/// Whether a message names a Rust type, which means nothing to the operator who writes settings.
 fn is_ours(problem: &str) -> bool {
     let words = ["is struct ", "is enum "];
     words.iter().any(|it| problem.starts_with(it))

@@ -1,7 +1,9 @@
-//! What a service in another language writes into the outbox: its columns are read, or refused in words.
+//! Fuzz target for outbox rows that a service in another language writes: the columns are read as
+//! an event, or rejected with a message.
 //!
-//! The lines of the input are the id, the tenant, the type, the aggregate's kind and id, and the headers as JSON; the rest
-//! is the payload. What was read can be emitted again if it is what an event may be, and is read back as it was.
+//! The lines of the input are the id, the tenant, the type, the aggregate's kind and id, and the
+//! headers as JSON; the rest is the payload. If the event is valid, it can be emitted again, and
+//! the same headers and payload are read back.
 #![no_main]
 
 use hapax::{
@@ -20,7 +22,7 @@ fuzz_target!(|text: &str| {
     let id = match id.parse::<EventId>() {
         Ok(id) => {
             let again = id.to_string().parse::<EventId>();
-            assert_eq!(again.ok(), Some(id), "an id is read back");
+            assert_eq!(again.ok(), Some(id), "an id must be read back unchanged");
             id
         }
         Err(_) => EventId::mint(Timestamp::from_millis(0), &random()),
@@ -28,10 +30,11 @@ fuzz_target!(|text: &str| {
     let keyring = Keyring::default();
     let (headers, payload) = match unseal(id, columns, payload.to_owned(), &keyring) {
         Ok(read) => read,
-        Err(wrong) => return assert!(!wrong.is_empty(), "an error says what is wrong"),
+        Err(wrong) => return assert!(!wrong.is_empty(), "an error has a message"),
     };
     if headers.contains_key(ENCRYPTED_UNDER) {
-        // No keyring wrote it: it is kept as it is, and the relay makes a dead letter of it.
+        // The headers claim that the payload is encrypted, but no keyring encrypted it. The payload
+        // is kept as it is, and the relay makes the event a dead letter.
         return;
     }
     let mut new = NewEvent::new(kind, payload.clone());
@@ -44,7 +47,7 @@ fuzz_target!(|text: &str| {
     emitted(new, Tenant::new(tenant).ok(), (headers, payload));
 });
 
-/// What may be emitted comes back as it was.
+/// Checks that an event that can be emitted is read back unchanged.
 fn emitted(new: NewEvent, tenant: Option<Tenant>, expected: (Headers, Payload)) {
     let (keyring, clock) = (Keyring::default(), Clock::new(|| Timestamp::from_millis(0)));
     let aggregate = new.aggregate.clone();
@@ -55,13 +58,17 @@ fn emitted(new: NewEvent, tenant: Option<Tenant>, expected: (Headers, Payload)) 
     };
     for sealed in draft.into_events() {
         let read = unseal(id, &sealed.headers, sealed.payload().to_owned(), &keyring);
-        assert_eq!(read, Ok(expected.clone()), "an event is read back");
+        assert_eq!(
+            read,
+            Ok(expected.clone()),
+            "an event must be read back unchanged"
+        );
         assert_eq!(sealed.event.tenant, tenant);
         let key = sealed.event.order_key();
         assert_eq!(
             key.is_some(),
             aggregate.is_some(),
-            "whoever is about something has an order"
+            "an event has an order key if and only if it has an aggregate"
         );
     }
 }

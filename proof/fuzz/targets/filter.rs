@@ -1,6 +1,7 @@
-//! The filter box of the console: any text is a filter or is refused, in words.
+//! Fuzz target for the filter box of the console: every text is a filter, or is rejected with a
+//! message.
 //!
-//! A filter that was read and is written again reads as the same filter, and is written the same.
+//! A filter that is written as text is parsed as the same filter, and is written as the same text.
 #![no_main]
 
 #[path = "../../../crates/hapax-console/src/filter/mod.rs"]

@@ -1,7 +1,8 @@
-//! Whom the webhook sink may dial: the host of any URL is an address, a name, or refused.
+//! Fuzz target for the network policy of the webhook sink: the host of every URL is an address, a
+//! name, or rejected.
 //!
-//! What the resolver of this machine would read as an address is never taken for a name, and no address that wraps a
-//! closed one is open.
+//! If the resolver of this machine would read a text as an address, the text is not accepted as a
+//! name. If an IPv4 address is blocked, the IPv6 addresses that contain it are blocked as well.
 #![no_main]
 
 #[path = "../../../crates/hapax-sinks/src/webhook/guard.rs"]
@@ -15,13 +16,13 @@ use url::{Host as Read, Url};
 
 fuzz_target!(|text: &str| {
     let host = Host::parse(text);
-    // As a browser reads hosts, which is as leniently as anybody does.
+    // The URL parser of browsers is the most lenient one.
     let read = Url::parse(&format!("http://{text}/")).ok();
     match (&host, read.as_ref().and_then(Url::host)) {
         (Ok(Host::Name(name)), Some(read)) => {
             assert!(
                 matches!(read, Read::Domain(_)),
-                "{name} is an address in disguise"
+                "{name} is an address, and was accepted as a name"
             );
         }
         (Ok(Host::Address(IpAddr::V4(ours))), Some(read)) => {

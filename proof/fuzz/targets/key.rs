@@ -1,8 +1,9 @@
-//! The header `Idempotency-Key`: any bytes are a key or are refused.
+//! Fuzz target for the header `Idempotency-Key`: any bytes are a key, or are rejected.
 //!
-//! A key is within its bounds, and written into a header it reads back as itself. Whatever RFC 8941 takes for an item
-//! that is a string is the key that another reader of structured fields (the crate `sfv`) reads. The other way round
-//! does not hold: a bare key is no string to it, and of the parameters, which are ignored, only the shape is looked at.
+//! A key is within its bounds, and is parsed as the same key after it was written into a header. If
+//! the crate `sfv`, another parser of structured fields, reads the value as an item with a string
+//! (RFC 8941), Hapax reads the same string as the key. The reverse does not hold: `sfv` does not
+//! read a bare key as a string, and Hapax only checks the shape of parameters, which it ignores.
 #![no_main]
 
 use hapax::{key::IdempotencyKey, limits::KEY_BYTES_MAX};
@@ -16,11 +17,11 @@ fuzz_target!(|value: &[u8]| {
         assert!((1..=KEY_BYTES_MAX).contains(&text.len()));
         assert!(text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)));
         let kept =
-            IdempotencyKey::new(text.as_str()).expect("the library takes what a header named");
+            IdempotencyKey::new(text.as_str()).expect("a parsed key is a valid idempotency key");
         assert_eq!(key(&echo(&kept)).as_ref(), Ok(text));
         assert_eq!(key(quoted(text).as_bytes()).as_ref(), Ok(text));
     }
-    // Dates and display strings came later (RFC 9651).
+    // RFC 9651 added dates and display strings.
     if value.iter().any(|byte| b"@%".contains(byte)) {
         return;
     }

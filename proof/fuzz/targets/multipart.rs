@@ -1,14 +1,14 @@
-//! A multipart body: any bytes have a fingerprint or are refused.
+//! Fuzz target for multipart bodies: any bytes have a fingerprint, or are rejected.
 //!
-//! The first line of the input is the content type, the rest is the body. How the body was cut into chunks makes no
-//! difference, nor does its boundary.
+//! The first line of the input is the content type, the rest is the body. The fingerprint depends
+//! neither on how the body is cut into chunks nor on its boundary.
 #![no_main]
 
 use bytes::Bytes;
 use hapax_http::fuzz::multipart;
 use libfuzzer_sys::fuzz_target;
 
-/// The boundary that the seeds have, and another one, of another length.
+/// The boundary of the seeds, and another one with a different length.
 const BOUNDARY: &str = "b7c1";
 const OTHER: &str = "----another.boundary";
 
@@ -39,8 +39,8 @@ fn of_boundary(boundary: &str) -> String {
     format!("multipart/form-data; boundary={boundary}")
 }
 
-/// The body with another boundary, where every one of them is a delimiter: one that follows an empty line is the
-/// beginning of a part's content.
+/// Replaces the boundary of the body, if every occurrence of it is a delimiter. An occurrence after
+/// an empty line is the beginning of a part's content.
 fn with_other_boundary(body: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let delimits = |before: &str| {

@@ -1,7 +1,8 @@
-//! `Retry-After` beside `Date`: any two texts ask for a wait within its bound, or for none.
+//! Fuzz target for `Retry-After` and `Date`: any two texts give a wait within its bound, or none.
 //!
-//! The first line of the input is the one, the second the other. Seconds are read as a number without bounds would be,
-//! and a date in the form that HTTP prescribes as another calendar reads it.
+//! The first line of the input is `Retry-After`, the second is `Date`. Seconds are read as an
+//! unbounded number and then limited. A date in the preferred format of HTTP is compared with
+//! another calendar.
 #![no_main]
 
 use std::time::Duration;
@@ -10,7 +11,7 @@ use hapax::{Timestamp, limits::RETRY_AFTER_MAX, retry::retry_after};
 use jiff::fmt::strtime;
 use libfuzzer_sys::fuzz_target;
 
-/// `Tue, 14 Nov 2023 22:13:20 GMT`.
+/// This is `Tue, 14 Nov 2023 22:13:20 GMT`.
 const NOW: i64 = 1_700_000_000;
 
 fuzz_target!(|text: &str| {
@@ -35,7 +36,7 @@ fuzz_target!(|text: &str| {
     }
     if let Some(moment) = calendar(asked) {
         let since = calendar(date).unwrap_or(NOW);
-        // A date in one of the two old forms is no date to the calendar.
+        // `calendar` does not parse the two obsolete date formats of HTTP.
         if calendar(date).is_some() || date.trim().is_empty() {
             let seconds = u64::try_from(moment - since).unwrap_or(0);
             assert_eq!(
@@ -46,7 +47,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Seconds since the epoch of a date such as `Tue, 14 Nov 2023 22:13:20 GMT`.
+/// Parses a date such as `Tue, 14 Nov 2023 22:13:20 GMT` into seconds since the epoch.
 fn calendar(text: &str) -> Option<i64> {
     let text = text.trim();
     let moment = strtime::parse("%a, %d %b %Y %H:%M:%S GMT", text)

@@ -1,4 +1,5 @@
-//! graphile_worker (Rust) draining jobs that do nothing, with the settings of its own benchmark.
+//! graphile_worker (Rust): drains jobs that do nothing, with the settings of graphile_worker's
+//! benchmark.
 //!
 //! `fill URL JOBS` creates the schema and the jobs; `drain URL JOBS QUEUES` prints
 //! `{"seconds": ...}`: the time from the first fetch until every job is done and committed.

@@ -1,7 +1,8 @@
-// Drives the console in a real browser. Started by main.rs with: the address of a console without
-// tokens, that of one with tokens, a token, a viewer's token, the browser's path, and a folder for
-// screenshots. Whatever it prints on standard output is a request to its parent; findings go to
-// standard error, and the exit code says whether there were any.
+// Driver of the console in a real browser. `main.rs` starts it with these arguments: the address of
+// a console without tokens, the address of a console with tokens, an operator's token, a viewer's
+// token, the path of the browser, and a folder for screenshots. Each line on standard output is a
+// command to the parent. Findings are written to standard error, and the exit code says whether
+// there were any.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
@@ -59,7 +60,7 @@ async function parent(request) {
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 let failures = 0;
 
-// A page whose every complaint is kept.
+// Opens a page that records all errors and warnings of the browser.
 async function look(settings = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...settings });
   const page = await context.newPage();
@@ -99,7 +100,7 @@ const at = (page, expected) => page.waitForURL((url) => url.pathname + url.searc
 const ready = (page) => page.waitForSelector("#theme:not([hidden])");
 const isLive = (page) => page.waitForSelector('#live[data-state="live"]', { timeout: 15000 });
 
-// The rules that look at colours.
+// The accessibility rules that check colours.
 const OF_COLOUR = ["color-contrast", "link-in-text-block"];
 
 async function axeHasNothingToSay(page, where, which = {}) {
@@ -183,7 +184,7 @@ await test("from a stuck event to its cause in at most three keystrokes", async 
   const text = await page.textContent("main");
   ok(text.includes("550 no such mailbox"), "the page says the cause");
   console.error(`        ${strokes} keystrokes`);
-  // The first line of all leads to its cause as well.
+  // The first row of the overview leads to the cause as well.
   await page.goto(`${local}/console`);
   await ready(page);
   await page.keyboard.press("j");
@@ -292,7 +293,8 @@ await test("figures move, and come back after the server does", async () => {
   await page.keyboard.press("j");
   const focused = await page.evaluate(() => document.activeElement.getAttribute("href"));
   equal(await parent("stop"), "done", "the parent");
-  // While it stops it may answer once more: then it is "not live for now", and lost a second later.
+  // The console may send one more update while it stops. The page then shows "not live for now",
+  // and "lost" a second later.
   await page.waitForFunction(() => document.getElementById("live").textContent.includes("lost"), null, {
     timeout: 15000,
   });
@@ -357,7 +359,7 @@ for (const width of [1280, 360]) {
       ok(wide <= 0, `${it}: ${wide} px too wide`);
       const name = it.split("?")[0].replaceAll("/", "-") || "-overview";
       await shoot(page, `light${name}-${width}`);
-      // The same page in the other colours: nothing else of it has changed.
+      // Only the colours of the page have changed, so only the rules about colours are checked.
       await page.emulateMedia({ colorScheme: "dark" });
       await axeHasNothingToSay(page, `${it || "/"}, dark`, { runOnly: OF_COLOUR });
       await shoot(page, `dark${name}-${width}`);

@@ -1,10 +1,10 @@
-//! The console in a real browser: its keys, its live figures, its colours, at the width of a desk
-//! and of a hand. `drive.mjs` does what a person would; this serves what it looks at, and stops and
-//! starts that when it is asked to.
+//! Tests of the console in a real browser: keyboard shortcuts, live figures, colours, and the
+//! layout on a wide screen and on a phone. `drive.mjs` controls the browser. This program serves
+//! the console, and pauses a destination, stops and starts the console when the driver asks for it.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a test that cannot continue reports where"
 )]
 
 use std::{
@@ -29,7 +29,7 @@ const OPERATOR: &str = "operator-0123456789";
 const VIEWER: &str = "viewer-0123456789";
 const ROWS: &str = include_str!("rows.sql");
 
-/// A console that listens, and can be ended.
+/// A console that accepts connections until it is stopped.
 struct Served {
     console: Console,
     serving: JoinHandle<()>,
@@ -73,7 +73,7 @@ async fn the_console_in_a_browser() {
             "stop" => open.take().expect("it runs").stop().await,
             "start" => open = Some(serve(&store, local, Tokens::default()).await),
             "passed" => break,
-            other => panic!("the browser's tests ended with {other:?}: see above"),
+            other => panic!("unexpected output of the browser driver: {other:?}"),
         }
         tell(&mut answer);
     }
@@ -147,12 +147,12 @@ fn tokens() -> Tokens {
 fn clock() -> Clock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "rows are planted by the database's clock"
+        reason = "the fixture's rows use the database's clock"
     )]
     Clock::new(SystemTime::now)
 }
 
-/// The first of these programs that there is.
+/// Returns the path of the first of these programs that is installed.
 fn program(names: &[&str]) -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
     let path = std::env::var("PATH").unwrap_or_default();
@@ -165,7 +165,7 @@ fn program(names: &[&str]) -> Option<PathBuf> {
         .find(|it| it.is_file())
 }
 
-/// What `drive.mjs` needs from npm, as the lock says.
+/// Installs the npm packages of `drive.mjs`, with the versions of the lock file.
 fn install(folder: &Path) {
     if folder.join("node_modules/playwright-core").is_dir() {
         return;
@@ -183,7 +183,7 @@ fn install(folder: &Path) {
     );
 }
 
-/// What the driver says next.
+/// Reads the next line of the driver's output.
 async fn heard(mut from: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
     let reading = tokio::task::spawn_blocking(move || {
         let mut line = String::new();
@@ -203,5 +203,5 @@ async fn ended(mut child: Child, answer: ChildStdin) {
         child.wait()
     });
     let ended = waiting.await.expect("waiting does not panic").unwrap();
-    assert!(ended.success(), "the browser ended with {ended}");
+    assert!(ended.success(), "the browser driver ended with {ended}");
 }

@@ -1,4 +1,4 @@
--- A shop's day: orders, refunds and mails, most of them where they should be.
+-- Fixture: a day of a shop with orders, refunds and mails, most of which are delivered.
 DO $$
 BEGIN
     FOR n IN 1..60 LOOP
@@ -20,7 +20,7 @@ $$;
 INSERT INTO hapax.destination (name, first_opened_at, opened_at)
 SELECT name, now() - interval '9 days', now() - interval '1 hour'
 FROM unnest(ARRAY['mail', 'hooks', 'billing', 'search']) AS name;
--- A relay lives, holds every part and has read everything.
+-- A live relay owns every partition and has read all events.
 INSERT INTO hapax.lease (part, epoch, node, taken_at)
 SELECT name, 3, 'relay-1', now() - interval '1 hour' FROM hapax.destination;
 INSERT INTO hapax.sign (half, number, node, lives, seen_at)

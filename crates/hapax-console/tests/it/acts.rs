@@ -1,4 +1,5 @@
-//! What is done is done by the store, once, with its reason in the audit log.
+//! Tests of operations in the console: the store executes each operation once, and the audit log
+//! holds its reason.
 
 use std::time::Duration;
 
@@ -119,7 +120,7 @@ async fn many_are_touched_by_nothing_that_their_filter_leaves_out() {
                 assert!(answer.text().contains(why), "{ask}: {}", answer.text());
             }
         }
-        // A bare word narrows what is counted.
+        // A word without a qualifier also filters the dead letters that are counted.
         let page = ops
             .see(&format!("/console/act?act={act}&dest=mail&q=timeout"))
             .await;
@@ -145,13 +146,13 @@ async fn a_filter_by_age_means_the_moment_at_which_it_was_asked_for() {
         let answer = ops.post("/console/act", &form).await;
         let lands = Some("/console/advanced?said=job");
         assert_eq!(answer.header("location"), lands, "{}", answer.text());
-        // The clock goes on before it is sent again.
+        // The form is sent again at a later time.
         let sent_at = clock().now();
         eventually(PATIENCE, async || clock().now() > sent_at).await;
     }
     let jobs = "hapax.job WHERE kind = 'replay_dead_letters' AND total = 1 AND actor = 'ops'";
     assert_eq!(scene.count(jobs).await, 1);
-    // Nobody dates a form forward, or lets one lie for longer than a session lives.
+    // The time of a form must not be in the future, and must not be older than the longest session.
     let asked_at = field_of(&page, "asked_at").parse::<i64>().unwrap();
     for forged in [
         i64::MAX,
@@ -168,8 +169,9 @@ async fn a_filter_by_age_means_the_moment_at_which_it_was_asked_for() {
     }
 }
 
-/// What is done is what was looked at: a page that lies open, while the key is used again, the saga is
-/// taken, or another letter dies, does nothing to what it did not show.
+/// An operation applies only to what its page showed. After the page was opened, the key is used
+/// again, the saga is taken by a worker, and another event becomes a dead letter: none of these is
+/// changed.
 #[tokio::test]
 async fn what_has_changed_since_its_page_was_opened_is_left_alone() {
     let scene = Scene::with_tokens().await;
@@ -199,13 +201,13 @@ async fn what_has_changed_since_its_page_was_opened_is_left_alone() {
     assert_eq!(scene.count(stands).await, 1);
     let asks = "hapax.saga WHERE id = 'saga-1' AND state = 'needs_attention'";
     assert_eq!(scene.count(asks).await, 1);
-    // The job is about the one letter that was counted, and not about the one that died since.
+    // The job includes the dead letter that was counted, but not the one that was added later.
     assert!(of_dead.text().contains("1 dead letter of mail"));
     let begun = ops.post("/console/act", &form(&of_dead)).await;
     assert_eq!(begun.status, 303, "{}", begun.text());
     let job = "hapax.job WHERE kind = 'discard_dead_letters' AND total = 1 AND actor = 'ops'";
     assert_eq!(scene.count(job).await, 1);
-    // Looked at again, both are done.
+    // After the pages are opened again, both operations succeed.
     for path in [key, saga] {
         let done = ops.post("/console/act", &form(&ops.get(path).await)).await;
         assert_eq!(done.status, 303, "{}", done.text());
@@ -227,7 +229,8 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
             .contains("as if step charge had happened, with its result")
     );
     let form = |page: &HttpAnswer| format!("{}&reason=asked+them", form_of(page));
-    // Somebody else found out that it had, and what undoes it has no known outcome.
+    // Meanwhile another operator has found out that the step happened, and the outcome of its
+    // compensation is unknown.
     let undoing =
         "UPDATE hapax.saga_step SET state = 'done', ended_at = now() WHERE saga = 'saga-1';
         INSERT INTO hapax.saga_step
@@ -256,7 +259,7 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
     );
     assert_eq!(ops.post("/console/act", &form(&asked)).await.status, 303);
     assert_eq!(scene.count(undone).await, 1);
-    // It goes on: nobody is asked about it any more.
+    // The saga continues, and no decision is needed any more.
     let page = ops.see("/console/sagas/saga-1").await;
     assert!(!page.contains("charge is undone"), "{page}");
     assert_eq!(ops.get(ask).await.status, 409);

@@ -1,4 +1,4 @@
-//! Who comes in, and which forms are believed.
+//! Tests of authentication, and of the checks that protect forms against cross-site requests.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::scene::{OPERATOR, Scene, VIEWER, cookie_of, seal_of};
 
-/// Half as long as a form is waited for.
+/// Half of the time that the server waits for the body of a form.
 const AT_ONCE: Duration = Duration::from_secs(5);
 const PAUSE: &str = "act=pause&dest=mail&reason=x";
 
@@ -83,7 +83,7 @@ async fn a_wrong_token_is_refused_and_a_way_out_of_the_console_is_not_followed()
         assert_ne!(
             cookie_of(&answer),
             cookie,
-            "a session has a cookie of its own"
+            "each session has a separate cookie"
         );
     }
 }
@@ -151,14 +151,15 @@ async fn who_may_send_no_form_is_told_before_any_of_it_is_read() {
     assert!(line.starts_with("HTTP/1.1 403 "), "{line}");
 }
 
-/// What is answered first to a request whose body never comes.
+/// Sends a request without its body, and returns the first line of the response.
 async fn told(scene: &Scene, head: &str) -> String {
     let mut stream = TcpStream::connect(scene.address).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut line = String::new();
     let mut reader = BufReader::new(stream);
     let read = timeout(AT_ONCE, reader.read_line(&mut line)).await;
-    read.expect("nobody waits for the body").unwrap();
+    read.expect("the server must respond without waiting for the body")
+        .unwrap();
     line
 }
 
@@ -194,7 +195,10 @@ async fn a_form_that_no_page_of_this_browser_sent_is_refused_and_nothing_is_done
         assert_eq!(answer.status, 403, "{form} {origin:?}: {}", answer.text());
     }
     let answer = other.post("/console/act", &full).await;
-    assert_eq!(answer.status, 403, "a seal is one browser's");
+    assert_eq!(
+        answer.status, 403,
+        "the CSRF token of another session was accepted"
+    );
     assert_eq!(scene.count("hapax.audit_log WHERE actor = 'ops'").await, 0);
     assert_eq!(ops.post("/console/act", &full).await.status, 303);
     assert_eq!(scene.count("hapax.audit_log WHERE actor = 'ops'").await, 1);

@@ -1,4 +1,4 @@
-//! What moves is told as it moves, to a bounded number of watchers.
+//! Tests of live updates, which are sent to a limited number of watchers.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio::{
 
 use crate::scene::{ALICE, OPERATOR, Scene};
 
-/// Watchers that a console has at most.
+/// The maximum number of watchers of a console.
 const LIVE_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that waits for what moves.
+/// A connection that receives live updates.
 struct Watcher(BufReader<TcpStream>);
 
 impl Watcher {
@@ -29,13 +29,15 @@ impl Watcher {
         Self(BufReader::new(stream))
     }
 
-    /// Waits for the end of the connection.
+    /// Waits until the server closes the connection.
     async fn ends(&mut self) {
         let told = async { while self.line("data: ").await.is_some() {} };
-        timeout(PATIENCE, told).await.expect("it ends in time");
+        timeout(PATIENCE, told)
+            .await
+            .expect("the connection must be closed in time");
     }
 
-    /// The next line that begins so; `None` when the connection ends first.
+    /// Returns the next line with this prefix, or `None` if the connection is closed first.
     async fn line(&mut self, begin: &str) -> Option<String> {
         let mut line = String::new();
         let reading = async {
@@ -51,7 +53,7 @@ impl Watcher {
         };
         timeout(PATIENCE, reading)
             .await
-            .expect("it answers in time")
+            .expect("the update must arrive in time")
     }
 }
 

@@ -1,8 +1,8 @@
-//! The console over real HTTP, on a real PostgreSQL with rows planted.
+//! Tests of the console over real HTTP, with rows in a real PostgreSQL database.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a test that cannot continue reports where"
 )]
 
 mod scene;

@@ -1,4 +1,4 @@
-//! Nothing that a row says becomes markup, on any page.
+//! Tests that text from rows is escaped on every page.
 
 use crate::scene::{EVIL, OPERATOR, Scene};
 
@@ -43,7 +43,7 @@ async fn nothing_that_a_row_says_becomes_markup() {
         assert!(!page.contains(EVIL), "{path}");
         told += usize::from(page.contains("&lt;script&gt;"));
     }
-    // The test would prove nothing if the rows were not shown.
+    // Without this check the test would pass on pages that do not show the rows.
     assert!(told >= 14, "{told}");
 }
 

@@ -1,4 +1,4 @@
-//! Every page opens, and says what its rows say.
+//! Tests that every page can be opened and shows the data of its rows.
 
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -196,7 +196,8 @@ async fn a_filter_that_is_not_understood_is_refused_and_fits_nothing() {
 async fn whatever_a_filter_says_narrows_a_list_or_is_refused_by_its_word() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
-    // What is there without a word, and with it is neither listed nor acted upon.
+    // `there` is listed without `word`. With `word`, it is neither listed nor affected by an
+    // operation.
     for (list, q, there, word) in [
         (
             "deliveries",

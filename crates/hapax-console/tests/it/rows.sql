@@ -1,4 +1,4 @@
--- Keys, with the events that their transactions emitted.
+-- Keys, and the events that their transactions emitted.
 DO $$
 DECLARE
     evil text := '<script>alert(''x'')</script>';
@@ -19,13 +19,13 @@ BEGIN
     PERFORM hapax.emit('order.shipped', '{"n": 4}', 'order', 'o-1', NULL, '{}', 'acme');
 END
 $$;
--- What no emitter may say, and a row could hold all the same.
+-- `emit` rejects such a type, but a row may contain it.
 UPDATE hapax.outbox_event SET type = '<script>alert(''x'')</script>' WHERE type = 'order.evil';
--- The order of the next statements is that of their positions.
+-- The next statements are in the order of the events' positions.
 INSERT INTO hapax.destination (name, first_opened_at, opened_at)
 VALUES ('mail', now(), now()), ('hooks', now(), now()),
        ('<script>evil', now(), now());
--- A relay lives, holds them and has read everything.
+-- A live relay owns all partitions and has read all events.
 INSERT INTO hapax.lease (part, epoch, node, taken_at)
 SELECT name, 1, 'relay-1', now() FROM hapax.destination;
 INSERT INTO hapax.sign (half, number, node, lives, seen_at)

@@ -1,4 +1,4 @@
-//! A console on a fresh database, with rows of every kind.
+//! Fixture: a console on a fresh database, with rows of every kind.
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -16,16 +16,17 @@ use tokio_postgres::Client;
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";
 pub(crate) const ALICE: &str = "alice-of-acme-0123456789";
-/// What every column is given that takes it.
+/// The value of every column that accepts any text.
 pub(crate) const EVIL: &str = "<script>alert('x')</script>";
 
-/// Rows of every kind: an event that arrived nowhere, one that died at `mail`, one behind it, keys,
-/// messages, sagas and a paused destination; another tenant's beside them.
+/// Rows of every kind: an event that was not delivered to any destination, a dead letter of `mail`,
+/// an event that is blocked by the dead letter, keys, messages, sagas and a paused destination.
+/// There are also rows of another tenant.
 const ROWS: &str = include_str!("rows.sql");
 
-/// A console that listens.
+/// A console that accepts connections.
 pub(crate) struct Scene {
-    /// It goes with the scene.
+    /// The database is dropped together with the scene.
     _database: Database,
     pub(crate) address: SocketAddr,
     pub(crate) console: Console,
@@ -33,7 +34,7 @@ pub(crate) struct Scene {
     http: HttpClient,
 }
 
-/// A browser that is signed in.
+/// A signed-in browser.
 pub(crate) struct Browser<'a> {
     scene: &'a Scene,
     cookie: String,
@@ -42,25 +43,25 @@ pub(crate) struct Browser<'a> {
 pub(crate) fn clock() -> Clock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "rows are planted by the database's clock"
+        reason = "the fixture's rows use the database's clock"
     )]
     Clock::new(SystemTime::now)
 }
 
 impl Scene {
-    /// With tokens for an operator, a viewer, and an operator of one tenant.
+    /// Creates a console with tokens for an operator, a viewer, and an operator of one tenant.
     pub(crate) async fn with_tokens() -> Self {
         Self::open(settings(tokens())).await
     }
 
-    /// The same, for browsers that come over TLS.
+    /// Creates the same console for browsers that use TLS.
     pub(crate) async fn over_tls() -> Self {
         let mut settings = settings(tokens());
         settings.https = true;
         Self::open(settings).await
     }
 
-    /// For whoever sits at this machine.
+    /// Creates a console without tokens, which accepts local requests only.
     pub(crate) async fn local() -> Self {
         Self::open(settings(Tokens::default())).await
     }
@@ -92,7 +93,7 @@ impl Scene {
         format!("http://{}{path}", self.address)
     }
 
-    /// A request with exactly these headers.
+    /// Sends a request with exactly these headers.
     pub(crate) async fn send(
         &self,
         method: http::Method,
@@ -121,7 +122,7 @@ impl Scene {
         browser
     }
 
-    /// How many rows there are.
+    /// Counts the rows of a table that match a condition.
     pub(crate) async fn count(&self, from: &str) -> i64 {
         let sql = format!("SELECT count(*) FROM {from}");
         self.client.query_one(&sql, &[]).await.unwrap().get(0)
@@ -129,7 +130,7 @@ impl Scene {
 }
 
 impl Browser<'_> {
-    /// Looks at a page.
+    /// Requests a page.
     pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         let cookie = self.cookie.as_str();
         let headers = [("cookie", cookie)];
@@ -137,7 +138,7 @@ impl Browser<'_> {
         self.scene.send(http::Method::GET, path, headers, "").await
     }
 
-    /// The text of a page that is there.
+    /// Returns the text of a page, which must exist.
     pub(crate) async fn see(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
@@ -166,7 +167,7 @@ impl Browser<'_> {
             .await
     }
 
-    /// Asks for an act and agrees to it, for a reason.
+    /// Opens the form of an operation and confirms it with a reason.
     pub(crate) async fn act(&self, ask: &str) -> HttpAnswer {
         let page = self.get(&format!("/console/act?{ask}")).await;
         assert_eq!(page.status, 200, "{ask}: {}", page.text());
@@ -193,25 +194,25 @@ impl Browser<'_> {
     }
 }
 
-/// The cookie that an answer sets, as it is sent back.
+/// Returns the cookie of a response as a request header contains it.
 pub(crate) fn cookie_of(answer: &HttpAnswer) -> String {
     let line = answer.header("set-cookie").expect("a cookie");
     line.split(';').next().unwrap_or_default().to_owned()
 }
 
-/// What the forms of a page say to be believed.
+/// Returns the CSRF token of a page's forms.
 pub(crate) fn seal_of(answer: &HttpAnswer) -> String {
     field_of(answer, "seal")
 }
 
-/// The value of a hidden field.
+/// Returns the value of a hidden field.
 pub(crate) fn field_of(answer: &HttpAnswer, name: &str) -> String {
     let fields = hidden(&answer.text());
     let found = fields.into_iter().find(|(known, _)| known == name);
     found.expect("a form with this field").1
 }
 
-/// All that the form of an act says by itself, as a browser sends it.
+/// Returns the hidden fields of an operation's form as a browser sends them.
 pub(crate) fn form_of(answer: &HttpAnswer) -> String {
     let text = answer.text();
     let (_, form) = text.split_once("class=\"act\"").expect("a form");

@@ -1,4 +1,4 @@
-//! A tenant's token sees and touches that tenant's rows alone.
+//! Tests that the token of a tenant gives access to the rows of this tenant only.
 
 use crate::scene::{ALICE, Scene};
 

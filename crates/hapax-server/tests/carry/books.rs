@@ -1,4 +1,4 @@
-//! What the database says: what was committed, what never was, and how each first offer ended.
+//! Stored rows at the end of a run: committed and rolled-back events, failed attempts and effects.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,22 +6,22 @@ use tokio_postgres::Client;
 
 use crate::receiver::Arrival;
 
-/// The truth, and the store's own account.
+/// The committed events, and what the store has recorded about their deliveries.
 #[derive(Debug)]
 pub(crate) struct Books {
-    /// What was committed.
+    /// The nonces of the committed events.
     pub(crate) written: HashSet<String>,
-    /// What was rolled back.
+    /// The nonces of the events that were rolled back.
     pub(crate) rolled_back: HashSet<String>,
-    /// How often the end of an attempt at an event was not seen, by the event's id, at the hook.
+    /// The number of interrupted attempts at the webhook, by event id.
     pub(crate) interrupted: HashMap<String, u64>,
-    /// How often an attempt at an event failed, by the event's id, at the hook.
+    /// The number of failed attempts at the webhook, by event id.
     pub(crate) failed: HashMap<String, u64>,
-    /// How often each consumer had each effect.
+    /// The number of effects per consumer and nonce.
     pub(crate) effects: HashMap<String, HashMap<String, u64>>,
-    /// How often a part has changed owners.
+    /// The number of times that a partition changed its owner.
     pub(crate) takeovers: i64,
-    /// Deliveries that were given up.
+    /// The number of dead letters.
     pub(crate) dead: i64,
 }
 
@@ -73,7 +73,7 @@ impl Books {
         }
     }
 
-    /// How much of what was committed is not in the ledger.
+    /// Counts the committed events that are not in the ledger.
     pub(crate) fn misses(&self, ledger: &[Arrival]) -> usize {
         let arrived = ledger.iter().map(|arrival| arrival.nonce.as_str());
         let arrived: HashSet<_> = arrived.collect();
@@ -84,13 +84,13 @@ impl Books {
     }
 }
 
-/// How many events were committed; asked when nobody writes any more.
+/// Counts the committed events. Called after all writers have ended.
 pub(crate) async fn written(client: &Client) -> usize {
     let counted = client.query_one("SELECT count(*) FROM written", &[]).await;
     usize::try_from(counted.unwrap().get::<_, i64>(0)).unwrap()
 }
 
-/// Whether nothing waits to be delivered again, and so many consumers had an effect of everything.
+/// Whether no delivery is waiting, and each of the consumers had as many effects as events.
 pub(crate) async fn is_done(client: &Client, written: usize, consumers: usize) -> bool {
     let waits = "SELECT EXISTS (
         SELECT 1 FROM hapax.delivery WHERE state IN ('scheduled', 'retrying', 'blocked')
@@ -100,6 +100,6 @@ pub(crate) async fn is_done(client: &Client, written: usize, consumers: usize) -
     }
     let effects = client.query_one("SELECT count(*) FROM effect", &[]).await;
     let effects = usize::try_from(effects.unwrap().get::<_, i64>(0)).unwrap();
-    // One more than there should be is found when the books are compared.
+    // An additional effect is found when the effects are compared with the events.
     effects >= written * consumers
 }

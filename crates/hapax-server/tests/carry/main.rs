@@ -1,16 +1,24 @@
-//! The correctness run: writers, relays that are killed all the time, and far sides that keep books.
+//! Correctness run: writers, relays that are killed again and again, and receivers that record what
+//! they receive.
 //!
-//! 24 writers commit and roll back while another holds its transaction open for seconds. Four
-//! relays carry what they write; every few seconds one of them is killed, paused past its lease,
-//! or told to stop, and started again. A receiver of webhooks keeps its own ledger and knows nothing
-//! of the system; consumers behind brokers take each message through their inbox, in the effect's
-//! transaction, and forget to acknowledge now and then. In the end the books are compared.
+//! In a run, 24 writers commit and roll back transactions, and another writer holds its transaction
+//! open for seconds. Four relays deliver the events. Every few seconds one relay is killed, paused
+//! for longer than its lease, or stopped, and then started again. A receiver of webhooks keeps a
+//! ledger in memory and does not use the database. Consumers read from the brokers, accept each
+//! message in the transaction of its effect, and sometimes omit the acknowledgement. At the end,
+//! the ledger and the effects are compared with the committed events.
 //!
-//! `HAPAX_CARRY_SECONDS` says how long (20 by default), `HAPAX_CARRY_SINKS` where to. A run in which
-//! no crash hit a relay at work proves nothing, and says so.
+//! `HAPAX_CARRY_SECONDS` sets the length of the run (20 s by default), `HAPAX_CARRY_SINKS` the
+//! sinks. If no crash interrupted a delivery, the run proves nothing, and its verdict is UNKNOWN.
 
-#![expect(clippy::unwrap_used, reason = "a run that cannot go on says where")]
-#![expect(clippy::print_stdout, reason = "the verdict is for whoever runs it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a run that cannot continue reports where"
+)]
+#![expect(
+    clippy::print_stdout,
+    reason = "the verdict is printed for the operator of the run"
+)]
 
 mod writers;
 mod relays;
@@ -35,10 +43,10 @@ use receiver::Receiver;
 use relays::Fleet;
 use verdict::Verdict;
 
-/// How long the relays may take to carry what is left once nobody kills them any more.
+/// The maximum time for the relays to deliver the remaining events after the last fault.
 const CATCH_UP: Duration = Duration::from_mins(2);
 
-/// What a run is made of.
+/// The settings of a run.
 #[derive(Debug)]
 struct Plan {
     length: Duration,
@@ -57,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// How many of them have a consumer behind them.
+    /// The number of sinks whose messages are read by a consumer.
     fn consumers(&self) -> usize {
         self.sinks.iter().filter(|sink| *sink != "webhook").count()
     }
@@ -101,7 +109,7 @@ async fn run(plan: Plan) -> Verdict {
     Verdict::of(&books, &receiver.ledger(), &log, &plan.sinks, forgotten)
 }
 
-/// Waits until everything that was committed is on the far sides, or for too long.
+/// Waits until all committed events have arrived everywhere, or until the maximum time has passed.
 async fn catch_up(database: &Database, receiver: &Receiver, plan: &Plan) -> Books {
     let client = database.client().await;
     let patience = Patience::within(CATCH_UP + Duration::from_secs(5));

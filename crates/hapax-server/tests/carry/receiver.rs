@@ -1,6 +1,6 @@
-//! A receiver of webhooks on a thread of its own, with a ledger: what came, and when.
+//! Webhook receiver with a ledger of all requests and their times. It runs on a separate thread.
 //!
-//! It takes everything and knows nothing: no database, no ids but those that it is sent.
+//! It accepts every request. It has no database, and knows only the ids that it receives.
 
 use std::{
     collections::HashSet,
@@ -18,7 +18,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
-/// One request, as the ledger has it.
+/// One request in the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
@@ -57,18 +57,18 @@ impl Receiver {
         format!("http://{}/hook", self.address)
     }
 
-    /// All that came so far, in the order in which it came.
+    /// Returns all requests in the order of their arrival.
     pub(crate) fn ledger(&self) -> Vec<Arrival> {
         self.ledger.lock().unwrap().arrivals.clone()
     }
 
-    /// How many different events came so far.
+    /// The number of different events that have arrived.
     pub(crate) fn events(&self) -> usize {
         self.ledger.lock().unwrap().nonces.len()
     }
 }
 
-/// Ends with the process: a relay that is killed may still have a connection open.
+/// Serves until the process ends, because a relay that was killed may still have a connection open.
 fn serve(listener: TcpListener, ledger: &Ledger) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -83,7 +83,7 @@ fn serve(listener: TcpListener, ledger: &Ledger) {
             tokio::spawn(async move {
                 let service = service_fn(|request| take(request, Arc::clone(&ledger)));
                 let io = TokioIo::new(stream);
-                // Whoever is killed in the middle of a request is no news.
+                // An error is expected here: the relay may be killed in the middle of a request.
                 let _ended = http1::Builder::new().serve_connection(io, service).await;
             });
         }
@@ -99,7 +99,7 @@ async fn take(
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default()
         .to_owned();
-    // A request that was cut off has not come.
+    // A request whose body is incomplete does not count as arrived.
     if let Ok(body) = request.into_body().collect().await {
         let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
         let said = &body["data"];

@@ -1,7 +1,7 @@
-//! Four relays, and what is done to them: killed, paused past their lease, told to stop.
+//! Four relays and their faults: a relay is killed, paused for longer than its lease, or stopped.
 //!
-//! A relay that was killed comes back under its own name, which it takes up at once, or under
-//! another one, which has to wait for the lease; each happens.
+//! After a kill, a relay is started again either under the same name, with which it takes over its
+//! partitions at once, or under a new name, with which it has to wait for the lease. Both happen.
 
 use std::{
     fs::File,
@@ -18,14 +18,14 @@ use tempfile::TempDir;
 use tokio_postgres::Client;
 
 const RELAYS: usize = 4;
-/// How long a relay may be silent before others take its parts.
+/// The time after which other relays take the partitions of a silent relay.
 const LEASE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_mins(1);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const SCHEDULE: &str = "schedule = [\"0s\", \"100ms\", \"200ms\", \"500ms\", \"1s\", \"1s\", \"2s\", \
     \"2s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\", \"5s\"]\n";
 
-/// What was done to a relay, and when it was over.
+/// A fault of a relay, and its beginning and end.
 #[derive(Clone, Debug)]
 pub(crate) struct Blow {
     pub(crate) kind: &'static str,
@@ -51,7 +51,7 @@ pub(crate) struct Fleet {
     random: fastrand::Rng,
 }
 
-/// Makes the tables of the store.
+/// Creates the tables of the store.
 pub(crate) fn migrate(url: &str) {
     let ran = hapax(&["migrate", "--database", url]).output().unwrap();
     assert!(
@@ -61,7 +61,7 @@ pub(crate) fn migrate(url: &str) {
     );
 }
 
-/// The destination that keeps order, as lines of a configuration.
+/// The configuration of the webhook destination, which keeps the order of events per key.
 pub(crate) fn webhook(url: &str) -> String {
     format!(
         "[destinations.hook]\norder = \"key\"\nparts = 4\nconcurrency = 16\n{SCHEDULE}\
@@ -69,7 +69,7 @@ pub(crate) fn webhook(url: &str) -> String {
     )
 }
 
-/// A destination behind a broker.
+/// The configuration of a destination whose sink is a broker.
 pub(crate) fn broker(sink: &str, settings: &str) -> String {
     format!("[destinations.{sink}]\nparts = 2\n{SCHEDULE}sink.{sink} = {settings}\n")
 }
@@ -100,7 +100,7 @@ impl Fleet {
         fleet
     }
 
-    /// Strikes one relay after the other until so much time has passed.
+    /// Causes faults, one relay at a time, until this time has passed.
     pub(crate) async fn harass(&mut self, length: Duration) {
         let end = Instant::now() + length;
         let mut round = 0;
@@ -109,7 +109,7 @@ impl Fleet {
             if Instant::now() + pause > end {
                 return;
             }
-            // What the relays carry meanwhile is what the next blow hits.
+            // The next fault interrupts the deliveries of this time.
             pace(pause).await;
             let number = self.random.usize(0..RELAYS);
             match round % 5 {
@@ -121,14 +121,14 @@ impl Fleet {
         }
     }
 
-    /// Waits until all of them carry.
+    /// Waits until all relays deliver.
     pub(crate) async fn leave_alone(&mut self) {
         for number in 0..RELAYS {
             self.carries(number).await;
         }
     }
 
-    /// Tells all to stop, which they do; what was done to them in the meantime.
+    /// Stops all relays, and returns the faults of the run.
     pub(crate) async fn stop(mut self) -> Vec<Blow> {
         for relay in &self.relays {
             signal(&relay.child, "TERM");
@@ -137,7 +137,7 @@ impl Fleet {
             let ended = self.ended(number).await;
             assert!(
                 ended,
-                "a relay that was told to stop failed: {}",
+                "a relay failed when it was stopped: {}",
                 self.log(number)
             );
         }
@@ -158,7 +158,8 @@ impl Fleet {
         self.relays[number] = self.relay(number, generation);
     }
 
-    /// Past its lease: others take its parts, and it finds that out when it wakes up.
+    /// Pauses a relay for longer than its lease: other relays take its partitions, and it finds
+    /// this out after it continues.
     async fn pause(&mut self, number: usize) {
         let from = Instant::now();
         let node = self.relays[number].node.clone();
@@ -212,7 +213,7 @@ impl Fleet {
         }
     }
 
-    /// Waits for its end; whether it ended well.
+    /// Waits until the process has ended, and returns whether it ended without an error.
     async fn ended(&mut self, number: usize) -> bool {
         let patience = Patience::within(PATIENCE);
         loop {
@@ -245,7 +246,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Every second time it is another node for the others.
+/// The name of a relay. It changes at every second start.
 fn node(number: usize, generation: u32) -> String {
     format!("relay-{number}-{}", generation / 2)
 }

@@ -1,4 +1,4 @@
-//! The books compared: what is lost, what should not be there, what came twice and why.
+//! Checker of a run: finds lost and unexpected events, and explains duplicates.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -8,11 +8,11 @@ use std::{
 
 use crate::{books::Books, receiver::Arrival, relays::Blow, writers::WRITERS};
 
-/// How long before a blow an event can have come of which the relay had not written down yet that
-/// it did: the answer's way back, and the settlement's way to the disk.
+/// A relay has recorded an event as delivered at most this long after the event arrived: the
+/// response has to reach the relay, and the settlement has to reach the disk.
 const UNSETTLED: Duration = Duration::from_secs(5);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     written: usize,
@@ -23,16 +23,19 @@ pub(crate) struct Verdict {
     unexpected: usize,
     inversions: usize,
     duplicates: usize,
-    /// Of those: where the store has an attempt whose end nobody saw, and a blow fell in between.
+    /// Duplicates that a crash explains: the store has an interrupted attempt, and a fault happened
+    /// between the two arrivals.
     by_crash: usize,
-    /// Of those: where the relay has heard no answer, and wrote that down.
+    /// Duplicates that a lost response explains: the relay has recorded an attempt without a
+    /// response.
     by_lost_answer: usize,
     interrupted: u64,
     blows: BTreeMap<&'static str, usize>,
     takeovers: i64,
     dead: i64,
     forgotten: u64,
-    /// By consumer: effects, those missing, and those that happened twice or should not have.
+    /// Per consumer: the effects, the missing ones, and those that happened twice or should not
+    /// exist.
     effects: BTreeMap<String, [usize; 3]>,
 }
 
@@ -92,7 +95,8 @@ impl Verdict {
             }
             first.insert(&arrival.id, arrival);
             let highest = highest.entry(&arrival.key).or_default();
-            // Numbers of a key have no gaps: each must be the next.
+            // The numbers of a key have no gaps, so each number must be one more than the highest
+            // one.
             self.inversions += usize::from(arrival.number != *highest + 1);
             *highest = arrival.number.max(*highest);
         }
@@ -101,7 +105,7 @@ impl Verdict {
         self.unexpected = strange.len() + (first.len() + self.lost).abs_diff(self.written);
     }
 
-    /// Looks for what explains that an event came once more.
+    /// Finds the reason why an event arrived again.
     fn judge(
         &mut self,
         books: &Books,
@@ -125,7 +129,7 @@ impl Verdict {
         self.duplicates - self.by_crash - self.by_lost_answer
     }
 
-    /// Whether any blow hit a relay that had something in its hands.
+    /// Whether a fault interrupted a delivery.
     fn is_known(&self) -> bool {
         self.blows.contains_key("KILL") && (!self.has_hook || self.interrupted > 0)
     }

@@ -1,8 +1,9 @@
-//! Those who write: plain SQL, as a service in any language would, and plenty of rollbacks.
+//! Writers: they emit events with plain SQL, as a service in any language would, and often roll
+//! back.
 //!
-//! A row says what was committed, in the transaction of its event: it is the truth that everything
-//! else is held against. A key's numbers are drawn under the lock of its row, and go back when
-//! their transaction does; so what is committed of a key is 1, 2, 3 without a gap.
+//! Each transaction writes a row for its event. After the commit, the row proves that the event
+//! must arrive. The numbers of a key are assigned under the lock of the key's row, and a rollback
+//! restores the number. The committed numbers of a key are therefore 1, 2, 3, ... without a gap.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use tokio_postgres::Client;
 
 pub(crate) const WRITERS: u32 = 24;
 const KEYS: u32 = 60;
-/// How often each writer begins a transaction.
+/// The time between two transactions of a writer.
 const EVERY: Duration = Duration::from_millis(150);
-/// How long the long transaction stays open, at most.
+/// The maximum duration of the long transaction.
 const LONG: Duration = Duration::from_secs(10);
 
 const TABLES: &str = "
@@ -39,7 +40,7 @@ const WRITE: &str = "
     )
     FROM written";
 
-/// Makes the tables of the business.
+/// Creates the tables of the business data.
 pub(crate) async fn prepare(database: &Database) {
     let client = database.client().await;
     client.batch_execute(TABLES).await.unwrap();
@@ -50,7 +51,7 @@ pub(crate) async fn prepare(database: &Database) {
     client.batch_execute(&keys).await.unwrap();
 }
 
-/// Writes for so long.
+/// Writes for this time.
 pub(crate) fn start(url: &str, length: Duration) -> JoinHandle<()> {
     let url = url.to_owned();
     let end = Instant::now() + length;
@@ -79,7 +80,7 @@ async fn write(client: &Client, writer: u32, end: Instant) {
             return;
         }
         client.batch_execute("BEGIN").await.unwrap();
-        // In one order, so that two writers never wait for each other.
+        // The keys are locked in sorted order, so that two writers never deadlock.
         let mut keys = [random.u32(0..KEYS), random.u32(0..KEYS)];
         keys.sort_unstable();
         let count = random.usize(1..=2);
@@ -98,7 +99,8 @@ async fn write(client: &Client, writer: u32, end: Instant) {
     }
 }
 
-/// Holds a transaction open with an event in it, again and again; every second one rolls back.
+/// Repeatedly emits an event in a transaction and holds it open. Every second transaction is rolled
+/// back.
 async fn write_long(client: &Client, end: Instant, length: Duration) {
     let hold = LONG.min(length / 4);
     for round in 0_u64.. {
@@ -119,7 +121,7 @@ async fn write_long(client: &Client, end: Instant, length: Duration) {
     }
 }
 
-/// Remembers what must never arrive.
+/// Records an event that was rolled back and must never arrive.
 async fn note_tried(client: &Client, nonce: &str) {
     let note = "INSERT INTO tried (nonce) VALUES ($1)";
     client.execute(note, &[&nonce]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The admin API over real HTTP, on a running relay.
+//! Tests of the admin API over real HTTP, with a running relay.
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient, HttpReceiver, HttpReply},
@@ -14,10 +14,10 @@ use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrate};
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";
 pub(crate) const ALICE: &str = "alice-of-acme-0123456789";
-/// 32 bytes in base64.
+/// A key of 32 bytes in base64.
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// A relay with the API.
+/// A relay with the admin API.
 pub(crate) struct Served {
     pub(crate) relay: Relay,
     url: String,
@@ -28,7 +28,7 @@ impl Served {
     /// The token of an operator.
     pub(crate) const OPERATOR: &str = OPERATOR;
 
-    /// Where the API is.
+    /// The base URL of the API.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -37,7 +37,7 @@ impl Served {
         Self::with(database, "", more).await
     }
 
-    /// The same with more in its own section.
+    /// Starts a relay with more settings in the section `[admin]`.
     pub(crate) async fn with(database: &Database, admin: &str, more: &str) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let configuration = format!(
@@ -150,7 +150,7 @@ async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser() {
 #[tokio::test]
 #[expect(
     clippy::too_many_lines,
-    reason = "one error_chain from the declaration to the removal"
+    reason = "one sequence from the declaration to the removal"
 )]
 async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     let database = migrated().await;
@@ -175,7 +175,7 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
         "CONFLICT.state",
     );
 
-    // What was shown can be sent back, and changes nothing but what was changed.
+    // A declaration can be sent back as it was shown. Only the changed member is changed.
     let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
     change["spec"]["concurrency"] = json!(4);
     let put = async |change: &Value| {
@@ -188,7 +188,7 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     emit(&client, "order.created", 1).await;
     one.received_at_least(4).await;
 
-    // To another address the secret does not go along by itself.
+    // If the URL of a webhook changes, the stored secret is not used for the new URL.
     let shown = served.get("/destinations/orders").await;
     let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
     change["spec"]["sink"]["webhook"]["url"] = json!(two.url("/"));
@@ -288,7 +288,7 @@ async fn what_makes_no_sense_is_a_problem_with_a_code() {
             spec("sink", json!({"redis": {"url": "redis://127.0.0.1"}})),
             "sink.redis",
         ),
-        // What can never be made is refused before it is kept.
+        // A declaration that can never work is rejected before it is stored.
         (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook"),
     ] {
         let answer = served.post("/destinations", &body).await;
@@ -453,11 +453,11 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     let counted = counted.json().unwrap();
     assert_eq!(counted["count"], 2);
     many["dry_run"] = json!(false);
-    many["seen"] = json!("what somebody made up");
+    many["seen"] = json!("an invented value");
     let wrong = served.post("/dead-letters/replay", &many).await;
     check(&wrong, 400, "VALIDATION.member");
     many["seen"] = counted["seen"].clone();
-    // They are read as those of every request are: these name one key.
+    // The keys are parsed as in every other request: these three texts are the same key.
     let mut jobs = Vec::new();
     for key in ["once", "\"once\"", "\"once\";a=1"] {
         let begun = replay_under(&served, &many, &[key]).await;
@@ -474,7 +474,7 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
         served.get(&format!("/jobs/{}", jobs[0])).await["state"] == "done"
     })
     .await;
-    // All of them once more, whatever came of them.
+    // All events are replayed, whether they were delivered or not.
     let again = json!({"destination": "orders", "filter": {"type": "order.*"}});
     assert_eq!(served.post("/events/replay", &again).await.status, 202);
     let all = receiver.received_at_least(11).await;
@@ -486,7 +486,7 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     served.relay.stop().await;
 }
 
-/// Asks for a replay of dead letters, with an `Idempotency-Key` of each text.
+/// Starts a replay of dead letters with one header `Idempotency-Key` per text.
 async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswer {
     let bearer = format!("Bearer {OPERATOR}");
     let mut headers = vec![
@@ -504,7 +504,7 @@ async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswe
 #[tokio::test]
 #[expect(
     clippy::too_many_lines,
-    reason = "one error_chain of two tenants' events and what one of them sees"
+    reason = "one sequence with events of two tenants, and the view of one of them"
 )]
 async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     let database = migrated().await;
@@ -570,11 +570,12 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
         )
         .await;
     check(&pause, 404, "NOT_FOUND");
-    // A destination of one tenant is offered no other's events, whoever asks.
+    // A destination of one tenant never receives events of another tenant, no matter who starts the
+    // replay.
     let mut others = declaration("others", &receiver.url("/"));
     others["spec"]["tenant"] = json!("other");
     assert_eq!(served.post("/destinations", &others).await.status, 201);
-    // Nor does a tenant push events to one that is not its own.
+    // A tenant cannot replay events to a destination of another tenant.
     for name in ["others", "all", "nobody"] {
         let again = json!({"destination": name});
         let told = served
@@ -582,7 +583,8 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
             .await;
         check(&told, 404, "NOT_FOUND");
     }
-    // It sees where its events went, and not what a far side that is not its own has answered.
+    // A tenant sees where its events were delivered, but not the responses of a receiver that
+    // belongs to another tenant.
     let own = all
         .as_array()
         .unwrap()
@@ -630,7 +632,8 @@ async fn a_change_reaches_two_relays_within_two_seconds() {
         })
         .await;
     };
-    // The least of three: a machine that is held up for a moment is no look that comes late.
+    // Only the smallest of three measured times counts, because a busy machine may delay a single
+    // one.
     let (mut created, mut paused) = (Vec::new(), Vec::new());
     for name in ["one", "two", "three"] {
         let mut body = declaration(name, &receiver.url("/"));
@@ -686,7 +689,8 @@ async fn a_pause_holds_where_the_declaration_cannot_be_read_and_a_setting_is_not
     assert_eq!(act("orders/resume").await.status, 204);
     is("carrying").await;
 
-    // What its own setting pauses goes on when that is changed, and is shown so.
+    // A destination that its own declaration or configuration pauses cannot be resumed, only
+    // changed.
     body["name"] = json!("later");
     body["spec"]["paused"] = json!(true);
     assert_eq!(served.post("/destinations", &body).await.status, 201);
@@ -734,7 +738,7 @@ async fn the_description_names_every_status_that_was_seen_here() {
     served.relay.stop().await;
 }
 
-/// A destination that posts to `url`.
+/// A declaration of a webhook destination with this URL.
 fn declaration(name: &str, url: &str) -> Value {
     json!({"name": name, "spec": {
         "sink": {"webhook": {"url": url, "secret": SECRET, "allow": ["127.0.0.0/8"]}},

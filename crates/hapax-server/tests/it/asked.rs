@@ -1,5 +1,5 @@
-//! What an operator asks: keys, the inbox, sagas, the timeline of a request, what stands still and
-//! the overview, over HTTP and by verbs.
+//! Tests of queries that operators make, over HTTP and with commands: keys, the inbox, sagas, the
+//! timeline of a request, the backlog and the overview.
 
 use hapax_testkit::postgres::Database;
 use http::Method;
@@ -10,8 +10,8 @@ use crate::{
     hapax::{Ran, run},
 };
 
-/// A request of a tenant that answers, emits, begins a saga and whose event is taken; its content
-/// holds what is nobody's business.
+/// A request of a tenant with a response, an event that is accepted by a consumer, and a saga. The
+/// content contains data that must be masked.
 fn request(tenant: &str) -> String {
     format!(
         "BEGIN;
@@ -34,7 +34,7 @@ fn request(tenant: &str) -> String {
     )
 }
 
-/// Two tenants with a request each.
+/// Creates two tenants with one request each.
 async fn stage() -> Database {
     let database = migrated().await;
     let client = database.client().await;
@@ -121,7 +121,7 @@ async fn keys_are_listed_shown_and_purged_over_http() {
     ] {
         check(&served.post(&purge, &wrong).await, 400, "VALIDATION.member");
     }
-    // Without one nobody says what was looked at.
+    // Without a version, the API cannot know which state the operator has seen.
     let unseen = served.post(&purge, &json!({"reason": "x"})).await;
     assert_eq!(unseen.status, 400, "{}", unseen.text());
     let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired
@@ -222,7 +222,7 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
         let wrong = json!({"epoch": epoch, "decision": decision, "reason": reason});
         check(&served.post(decide, &wrong).await, 400, "VALIDATION.member");
     }
-    // Without one nobody says what was looked at.
+    // Without an epoch, the API cannot know which state the operator has seen.
     let unseen = json!({"decision": "close", "reason": "x"});
     let unseen = served.post(decide, &unseen).await;
     assert_eq!(unseen.status, 400, "{}", unseen.text());
@@ -434,7 +434,7 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     let whole = call(&["events", "show", &event, "--unmasked"]).ended(0);
     assert!(whole.stdout.contains("4242acme"), "{whole:?}");
 
-    // Nobody runs a worker, and nobody carries.
+    // No worker and no relay are running.
     let told = call(&["doctor", "--database-only", "--json"]).json();
     let says = |check: &str, part: &str| {
         let is = |it: &&Value| it["check"] == check && it["found"].as_str().unwrap().contains(part);

@@ -1,4 +1,4 @@
-//! `hapax relay` beside the database of a service in Python: no Rust in the service.
+//! Tests of `hapax relay` with the database of a service in Python, which contains no Rust.
 
 use std::{
     fs::File,
@@ -43,7 +43,7 @@ async fn the_events_of_a_service_in_python_are_delivered() {
     for key in ["k1", "k2", "k1", "k2"] {
         assert_eq!(order(key).await.unwrap().status, 201);
     }
-    // A retried request emits nothing more.
+    // A retried request emits no further event.
     let taken = receiver.received_at_least(3).await;
     relay.stop().await;
     assert_eq!(receiver.received().len(), 3);
@@ -56,7 +56,7 @@ async fn the_events_of_a_service_in_python_are_delivered() {
     }
 }
 
-/// The example's service, in a process of its own; dropping it kills it.
+/// The service of the example as a separate process. Dropping it kills the process.
 struct Service {
     child: Child,
     url: String,
@@ -100,7 +100,7 @@ impl Drop for Service {
     }
 }
 
-/// Where the packages of the example are, which the gate installs.
+/// The folder with the Python packages of the example, which `cargo x contract` installs.
 fn packages() -> PathBuf {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract/python");
     let there = packages.join("installed").exists();

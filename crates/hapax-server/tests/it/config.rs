@@ -1,4 +1,4 @@
-//! What the binary is told: layers, typos, secrets, and what it says about them.
+//! Tests of the configuration: its layers, misspelled settings, secrets, and error messages.
 
 use std::fs;
 

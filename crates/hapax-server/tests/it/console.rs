@@ -1,4 +1,4 @@
-//! The console, served by the relay and by a verb of its own.
+//! Tests of the console as a part of the relay and as a separate command.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use crate::hapax::{PATIENCE, Relay, hapax, migrate, run};
 
 const TOKEN: &str = "[admin.tokens.ops]\ntoken = \"operator-0123456789\"\nrole = \"operator\"\n";
 
-/// A console of the verb; dropping it kills it.
+/// A process of the console command. Dropping it kills the process.
 struct Verb(Child);
 
 impl Drop for Verb {
@@ -71,7 +71,7 @@ async fn the_relay_serves_it_beside_the_admin_api_where_it_is_told_to() {
             assert_eq!(
                 sent.unwrap().status,
                 403,
-                "a proxy speaks for all the world"
+                "a proxy may forward requests of any client"
             );
         }
         relay.stop().await;

@@ -1,4 +1,4 @@
-//! Bad days: the relay dies, or its database does.
+//! Tests of crashes of the relay and of its database.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use hapax_testkit::{
 
 use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
 
-/// What a crash may repeat: what was on the wire.
+/// The maximum number of events that a crash may repeat: those that were being sent.
 const WINDOW: usize = 32;
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
         let environment = [("HAPAX_FAILPOINT", fatal.as_str())];
         let mut relay = Relay::start_with(&database.url(), &configuration, &environment).await;
         let client = database.client().await;
-        // One at a time: each is a turn of its own.
+        // The events are emitted one by one, so that the relay reads each of them separately.
         for _ in 0..3 {
             emit(&client, "order.created", 1).await;
         }

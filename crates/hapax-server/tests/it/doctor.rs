@@ -1,6 +1,7 @@
-//! `hapax doctor`, before databases that lack something.
+//! Tests of `hapax doctor` with databases that have problems.
 //!
-//! One that has to be well is on a server of its own: the tests' may not wait for the disk.
+//! Tests that need a healthy database use a separate server, because the shared server of the tests
+//! may run without `fsync`.
 
 use std::{fs, net::TcpListener};
 
@@ -24,7 +25,8 @@ async fn a_healthy_database_has_no_errors() {
     migrate(&database.url());
     let receiver = HttpReceiver::start().await;
     let (code, findings) = examined(&database.url(), &webhook("orders", &receiver.url("/")), &[]);
-    // Another test may hold a transaction open, or most connections: a warning at worst.
+    // Other sessions may hold a transaction open or use most connections. This gives warnings at
+    // most.
     assert!(code < 2, "{findings:#}");
     for check in [
         "version",
@@ -115,7 +117,7 @@ async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
     client.batch_execute(&gone).await.unwrap();
 }
 
-/// A clone is what a restored dump is: the same rows in another database.
+/// A clone has the same rows in another database, as a restored dump has.
 #[tokio::test]
 async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_on() {
     let cluster = Cluster::start().await;
@@ -150,7 +152,7 @@ async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_
     connection.abort();
 }
 
-/// Checks that a check has found nothing.
+/// Checks that this check has no findings.
 fn has_none(findings: &Value, check: &str) {
     let findings = findings.as_array().unwrap();
     assert!(
@@ -291,7 +293,7 @@ async fn what_holds_back_the_others_is_named() {
     idle.batch_execute("SET application_name = 'sleeper'; BEGIN; SELECT 1")
         .await
         .unwrap();
-    // Young ones are nobody's fault.
+    // A transaction that began a short time ago is not reported.
     let (code, findings) = examined(&cluster.url(), "", &[]);
     assert!(code < 1, "{findings:#}");
     let (code, findings) = examined(&cluster.url(), "", &["--open-max", "0s"]);
@@ -335,7 +337,7 @@ fn examined(url: &str, configuration: &str, arguments: &[&str]) -> (i32, Value) 
     (ran.code.unwrap(), ran.json())
 }
 
-/// Asserts that there is such a finding, and returns it.
+/// Checks that there is such a finding, and returns it.
 #[track_caller]
 fn has(findings: &Value, severity: &str, check: &str, found: &str) -> Value {
     let all = findings.as_array().unwrap();

@@ -1,4 +1,4 @@
-//! What relays report of a destination: the greatest value over all of them is the one that holds.
+//! Tests of the gauges of a destination. The maximum over all relays is the correct value.
 
 use std::fs;
 
@@ -66,7 +66,7 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     let (database, receiver) = setting().await;
     let url = database.url();
     let relay = Relay::start(&url, &webhook("orders", &receiver.url("/"))).await;
-    // Whoever asks earlier asks for a destination that nobody has heard of.
+    // Before the relay owns the destination, `pause` would not find it.
     eventually(PATIENCE, async || {
         value(&relay, EPOCH, "orders").await > 0.5
     })
@@ -91,7 +91,7 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
 #[tokio::test]
 async fn dead_letters_are_counted_until_somebody_deals_with_them() {
     let (database, receiver) = setting().await;
-    // All its attempts, and none too many for the breaker.
+    // The receiver rejects the event, so all attempts fail. They are too few to open the breaker.
     receiver.reply(HttpReply::status(422));
     let url = database.url();
     let relay = Relay::start(&url, &webhook("orders", &receiver.url("/"))).await;
@@ -167,7 +167,7 @@ async fn all_nan(relay: &Relay, destination: &str) -> bool {
     true
 }
 
-/// What a relay reports of a destination; -1 where it has never reported it.
+/// The value of a relay's metric for a destination, or -1 if the relay has never reported it.
 async fn value(relay: &Relay, metric: &str, destination: &str) -> f64 {
     let start = format!("{metric}{{destination=\"{destination}\"}} ");
     let text = relay.get("/metrics").await.text();

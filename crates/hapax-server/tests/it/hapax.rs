@@ -1,4 +1,4 @@
-//! The binary as a process: run to its end, or running until the test ends it.
+//! Fixture: the `hapax` binary as a process that runs to its end, or until the test ends it.
 
 use std::{
     fs::{self, File},
@@ -18,12 +18,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_postgres::Client;
 
-/// How long anything may take before a test gives up on it.
+/// The maximum time that a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// What signs the webhooks of the tests.
+/// The secret that signs the webhooks of the tests.
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// The binary with these arguments, in an empty environment; not started.
+/// The command of the binary with these arguments, in an empty environment, not started.
 pub(crate) fn hapax(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
     command.args(arguments).env_clear().stdin(Stdio::null());
@@ -31,7 +31,7 @@ pub(crate) fn hapax(arguments: &[&str]) -> Command {
     command
 }
 
-/// How a call ended, and what it said.
+/// The exit code and the output of a finished command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -40,13 +40,13 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What it wrote, as JSON.
+    /// Parses the standard output as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Asserts how it ended.
+    /// Checks the exit code.
     #[track_caller]
     pub(crate) fn ended(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -54,12 +54,12 @@ impl Ran {
     }
 }
 
-/// Runs a call to its end.
+/// Runs the binary to its end.
 pub(crate) fn run(arguments: &[&str]) -> Ran {
     run_to_end(hapax(arguments))
 }
 
-/// Runs a command to its end; one that hangs is killed.
+/// Runs a command to its end, and kills it if it hangs.
 #[track_caller]
 pub(crate) fn run_to_end(mut command: Command) -> Ran {
     let child = command
@@ -84,13 +84,13 @@ pub(crate) fn run_to_end(mut command: Command) -> Ran {
     }
 }
 
-/// Makes the tables of a database.
+/// Creates the tables in a database.
 #[track_caller]
 pub(crate) fn migrate(url: &str) {
     run(&["migrate", "--database", url]).ended(0);
 }
 
-/// Emits events by plain SQL, as any service would, in one transaction.
+/// Emits events with plain SQL in one transaction, as any service would.
 pub(crate) async fn emit(client: &Client, kind: &str, count: usize) {
     let emit = format!(
         "SELECT hapax.emit('{kind}', json_build_object('n', n)::text, 'order', 'o' || n)
@@ -99,7 +99,7 @@ pub(crate) async fn emit(client: &Client, kind: &str, count: usize) {
     client.batch_execute(&emit).await.unwrap();
 }
 
-/// A webhook destination to this receiver, as lines of a configuration.
+/// The configuration of a webhook destination with this URL.
 pub(crate) fn webhook(name: &str, url: &str) -> String {
     format!(
         "[destinations.{name}]\n\
@@ -108,7 +108,7 @@ pub(crate) fn webhook(name: &str, url: &str) -> String {
     )
 }
 
-/// A running relay; dropping it kills it.
+/// A running relay. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Relay {
     child: Child,
@@ -118,12 +118,12 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts one with this configuration, and waits until it carries.
+    /// Starts a relay with this configuration, and waits until it delivers.
     pub(crate) async fn start(database: &str, configuration: &str) -> Self {
         Self::start_with(database, configuration, &[]).await
     }
 
-    /// The same, with variables of the environment.
+    /// Starts a relay with environment variables.
     pub(crate) async fn start_with(
         database: &str,
         configuration: &str,
@@ -134,7 +134,7 @@ impl Relay {
         Self::start_by(command, database, configuration).await
     }
 
-    /// The same, with so many descriptors and no more.
+    /// Starts a relay that may open at most this many file descriptors.
     pub(crate) async fn start_within(
         descriptors: u32,
         database: &str,
@@ -174,7 +174,7 @@ impl Relay {
         relay
     }
 
-    /// The first line of its log with this message, once it is there.
+    /// Waits for a log entry with this message, and returns the first one.
     pub(crate) async fn logged(&mut self, message: &str) -> Value {
         let patience = Patience::within(PATIENCE);
         loop {
@@ -192,7 +192,7 @@ impl Relay {
         }
     }
 
-    /// The lines of its log.
+    /// The entries of the log.
     pub(crate) fn lines(&self) -> Vec<Value> {
         let log = self.log();
         log.lines()
@@ -200,12 +200,12 @@ impl Relay {
             .collect()
     }
 
-    /// What it has logged so far.
+    /// The log so far, as text.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap()
     }
 
-    /// The milliseconds that it took to carry, by its own clock.
+    /// The time in milliseconds from the start until the relay delivered, as the relay measured it.
     pub(crate) fn ready_ms(&self) -> u64 {
         self.ready["fields"]["ready_ms"].as_u64().unwrap()
     }
@@ -214,7 +214,7 @@ impl Relay {
         self.folder.path().join(name)
     }
 
-    /// Gets a page.
+    /// Requests a page.
     pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         HttpClient::new()
             .get(&format!("{}{path}", self.url))
@@ -222,23 +222,23 @@ impl Relay {
             .unwrap()
     }
 
-    /// Where it listens, as `host:port`.
+    /// The address of the relay's listener, as `host:port`.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://")
     }
 
-    /// Where its admin API listens, as `host:port`.
+    /// The address of the admin API's listener, as `host:port`.
     pub(crate) fn admin_address(&self) -> &str {
         self.ready["fields"]["admin_listen"].as_str().unwrap()
     }
 
-    /// How many descriptors it has open.
+    /// The number of open file descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         let open = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         open.unwrap().count()
     }
 
-    /// What `/readyz` says about a destination.
+    /// The state of a destination in the response of `/readyz`.
     pub(crate) async fn state(&self, destination: &str) -> String {
         let ready = self.get("/readyz").await.json().unwrap();
         ready["destinations"][destination]
@@ -247,7 +247,7 @@ impl Relay {
             .to_owned()
     }
 
-    /// KiB of memory that it has for itself.
+    /// The resident memory of the process in KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status
@@ -257,7 +257,7 @@ impl Relay {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// Sends a signal, by name.
+    /// Sends the signal with this name.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill")
@@ -267,7 +267,7 @@ impl Relay {
         assert!(sent.success());
     }
 
-    /// Waits for its end.
+    /// Waits until the process has ended.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         eventually(PATIENCE, async || {
@@ -278,14 +278,14 @@ impl Relay {
         status.unwrap()
     }
 
-    /// Ends it as its operator would.
+    /// Stops the relay as an operator would.
     pub(crate) async fn stop(mut self) {
         self.signal("TERM");
         let status = self.ended().await;
         assert!(status.success(), "{status} {}", self.log());
     }
 
-    /// Ends it as a crash would.
+    /// Kills the relay, as in a crash.
     pub(crate) async fn kill(mut self) {
         self.child.kill().unwrap();
         self.ended().await;

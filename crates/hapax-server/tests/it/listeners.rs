@@ -1,4 +1,4 @@
-//! What a flood of connections does to a relay: nothing to its deliveries.
+//! Tests that many connections to the relay's listeners do not disturb its deliveries.
 
 use std::{
     io::{Read as _, Write as _},
@@ -26,12 +26,12 @@ use tokio::{
 
 use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
 
-/// Descriptors of the relay: more than a few, and fewer than the flood has connections.
+/// The limit of the relay's file descriptors. The flood has more connections.
 const DESCRIPTORS: u32 = 256;
 const FLOOD: usize = 300;
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\nconsole = true\n";
 
-/// Connections that each send half a request and no more.
+/// Opens connections, each of which sends half a request.
 fn flood(address: &str) -> Vec<TcpStream> {
     let half = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -42,7 +42,7 @@ fn flood(address: &str) -> Vec<TcpStream> {
     (0..FLOOD).map(half).collect()
 }
 
-/// Waits until each of them is closed.
+/// Waits until all connections are closed.
 async fn closed(flood: Vec<TcpStream>) {
     let waiting = spawn_blocking(move || {
         for mut stream in flood {
@@ -68,10 +68,10 @@ async fn half_sent_requests_take_no_descriptor_that_deliveries_need() {
         let flood = flood(address);
         emit(&client, "order.created", 50).await;
         let taken = receiver.received_at_least(expected).await;
-        assert_eq!(taken.len(), expected, "no delivery was tried twice");
+        assert_eq!(taken.len(), expected, "a delivery was attempted twice");
         let open = relay.descriptors();
         assert!(open < 200, "{open} descriptors are open");
-        // Whoever sends whole requests is served meanwhile, on the flooded listener too.
+        // Complete requests are served during the flood, even on the flooded listener.
         for (address, path) in [
             (relay.admin_address(), "/admin/v1/openapi.json"),
             (relay.address(), "/metrics"),
@@ -109,7 +109,7 @@ async fn live_figures_go_on_through_a_flood() {
     relay.stop().await;
 }
 
-/// Bytes that no socket's buffers hold.
+/// More bytes than the buffers of a socket can hold.
 const LARGE: usize = 64 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +137,8 @@ async fn a_client_that_stalls_loses_its_place_whatever_it_stalls_over() {
         stalled.write_all(stalls.as_bytes()).unwrap();
         let url = format!("http://{address}/small");
         let answer = tokio::time::timeout(PATIENCE, HttpClient::new().get(&url)).await;
-        let answer = answer.unwrap_or_else(|_| panic!("{stalls:?} keeps its place"));
+        let answer =
+            answer.unwrap_or_else(|_| panic!("the connection that sent {stalls:?} is not closed"));
         assert_eq!(answer.unwrap().text(), "small");
         drop(stalled);
     }
@@ -145,8 +146,8 @@ async fn a_client_that_stalls_loses_its_place_whatever_it_stalls_over() {
     serving.await.unwrap();
 }
 
-/// Serves `/body`, which returns what it is sent, and `/small`, within the bounds of a relay's
-/// listener, but for its connections.
+/// Serves `/body`, which returns the request's body, and `/small`. The limits are those of a
+/// relay's listener, except for the number of connections.
 async fn listener_of(connections: usize) -> std::net::SocketAddr {
     let mut bounds = Bounds::sharing(2, 2);
     bounds.connections = connections;
@@ -163,7 +164,7 @@ async fn listener_of(connections: usize) -> std::net::SocketAddr {
     address
 }
 
-/// Half of the time that a client may take over a head or a body.
+/// Half of the time limit for a head or a body.
 const SOON: Duration = LISTENER_HEAD.checked_div(2).unwrap();
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,7 +178,7 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
         let flood = (0..8).map(|_| {
             let mut stalled = TcpStream::connect(address).unwrap();
             stalled.write_all(stalls.as_bytes()).unwrap();
-            // A byte now and then does not make up for the wait.
+            // The server also closes a connection that sends only a byte now and then.
             let mut drips = stalled.try_clone().unwrap();
             if stalls == half_body {
                 tokio::spawn(async move {
@@ -191,7 +192,8 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
         let flood: Vec<_> = flood.collect();
         let url = format!("http://{address}/small");
         let answer = tokio::time::timeout(SOON, HttpClient::new().get(&url)).await;
-        let answer = answer.unwrap_or_else(|_| panic!("{stalls:?} keeps its place"));
+        let answer =
+            answer.unwrap_or_else(|_| panic!("the connection that sent {stalls:?} is not closed"));
         assert_eq!(answer.unwrap().text(), "small");
         drop(flood);
     }
@@ -199,7 +201,7 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_comes_steadily_keeps_its_place() {
-    // For a quarter of a second: twice as fast as a client has to be.
+    // One part is sent every 250 ms, which is twice the minimum rate.
     let part = vec![b'.'; usize::try_from(LISTENER_RATE / 2).unwrap()];
     let address = listener_of(1).await;
     let mut upload = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -225,7 +227,7 @@ async fn a_body_that_comes_steadily_keeps_its_place() {
     assert!(answer.len() > length);
 }
 
-/// Reads on until this text has come.
+/// Reads until this text has arrived.
 async fn read_until(mut stream: TcpStream, text: &'static str) -> TcpStream {
     let reading = spawn_blocking(move || {
         let (mut heard, mut bytes) = (String::new(), [0; 16 * 1024]);

@@ -1,8 +1,8 @@
-//! The `hapax` binary, as a user runs it.
+//! Tests of the `hapax` binary as a user runs it.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a test that cannot continue reports where"
 )]
 
 mod hapax;

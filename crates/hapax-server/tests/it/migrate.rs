@@ -1,4 +1,4 @@
-//! `hapax migrate`: empty, twice, printed, checked, refused.
+//! Tests of `hapax migrate`: an empty database, a second run, `--print`, `--check`, and refusals.
 
 use hapax_testkit::postgres::Database;
 use tokio_postgres::Client;
@@ -23,7 +23,7 @@ async fn an_empty_database_gets_the_tables_once() {
 async fn what_is_printed_is_what_is_applied() {
     let (applied, printed) = (Database::empty().await, Database::empty().await);
     migrate(&applied.url());
-    // No database is asked for, and none is changed.
+    // `--print` needs no database and changes none.
     let sql = run(&["migrate", "--print"]).ended(0).stdout;
     printed.client().await.batch_execute(&sql).await.unwrap();
     let check = run(&["migrate", "--check", "--database", &printed.url()]).ended(0);

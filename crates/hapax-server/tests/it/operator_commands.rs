@@ -1,4 +1,4 @@
-//! The operators' verbs, as a process.
+//! Tests of the commands for operators, each run as a process.
 
 use std::{fs, process::Stdio};
 
@@ -67,7 +67,7 @@ async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
     assert_eq!(call(&["show", "orders"]).ended(0).json()["state"], "paused");
     call(&["resume", "orders", "--yes"]).ended(0);
     call(&["pause", "nobody", "--yes"]).ended(3);
-    // What a file says about a destination that the database declares does not count.
+    // If the database declares a destination, its section in a configuration file is ignored.
     let stale = folder.path().join("stale.toml");
     let other = "[destinations.orders]\ntenant = \"other\"\nsink.file.path = \"/tmp/x\"\n";
     fs::write(&stale, other).unwrap();
@@ -177,7 +177,7 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
         "order.*",
         "--yes",
     ];
-    // Without the configuration of the relay nobody knows whose events the destination takes.
+    // Without the relay's configuration, the command does not know the tenant of the destination.
     let told = call(&again).ended(4);
     assert!(told.stderr.contains("declared neither"), "{told:?}");
     let configured = relay.file("hapax.toml");

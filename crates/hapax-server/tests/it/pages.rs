@@ -1,4 +1,5 @@
-//! What the pages say of the binary: every command line, every configuration, and the page of commands itself.
+//! Tests that the documentation matches the binary: every command line, every configuration, and
+//! the page of commands.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +13,14 @@ use expect_test::expect_file;
 
 use crate::hapax::{hapax, run, run_to_end};
 
-/// What stands before the help of all verbs.
+/// The text before the help of all commands.
 const HEAD: &str = "\
 # Commands and flags
 
 What `--help` says of every verb, as it is printed; [the command line](cli.md) says what holds for all of them. This page
 is written by a test: `UPDATE_EXPECT=1 cargo nextest run -p hapax-server pages::`.
 ";
-/// Options of every verb, which are listed once.
+/// Options of every command, which are listed once.
 const GLOBAL: [&str; 7] = [
     "--config",
     "--database",
@@ -29,7 +30,7 @@ const GLOBAL: [&str; 7] = [
     "--help",
     "--version",
 ];
-/// What stands for a secret in a file, when the page's file is not there.
+/// The secret that replaces a file's secret, because the file does not exist here.
 const SECRET: &str = "\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"";
 
 #[test]
@@ -82,7 +83,7 @@ fn every_configuration_of_the_guides_can_work() {
             seen += 1;
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("hapax.toml");
-            // What is written into a folder of the service is written here.
+            // The paths in a folder of the service are replaced by a temporary folder.
             let here = folder.path().to_str().unwrap();
             let text = without_files(&block).replace("/var/lib/hapax", here);
             fs::write(&path, text).unwrap();
@@ -141,7 +142,8 @@ fn a_verb_and_a_flag_that_are_not_there_are_found() {
     }
 }
 
-/// The help text of every verb, by its words: `""` for the binary's own, `dead-letters replay`.
+/// The help text of every command, by its name, such as `dead-letters replay`. The name of the
+/// binary itself is `""`.
 fn helps() -> BTreeMap<String, String> {
     let mut helps = BTreeMap::new();
     let mut waiting = vec![(String::new(), Vec::<String>::new())];
@@ -168,13 +170,13 @@ fn helps() -> BTreeMap<String, String> {
     helps
 }
 
-/// Whether what a verb is about stands between it and its own verbs: `sagas decide ID done`.
+/// Whether a command has an argument before its subcommands: `sagas decide ID done`.
 fn takes_an_id_first(help: &str) -> bool {
     help.lines()
         .any(|line| line.starts_with("Usage: ") && line.ends_with("> <COMMAND>"))
 }
 
-/// What is wrong with a command line: a verb or a flag that nobody knows.
+/// The error of a command line: an unknown command or flag.
 fn misunderstood(line: &str, helps: &BTreeMap<String, String>) -> Option<String> {
     let words: Vec<_> = line.split_whitespace().skip(1).collect();
     let mut verb = String::new();
@@ -204,7 +206,7 @@ fn misunderstood(line: &str, helps: &BTreeMap<String, String>) -> Option<String>
     unknown.next().map(|flag| format!("there is no {flag}"))
 }
 
-/// The command lines of a page: lines of its blocks, and what stands in back quotes.
+/// The command lines of a page: the lines of its code blocks, and its inline code.
 fn commands(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut fenced = false;
@@ -219,14 +221,14 @@ fn commands(text: &str) -> Vec<String> {
             line.split('`').skip(1).step_by(2).collect()
         };
         for span in spans {
-            // What follows is a remark, another command, or an example of an argument.
+            // After one of these marks there is a comment, another command, or a placeholder.
             let end = [" # ", "  #", " | ", " > ", " ...", " '"];
             let end = end.iter().filter_map(|it| span.find(it)).min();
             let line = &span[..end.unwrap_or(span.len())];
             let is_command = line.strip_prefix("hapax ").is_some_and(|rest| {
                 rest.starts_with(|first: char| first.is_ascii_lowercase() || first == '-')
             });
-            // In prose, `hapax relay` is a name as well.
+            // In prose, `hapax relay` can also be a name.
             if is_command {
                 commands.push(line.trim_end().to_owned());
             }
@@ -235,7 +237,7 @@ fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// The blocks of a page in one language.
+/// The code blocks of a page in one language.
 fn blocks<'a>(text: &'a str, language: &'a str) -> impl Iterator<Item = String> + 'a {
     let mut lines = text.lines();
     std::iter::from_fn(move || {
@@ -246,7 +248,7 @@ fn blocks<'a>(text: &'a str, language: &'a str) -> impl Iterator<Item = String> 
     })
 }
 
-/// A configuration whose secrets stand in it: the files that it names are on another machine.
+/// The configuration with its secrets inline, because the files that it names do not exist here.
 fn without_files(block: &str) -> String {
     let mut text = block.to_owned();
     while let Some(at) = text.find("{ file = \"") {

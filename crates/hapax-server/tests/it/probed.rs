@@ -1,4 +1,4 @@
-//! The admin API, probed by what its own description says.
+//! Tests of the admin API with generated requests from its OpenAPI description.
 
 use hapax_testkit::{postgres::Database, prober::Prober, wait::eventually};
 use serde_json::json;
@@ -24,7 +24,7 @@ async fn nor_is_anything_that_is_asked_about_what_is_there() {
     let served = Served::with_tokens(&database).await;
     let client = database.client().await;
     emit(&client, "order.created", 20).await;
-    // The guard refuses the address: every event is a dead letter at once.
+    // The network policy blocks the address, so every event becomes a dead letter at once.
     let declared = served
         .post(
             "/destinations",
@@ -47,7 +47,7 @@ async fn nor_is_anything_that_is_asked_about_what_is_there() {
          \"path.position\" = \"{first}\"\n"
     );
     let probe = probe(&served).argument("--phases").argument("fuzzing");
-    // What it removes is there for nobody behind it.
+    // DELETE requests are excluded, because later requests would not find what they delete.
     let probe = probe.argument("--exclude-method").argument("DELETE");
     probe.finds_nothing(&there).await;
     served.relay.stop().await;

@@ -1,4 +1,4 @@
-//! `hapax relay`: what it delivers, shows, and how it is told to stop and to read again.
+//! Tests of `hapax relay`: deliveries, metrics, shutdown and reload.
 
 use std::{collections::HashSet, fs, io::Write as _, time::Duration};
 
@@ -70,7 +70,7 @@ async fn it_starts_quickly_is_small_and_shows_itself() {
     let receiver = HttpReceiver::start().await;
     let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     let (ready, resident) = (relay.ready_ms(), relay.resident_kib() / 1024);
-    // Of a debug build on a busy machine; they are a tenth of that as a rule.
+    // The limits are for a debug build on a busy machine. Usual values are a tenth of them.
     assert!(ready < 5_000, "ready after {ready} ms");
     assert!(resident < 200, "resident {resident} MiB");
     assert_eq!(relay.get("/healthz").await.status, 200);
@@ -96,7 +96,7 @@ async fn a_signal_to_stop_waits_for_what_is_on_the_wire() {
     emit(&database.client().await, "order.created", 10).await;
     receiver.received_at_least(10).await;
     relay.stop().await;
-    // All of it was settled: the next one has nothing to do but what is new.
+    // All events are settled, so the next relay delivers only the new event.
     receiver.reply(HttpReply::status(200));
     let relay = Relay::start(&database.url(), &configuration).await;
     emit(&database.client().await, "order.closed", 1).await;
@@ -185,7 +185,7 @@ async fn a_client_that_stalls_does_not_hold_up_the_end() {
     let mut relay = Relay::start(&database.url(), "").await;
     let mut stalls = std::net::TcpStream::connect(relay.address()).unwrap();
     stalls.write_all(b"GET /metrics HTTP/1.1\r\nho").unwrap();
-    // Another request is answered: the half one has been taken in by then.
+    // The relay has read the half request before it responds to this one.
     relay.get("/healthz").await;
     let began = tokio::time::Instant::now();
     relay.signal("TERM");

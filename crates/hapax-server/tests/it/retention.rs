@@ -1,10 +1,10 @@
-//! Retention in `hapax relay`: every kind has its turn.
+//! Tests of retention in `hapax relay`: no kind of rows prevents the deletion of another kind.
 
 use hapax_testkit::{postgres::Database, wait::eventually};
 
 use crate::hapax::{PATIENCE, Relay, migrate};
 
-/// An expired key that is there again as soon as it is deleted, and a saga that ended long ago.
+/// An expired key that a trigger inserts again after each deletion, and a saga that ended long ago.
 const OLD_ROWS: &str = "
     CREATE FUNCTION expire_again() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN

@@ -1,4 +1,4 @@
-//! `hapax sagas`: what a person sees of a saga, and what comes of what they decide.
+//! Tests of `hapax sagas`: what it shows of a saga, and the results of operators' decisions.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn what_may_have_happened_is_not_undone_before_somebody_says_so() {
     let refused = stage.decide("s1", &["undo"]).ended(4);
     let why = "the outcome of step charge is unknown: decide first whether it happened";
     assert!(refused.stderr.contains(why), "{refused:?}");
-    // It was not even taken.
+    // The refused command has not changed the saga.
     assert_eq!(stage.saga("s1").await, before);
     let line = stage.audited();
     assert_eq!(line["outcome"], "refused");
@@ -97,7 +97,7 @@ async fn what_is_stuck_behind_the_pivot_is_undone_when_a_person_says_so() {
 async fn a_saga_that_is_closed_stays_as_it_is() {
     let stage = Stage::new().await;
     stage.asking("s1", Far::Silent).await;
-    // A script that looked before somebody else had it.
+    // The script has read the saga before another worker took it.
     let shown = stage.call(&["show", "s1"]).ended(0).json();
     let before = (shown["epoch"].as_i64().unwrap() - 1).to_string();
     let refused = stage.decide("s1", &["close", "--epoch", &before]).ended(4);
@@ -123,7 +123,7 @@ async fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone
     };
     assert!(asked("done").contains("as if step charge had happened"));
     assert!(asked("refused").contains("as if step charge had not happened"));
-    // It was done after all, and what undoes it has no known outcome.
+    // The step happened after all, and the outcome of its compensation is unknown.
     let client = stage.database.client().await;
     let undoing =
         "UPDATE hapax.saga_step SET state = 'done', ended_at = now() WHERE name = 'charge';
@@ -187,7 +187,7 @@ async fn a_saga_says_what_it_did_and_why_it_does_not_move() {
         (&json!("charge"), &json!("open"))
     );
     assert_eq!(charge["provider_key"], key.as_str());
-    // What is no JSON is not shown.
+    // A value that is not JSON is not shown.
     assert_eq!(charge["request"], "8 bytes");
     assert!(
         charge["error"]["detail"]
@@ -261,7 +261,7 @@ async fn the_doctor_tells_of_sagas_that_stand_still() {
     stage.asking("s1", Far::Silent).await;
     says("warning", "1 of the sagas checkout need attention");
     stage.decide("s1", &["close"]).ended(0);
-    // What is due has a minute to be taken.
+    // A saga that is due is not reported in the first minute.
     stage.start(&definition(Far::Doing), "s2").await;
     says("ok", "none needs attention");
     stage
@@ -284,10 +284,11 @@ impl Stage {
         Self { database, store }
     }
 
-    /// Runs a saga until it needs a person, and returns the key of the step that stopped it.
+    /// Runs a saga until it needs attention, and returns the provider key of the step that stopped
+    /// it.
     ///
-    /// Its worker's clock is beyond the deadline once the step was tried; who comes after it has
-    /// the time that it is.
+    /// After the attempt of that step, the clock of the worker is set to the deadline. Later
+    /// workers use the system time.
     async fn asking(&self, id: &str, far: Far) -> String {
         let manual = ManualClock::new();
         manual.set(clock().now());
@@ -380,7 +381,7 @@ impl Stage {
         self.call(&[&["decide", id], words, &why].concat())
     }
 
-    /// The last line of the audit log.
+    /// The newest entry of the audit log.
     fn audited(&self) -> Value {
         let url = self.database.url();
         let log = run(&["destinations", "log", "--json", "--database", &url]);
@@ -401,29 +402,29 @@ fn work(store: &Postgres, clock: Clock, far: Far) -> RunnerHandle {
     Runner::spawn(store, vec![definition(far)], settings, &store.notifier())
 }
 
-/// The machine's clock.
+/// The system clock.
 fn clock() -> Clock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test's wiring passes the time in"
+        reason = "the test passes in the system time"
     )]
     Clock::new(std::time::SystemTime::now)
 }
 
-/// How what is called behaves.
+/// The behaviour of the called system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Far {
-    /// It does what it is asked, and says under which key.
+    /// It executes the call, and returns its key.
     Doing,
-    /// It refuses.
+    /// It rejects the call.
     Refusing,
-    /// Nobody knows what it did.
+    /// The outcome of the call is unknown.
     Silent,
-    /// It does what it is asked, and the step behind it fails.
+    /// It executes the call, and the step after it fails.
     Failing,
 }
 
-/// Reserves, charges (there is no way back by itself), ships.
+/// A saga that reserves, charges (without a compensation) and ships.
 fn definition(far: Far) -> Definition<Tx> {
     Definition::new("checkout", 1)
         .deadline(DEADLINE)

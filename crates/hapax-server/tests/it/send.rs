@@ -1,4 +1,4 @@
-//! `hapax send`: what arrives, what is told, and what a kill leaves behind.
+//! Tests of `hapax send`: requests, messages, and the journal after a kill.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use crate::hapax::{PATIENCE, Ran, hapax, run_to_end};
 
 const BODY: &str = r#"{"amount":500}"#;
 
-/// Runs `hapax send` beside the receiver's task.
+/// Runs `hapax send` while the task of the receiver is running.
 async fn send(arguments: &[&str]) -> Ran {
     let mut command = hapax(&["send"]);
     command.args(arguments);
@@ -38,7 +38,7 @@ fn keys(receiver: &HttpReceiver) -> Vec<String> {
     receiver.received().into_iter().map(key).collect()
 }
 
-/// A service that does each thing once, and holds the first answer back for ever.
+/// A service that handles each key once, and never sends its first response.
 fn holds_back(receiver: &HttpReceiver) -> Arc<Mutex<HashMap<String, usize>>> {
     let effects: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
     let seen = Arc::clone(&effects);
@@ -85,7 +85,7 @@ async fn a_send_that_is_killed_before_its_answer_goes_on_under_the_same_key() {
         *effects.lock().unwrap(),
         HashMap::from([(first[0].clone(), 2)])
     );
-    // It is done now: the same command is another intent.
+    // The request has succeeded, so the same command is a new intent with a new key.
     receiver.reply(HttpReply::status(201));
     ended(command()).await.ended(0);
     let keys = keys(&receiver);
@@ -244,11 +244,11 @@ async fn whoever_is_told_to_run_it_again_is_told_under_which_key() {
         send(&[&once[..], &["--key", &key]].concat()).await.ended(0);
         assert_eq!(keys(&receiver).pop(), Some(key));
     }
-    // A method that is idempotent by itself has no key, and needs none.
+    // A method that is idempotent without a key is sent without one.
     receiver.reply(HttpReply::status(503));
     let ran = send(&[&url, "--attempts", "1"]).await.ended(14);
     assert!(!ran.stderr.contains("--key"), "{}", ran.stderr);
-    // A key of one's own that a shell would take apart is written so that it does not.
+    // A key with special characters is quoted for the shell.
     let key = ["--key", "it's $HOME"];
     let ran = send(&[&once[..], &key].concat()).await.ended(14);
     assert!(
@@ -274,16 +274,21 @@ async fn a_key_that_the_service_may_have_forgotten_is_not_sent_again() {
         for part in [&*first, "--anew", "--resume-within"] {
             assert!(ran.stderr.contains(part), "{hours} h: {}", ran.stderr);
         }
-        assert_eq!(receiver.received().len(), 1, "{hours} h: it was sent");
+        assert_eq!(
+            receiver.received().len(),
+            1,
+            "{hours} h: the request was sent"
+        );
     }
-    // Half a day later it may: by default, and for a service that is known to keep keys for long.
+    // After 12 h the request may be sent again by default, after 25 h with a longer
+    // `--resume-within`.
     fs::write(&journal, moved_back(&began, 12)).unwrap();
     send(&common).await.ended(14);
     fs::write(&journal, moved_back(&began, 25)).unwrap();
     let longer = [&common[..], &["--resume-within", "48h"]].concat();
     send(&longer).await.ended(14);
     assert_eq!(keys(&receiver), [&*first, &first, &first]);
-    // Whoever knows what became of it begins anew.
+    // An operator who knows the outcome can start a new intent, which gets a new key.
     receiver.reply(HttpReply::status(201));
     send(&[&common[..], &["--anew"]].concat()).await.ended(0);
     send(&common).await.ended(0);
@@ -294,7 +299,7 @@ async fn a_key_that_the_service_may_have_forgotten_is_not_sent_again() {
     );
 }
 
-/// A journal as it would be had it been written so many hours earlier.
+/// The journal as if its entries had been written this many hours earlier.
 fn moved_back(journal: &str, hours: i64) -> String {
     let mut moved = String::new();
     for line in journal.lines() {
@@ -307,7 +312,7 @@ fn moved_back(journal: &str, hours: i64) -> String {
     moved
 }
 
-/// A service that answers when it is told to.
+/// A service that responds when the test says so.
 struct Slow(TcpListener);
 
 impl Slow {
@@ -319,7 +324,7 @@ impl Slow {
         format!("http://{}/orders", self.0.local_addr().unwrap())
     }
 
-    /// Takes the next request, and says under which key it came.
+    /// Accepts the next request, and returns its connection and key.
     fn taken(&self) -> (TcpStream, String) {
         let (mut stream, _) = self.0.accept().unwrap();
         let (mut text, mut bytes) = (String::new(), [0; 4096]);
@@ -355,18 +360,19 @@ fn a_refusal_of_one_process_does_not_strike_out_a_key_that_another_sent_too() {
     let (waits, key) = service.taken();
     let mut second = start();
     let (lost, other) = service.taken();
-    assert_eq!(key, other, "both do the same");
-    // The second one may have had its effect, and nobody was told.
+    assert_eq!(key, other, "both processes must send the same key");
+    // The second request may have had its effect, but its response is lost.
     drop(lost);
     assert_eq!(second.wait().unwrap().code(), Some(16));
-    // The first one's token has expired: that says nothing about the other.
+    // The first request is rejected because its token has expired. The outcome of the second is
+    // still unknown.
     answer(waits, 401);
     assert_eq!(first.wait().unwrap().code(), Some(11));
     let mut third = start();
     let (waits, again) = service.taken();
     answer(waits, 201);
     assert_eq!(third.wait().unwrap().code(), Some(0));
-    assert_eq!(again, key, "the key was struck out");
+    assert_eq!(again, key, "the key was removed from the journal");
 }
 
 #[test]
@@ -415,7 +421,7 @@ async fn a_lock_of_the_journal_is_waited_for_and_does_not_outlive_whoever_holds_
     send(&arguments).await.ended(0);
 }
 
-/// Whether somebody else holds the lock of this file.
+/// Whether another process holds the lock of this file.
 fn is_held(path: &str) -> bool {
     let mut options = fs::OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).open(path);

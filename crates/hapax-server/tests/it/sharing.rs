@@ -1,4 +1,4 @@
-//! Several relays on one database: they share, hand over, and take over.
+//! Tests of several relays on one database: sharing, handing over and taking over partitions.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ async fn two_relays_share_the_destinations_and_repeat_nothing() {
     let configuration = many(&receiver);
     let one = Relay::start(&database.url(), &configuration).await;
     let two = Relay::start(&database.url(), &configuration).await;
-    // Each has its half, and none has what the other has.
+    // Each relay owns two of the four destinations.
     eventually(PATIENCE, async || {
         let (one, two) = (carried(&one).await, carried(&two).await);
         one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
@@ -32,7 +32,7 @@ async fn two_relays_share_the_destinations_and_repeat_nothing() {
 #[tokio::test]
 async fn one_that_stops_hands_over_at_once() {
     let (database, receiver) = setting().await;
-    // Nobody could take over from a dead one in the time of this test.
+    // With this lease, no relay could take over from a dead relay during the test.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
     let one = Relay::start(&database.url(), &configuration).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
@@ -46,7 +46,7 @@ async fn one_that_stops_hands_over_at_once() {
 #[tokio::test]
 async fn a_part_that_somebody_has_hold_of_for_a_moment_is_taken_right_after() {
     let (database, receiver) = setting().await;
-    // Until its next look a minute goes by.
+    // With this lease, a relay looks for free partitions once a minute.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
     let one = Relay::start(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 1).await;
@@ -74,7 +74,7 @@ async fn what_a_killed_one_held_is_shared_after_its_lease_though_it_is_back_unde
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
     one.kill().await;
     let two = Relay::start(&database.url(), &named("two")).await;
-    // Before anybody takes it for dead another process has its name.
+    // Before the lease of the killed relay has expired, another process starts under its name.
     let one = Relay::start(&database.url(), &named("one")).await;
     emit(&database.client().await, "order.created", 10).await;
     eventually(PATIENCE, async || {
@@ -121,7 +121,7 @@ async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has()
         .await;
     assert!(
         epochs.unwrap().get::<_, i64>(0) <= 3,
-        "parts went to and fro"
+        "partitions changed their owners too often"
     );
     one.stop().await;
     two.stop().await;
@@ -148,13 +148,13 @@ async fn setting() -> (Database, HttpReceiver) {
     (database, HttpReceiver::start().await)
 }
 
-/// Four destinations, each with a path of its own.
+/// Four destinations, each with a separate path of the receiver.
 fn many(receiver: &HttpReceiver) -> String {
     let one = |name: &str| webhook(name, &receiver.url(&format!("/{name}")));
     ["a", "b", "c", "d"].map(one).concat()
 }
 
-/// The destinations that a relay carries.
+/// The destinations that a relay delivers.
 async fn carried(relay: &Relay) -> BTreeSet<String> {
     let states = states(relay).await;
     let carried = states.as_object().unwrap().iter();
@@ -162,13 +162,13 @@ async fn carried(relay: &Relay) -> BTreeSet<String> {
     carried.map(|(name, _)| name.clone()).collect()
 }
 
-/// What a relay says of each destination.
+/// The state of each destination, as a relay reports it.
 async fn states(relay: &Relay) -> Value {
     let mut ready: Value = relay.get("/readyz").await.json().unwrap();
     ready["destinations"].take()
 }
 
-/// How often each event came to each destination.
+/// The number of arrivals of each event at each destination.
 fn counted(receiver: &HttpReceiver) -> HashMap<(String, String), usize> {
     let mut counts = HashMap::new();
     for received in receiver.received() {

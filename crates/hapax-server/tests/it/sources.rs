@@ -1,4 +1,4 @@
-//! `hapax relay` beside outbox tables that were there before: the sample configurations.
+//! Tests of `hapax relay` with existing outbox tables, which use the sample configurations.
 
 use hapax_testkit::{http::HttpReceiver, postgres::Database};
 
@@ -68,7 +68,7 @@ async fn carried(sample: &str, rows: &str, count: usize) {
     assert_eq!(left, 0);
 }
 
-/// The sample with the far side of the test, and without the secrets' files.
+/// The sample configuration with the URL of the test's receiver, and without the files of secrets.
 fn configured(sample: &str, url: &str) -> String {
     let lines = sample.lines().filter(|line| !line.starts_with("url = "));
     let webhook = format!(
@@ -84,7 +84,7 @@ fn configured(sample: &str, url: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The table that a sample's comment describes.
+/// The table from the comment of a sample configuration.
 fn table(sample: &str) -> String {
     let comment = sample.lines().map_while(|line| line.strip_prefix('#'));
     let statements: Vec<&str> = comment.skip(1).collect();

@@ -151,8 +151,7 @@ async fn run_to_end(stage: &Stage, teller: &Teller, definition: Definition<Tx>) 
     saga
 }
 
-/// Waits for the first step while the clock stands still, so that the deadline does not pass before
-/// it.
+/// Waits for the first step. The clock does not advance, so the deadline does not pass before it.
 async fn begun(stage: &Stage) {
     eventually(PATIENCE, async || !read(stage).await.steps.is_empty()).await;
 }

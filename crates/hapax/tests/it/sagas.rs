@@ -582,12 +582,12 @@ async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     given.await.unwrap();
 }
 
-/// Waits for a call while the clock stands still, so that the deadline does not pass before it.
+/// Waits for a call. The clock does not advance, so the deadline does not pass before it.
 async fn called(far: &Far, step: &str) {
     eventually(PATIENCE, async || far.attempts(step) > 0).await;
 }
 
-/// Waits for the end while the clock stands still.
+/// Waits for the end of a saga. The clock does not advance.
 pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
     let has_ended = async || is_at_rest(&stage.store, id).await;
     eventually(PATIENCE, has_ended).await;

@@ -1,4 +1,5 @@
-//! A fresh store, a clock that stands still, and relays that use them.
+//! Fixture: a fresh store, a clock that advances only when a test advances it, and relays that use
+//! them.
 
 use std::{
     path::{Path, PathBuf},

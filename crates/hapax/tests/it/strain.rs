@@ -138,8 +138,8 @@ async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read
     relay.drain().await;
 }
 
-/// This holds for any number of such events: the clock stands still, so a breaker that opened would
-/// stay open.
+/// This holds for any number of such events. The clock does not advance, so a breaker that opened
+/// would stay open.
 #[tokio::test]
 async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
     let stage = Stage::new();

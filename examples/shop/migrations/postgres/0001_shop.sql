@@ -1,6 +1,6 @@
--- The shop's own rows, in the schema that comes first in the role's search path. Ids rise with time,
--- so each key is a b-tree in the order of its list; they sort by bytes, as everywhere else. Moments
--- are milliseconds since the Unix epoch.
+-- Tables of the shop, in the first schema of the role's search path. Ids increase with time, so the
+-- primary key of each table is a b-tree in the order of its list. Ids are compared by bytes. Points
+-- in time are milliseconds since the Unix epoch.
 
 CREATE TABLE shop_order (
     tenant      text   NOT NULL COLLATE "C",
@@ -15,7 +15,8 @@ CREATE TABLE shop_order (
     PRIMARY KEY (tenant, id)
 );
 
--- By id alone: a received webhook names a charge, and the charge names its tenant.
+-- A charge is found by its id alone: a received webhook names the charge, and the row of the charge
+-- holds the tenant.
 CREATE TABLE shop_charge (
     id         text   NOT NULL COLLATE "C" PRIMARY KEY,
     tenant     text   NOT NULL,
@@ -47,7 +48,7 @@ CREATE TABLE shop_ledger_entry (
 
 CREATE INDEX shop_ledger_entry_by_charge ON shop_ledger_entry (tenant, charge_id, id);
 
--- One person per folded address and tenant.
+-- One user per tenant and folded address.
 CREATE TABLE shop_user (
     tenant       text   NOT NULL COLLATE "C",
     email_folded text   NOT NULL COLLATE "C",
@@ -58,7 +59,7 @@ CREATE TABLE shop_user (
     PRIMARY KEY (tenant, email_folded)
 );
 
--- One row that is written to find out whether rows can be written.
+-- One row, which the readiness check updates to verify that the database accepts writes.
 CREATE TABLE shop_probe (
     id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
     asked_at bigint  NOT NULL

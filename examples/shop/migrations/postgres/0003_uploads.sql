@@ -1,5 +1,6 @@
--- Uploaded pictures. The file lies in the data directory under its hash, and was there before its
--- row; the thumbnails are rows, for they are small and belong to one commit with the upload's state.
+-- Uploaded pictures. The file is in the data directory, named by its hash, and is written before
+-- its row. Thumbnails are rows: they are small, and are committed together with the state of the
+-- upload.
 
 CREATE TABLE shop_upload (
     id           text   NOT NULL COLLATE "C" PRIMARY KEY,
@@ -15,7 +16,7 @@ CREATE TABLE shop_upload (
     created_at   bigint NOT NULL
 );
 
--- Which files are named at all.
+-- Finds out whether any upload refers to a file.
 CREATE INDEX shop_upload_by_file ON shop_upload (sha256);
 
 CREATE TABLE shop_thumbnail (

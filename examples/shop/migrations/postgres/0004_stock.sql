@@ -1,4 +1,4 @@
--- What is in stock, and how much of it checkouts have set aside.
+-- Stock per article: the total, and how much of it checkouts have reserved.
 
 CREATE TABLE shop_stock (
     sku      text COLLATE "C" NOT NULL PRIMARY KEY,

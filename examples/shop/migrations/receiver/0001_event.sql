@@ -1,4 +1,4 @@
--- What the demo's receiver was sent, and what came of it.
+-- Events that the receiver of the demo has received, with their deliveries and effects.
 CREATE TABLE receiver_event (
     event_id   TEXT    NOT NULL PRIMARY KEY,
     type       TEXT    NOT NULL,

@@ -1,4 +1,4 @@
--- The shop's own rows. Ids rise with time, so each table is one b-tree in the order of its list.
+-- Tables of the shop. Ids increase with time, so each table is one b-tree in the order of its list.
 
 CREATE TABLE shop_order (
     tenant      TEXT    NOT NULL,
@@ -13,7 +13,8 @@ CREATE TABLE shop_order (
     PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;
 
--- By id alone: a received webhook names a charge, and the charge names its tenant.
+-- A charge is found by its id alone: a received webhook names the charge, and the row of the charge
+-- holds the tenant.
 CREATE TABLE shop_charge (
     id         TEXT    NOT NULL PRIMARY KEY,
     tenant     TEXT    NOT NULL,
@@ -45,7 +46,7 @@ CREATE TABLE shop_ledger_entry (
 
 CREATE INDEX shop_ledger_entry_by_charge ON shop_ledger_entry (tenant, charge_id, id);
 
--- One person per folded address and tenant.
+-- One user per tenant and folded address.
 CREATE TABLE shop_user (
     tenant       TEXT    NOT NULL,
     email_folded TEXT    NOT NULL,
@@ -56,7 +57,7 @@ CREATE TABLE shop_user (
     PRIMARY KEY (tenant, email_folded)
 ) STRICT, WITHOUT ROWID;
 
--- One row that is written to find out whether rows can be written.
+-- One row, which the readiness check updates to verify that the database accepts writes.
 CREATE TABLE shop_probe (
     id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     asked_at INTEGER NOT NULL

@@ -1,6 +1,6 @@
--- What ties the shop's rows to a foreign provider: the key under which an operation was asked for,
--- by which a resumed request finds what the one before it wrote. A refund is pending while the
--- charge's row holds its amount and nobody has heard of the provider's refund.
+-- Provider keys: the key under which the shop calls an external payment provider. A resumed request
+-- uses it to find the rows of its earlier run. A refund is pending from the time at which its
+-- amount is reserved in the row of the charge until the provider has confirmed it.
 
 ALTER TABLE shop_charge ADD COLUMN provider_key TEXT;
 CREATE UNIQUE INDEX shop_charge_by_provider_key ON shop_charge (provider_key);

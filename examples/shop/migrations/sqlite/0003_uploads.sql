@@ -1,5 +1,6 @@
--- Uploaded pictures. The file lies in the data directory under its hash, and was there before its
--- row; the thumbnails are rows, for they are small and belong to one commit with the upload's state.
+-- Uploaded pictures. The file is in the data directory, named by its hash, and is written before
+-- its row. Thumbnails are rows: they are small, and are committed together with the state of the
+-- upload.
 
 CREATE TABLE shop_upload (
     id           TEXT    NOT NULL PRIMARY KEY,
@@ -15,10 +16,10 @@ CREATE TABLE shop_upload (
     created_at   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Which files are named at all.
+-- Finds out whether any upload refers to a file.
 CREATE INDEX shop_upload_by_file ON shop_upload (sha256);
 
--- With a rowid: a row of many kilobytes does not belong into a b-tree of keys.
+-- This table has a rowid, because rows of many kilobytes would make a b-tree by primary key slow.
 CREATE TABLE shop_thumbnail (
     upload_id TEXT    NOT NULL REFERENCES shop_upload (id),
     size      INTEGER NOT NULL,

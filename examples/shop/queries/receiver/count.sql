@@ -1,4 +1,4 @@
--- Counts a delivery, and an effect when it had one.
+-- Counts a delivery of an event, and an effect if the delivery had one.
 INSERT INTO receiver_event (event_id, type, deliveries, effects, first_at, last_at)
 VALUES (?1, ?2, 1, ?3, ?4, ?4)
 ON CONFLICT (event_id) DO UPDATE

@@ -1,7 +1,7 @@
-//! One client of the fleet: it places orders at its pace, and keeps those that fail for later.
+//! Client of the fleet: places orders at a fixed mean rate, and sends failed orders again later.
 //!
-//! What failed is sent again one at a time, slower while that fails. Nothing is forgotten: the
-//! customer ends when every order it placed was answered.
+//! Failed orders are sent again one at a time, with a longer pause after each failure. The client
+//! ends when all its orders are placed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,34 +20,34 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::shop::TOKEN;
 
-/// The mean time between two new orders of one customer.
+/// The mean time between two new orders of a client.
 const PACE: Duration = Duration::from_millis(500);
-/// The mean time before an order is sent again that failed: at first, and at most.
+/// The mean time before a failed order is sent again: the initial and the maximum value.
 const LATER: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
 
-/// Why something was sent.
+/// The reason for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The first attempt of a new order.
     New,
-    /// The first attempt of an operation that sends an old order again.
+    /// The first attempt of an operation that sends a failed order again.
     Later,
     /// A retry.
     Retry,
 }
 
-/// What one customer did: when it sent what, and which orders it placed.
+/// The requests and orders of one client, with their times.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) sent: Vec<(Duration, Kind)>,
     pub(crate) orders: Vec<String>,
-    /// Operations that ended without the order.
+    /// The number of operations that failed.
     pub(crate) failed: usize,
-    /// Answers that no outage explains.
+    /// Responses that the outage does not explain.
     pub(crate) strange: Vec<String>,
 }
 
-/// A customer.
+/// A client of the fleet.
 pub(crate) struct Customer {
     number: usize,
     url: String,
@@ -60,7 +60,7 @@ pub(crate) struct Customer {
 impl Customer {
     pub(crate) fn new(number: usize, url: String, start: Instant) -> Arc<Self> {
         let book: Arc<Mutex<Book>> = Arc::default();
-        #[expect(clippy::disallowed_methods, reason = "a test has the time of day")]
+        #[expect(clippy::disallowed_methods, reason = "the test uses the system clock")]
         let clock = Clock::new(std::time::SystemTime::now);
         let mut settings = Settings::new(clock, seeded_random(number as u64));
         settings.policy.backoff.total = Duration::from_secs(90);
@@ -84,7 +84,7 @@ impl Customer {
         })
     }
 
-    /// Buys until the fleet closes, and ends when all is answered.
+    /// Places orders until the fleet closes, and returns when all of them are placed.
     pub(crate) async fn buy(self: Arc<Self>, closing: Arc<AtomicBool>) -> Book {
         let random = seeded_random(!(self.number as u64));
         let mut under_way = JoinSet::new();
@@ -110,7 +110,7 @@ impl Customer {
         std::mem::take(&mut *self.book.lock().unwrap())
     }
 
-    /// Sends again what failed, until there is nothing left.
+    /// Sends failed orders again until none is left.
     async fn catch_up(self: Arc<Self>, all_placed: Arc<AtomicBool>) {
         let random = seeded_random(self.number as u64 + 1_000_000);
         let mut wait = LATER.0;
@@ -130,7 +130,7 @@ impl Customer {
         }
     }
 
-    /// Places an order; whether it is there now.
+    /// Places an order, and returns whether it succeeded.
     async fn place(&self, order: &str, kind: Kind) -> bool {
         let body = format!(r#"{{"customer_id":"{order}","amount":500,"currency":"EUR"}}"#);
         let request = Request::post(&self.url).unwrap().json(body).named(order);
@@ -157,7 +157,7 @@ impl Customer {
     }
 }
 
-/// A journal in memory: these customers live as long as the run.
+/// A journal in memory, because the clients end with the run.
 #[derive(Debug, Default)]
 struct Remembered(Mutex<HashMap<String, IdempotencyKey>>);
 
@@ -171,7 +171,7 @@ impl Journal for Remembered {
         let mut keys = self.0.lock().unwrap();
         let is_resumed = keys.contains_key(&name);
         let key = keys.entry(name).or_insert(fresh).clone();
-        // The run is far shorter than the time for which keys are kept.
+        // A run is much shorter than the retention of keys.
         let age = Some(Duration::ZERO);
         let begun = Begun {
             key,
@@ -195,7 +195,7 @@ impl Journal for Remembered {
         intent: &'a Intent,
         key: &'a IdempotencyKey,
     ) -> BoxFuture<'a, Result<(), BoxError>> {
-        // No two customers send the same order.
+        // Each order is sent by one client only.
         self.finish(intent, key)
     }
 }

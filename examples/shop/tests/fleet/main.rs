@@ -1,15 +1,21 @@
-//! A fleet of clients against a shop that is down.
+//! Outage test: a fleet of a hundred clients and a shop that is killed.
 //!
-//! A hundred clients, each with a budget of its own as processes would have, place orders while the
-//! shop is killed and stays away. An order whose operation fails is kept by its client and sent again
-//! later, under the same key. What must hold: the retries of every client stay in its budget in
-//! every window, nothing arrives in waves, neither while the shop is down nor when it is back, and
-//! in the end every order is there once.
+//! Each client has a separate retry budget, as separate processes would have. The clients place
+//! orders while the shop is killed and stays down. If the operation of an order fails, the client
+//! sends the order again later under the same key. The test checks that the retries of each client
+//! stay within its budget in every window, that requests do not arrive in waves, neither during the
+//! outage nor after it, and that each order exists once at the end.
 //!
-//! `HAPAX_FLEET_SECONDS` says how long the shop is down (5 by default).
+//! `HAPAX_FLEET_SECONDS` sets the length of the outage (5 s by default).
 
-#![expect(clippy::unwrap_used, reason = "a run that cannot go on says where")]
-#![expect(clippy::print_stdout, reason = "the verdict is for whoever runs it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a run that cannot continue reports where"
+)]
+#![expect(
+    clippy::print_stdout,
+    reason = "the verdict is printed for the operator of the run"
+)]
 
 mod shop;
 mod customer;
@@ -30,23 +36,23 @@ use customer::Customer;
 use shop::Home;
 use verdict::Verdict;
 
-/// Clients, each a process of its own as far as budgets go.
+/// The number of clients. Each has a separate retry budget.
 const CLIENTS: usize = 100;
-/// How long orders are placed before the shop is killed, and after it is back.
+/// The time for which orders are placed before the outage, and after it.
 const AROUND: Duration = Duration::from_secs(3);
 
-/// How often the process looks whether it is held up, and from how long on it is.
+/// The interval at which the process checks for delays, and the length from which a delay counts.
 const LOOK: Duration = Duration::from_millis(10);
 const HICCUP: Duration = Duration::from_millis(100);
 
-/// When this process did not run, from the start of the load.
+/// A period in which this process did not run, relative to the start of the load.
 #[derive(Clone, Copy, Debug)]
 struct Hiccup {
     from: Duration,
     to: Duration,
 }
 
-/// When what happened, from the start of the load.
+/// The outage of the shop, relative to the start of the load.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
     from: Duration,
@@ -92,8 +98,8 @@ async fn run(down: Duration) -> Verdict {
     Verdict::of(Outage { from, to }, &books, &orders, hiccups)
 }
 
-/// Takes down when this process itself was held up: its clients then all wake at once, as no fleet
-/// of processes does.
+/// Records delays of this process. After a delay all clients continue at the same time, which does
+/// not happen in a fleet of separate processes.
 async fn watch(start: Instant, hiccups: Arc<Mutex<Vec<Hiccup>>>) {
     let mut last = start.elapsed();
     loop {

@@ -1,4 +1,4 @@
-//! The shop as a process, on one port for all its lives, and what it remembers.
+//! The shop as a process that always uses the same port, and the orders that it stores.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use hapax_testkit::{http::HttpClient, port::free_port, wait::Patience};
 use http::Method;
 use tempfile::TempDir;
 
-/// Who the whole fleet is to the shop.
+/// The token that all clients use.
 pub(crate) const TOKEN: &str = "fleet";
 
-/// Where the shop lives.
+/// The folder and the address of the shop.
 pub(crate) struct Home {
     folder: TempDir,
     address: SocketAddr,
@@ -56,7 +56,7 @@ impl Home {
         Shop(child.unwrap())
     }
 
-    /// How often each customer's order is there.
+    /// The number of stored orders, by the customer id that each order has.
     pub(crate) async fn orders(&self) -> BTreeMap<String, usize> {
         let (client, mut orders) = (HttpClient::new(), BTreeMap::new());
         let mut page = self.url("/orders?limit=200");
@@ -79,7 +79,7 @@ impl Home {
     }
 }
 
-/// A running shop; dropping it kills it.
+/// A running shop. Dropping it kills the process.
 pub(crate) struct Shop(Child);
 
 impl Shop {
@@ -98,7 +98,7 @@ impl Shop {
         }
     }
 
-    /// Kills it with SIGKILL; when it returns, the process is gone.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What a run shows, and whether it holds.
+//! Results of a run, and their checks.
 
 use std::{
     collections::BTreeMap,
@@ -11,21 +11,21 @@ use crate::{
     customer::{Book, Kind},
 };
 
-/// How far a client's own clock and this one may be apart.
+/// The maximum difference between a client's clock and this clock.
 const SLACK_MS: u64 = 10;
-/// How much more than usual may arrive within 100 ms before it is a wave.
+/// The ratio to the mean from which the requests of 100 ms are a wave.
 const WAVE: f64 = 4.0;
-/// In at least this part of a phase the clients must have run as the clock did.
+/// The minimum share of a phase in which the process ran without delays.
 const SOUND: f64 = 0.5;
-/// Below this many the chance of a few more looks like a wave.
+/// A smaller number of requests in 100 ms is never a wave, because it may be chance.
 const FEW: usize = 20;
 
-/// What a run shows.
+/// The results of a run.
 pub(crate) struct Verdict {
     outage: Outage,
-    /// By second: new orders, old ones sent again, retries.
+    /// Requests per second: new orders, failed orders that are sent again, retries.
     seconds: Vec<[usize; 3]>,
-    /// By 100 ms: all that was sent.
+    /// All requests per 100 ms.
     tenths: Vec<usize>,
     hiccups: Vec<Hiccup>,
     orders: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Compares what the customers did with what the shop has.
+    /// Compares the requests of the clients with the orders of the shop.
     pub(crate) fn of(
         outage: Outage,
         books: &[Book],
@@ -63,7 +63,7 @@ impl Verdict {
         let orders = placed().count();
         if there.len() > orders {
             wrong.push(format!(
-                "{} orders that nobody placed",
+                "{} orders that no client placed",
                 there.len() - orders
             ));
         }
@@ -86,7 +86,7 @@ impl Verdict {
         }
     }
 
-    /// What does not hold.
+    /// Returns the checks that failed.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = self.wrong.clone();
         if !self.missing.is_empty() {
@@ -100,7 +100,7 @@ impl Verdict {
             let (mean, peak, sound) = self.arrivals(from, to);
             if sound < SOUND {
                 wrong.push(format!(
-                    "{when} the clients were held up: nobody knows of waves"
+                    "{when}: the process was delayed, so waves cannot be detected"
                 ));
             }
             if peak > FEW && f64::from(u32::try_from(peak).unwrap()) > WAVE * mean {
@@ -110,7 +110,7 @@ impl Verdict {
             }
         }
         if self.failed == 0 || self.seconds.iter().all(|second| second[2] == 0) {
-            wrong.push("the outage did not bite: the run proves nothing".to_owned());
+            wrong.push("the outage had no effect: the run proves nothing".to_owned());
         }
         wrong
     }
@@ -125,13 +125,13 @@ impl Verdict {
         ]
     }
 
-    /// The mean and the most that was sent in 100 ms, between two moments; and the part of these in
-    /// which nobody was held up, where alone the most is looked for.
+    /// Returns the mean number of requests per 100 ms between two points in time, the maximum over
+    /// the parts without delays, and the share of these parts.
     fn arrivals(&self, from: Duration, to: Duration) -> (f64, usize, f64) {
         let index = |at: Duration| usize::try_from(at.as_millis() / 100).unwrap();
         let end = index(to).min(self.tenths.len());
         let span = (index(from) + 1).min(end)..end;
-        // Whoever was late comes together with those who are on time.
+        // Delayed requests are sent together with those that are on time.
         let late = |tenth: &usize| {
             let mut hiccups = self.hiccups.iter();
             hiccups.any(|it| (index(it.from)..=index(it.to) + 1).contains(tenth))
@@ -146,17 +146,17 @@ impl Verdict {
     }
 }
 
-/// The first window in which a client sent more retries than its budget has.
+/// Returns the first window in which a client sent more retries than its budget allows.
 ///
-/// It is the default one: five at once, half a retry a second, a tenth for each first attempt; which
-/// is 10 % and one a second from ten seconds on.
+/// The default budget is five retries at once, half a retry per second, and a tenth for each first
+/// attempt. From 10 s on, this is 10 % and one retry per second.
 fn over_budget(book: &Book) -> Option<String> {
     let mut sent = book.sent.clone();
     sent.sort_by_key(|(at, kind)| (*at, *kind == Kind::Retry));
     let millis = |at: Duration| u64::try_from(at.as_millis()).unwrap();
     for (begin, (from, _)) in sent.iter().enumerate().filter(|it| it.1.1 == Kind::Retry) {
         let (mut retries, mut firsts) = (0, 0);
-        // A first attempt of this very moment may have been taken down a little earlier.
+        // A first attempt at the same time may have been recorded slightly earlier.
         let early = |at: &Duration| millis(*at) + SLACK_MS >= millis(*from);
         firsts += sent[..begin]
             .iter()

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Tests of authentication.
 
 use http::Method;
 

@@ -1,4 +1,4 @@
-//! `hapax relay` beside a shop: a process of its own, built by the same build.
+//! Fixture: `hapax relay` as a separate process beside the shop, from the same build.
 
 use std::{
     fs::{self, File},
@@ -11,16 +11,16 @@ use tempfile::TempDir;
 
 use crate::shop::PATIENCE;
 
-/// A running relay; dropping it kills it.
+/// A running relay. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     child: Child,
     folder: TempDir,
-    /// Where its metrics and its health are served.
+    /// The base URL of its metrics and health checks.
     pub(crate) url: String,
 }
 
-/// The binary with these arguments, in an empty environment; not started.
+/// The command of the binary with these arguments, in an empty environment, not started.
 pub(crate) fn hapax(arguments: &[&str]) -> Command {
     let path = Path::new(env!("CARGO_BIN_EXE_shop")).with_file_name("hapax");
     assert!(
@@ -34,7 +34,7 @@ pub(crate) fn hapax(arguments: &[&str]) -> Command {
 }
 
 impl Carrier {
-    /// Starts one with this configuration, and waits until it carries.
+    /// Starts a relay with this configuration, and waits until it delivers.
     pub(crate) async fn start(database: &str, configuration: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
@@ -63,13 +63,13 @@ impl Carrier {
         carrier
     }
 
-    /// Everything that it wrote.
+    /// The output of the relay so far.
     pub(crate) fn said(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.path().join(name)).unwrap();
         format!("{}{}", read("out"), read("log"))
     }
 
-    /// Ends it as its operator would.
+    /// Stops the relay as an operator would.
     pub(crate) async fn stop(mut self) -> String {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", "TERM", &id]).status();

@@ -1,4 +1,4 @@
-//! Checkouts: shipped and captured, or nothing and voided.
+//! Tests of checkouts: either shipped and captured, or voided without effects.
 
 use futures_util::future::join_all;
 use hapax_testkit::http::HttpAnswer;
@@ -109,7 +109,7 @@ async fn the_last_one_in_stock_is_sold_once(on: Store) {
     for answer in &answers {
         match answer.status {
             201 => sold += 1,
-            // It took longer than a caller is kept waiting.
+            // The saga took longer than the caller waits.
             202 => match ended(&shop, answer).await["state"].as_str() {
                 Some("completed") => sold += 1,
                 state => assert_eq!(state, Some("failed")),
@@ -216,7 +216,8 @@ fn cart_of(items: &str, card: &str, country: &str) -> String {
     )
 }
 
-/// Requires that nothing is bought, for this reason where the caller was not kept waiting too long.
+/// Checks that a checkout failed. The reason is checked if the response came before the saga was
+/// put off.
 async fn failed(shop: &Shop, answer: &HttpAnswer, status: u16, code: &str) {
     if answer.status == 202 {
         assert_eq!(ended(shop, answer).await["state"], "failed");
@@ -225,7 +226,8 @@ async fn failed(shop: &Shop, answer: &HttpAnswer, status: u16, code: &str) {
     }
 }
 
-/// Authorizations, voids, captures and refunds, and parcels that are not taken back.
+/// Checks the numbers of authorizations, voids, captures and refunds, and of parcels that were not
+/// cancelled.
 async fn check(providers: &Providers, made: [usize; 4], parcels: usize) {
     let mut found = [0; 4];
     for (place, kind) in ["authorization", "void", "capture", "refund"]

@@ -1,4 +1,4 @@
-//! An OTLP collector as a process: it reads what comes with OpenTelemetry's own classes.
+//! Fixture: an OTLP collector process that parses requests with OpenTelemetry's Python classes.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::shop::PATIENCE;
 
-/// A running collector; dropping it kills it.
+/// A running collector. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Collector {
     child: Child,
@@ -22,12 +22,12 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// One that takes what comes.
+    /// Starts a collector that accepts all requests.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// One that wants this value in the header `authorization`.
+    /// Starts a collector that requires this value of the header `authorization`.
     pub(crate) fn wanting(authorization: &str) -> Self {
         Self::start_with(&[authorization])
     }
@@ -56,12 +56,12 @@ impl Collector {
         }
     }
 
-    /// Everything that it was sent, as text.
+    /// All data that it has received, as text.
     pub(crate) fn text(&self) -> String {
         fs::read_to_string(self.folder.path().join("spans")).unwrap_or_default()
     }
 
-    /// The spans so far; a request that was refused fails the test.
+    /// The spans so far. Fails if the collector has rejected a request.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let text = self.text();
         let lines = text
@@ -73,7 +73,7 @@ impl Collector {
         spans
     }
 
-    /// The spans of this trace, once `are_all` holds of them.
+    /// Waits until `are_all` holds for the spans of this trace, and returns them.
     pub(crate) async fn trace(&self, id: &str, are_all: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let mut found = Vec::new();
         eventually(PATIENCE, async || {
@@ -93,12 +93,12 @@ impl Drop for Collector {
     }
 }
 
-/// A span as the collector read it.
+/// A span as the collector has parsed it.
 #[derive(Clone, Debug)]
 pub(crate) struct Span(Value);
 
 impl Span {
-    /// A part of it that is a text.
+    /// A member of the span that is a text.
     #[track_caller]
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0[name]
@@ -106,12 +106,12 @@ impl Span {
             .unwrap_or_else(|| panic!("{name}: {self:?}"))
     }
 
-    /// Its own name within its trace.
+    /// The id of the span.
     pub(crate) fn id(&self) -> &str {
         self.text("span_id")
     }
 
-    /// The span that it hangs below.
+    /// The id of the parent span.
     pub(crate) fn parent(&self) -> &str {
         self.text("parent_id")
     }
@@ -120,12 +120,12 @@ impl Span {
         self.0[name].as_i64().unwrap()
     }
 
-    /// One of its attributes; null where there is none.
+    /// An attribute, or null if the span does not have it.
     pub(crate) fn attribute(&self, name: &str) -> &Value {
         &self.0["attributes"][name]
     }
 
-    /// Whether it is told by this service under this name.
+    /// Whether the span has this name and was exported by this service.
     pub(crate) fn is(&self, service: &str, name: &str) -> bool {
         self.text("service") == service && self.text("name") == name
     }

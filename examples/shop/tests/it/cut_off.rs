@@ -1,4 +1,4 @@
-//! Refunds whose shop dies around a call to the provider: refunded once all the same.
+//! Tests of refunds whose shop is killed around the call to the provider: the refund happens once.
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
@@ -9,7 +9,7 @@ use http::Method;
 use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, on_both_stores, problem};
 
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-/// Where a refund's owner can die: with the amount reserved, and around its call.
+/// The failpoints of a refund: after the amount is reserved, and around the call.
 const PLACES: [&str; 3] = [
     "refunds.reserved:1",
     "refunds.call.before:1",
@@ -54,7 +54,7 @@ async fn a_refund_that_was_cut_off_holds_its_amount(on: Store) {
     assert_eq!(answer.status, 201, "{}", answer.text());
 }
 
-/// A shop that was killed at this place by its first refund, of 400, and the charge.
+/// A shop that was killed at this failpoint by its first refund, of 400, and the id of the charge.
 async fn die_at(on: Store, place: &str) -> (Home, String) {
     let home = Home::with_providers(on).await;
     let mut command = command(&home, &["--lease", "1s"]);
@@ -70,12 +70,12 @@ async fn die_at(on: Store, place: &str) -> (Home, String) {
     ];
     let refunding = client.send(Method::POST, &url, &headers, body.into());
     let (refunded, (status, _)) = tokio::join!(refunding, shop.ended());
-    assert!(refunded.is_err(), "nobody was answered");
+    assert!(refunded.is_err(), "the client must get no response");
     assert!(!status.success(), "{place}");
     (home, charge)
 }
 
-/// One refund at the provider, one entry and one event.
+/// Checks that there is one refund at the provider, one ledger entry and one event.
 async fn check_once(shop: &Shop, charge: &str) {
     let made = shop.home().providers().made("refund").await;
     assert_eq!(made.len(), 1, "{made:?}");
@@ -89,14 +89,14 @@ async fn check_once(shop: &Shop, charge: &str) {
     assert_eq!(rest.status, 201, "{}", rest.text());
 }
 
-/// The shop's ledger entries that are refunds.
+/// The number of refunds in the shop's ledger.
 async fn refunds(shop: &Shop) -> usize {
     let ledger = shop.get("/ledger").await.json().unwrap();
     let entries = ledger["entries"].as_array().unwrap().iter();
     entries.filter(|entry| entry["kind"] == "refund").count()
 }
 
-/// Asks until the answer is one that will stay.
+/// Repeats the request until the response is final.
 async fn until_answered(shop: &Shop, charge: &str) -> HttpAnswer {
     let mut answer = None;
     eventually(PATIENCE, async || {

@@ -1,4 +1,4 @@
-//! The demo's receiver: what retries and an inbox are good for.
+//! Tests of the demo's receiver: retries, and the inbox that makes them safe.
 
 use hapax_testkit::wait::eventually;
 use http::Method;
@@ -25,7 +25,7 @@ async fn a_lost_answer_is_two_deliveries_and_one_effect(on: Store) {
     shop.misbehave(r#"{"mode":"ack_lost","count":1}"#).await;
     shop.post("/orders", Some("k"), ORDER).await;
     check(&shop, 2, 1).await;
-    // It is counted behind the commit.
+    // The duplicate is counted after the commit.
     let duplicates = "hapax_inbox_messages_total{consumer=\"demo_receiver\",outcome=\"duplicate\"";
     eventually(PATIENCE, async || shop.metric(duplicates).await > 0.0).await;
 }

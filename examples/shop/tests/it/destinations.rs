@@ -1,4 +1,4 @@
-//! Webhooks and mail: signed, guarded, and harmless to one another.
+//! Tests of webhook and mail destinations: signatures, network policy, and isolation.
 
 use hapax::{
     Timestamp,

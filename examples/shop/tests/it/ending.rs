@@ -1,4 +1,4 @@
-//! Requests and events at the end: of the shop, and of a client's patience.
+//! Tests of shutdown: requests and events in flight, and clients that disconnect.
 
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
@@ -27,7 +27,7 @@ async fn a_request_in_flight_is_answered_before_the_shop_ends(on: Store) {
     let (head, body) = request("k");
     let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Whoever is told to go on with the body is being answered.
+    // After `100 Continue` the request is being processed.
     let mut told = [0; 25];
     stream.read_exact(&mut told).await.unwrap();
     assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -114,7 +114,7 @@ async fn noise_on_the_port_harms_nobody(on: Store) {
         long.as_str(),
     ] {
         let mut stream = TcpStream::connect(shop.address()).await.unwrap();
-        // The shop may hang up before it has read all of it.
+        // The shop may close the connection before it has read everything.
         let _sent = stream.write_all(noise.as_bytes()).await;
     }
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);

@@ -1,4 +1,4 @@
-//! Bad days: a disk that is full, a server that is away, and back again.
+//! Tests of a full disk and an unavailable database server, and of the recovery from both.
 
 use std::process::{Command, Stdio};
 
@@ -26,7 +26,7 @@ async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
     assert_eq!(
         lasting(&again),
         lasting(&first),
-        "what is known can still be told"
+        "stored responses must still be replayed"
     );
 
     limit_files(&shop, "unlimited:unlimited");
@@ -65,7 +65,7 @@ async fn a_server_that_is_away_is_503_until_it_is_back() {
     assert_eq!(
         lasting(&again),
         lasting(&first),
-        "what is in memory can still be told"
+        "responses in memory must still be replayed"
     );
 
     cluster.start_again().await;
@@ -80,8 +80,8 @@ async fn a_server_that_is_away_is_503_until_it_is_back() {
     shop.stop().await;
 }
 
-/// A shop for which a file beyond its limit is refused like one on a full disk: the signal that it
-/// gets besides is ignored.
+/// A shop that gets an error when it writes beyond its file size limit, as on a full disk. The
+/// signal `SIGXFSZ` is ignored.
 pub(crate) fn patient(home: &Home) -> Command {
     let shop = command(home, &[]);
     let mut patient = Command::new("sh");
@@ -94,7 +94,7 @@ pub(crate) fn patient(home: &Home) -> Command {
     patient
 }
 
-/// Bounds the files that a shop writes from now on.
+/// Sets the maximum size of the files that a shop writes.
 pub(crate) fn limit_files(shop: &Shop, bytes: &str) {
     let (id, limit) = (shop.id().to_string(), format!("--fsize={bytes}"));
     let set = Command::new("prlimit")

@@ -1,4 +1,4 @@
-//! Payment providers that are none of ours: what the shop believes of what they say.
+//! Tests of external payment providers: how the shop interprets their responses.
 
 use std::{
     collections::BTreeSet,
@@ -58,7 +58,7 @@ async fn a_charge_that_is_booked_after_its_connection_closed_is_booked_once(on: 
     problem(&pay(&shop).await, 504, "DEPENDENCY.timeout");
     is_booked.store(true, Ordering::SeqCst);
     eventually(PATIENCE, async || pay(&shop).await.status == 201).await;
-    // Every key that was asked for is a booking, sooner or later.
+    // With this provider, every key of a call leads to a charge.
     let received = far.received();
     let asked = received.iter().filter(|it| it.method == Method::POST);
     let booked: BTreeSet<_> = asked.map(key).collect();
@@ -145,7 +145,7 @@ async fn a_refund_of_another_amount_is_not_done_and_holds_what_was_asked(on: Sto
     problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
 }
 
-/// A shop that pays there.
+/// A shop that uses this payment provider.
 async fn shop(on: Store, far: &HttpReceiver) -> Shop {
     let flags = ["--lease", "1m", "--payment-provider", &far.url("")];
     Shop::start(on, &flags).await
@@ -164,7 +164,7 @@ fn key(request: &Received) -> String {
     request.header("idempotency-key").unwrap().to_owned()
 }
 
-/// The shop's ledger entries of this kind.
+/// The number of entries of this kind in the shop's ledger.
 async fn entries(shop: &Shop, kind: &str) -> usize {
     let ledger = shop.get("/ledger").await.json().unwrap();
     let entries = ledger["entries"].as_array().unwrap().iter();

@@ -1,4 +1,5 @@
-//! Many large bodies at once: each is refused or taken, and nobody else waits for them.
+//! Tests of many concurrent large bodies: they are accepted or rejected without delaying other
+//! requests.
 
 use std::{
     fmt::Write as _,
@@ -25,17 +26,17 @@ on_both_stores! {
 }
 
 const MEBIBYTE: u64 = 1024 * 1024;
-/// Connections of each flood.
+/// The number of connections of each flood.
 const CONNECTIONS: usize = 32;
-/// Requests of others that are timed meanwhile, at least.
+/// The minimum number of other requests whose time is measured.
 const SAMPLES: usize = 200;
 
 async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
     let shop = Shop::start(on, &["--no-relay"]).await;
     assert_eq!(shop.get("/healthz").await.status, 200);
     assert_eq!(shop.post("/orders", Some("first"), ORDER).await.status, 201);
-    // Three million members on the route that takes long bodies; and as much as one object may
-    // hold, as often as the bound on JSON lets it, for the route that takes JSON.
+    // The route for long bodies gets three million members. The route for JSON gets objects of the
+    // maximum size, as many as fit into the limit of a JSON body.
     let upload = Bytes::from(object(3_000_000));
     assert!(upload.len() > 31 * 1024 * 1024);
     let sorted = object(9_000);
@@ -45,7 +46,7 @@ async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
     let before = memory::begin(&shop);
     let address = shop.address().to_owned();
     let (over, mut is_over) = oneshot::channel();
-    // On a thread of its own: what it does is not to count as what others wait for.
+    // The flood runs on a separate thread, so that it does not delay the measured requests.
     let flooding = std::thread::spawn(move || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
@@ -72,7 +73,7 @@ async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
         assert!([200, 201].contains(&status), "{status}");
     }
     for pair in flooding.join().unwrap().chunks(2) {
-        // A connection may be closed under its body before the answer can be read.
+        // The server may close a connection before the client has read the response.
         assert!([None, Some(415)].contains(&pair[0]), "{pair:?}");
         assert_eq!(pair[1], Some(400));
     }
@@ -82,11 +83,11 @@ async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
     let about = format!("p99 of {} was {p99:?}, the slowest {slowest:?}", took.len());
     assert!(p99 < Duration::from_millis(100), "{about}");
     let grown = memory::peak(&shop) - before;
-    assert!(grown < 128 * MEBIBYTE, "it grew by {grown}");
+    assert!(grown < 128 * MEBIBYTE, "the memory grew by {grown} bytes");
 }
 
-/// Long bodies are written by many threads, and each of these could keep the memory of a JSON body
-/// that it has sorted.
+/// Long bodies are written by many threads. Each of these threads could keep the memory of a JSON
+/// body that it has sorted.
 async fn json_beside_long_bodies_fills_no_memory(on: Store) {
     let shop = Shop::start(on, &["--no-relay"]).await;
     assert_eq!(shop.post("/orders", Some("first"), ORDER).await.status, 201);
@@ -109,12 +110,12 @@ async fn json_beside_long_bodies_fills_no_memory(on: Store) {
     });
     flooding.join().unwrap();
     let grown = memory::peak(&shop) - before;
-    assert!(grown < 512 * MEBIBYTE, "it grew by {grown}");
+    assert!(grown < 512 * MEBIBYTE, "the memory grew by {grown} bytes");
     assert_eq!(shop.post("/orders", Some("last"), ORDER).await.status, 201);
 }
 
-/// Sends a body as JSON, and returns the status of its answer; `None` where the connection was
-/// closed under the body before that could be read.
+/// Sends a JSON body, and returns the status of the response. Returns `None` if the connection was
+/// closed before the response could be read.
 async fn send(address: &str, path: &str, body: Bytes) -> Option<u16> {
     send_as(address, path, "application/json", body).await
 }
@@ -143,12 +144,12 @@ async fn send_as(address: &str, path: &str, media_type: &str, body: Bytes) -> Op
     status.parse().ok()
 }
 
-/// An object of so many short members, none in its place.
+/// An object with this many short members in random order.
 fn object(members: u64) -> String {
     let mut text = String::with_capacity(usize::try_from(members * 11).unwrap());
     let mut separator = '{';
     for number in 0..members {
-        // Odd, so that every number comes once, far from its neighbours.
+        // The factor is odd, so every number occurs once, far from its neighbours.
         let name = number.wrapping_mul(0x9e37_79b1) & 0xffff_ffff;
         write!(text, "{separator}\"{}\":0", base36(name)).unwrap();
         separator = ',';

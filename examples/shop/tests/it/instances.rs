@@ -1,4 +1,4 @@
-//! Two instances with one database: two processes, two ports, one effect.
+//! Tests of two instances with one database: two processes, two ports, one effect.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, lasting, problem};
 
-/// The longest that events wait when the instance that carried them died.
+/// The maximum time until events are delivered after their owner was killed.
 const TAKE_OVER: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -47,7 +47,8 @@ async fn refunds_at_two_instances_never_exceed_the_charge() {
         (number % 2, body.clone(), headers)
     });
     let mut answers = at_once(&shops, Method::POST, "/refunds", requests).await;
-    // What a provider that is slow under load leaves open, a caller asks for again.
+    // If the provider is slow under load, the outcome of a refund is unknown, and the client sends
+    // it again.
     let open = |answer: &HttpAnswer| answer.status >= 500 || answer.header("retry-after").is_some();
     eventually(3 * PATIENCE, async || {
         for (number, answer) in answers.iter_mut().enumerate() {
@@ -60,10 +61,13 @@ async fn refunds_at_two_instances_never_exceed_the_charge() {
     })
     .await;
     let made = answers.iter().filter(|answer| answer.status == 201).count();
-    assert_eq!(made, 33, "1000 is 33 times 30 and a rest");
+    assert_eq!(made, 33, "1000 allows 33 refunds of 30");
     for refused in answers.iter().filter(|answer| answer.status != 201) {
         problem(refused, 409, "CONFLICT.refund.exceeds_charge");
-        assert!(refused.header("retry-after").is_none(), "it is an answer");
+        assert!(
+            refused.header("retry-after").is_none(),
+            "the rejection is final"
+        );
     }
     let ledger = shops[1].get(&format!("/ledger?charge_id={charge}")).await;
     let ledger = ledger.json().unwrap();
@@ -189,7 +193,8 @@ async fn instances_that_start_at_once_on_an_empty_database_all_start() {
 
 const ALICE: (&str, &str) = ("authorization", "Bearer demo-alice");
 
-/// Two instances: the first stands by, the second, which came later, carries.
+/// Starts two instances. The second starts after the first one owns the demo's destination.
+/// Returns when the relay of the second one is running.
 async fn two(flags: &[&str]) -> [Shop; 2] {
     let home = Home::with_providers(Store::Postgres).await;
     let first = Shop::start_in(home.clone(), flags);
@@ -205,7 +210,8 @@ async fn two(flags: &[&str]) -> [Shop; 2] {
     [first, second]
 }
 
-/// The one that carries the webhook, and the other; an attempt counts once it is answered.
+/// Returns the instance that delivers to the webhook first, then the other one. An attempt is
+/// counted when it has ended.
 async fn by_owner([one, other]: [Shop; 2]) -> [Shop; 2] {
     let patience = Patience::within(PATIENCE);
     loop {
@@ -219,7 +225,7 @@ async fn by_owner([one, other]: [Shop; 2]) -> [Shop; 2] {
     }
 }
 
-/// Whether this instance has delivered to the webhook, which is one's to carry.
+/// Whether this instance has delivered to the webhook. Only one instance owns it at a time.
 async fn carries_the_webhook(shop: &Shop) -> bool {
     let attempts = "hapax_relay_attempts_total{destination=\"webhook-";
     shop.metric(attempts).await > 0.0
@@ -229,7 +235,7 @@ fn webhook(url: &str) -> [&str; 4] {
     ["--webhook", url, "--allow-net", "127.0.0.0/8"]
 }
 
-/// What an instance says of its relay; nothing while it is not ready.
+/// The state of an instance's relay, or an empty string if the instance is not ready.
 async fn relay_of(shop: &Shop) -> String {
     let ready = shop.send(Method::GET, "/readyz", &[], "").await;
     if ready.status != 200 {
@@ -238,11 +244,12 @@ async fn relay_of(shop: &Shop) -> String {
     ready.json().unwrap()["relay"].as_str().unwrap().to_owned()
 }
 
-/// An instance that stood by and took over said so, and not again and again.
+/// Checks that an instance does not repeat its log entries about destinations that it does not own.
 #[track_caller]
 fn check_quiet(shop: &Shop) {
     let log = shop.log();
-    // What it does not carry is said once, however long it waits; again only if it carried it since.
+    // An instance logs a destination that it does not own once, and again only after it has owned
+    // it.
     let mut stood_by = HashSet::new();
     for line in log.lines() {
         let place = line.split("destination=").nth(1);
@@ -256,7 +263,7 @@ fn check_quiet(shop: &Shop) {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
-/// Sends requests to the instances at once; their answers, in the order of the requests.
+/// Sends requests to the instances at once, and returns the responses in the order of the requests.
 async fn at_once<'a>(
     shops: &[Shop; 2],
     method: Method,
@@ -279,7 +286,7 @@ async fn at_once<'a>(
     answers.map(|answer| answer.unwrap()).collect()
 }
 
-/// The ids of the events of this type that the demo's receivers have, once there are so many.
+/// Waits until the demo's receivers have this many events of this type, and returns their ids.
 async fn received(shops: &[Shop; 2], kind: &str, least: usize) -> HashSet<String> {
     let mut found = HashSet::new();
     eventually(PATIENCE, async || {

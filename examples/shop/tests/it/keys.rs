@@ -1,4 +1,4 @@
-//! Keys: reserved ahead, forgotten in time, answered by profile.
+//! Tests of keys: reserved prefixes, expiry, and the profiles of responses.
 
 use hapax_testkit::wait::eventually;
 
@@ -31,11 +31,12 @@ async fn an_expired_key_runs_as_new(on: Store) {
     .await;
     assert!(
         shop.log().contains("retention"),
-        "a short retention is worth a warning"
+        "a short retention must cause a warning"
     );
 }
 
-/// One that never lives for the half minute between two rounds deletes all the same.
+/// The first purge happens at the start, so a shop that never runs for half a minute purges as
+/// well.
 async fn a_shop_that_has_just_started_deletes_what_expired(on: Store) {
     let home = Home::fresh(on).await;
     let shop = Shop::start_in(home.clone(), &[]);

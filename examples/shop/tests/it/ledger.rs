@@ -1,4 +1,4 @@
-//! The ledger, a page at a time.
+//! Tests of the ledger's pagination.
 
 use crate::shop::{Shop, Store, on_both_stores};
 

@@ -1,8 +1,8 @@
-//! The shop as its users meet it: a process, its answers, its files.
+//! Tests of the shop as its users run it: a process, its responses and its files.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by failing"
+    reason = "a test that cannot continue reports where"
 )]
 
 mod shop;

@@ -1,9 +1,9 @@
-//! What must not be told is told nowhere: planted secrets, and everything that the processes wrote.
+//! Tests of masking: planted secrets must not appear in anything that the processes write.
 //!
-//! The shop and `hapax relay` log everything they can, export their spans, and go through success,
-//! replay, mismatch, refusals, outages, panics and a database that names values in its errors.
-//! Then all of it is searched: both outputs of both, the metrics, what a neighbour was answered,
-//! and every span.
+//! The shop and `hapax relay` log at the lowest level and export their spans. The tests cause
+//! success, replay, mismatch, rejections, outages, panics, and database errors that contain values.
+//! Then they search the output of both processes, the metrics, the responses to other clients, and
+//! all spans for the secrets.
 
 use std::{fmt::Write as _, fs};
 
@@ -20,7 +20,7 @@ use crate::{
     shop::{Home, JSON, PATIENCE, Shop, Store, command, command_in, on_both_stores, refused},
 };
 
-/// The secrets, each with what it is.
+/// The secrets, each with its description.
 const PLANTED: [(&str, &str); 12] = [
     ("a card number", "4242424242424242"),
     ("an address", "planted.ann@example.com"),
@@ -47,7 +47,7 @@ on_both_stores! {
 async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     let collector = Collector::wanting("Bearer planted-otlp-token");
     let (far, mail) = (HttpReceiver::start().await, SmtpReceiver::start().await);
-    // Whoever sends events away gets some of them back in errors.
+    // A receiver may include the received event in its error response.
     far.reply_with(|received| HttpReply::status(500).body(received.body.clone()));
     mail.fail(Some(SmtpFault::Quote(Stage::Recipient, 550)));
     let home = Home::with_providers(on).await;
@@ -66,7 +66,7 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     let mut shop = Shop::spawn(command, home.clone());
 
     let mut told = use_it(&shop, &home).await;
-    // The first try of each has failed, with what the far side said of it.
+    // The first attempts have failed, and their errors include responses of the receivers.
     eventually(PATIENCE, async || {
         let log = shop.log();
         log.contains("status_5xx") && log.contains("server replied with 550")
@@ -88,7 +88,8 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     check("spans", &collector.text());
 }
 
-/// Success, replay, mismatch, refusals, an outage and a panic; what others were answered.
+/// Causes success, replay, mismatch, rejections, an outage and a panic. Returns the responses that
+/// other clients got.
 async fn use_it(shop: &Shop, home: &Home) -> String {
     let signup = r#"{"email":"planted.ann@example.com","name":"Ann"}"#;
     let payment = r#"{"amount":500,"currency":"EUR","card":"tok_ok"}"#;
@@ -105,7 +106,7 @@ async fn use_it(shop: &Shop, home: &Home) -> String {
         ("/payments", Some("k-card"), card, 400),
         ("/payments", Some("k-member"), member, 400),
         ("/payments", Some("k-cut"), cut, 400),
-        // The second charge panics, with a card in what it says.
+        // The second charge panics with a card number in its message.
         ("/payments", Some("k-panic"), payment, 500),
     ] {
         let answer = shop.post_as(TOKEN, path, key, body).await;
@@ -146,7 +147,7 @@ async fn use_it(shop: &Shop, home: &Home) -> String {
     told
 }
 
-/// A database that refuses a row repeats it: that is for nobody's eyes.
+/// If a database rejects a row, its error contains values of the row. They must not be visible.
 async fn violate_a_constraint(shop: &Shop, home: &Home) -> String {
     let client = home.database().client().await;
     let refuse = "ALTER TABLE shop_user ADD CHECK (name <> '4242424242424242')";
@@ -259,7 +260,7 @@ async fn nothing_that_was_planted_is_told_of_a_wrong_setting() {
     }
 }
 
-/// Asserts that none of what was planted stands in `text`.
+/// Checks that `text` contains none of the planted secrets.
 #[track_caller]
 fn check(place: &str, text: &str) {
     let text = text.to_ascii_lowercase();
@@ -267,12 +268,13 @@ fn check(place: &str, text: &str) {
         if let Some(at) = text.find(&secret.to_ascii_lowercase()) {
             let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
             let end = text[at..].find('\n').map_or(text.len(), |end| at + end);
-            panic!("{what} is told in {place}: {}", &text[line..end]);
+            panic!("{place} contains {what}: {}", &text[line..end]);
         }
     }
 }
 
-/// A log in which nothing is told proves nothing: it must have told what it may.
+/// Checks that the log contains what it may contain. Otherwise a missing secret would prove
+/// nothing.
 #[track_caller]
 fn check_that_it_spoke(log: &str) {
     for word in [
@@ -333,7 +335,8 @@ fn configuration(far: &HttpReceiver, mail: &SmtpReceiver, collector: &Collector)
     )
 }
 
-/// The server trusts whoever comes: a password in the address is sent to nobody, and must stay there.
+/// The database URL with a password. The server does not ask for one, so the password must not
+/// leave the process.
 fn with_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (user, place) = rest.split_once('@').unwrap_or(("postgres", rest));
@@ -341,7 +344,7 @@ fn with_password(url: &str) -> String {
     format!("{scheme}://{user}:planted-db-password@{place}")
 }
 
-/// Where the admin API listens.
+/// The address of the admin API.
 fn admin(relay: &Carrier) -> String {
     let said = relay.said();
     let lines = said

@@ -1,4 +1,4 @@
-//! Two instances that cannot be told apart by name: one host, one port, two loopback addresses.
+//! Tests of two instances with the same name: the same host and port, on two loopback addresses.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,11 +11,12 @@ use http::Method;
 
 use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command_at};
 
-/// How long each answer of the far side takes: long enough to be cut off by whoever takes over.
+/// The time until the receiver responds. A relay that took over would interrupt a request of this
+/// length.
 const SLOW: Duration = Duration::from_millis(1_500);
-/// As many as matter: beyond them it is only waited.
+/// The maximum number of orders. After them, the test only waits.
 const ORDERS: usize = 300;
-/// Several leases: in each of them one could take the other's parts.
+/// Several times the lease. In each lease, one instance could take the other's partitions.
 const LONG: Duration = Duration::from_secs(12);
 
 #[tokio::test]
@@ -42,7 +43,11 @@ async fn two_shops_of_one_host_name_and_port_take_nothing_from_each_other_and_sa
         .into_iter()
         .filter(|(_, count)| *count > 1)
         .collect();
-    assert_eq!(repeated, [], "of {sent} events, nothing having failed");
+    assert_eq!(
+        repeated,
+        [],
+        "expected no duplicates of {sent} events, because nothing failed"
+    );
     check_epochs(&shops[0]).await;
     for shop in &shops {
         eventually(PATIENCE, async || {
@@ -88,7 +93,7 @@ async fn events_for_a_slow_far_side_arrive_once_though_two_shops_have_one_name()
     assert_eq!(shops[0].home().number(interrupted).await, 0);
 }
 
-/// Two shops on one database, at one port of two addresses.
+/// Starts two shops on one database, with the same port on two addresses.
 async fn namesakes(receiver: &HttpReceiver) -> [Shop; 2] {
     let home = Home::fresh(Store::Postgres).await;
     let url = receiver.url("/hook");
@@ -107,7 +112,7 @@ async fn namesakes(receiver: &HttpReceiver) -> [Shop; 2] {
     ]
 }
 
-/// How often each event arrived.
+/// The number of arrivals of each event.
 fn counted(receiver: &HttpReceiver) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for request in receiver.received() {
@@ -117,9 +122,9 @@ fn counted(receiver: &HttpReceiver) -> HashMap<String, usize> {
     counts
 }
 
-/// A part changes hands when the second one starts, and not again and again.
+/// Checks that partitions got a new owner when the second instance started, but not repeatedly.
 async fn check_epochs(shop: &Shop) {
     let epochs = "SELECT max(epoch) FROM hapax.lease";
     let highest = shop.home().number(epochs).await;
-    assert!(highest <= 3, "a part was taken {highest} times");
+    assert!(highest <= 3, "a partition was taken {highest} times");
 }

@@ -1,4 +1,4 @@
-//! Health, metrics, and what no route takes.
+//! Tests of health checks, metrics, and requests that no route accepts.
 
 use hapax_testkit::wait::eventually;
 use http::Method;
@@ -55,7 +55,10 @@ async fn the_metrics_tell_what_became_of_requests_and_events(on: Store) {
     ] {
         eventually(PATIENCE, async || metrics().await.contains(name)).await;
     }
-    assert!(!metrics().await.contains("ord_"), "an id is no label");
+    assert!(
+        !metrics().await.contains("ord_"),
+        "an id must not be a label"
+    );
 }
 
 async fn a_head_without_end_is_not_read_to_its_end(on: Store) {
@@ -94,7 +97,7 @@ async fn the_console_is_the_demos_or_whose_token_it_knows() {
         (page.status, page.header("location").map(str::to_owned))
     };
     assert_eq!(asked(&[], &[]).await, (200, None));
-    // A proxy on this machine speaks for all the world.
+    // A proxy on this machine may forward requests of any client.
     let passed_on = [("x-forwarded-for", "192.0.2.1")];
     assert_eq!(asked(&[], &passed_on).await, (403, None));
     let own = ["--no-demo", "--token", "t=alice"];

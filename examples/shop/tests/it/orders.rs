@@ -1,4 +1,4 @@
-//! Orders: once per key, read, listed, changed under a condition.
+//! Tests of orders: created once per key, read, listed, and updated with a precondition.
 
 use hapax_testkit::http::HttpAnswer;
 use http::Method;

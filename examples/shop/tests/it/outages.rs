@@ -1,4 +1,4 @@
-//! A provider that fails, loses its answers or does not say what it did: one charge, one refund.
+//! Tests of a provider that fails, loses responses or has unknown outcomes: one charge, one refund.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-/// The longest that a provider may keep a payment waiting.
+/// The maximum time for a payment if the provider fails.
 const BOUND: Duration = Duration::from_secs(15);
 
 on_both_stores! {
@@ -55,7 +55,7 @@ async fn a_provider_that_only_fails_is_502_and_the_key_is_let_go(on: Store) {
     assert!(failed.header("idempotency-status").is_none());
     assert!(providers.calls("charge").await > 1);
     assert!(providers.entries().await.is_empty());
-    // Another request under the key: nothing is left of the first one.
+    // A different request under the same key is accepted, because the first one has left nothing.
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.status, 201, "{}", paid.text());
     check_paid_once(&shop, &providers, "tok_ok", &paid).await;
@@ -122,7 +122,7 @@ async fn a_refund_whose_answer_is_lost_happens_once(on: Store) {
 async fn a_refund_that_the_provider_refuses_gives_its_reservation_back(on: Store) {
     let (shop, providers) = shop(on, &[]).await;
     let charge = charge(&shop).await;
-    // Somebody refunds past the shop.
+    // Another system refunds a part of the charge at the provider.
     let path = format!("/charges/{charge}/refunds");
     let other = providers
         .pay(&path, "other", &json!({ "amount": 100 }))
@@ -146,7 +146,7 @@ async fn a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing(on: St
     let failed = refund(&shop, "r", &charge, 900).await;
     problem(&failed, 502, "TRANSIENT.provider");
     providers.misbehave("refund", "ok", 1).await;
-    // Neither the key nor the amount is taken any more.
+    // Neither the key nor the reserved amount is taken any more.
     let refunded = refund(&shop, "r", &charge, 899).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
     let rest = refund(&shop, "s", &charge, 1).await;
@@ -197,14 +197,14 @@ async fn a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it(on: Sto
     check_refunded(&shop, &providers, &[400]).await;
 }
 
-/// A shop that pays through providers outside it.
+/// A shop that uses separate simulated providers.
 async fn shop(on: Store, flags: &[&str]) -> (Shop, std::sync::Arc<Providers>) {
     let home = Home::with_providers(on).await;
     let providers = home.providers();
     (Shop::start_in(home, flags), providers)
 }
 
-/// Has the provider apply an operation, lose every answer, and know nothing when it is asked.
+/// Makes the provider apply an operation and lose every response, and makes lookups fail.
 async fn close(providers: &Providers, operation: &str) {
     providers
         .misbehave(operation, "applied_then_lost", 99)
@@ -227,14 +227,15 @@ async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer
     shop.post("/refunds", Some(key), &body).await
 }
 
-/// The shop's ledger entries of this kind.
+/// The number of entries of this kind in the shop's ledger.
 async fn entries(shop: &Shop, kind: &str) -> usize {
     let ledger = shop.get("/ledger").await.json().unwrap();
     let entries = ledger["entries"].as_array().unwrap().iter();
     entries.filter(|entry| entry["kind"] == kind).count()
 }
 
-/// One charge at the provider, one entry, one event, and this answer again.
+/// Checks that there is one charge at the provider, one entry, one event, and that this response is
+/// replayed.
 async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &HttpAnswer) {
     let again = pay(shop, card).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
@@ -246,7 +247,8 @@ async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &
     assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
 }
 
-/// These refunds at the provider; in the shop an entry and an event of each that is its own.
+/// Checks that the provider has these refunds, and that the shop has an entry and an event for each
+/// refund that it has made itself.
 async fn check_refunded(shop: &Shop, providers: &Providers, amounts: &[i64]) {
     let made = providers.made("refund").await;
     let made: Vec<_> = made

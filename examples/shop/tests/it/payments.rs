@@ -1,4 +1,4 @@
-//! Payments: charged once, refused once.
+//! Tests of payments: a charge is made once, and a rejection is stored once.
 
 use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores, problem, refuses};
 

@@ -1,4 +1,5 @@
-//! Payments whose owner dies, or sleeps and wakes up too late: charged once all the same.
+//! Tests of payments whose owner is killed, or paused for longer than its lease: one charge is
+//! made.
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
@@ -12,8 +13,8 @@ use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, lasting, on_both_s
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
 
-/// Where a payment's owner can die: before it called out, before it wrote down what came of it,
-/// before its answer was stored.
+/// The failpoints of a payment: before the call to the provider, before the charge is recorded, and
+/// before the response is stored.
 const PLACES: [&str; 3] = [
     "payments.call.before:1",
     "payments.call.after:1",
@@ -99,7 +100,7 @@ async fn an_owner_that_wakes_up_after_the_completer_went_on_commits_nothing() {
 #[tokio::test]
 async fn a_slow_payment_is_its_owners_as_long_as_it_lives() {
     let home = Home::with_providers(Store::Postgres).await;
-    // Shorter than the payment takes, and long enough for a renewal that is late.
+    // The lease is shorter than the payment, but long enough for a delayed renewal.
     let slow = Shop::start_in(home.clone(), &["--lease", "2500ms"]);
     let other = Shop::start_in(home.beside(), &["--lease", "2500ms", "--wait", "20s"]);
     let paying = pay(&slow, SLOW);
@@ -112,7 +113,7 @@ async fn a_slow_payment_is_its_owners_as_long_as_it_lives() {
     check_once(&other, SLOW, &answer).await;
 }
 
-/// A shop that was killed at this place by its first payment, and where it was.
+/// Kills a shop at this failpoint by its first payment, and returns its folder and database.
 async fn die_at(on: Store, place: &str) -> Home {
     let home = Home::with_providers(on).await;
     let mut command = command(&home, &["--lease", "1s"]);
@@ -121,11 +122,14 @@ async fn die_at(on: Store, place: &str) -> Home {
     let paying = pay(&shop, PAYMENT);
     let (status, _) = shop.ended().await;
     assert!(!status.success(), "{place}");
-    assert!(paying.await.unwrap().is_err(), "nobody was answered");
+    assert!(
+        paying.await.unwrap().is_err(),
+        "the client must get no response"
+    );
     home
 }
 
-/// Two shops on one database: the owner of a slow payment is asleep, the other has these flags.
+/// Two shops on one database. The owner of a slow payment is paused, and the other has these flags.
 async fn owner_asleep(flags: &[&str]) -> (Shop, Shop, Paying) {
     let home = Home::with_providers(Store::Postgres).await;
     let asleep = Shop::start_in(home.clone(), &["--lease", "1s", "--wait", "20s"]);
@@ -136,7 +140,7 @@ async fn owner_asleep(flags: &[&str]) -> (Shop, Shop, Paying) {
     (asleep, awake, paying)
 }
 
-/// Wakes the owner, whose client must be told what the winner answered.
+/// Continues the paused owner, whose client must get the response of the new owner.
 async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &HttpAnswer) {
     asleep.signal("CONT");
     let late = stalled.await.unwrap().unwrap();
@@ -155,7 +159,8 @@ async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &Htt
     );
 }
 
-/// One charge at the provider, one row, one entry, one event and this answer.
+/// Checks that there is one charge at the provider, one row, one entry and one event, and that this
+/// response is replayed.
 async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
     let again = shop.post("/payments", Some("p"), payment).await;
     assert_eq!(lasting(&again), lasting(answer));
@@ -178,7 +183,7 @@ async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
     }
 }
 
-/// Counts rows past the shop.
+/// Counts rows directly in the database.
 async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     let outbox = if home.is_in_a_file() {
         "hapax_outbox_event"
@@ -189,7 +194,7 @@ async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     home.number(&sql.replace("{outbox}", outbox)).await
 }
 
-/// Waits until the provider has charged.
+/// Waits until the provider has made the charge.
 async fn provider_charged(home: &Home) {
     eventually(PATIENCE, async || {
         home.providers().made("charge").await.len() == 1
@@ -202,7 +207,7 @@ async fn entries(shop: &Shop) -> usize {
     ledger["entries"].as_array().unwrap().len()
 }
 
-/// Requires that a metric counts so many.
+/// Checks the value of a metric.
 #[track_caller]
 fn check_count(found: f64, expected: u32) {
     assert!(
@@ -215,7 +220,7 @@ async fn takeovers(shop: &Shop) -> f64 {
     shop.metric("hapax_idempotency_takeovers_total").await
 }
 
-/// Asks until the answer is one that will stay.
+/// Repeats the request until the response is final.
 async fn until_answered(shop: &Shop) -> HttpAnswer {
     let mut answer = None;
     eventually(PATIENCE, async || {
@@ -231,7 +236,7 @@ async fn until_answered(shop: &Shop) -> HttpAnswer {
 
 type Paying = JoinHandle<Result<HttpAnswer, String>>;
 
-/// Pays as alice, and is told whatever comes of it.
+/// Pays as alice, and returns the result, which may be an error.
 fn pay(shop: &Shop, body: &'static str) -> Paying {
     let url = shop.url("/payments");
     tokio::spawn(async move {

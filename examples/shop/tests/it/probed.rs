@@ -1,11 +1,11 @@
-//! The shop's API, probed by what its own description says.
+//! Tests of the shop's API with generated requests from its OpenAPI description.
 
 use hapax_testkit::prober::Prober;
 
 use crate::shop::{Shop, Store};
 
-/// A provider that fails, or is waited for too long, is no fault of the shop; nor is a write that
-/// takes longer than its client has.
+/// Errors that are not the shop's fault: a provider fails or is too slow, or a write takes longer
+/// than the client's timeout.
 const NO_FAULTS: &str = "[[operations]]
 include-path-regex = \"^/(payments|refunds|checkouts)$\"
 checks.not_a_server_error.expected-statuses = [\"2xx\", \"3xx\", \"4xx\", \"502\", \"504\"]
@@ -25,7 +25,7 @@ async fn nothing_that_is_asked_of_the_shop_is_a_fault_or_answered_as_nobody_said
 #[tokio::test]
 async fn nor_is_anything_on_postgresql() {
     let shop = Shop::start(Store::Postgres, &[]).await;
-    // What is no request at all never comes to a store.
+    // Malformed requests never reach the store, so only valid ones are generated here.
     let probe = probe(&shop)
         .argument("--phases")
         .argument("examples,fuzzing");
@@ -36,6 +36,6 @@ async fn nor_is_anything_on_postgresql() {
 fn probe(shop: &Shop) -> Prober {
     Prober::of(env!("CARGO_TARGET_TMPDIR"), &shop.url("/openapi.json"))
         .header("Authorization", "Bearer demo-alice")
-        // Some cards keep the provider waiting, and nobody here has the time.
+        // Some cards make the provider slow, so the timeout is short.
         .header("X-Request-Timeout", "300")
 }

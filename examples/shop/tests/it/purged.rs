@@ -1,4 +1,4 @@
-//! A key that an operator purges while two instances have its answer in memory.
+//! Test of a key that an operator purges while two instances have its response in memory.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     shop::{Home, ORDER, PATIENCE, Shop, Store, lasting},
 };
 
-/// How long an instance may go on replaying a key that was purged.
+/// The maximum time for which an instance replays a key after it was purged.
 const FRESH: Duration = Duration::from_secs(1);
 
 #[tokio::test]
@@ -27,7 +27,10 @@ async fn a_purge_reaches_every_instance_within_a_second() {
             let after = purged.elapsed();
             let answer = order(shop).await;
             if answer.body == first.body {
-                assert!(after <= FRESH, "the purged answer comes {after:?} later");
+                assert!(
+                    after <= FRESH,
+                    "a purged response was replayed after {after:?}"
+                );
             } else {
                 anew.push(lasting(&answer));
             }
@@ -69,7 +72,7 @@ async fn two() -> (Home, [Shop; 2]) {
     (home, [one, other])
 }
 
-/// An order that both instances have replayed since, from memory by now.
+/// Places an order that both instances have replayed, so that both have its response in memory.
 async fn remembered_by(shops: &[Shop; 2]) -> HttpAnswer {
     let first = order(&shops[0]).await;
     assert_eq!(first.header("idempotency-status"), Some("stored"));
@@ -87,7 +90,7 @@ async fn order(shop: &Shop) -> HttpAnswer {
     shop.post("/orders", Some("k"), ORDER).await
 }
 
-/// Purges the key as an operator does, with a program of its own.
+/// Purges the key as an operator does, with the `hapax` binary.
 #[track_caller]
 fn purge(home: &Home) {
     let database = home.database().url();

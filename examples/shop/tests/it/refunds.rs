@@ -1,4 +1,4 @@
-//! The worked example: a refund API whose every retry is safe.
+//! Tests of the worked example: a refund API whose retries are all safe.
 
 use hapax_testkit::http::HttpClient;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! A shop in a process, a folder and a database of its own, ended with the test.
+//! Fixture: a shop process with a folder and a database, which ends with the test.
 
 use std::{
     fs::{self, File},
@@ -24,11 +24,11 @@ use tempfile::TempDir;
 
 use crate::simulated_providers::Providers;
 
-/// How long anything may take before a test gives up on it.
+/// The maximum time that a test waits for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The header of a JSON body.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
-/// A good order.
+/// A valid order.
 pub(crate) const ORDER: &str = r#"{"customer_id":"ann","amount":500,"currency":"EUR"}"#;
 
 /// A running shop.
@@ -40,14 +40,14 @@ pub(crate) struct Shop {
     home: Home,
 }
 
-/// Which store the rows are in.
+/// The store of the shop's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Sqlite,
     Postgres,
 }
 
-/// Makes two tests of each function: one for each store.
+/// Generates two tests of each function, one for each store.
 macro_rules! on_both_stores {
     ($($test:ident),* $(,)?) => {
         mod sqlite {
@@ -67,18 +67,19 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
-/// Where a shop keeps its files and its rows; both go when the last shop in it is dropped.
+/// The folder and the database of a shop. Both are deleted when the last shop that uses them is
+/// dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     folder: Arc<TempDir>,
-    /// A database on the tests' server, unless rows are in a file of the folder.
+    /// A database on the tests' server, or `None` if the rows are in a file of the folder.
     database: Option<Arc<Database>>,
-    /// Providers outside the shop, unless it has its own.
+    /// The separate simulated providers, or `None` if the shop uses its built-in ones.
     providers: Option<Arc<Providers>>,
 }
 
 impl Home {
-    /// An empty folder, and an empty database.
+    /// An empty folder and an empty database.
     pub(crate) async fn fresh(on: Store) -> Self {
         let database = match on {
             Store::Sqlite => None,
@@ -91,7 +92,7 @@ impl Home {
         }
     }
 
-    /// An empty folder, an empty database, and providers that outlive every shop in it.
+    /// An empty folder, an empty database, and providers that keep running when a shop ends.
     pub(crate) async fn with_providers(on: Store) -> Self {
         let providers = Some(Arc::new(Providers::start()));
         Self {
@@ -109,9 +110,9 @@ impl Home {
         }
     }
 
-    /// Another folder beside the same database, with the same providers: for another instance.
+    /// A new folder with the same database and the same providers, for another instance.
     pub(crate) fn beside(&self) -> Self {
-        assert!(self.database.is_some(), "a file has one shop");
+        assert!(self.database.is_some(), "a database file cannot be shared");
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             database: self.database.clone(),
@@ -123,17 +124,17 @@ impl Home {
         self.folder.path()
     }
 
-    /// Whether rows are in a file of the folder.
+    /// Whether the rows are in a file of the folder.
     pub(crate) fn is_in_a_file(&self) -> bool {
         self.database.is_none()
     }
 
-    /// The providers outside the shop.
+    /// The separate simulated providers.
     pub(crate) fn providers(&self) -> Arc<Providers> {
         self.providers.clone().unwrap()
     }
 
-    /// The number that a query finds, past every shop.
+    /// The number that a query returns, read directly from the database.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         if self.is_in_a_file() {
             let path = self.path().join("shop.db");
@@ -144,7 +145,7 @@ impl Home {
         client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// Changes the database, past every shop.
+    /// Executes SQL directly in the database.
     pub(crate) async fn change(&self, sql: &str) {
         if self.is_in_a_file() {
             let path = self.path().join("shop.db");
@@ -161,7 +162,7 @@ impl Home {
     }
 }
 
-/// The shop's binary with these flags, at home here, on a free port; not started.
+/// The command of the shop's binary with these flags, this folder and a free port, not started.
 pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
     let mut command = command_in(home.path(), flags);
     if let Some(database) = &home.database {
@@ -173,12 +174,13 @@ pub(crate) fn command(home: &Home, flags: &[&str]) -> Command {
     command
 }
 
-/// The shop's binary with these flags and a data directory, on a free port; not started.
+/// The command of the shop's binary with these flags and data directory, and a free port, not
+/// started.
 pub(crate) fn command_in(folder: &Path, flags: &[&str]) -> Command {
     command_at("127.0.0.1:0", folder, flags)
 }
 
-/// The shop's binary with these flags and a data directory, at this address; not started.
+/// The command of the shop's binary with these flags, data directory and address, not started.
 pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
     command
@@ -192,13 +194,13 @@ pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Comman
     command
 }
 
-/// How a shop ended that could not start, and what it said.
+/// Runs a shop that must fail to start, and returns its exit code and error message.
 #[track_caller]
 pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     let id = child.id().to_string();
     let (ended, over) = mpsc::channel::<()>();
-    // One that starts after all would be waited for in vain.
+    // A shop that starts by mistake is killed after a while.
     let watchdog = thread::spawn(move || {
         if over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let _gone = Command::new("kill").args(["-9", &id]).status();
@@ -212,18 +214,18 @@ pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
 }
 
 impl Shop {
-    /// A shop with the demo around it, in a fresh home.
+    /// Starts a shop with the demo, in a new folder with a new database.
     pub(crate) async fn start(on: Store, flags: &[&str]) -> Self {
         Self::start_in(Home::fresh(on).await, flags)
     }
 
-    /// A shop in a home where another may have been.
+    /// Starts a shop in a folder that another shop may have used before.
     pub(crate) fn start_in(home: Home, flags: &[&str]) -> Self {
         let command = command(&home, flags);
         Self::spawn(command, home)
     }
 
-    /// A shop started by `command`.
+    /// Starts a shop with this command.
     pub(crate) fn spawn(mut command: Command, home: Home) -> Self {
         let log = File::options()
             .create(true)
@@ -269,7 +271,7 @@ impl Shop {
         self.home.path().join(name)
     }
 
-    /// Whether its process has ended.
+    /// Whether the process has ended.
     pub(crate) fn is_dead(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -278,12 +280,12 @@ impl Shop {
         self.child.id()
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap()
     }
 
-    /// Sends a request as it is.
+    /// Sends a request without changes.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -298,12 +300,12 @@ impl Shop {
             .unwrap()
     }
 
-    /// Posts JSON as alice, under a key where there is one.
+    /// Sends JSON with POST as alice, with a key if there is one.
     pub(crate) async fn post(&self, path: &str, key: Option<&str>, body: &str) -> HttpAnswer {
         self.post_as("demo-alice", path, key, body).await
     }
 
-    /// Posts JSON under somebody's token.
+    /// Sends JSON with POST and this token.
     pub(crate) async fn post_as(
         &self,
         token: &str,
@@ -317,19 +319,19 @@ impl Shop {
         self.send(Method::POST, path, &headers, body).await
     }
 
-    /// Gets as alice.
+    /// Sends GET as alice.
     pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
         self.get_as("demo-alice", path).await
     }
 
-    /// Gets under somebody's token.
+    /// Sends GET with this token.
     pub(crate) async fn get_as(&self, token: &str, path: &str) -> HttpAnswer {
         let token = format!("Bearer {token}");
         self.send(Method::GET, path, &[("authorization", &token)], "")
             .await
     }
 
-    /// What the demo's receiver has of this type, once there are at least so many.
+    /// Waits until the demo's receiver has this many events of this type, and returns them.
     pub(crate) async fn received(&self, kind: &str, least: usize) -> Vec<Value> {
         let mut found = Vec::new();
         eventually(PATIENCE, async || {
@@ -340,7 +342,7 @@ impl Shop {
         found
     }
 
-    /// What the demo's receiver has of this type now.
+    /// The events of this type that the demo's receiver has now.
     pub(crate) async fn received_now(&self, kind: &str) -> Vec<Value> {
         let answer = self.get("/demo/receiver").await.json().unwrap();
         let events = answer["events"].as_array().unwrap().iter();
@@ -350,7 +352,7 @@ impl Shop {
             .collect()
     }
 
-    /// Tells the demo's receiver how to behave.
+    /// Sets the behaviour of the demo's receiver.
     pub(crate) async fn misbehave(&self, fault: &str) {
         let answer = self
             .send(Method::POST, "/demo/receiver/fault", &[JSON], fault)
@@ -367,7 +369,7 @@ impl Shop {
             .collect()
     }
 
-    /// A metric's value, summed over the lines that start so.
+    /// The sum of all values of a metric whose lines start with this text.
     pub(crate) async fn metric(&self, start: &str) -> f64 {
         let text = self.send(Method::GET, "/metrics", &[], "").await.text();
         let lines = text.lines().filter(|line| line.starts_with(start));
@@ -376,7 +378,7 @@ impl Shop {
             .sum()
     }
 
-    /// Sends a signal, by name.
+    /// Sends the signal with this name.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.id().to_string();
         let sent = Command::new("kill")
@@ -386,7 +388,7 @@ impl Shop {
         assert!(sent.success());
     }
 
-    /// Waits for the end, and returns it with everything printed to stdout.
+    /// Waits until the process has ended, and returns its status and its standard output.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
         let mut status = None;
         eventually(PATIENCE, async || {
@@ -397,7 +399,7 @@ impl Shop {
         (status.unwrap(), self.stdout.take().unwrap().join().unwrap())
     }
 
-    /// Ends it as its operator would.
+    /// Stops the shop as an operator would.
     pub(crate) async fn stop(mut self) {
         self.signal("TERM");
         let (status, _) = self.ended().await;
@@ -415,7 +417,8 @@ impl Drop for Shop {
 /// Status, headers and body.
 pub(crate) type Lasting = (u16, Vec<(String, Vec<u8>)>, Vec<u8>);
 
-/// The part of an answer that a replay has to repeat: all but the marks of one exchange.
+/// The part of a response that a replay repeats: everything except the headers of a single
+/// exchange.
 pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
     let own = [
         "date",
@@ -433,7 +436,7 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
     (answer.status, headers, answer.body.to_vec())
 }
 
-/// What became of a checkout that has to be bought, however long its caller was kept waiting.
+/// Returns the state of a checkout that must succeed, and waits for it if necessary.
 pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
     let told = match answer.status {
         202 => ended(shop, answer).await,
@@ -446,7 +449,7 @@ pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
     told
 }
 
-/// Waits for the end of a checkout that was told to be looked for.
+/// Waits for the end of a checkout whose response has a `Location`, and returns its state.
 pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
     let location = answer.header("location").unwrap().to_owned();
     let mut told = Value::Null;
@@ -458,7 +461,7 @@ pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
     told
 }
 
-/// Asserts that an answer is a problem of this status and code, and returns it.
+/// Checks that a response is a problem with this status and code, and returns it.
 #[track_caller]
 pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {
     assert_eq!(answer.status, status, "{}", answer.text());
@@ -476,7 +479,7 @@ pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {
     problem
 }
 
-/// Asserts that an answer refuses this member.
+/// Checks that a response rejects this member.
 #[track_caller]
 pub(crate) fn refuses(answer: &HttpAnswer, member: &str) {
     let problem = problem(answer, 400, "VALIDATION.member");

@@ -1,4 +1,4 @@
-//! Signups: one person and one welcome e-mail per address.
+//! Tests of signups: one user and one welcome mail per address.
 
 use std::fs;
 
@@ -63,7 +63,7 @@ async fn the_welcome_mail_is_caught_once_and_says_what_it_should(on: Store) {
     assert!(mail.contains("Subject: "), "{mail}");
     assert!(
         mail.contains("Ann &lt;b&gt;&amp; Co"),
-        "a name is no markup: {mail}"
+        "markup in a name must be escaped: {mail}"
     );
 }
 
@@ -114,7 +114,7 @@ async fn twenty_duplicates_of_one_signup_are_one_person_and_one_mail(on: Store) 
     assert!(answers.iter().all(|answer| lasting(answer) == first));
     let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
-    // Somebody else's mail comes after all of Ann's: they are one, or there were more by now.
+    // Bob's mail is sent after all mails to Ann. By then, a duplicate would have arrived.
     let bob = r#"{"email":"bob@x.org","name":"Bob"}"#;
     assert_eq!(shop.post("/signups", None, bob).await.status, 201);
     let mails = server.mails_at_least(2).await;
@@ -128,7 +128,8 @@ async fn twenty_duplicates_of_one_signup_are_one_person_and_one_mail(on: Store) 
     assert!(events.iter().all(|event| event["deliveries"] == 1));
 }
 
-/// Twenty clients, each with a connection of its own and its own spelling of one address.
+/// Sends the signup from twenty clients, each with a separate connection and another spelling of
+/// the address.
 async fn at_once(shop: &Shop) -> Vec<HttpAnswer> {
     let mut sent = JoinSet::new();
     for number in 0..20 {

@@ -1,4 +1,5 @@
-//! The foreign systems of a test: they live outside every shop, and survive its death.
+//! Fixture: simulated providers, which are separate from the shops and keep running when a shop is
+//! killed.
 
 use std::{
     net::SocketAddr,
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, runtime, sync::oneshot};
 
-/// A payment provider and a shipping provider, with ledgers of their own.
+/// A payment provider and a shipping provider, each with a ledger.
 #[derive(Debug)]
 pub(crate) struct Providers {
     payment: String,
@@ -22,14 +23,14 @@ pub(crate) struct Providers {
 }
 
 impl Providers {
-    /// Both, with empty ledgers.
+    /// Starts both providers with empty ledgers.
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let payment = providers::payment(&folder.path().join("payment.jsonl")).unwrap();
         let shipping = providers::shipping(&folder.path().join("shipping.jsonl")).unwrap();
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
-        // A thread of their own: a test that starts a process blocks its runtime.
+        // They run on a separate thread, because a test that starts a process blocks its runtime.
         let thread = thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
@@ -55,7 +56,7 @@ impl Providers {
         }
     }
 
-    /// The flags that tell a shop of them.
+    /// The flags of a shop that uses these providers.
     pub(crate) fn flags(&self) -> [String; 4] {
         [
             "--payment-provider".to_owned(),
@@ -65,7 +66,7 @@ impl Providers {
         ]
     }
 
-    /// Makes the next calls of a provider's operation behave like this.
+    /// Sets the behaviour of the next calls of a provider's operation.
     pub(crate) async fn misbehave(&self, operation: &str, mode: &str, count: u64) {
         let fault = json!({ "operation": operation, "mode": mode, "count": count });
         let told = match operation {
@@ -83,7 +84,7 @@ impl Providers {
         assert_eq!(told.0, 200, "{}", told.1);
     }
 
-    /// Calls the payment provider past every shop.
+    /// Calls the payment provider directly.
     pub(crate) async fn pay(&self, path: &str, key: &str, body: &Value) -> (u16, Value) {
         let url = format!("{}{path}", self.payment);
         let headers = [("idempotency-key", key)];
@@ -92,26 +93,26 @@ impl Providers {
         (answer.status, answer.json().unwrap())
     }
 
-    /// What the payment provider's ledger holds.
+    /// The ledger of the payment provider.
     pub(crate) async fn entries(&self) -> Vec<Value> {
         self.ledger().await["entries"].as_array().unwrap().clone()
     }
 
-    /// What it holds of this kind.
+    /// The entries of this kind in the ledger of the payment provider.
     pub(crate) async fn made(&self, kind: &str) -> Vec<Value> {
         let mut entries = self.entries().await;
         entries.retain(|entry| entry["kind"] == kind);
         entries
     }
 
-    /// How often an operation was called.
+    /// The number of calls of an operation.
     pub(crate) async fn calls(&self, operation: &str) -> u64 {
         self.ledger().await["calls"][operation]
             .as_u64()
             .unwrap_or_default()
     }
 
-    /// How many of this kind the shipping provider's ledger holds.
+    /// The number of entries of this kind in the ledger of the shipping provider.
     pub(crate) async fn shipped(&self, kind: &str) -> usize {
         let ledger = self.client.get(&format!("{}/ledger", self.shipping)).await;
         let ledger: Value = ledger.unwrap().json().unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong at start, said in one line.
+//! Tests of the start: errors are reported in one line.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ async fn a_second_shop_on_the_same_file_is_refused() {
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
 }
 
-/// Stored answers and payloads are in these files in the clear.
+/// These files contain stored responses and payloads without encryption.
 #[tokio::test]
 async fn what_a_shop_writes_is_for_its_owner_alone() {
     let home = Home::fresh(Store::Sqlite).await;
@@ -75,7 +75,7 @@ async fn what_a_shop_writes_is_for_its_owner_alone() {
     shop.stop().await;
 }
 
-/// Looks at a folder and all that is in it.
+/// Checks the permissions of a folder and of everything in it.
 fn check_private(path: &Path, seen: &mut Vec<String>) {
     let about = fs::metadata(path).unwrap();
     let expected = if about.is_dir() { 0o700 } else { 0o600 };
@@ -235,7 +235,7 @@ async fn the_start_says_where_things_are_and_shows_a_new_secret_once() {
     let (status, said) = shop.ended().await;
     assert!(
         status.success(),
-        "a signal is heard from the first line on: {status}"
+        "a signal must be handled from the first line of output on: {status}"
     );
     for part in ["shop.db", "whsec_", "mail", "curl"] {
         assert!(said.contains(part), "{part}: {said}");
@@ -355,7 +355,7 @@ async fn a_shop_behind_a_pooler_keeps_its_promises() {
     shop.received("payment.succeeded", 1).await;
 }
 
-/// Refused in one line that holds these parts, and no password.
+/// Checks that the start fails with one line that contains these parts and no password.
 #[track_caller]
 fn check_refused(command: Command, parts: &[&str]) {
     let (code, said) = refused(command);

@@ -1,4 +1,4 @@
-//! Many requests at once, with one intent or with many.
+//! Tests of many concurrent requests, with the same intent or with different ones.
 
 use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores};
 use hapax_testkit::http::HttpClient;
@@ -38,7 +38,7 @@ async fn two_hundred_requests_with_as_many_keys_are_as_many_orders(on: Store) {
 
 #[tokio::test]
 async fn a_storm_gets_through_two_connections() {
-    // Who asks under a key that is taken waits for as long as all of them may take.
+    // Duplicates wait long enough for all requests to be processed.
     let flags = ["--database-connections", "2", "--wait", "20s"];
     let shop = Shop::start(Store::Postgres, &flags).await;
     let answers = storm(&shop, |number| format!("key-{}", number / 2)).await;

@@ -1,4 +1,5 @@
-//! One trace from the request to the inbox, across three processes, as a collector reads it.
+//! Tests of tracing: one trace from the request to the inbox, across three processes, in a
+//! collector.
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_anot
         assert_eq!(span.attribute("error_type"), "status_5xx");
         assert_eq!(span.text("status"), "STATUS_CODE_ERROR");
     }
-    // Each attempt told the far side its own name, and no two have the same.
+    // Each attempt sends its own span id to the receiver.
     let told = refusing.received_at_least(2).await;
     for (told, span) in told.iter().zip(&refused) {
         let context = TraceContext::parse(told.header("traceparent").unwrap()).unwrap();
@@ -96,7 +97,8 @@ async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_anot
     }
     assert!(spans.iter().all(|span| span.number("nanos") > 0));
 
-    // A retry under another trace is answered with the same bytes, and hangs below its own caller.
+    // A retry with another trace gets the same response, and its span belongs to the trace of the
+    // retry.
     let other = SENT.replace("0af7", "1111");
     let again = order(&shop, "k1", Some(&other)).await;
     assert_eq!(lasting(&again), lasting(&first));
@@ -214,7 +216,8 @@ async fn what_is_not_sampled_says_so_and_is_not_told() {
     let told = receiver.received_at_least(1).await;
     let carried = TraceContext::parse(told[0].header("traceparent").unwrap()).unwrap();
     assert!(!carried.is_sampled());
-    // What others trace is traced, whatever the share: and then the export of the first is over.
+    // A request with a sampled trace is always sampled. When its span has arrived, the export of
+    // the first request is finished as well.
     order(&shop, "k2", Some(SENT)).await;
     collector.trace(TRACE, |spans| !spans.is_empty()).await;
     let own = format!("{:032x}", carried.trace_id());
@@ -278,7 +281,7 @@ async fn post(
     shop.send(Method::POST, path, &headers, body).await
 }
 
-/// The one span that is so.
+/// Returns the only span for which this holds.
 #[track_caller]
 fn only(spans: &[Span], is_it: impl Fn(&Span) -> bool) -> Span {
     let mut found = spans.iter().filter(|span| is_it(span));

@@ -1,4 +1,4 @@
-//! Received webhooks: verified, taken once, written down once.
+//! Tests of received webhooks: verified, accepted once, and recorded once in the ledger.
 
 use std::time::SystemTime;
 
@@ -239,7 +239,7 @@ async fn signed_by(
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the shop judges the signature by the real time"
+    reason = "the shop verifies signatures with the system time"
 )]
 fn now() -> i64 {
     Timestamp::from(SystemTime::now()).as_secs()

@@ -1,4 +1,4 @@
-//! What the admin API asks its bodies for, and the merge patch of an edited dead letter.
+//! Body types of the admin API, and the merge patch for an edited dead letter.
 #![allow(dead_code, reason = "the binary uses the rest")]
 
 #[path = "../../../../crates/hapax-server/src/admin/list_query.rs"]
@@ -8,7 +8,7 @@ mod patch;
 
 pub(crate) use list_query::{ListQuery, Many};
 
-/// A JSON object with a patch merged into it.
+/// Merges a patch into a JSON object.
 pub(crate) fn merged(text: &str, patch: &str) -> Result<String, &'static str> {
     patch::merged(text, patch)
 }

@@ -1,4 +1,4 @@
-//! Destinations as the binary reads them, without the sinks that it makes of them.
+//! Parser of destinations of the `hapax` binary, without the sinks.
 #![allow(dead_code, unused_imports, reason = "the binary uses the rest")]
 
 #[path = "../../../../crates/hapax-server/src/destination/network_policy.rs"]

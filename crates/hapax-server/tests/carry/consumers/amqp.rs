@@ -1,4 +1,4 @@
-//! RabbitMQ: a durable queue, read by a consumer that acknowledges each message.
+//! RabbitMQ consumer: a durable queue, whose messages are acknowledged one by one.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use super::{BATCH, Inlet, Message};
 
 const URL: &str = "amqp://guest:guest@127.0.0.1:5672";
-/// How long a batch waits for one message more.
+/// The time that a batch waits for another message.
 const WAIT: Duration = Duration::from_millis(20);
-/// How long the broker may take for an answer.
+/// The maximum time for a response of the broker.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Queue {
@@ -55,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// The default exchange leads to the queue of the routing key's name.
+    /// The default exchange routes a message to the queue that has the name of its routing key.
     pub(super) fn settings(&self) -> String {
         format!("{{ url = \"{URL}\", routing_key = \"{}\" }}", self.name)
     }

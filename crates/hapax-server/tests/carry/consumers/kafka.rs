@@ -1,4 +1,5 @@
-//! Kafka: a cluster of librdkafka's own in this process, and a group that commits its offsets.
+//! Kafka consumer: librdkafka's mock cluster in this process, and a consumer group that commits
+//! offsets.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -11,15 +12,15 @@ use rdkafka::{
 
 use super::{Inlet, Message};
 
-/// The cluster keeps 5 MiB of a partition and drops what is older, read or not: all of the longest
-/// run must fit.
+/// The mock cluster keeps 5 MiB per partition and drops older messages even if they were not read.
+/// All messages of the longest run must fit.
 const PARTITIONS: i32 = 32;
 
 pub(crate) struct Topic {
     name: String,
     servers: String,
     consumer: BaseConsumer,
-    /// What is read and handed over so far ends with the sender.
+    /// Dropping the sender stops the mock cluster.
     _cluster: mpsc::Sender<()>,
 }
 
@@ -37,8 +38,8 @@ impl Topic {
         let (cluster, over) = mpsc::channel::<()>();
         let topic = name.to_owned();
         thread::spawn(move || {
-            // It may not leave its thread.
-            let broker = MockCluster::new(1).expect("librdkafka has a cluster of its own");
+            // The mock cluster must stay on the thread that created it.
+            let broker = MockCluster::new(1).expect("librdkafka provides a mock cluster");
             broker.create_topic(&topic, PARTITIONS, 1).unwrap();
             ready.send(broker.bootstrap_servers()).unwrap();
             let _over = over.recv();
@@ -68,7 +69,7 @@ impl Inlet for Topic {
             let mut messages = Vec::new();
             let mut wait = Duration::from_millis(100);
             while messages.len() < max {
-                // What goes wrong on the way is the broker's to mend.
+                // An error ends the batch. The client recovers by itself.
                 let Some(Ok(taken)) = self.consumer.poll(wait) else {
                     break;
                 };

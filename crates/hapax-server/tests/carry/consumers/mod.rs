@@ -1,7 +1,8 @@
-//! Consumers behind brokers: the inbox in the effect's transaction, and then the acknowledgement.
+//! Consumers that read from brokers. Each accepts a message and writes its effect in one
+//! transaction, and then acknowledges the message.
 //!
-//! Each dies now and then between the two, as far as its broker can tell: the connection ends and
-//! what was taken comes again. The effect must not.
+//! Sometimes a consumer closes the connection before the acknowledgement. The broker then delivers
+//! the same messages again. The effect must not happen again.
 
 mod nats;
 mod amqp;
@@ -24,19 +25,19 @@ use kafka::Topic;
 use nats::Subject;
 use redis::Stream;
 
-/// Messages that are taken together.
+/// The maximum number of messages per transaction.
 const BATCH: usize = 200;
 
-/// What a broker handed over.
+/// A message from a broker.
 #[derive(Debug)]
 struct Message<R> {
     id: String,
     payload: Vec<u8>,
-    /// What it is acknowledged by.
+    /// The broker's handle for the acknowledgement.
     receipt: R,
 }
 
-/// A place at a broker that nobody else uses.
+/// A queue, subject, stream or topic that only this run uses.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are at most four of them")]
 pub(crate) enum Broker {
@@ -48,7 +49,7 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
-    /// Makes the place of this name at the broker that the sink is for.
+    /// Creates the queue, subject, stream or topic with this name at the broker of the sink.
     pub(crate) async fn fresh(sink: &str, name: &str) -> Self {
         match sink {
             "nats" => Self::Nats(Subject::fresh(name).await),
@@ -56,11 +57,11 @@ impl Broker {
             "redis" => Self::Redis(Stream::fresh(name).await),
             #[cfg(feature = "kafka")]
             "kafka" => Self::Kafka(Topic::fresh(name)),
-            other => panic!("there is no consumer behind {other:?} in this build"),
+            other => panic!("this build has no consumer for the sink {other:?}"),
         }
     }
 
-    /// The settings of the sink that leads there.
+    /// The settings of the sink that writes to this broker.
     pub(crate) fn settings(&self) -> String {
         match self {
             Self::Nats(it) => it.settings(),
@@ -72,12 +73,12 @@ impl Broker {
     }
 }
 
-/// A consumer at work.
+/// A running consumer.
 #[derive(Debug)]
 pub(crate) struct Consumer(JoinHandle<u64>);
 
 impl Consumer {
-    /// Takes what comes until it is told that nothing more does.
+    /// Consumes messages until `done` is set.
     pub(crate) fn start(broker: Broker, database: &str, done: Arc<AtomicBool>) -> Self {
         let database = database.to_owned();
         Self(tokio::spawn(async move {
@@ -92,26 +93,26 @@ impl Consumer {
         }))
     }
 
-    /// Waits for its end; how often it has forgotten to acknowledge.
+    /// Waits until the consumer has ended, and returns the number of omitted acknowledgements.
     pub(crate) async fn end(self) -> u64 {
         self.0.await.unwrap()
     }
 }
 
-/// What a consumer asks of a broker.
+/// The operations of a broker that a consumer needs.
 trait Inlet {
     type Receipt;
 
-    /// What has come, at most so much; waits a moment where nothing has.
+    /// Takes up to `max` messages. If there are none, waits for a short time.
     async fn take(&mut self, max: usize) -> Vec<Message<Self::Receipt>>;
 
-    /// These are done with.
+    /// Acknowledges messages.
     async fn acknowledge(&mut self, receipts: Vec<Self::Receipt>);
 
-    /// The connection ends: what was not acknowledged comes again.
+    /// Closes the connection. The broker delivers the unacknowledged messages again.
     async fn break_off(&mut self);
 
-    /// Leaves nothing behind.
+    /// Deletes everything that was created at the broker.
     async fn clear(&mut self);
 }
 
@@ -136,7 +137,8 @@ async fn consume(mut inlet: impl Inlet, consumer: &str, client: &Client, done: &
     forgotten
 }
 
-/// Inbox and effect are one statement, and so one transaction.
+/// Accepts the messages and writes their effects in one statement, and therefore in one
+/// transaction.
 async fn take_effect<R>(client: &Client, consumer: &str, messages: &[Message<R>]) {
     const TAKE: &str = "
         INSERT INTO effect (consumer, nonce)

@@ -1,4 +1,4 @@
-//! NATS JetStream: a durable consumer that acknowledges each message.
+//! NATS JetStream consumer: durable, and acknowledges each message.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Redis: a consumer group of a stream; what was not acknowledged is asked for first.
+//! Redis consumer: a consumer group of a stream. It reads the messages that it has not acknowledged
+//! first.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,7 +17,7 @@ type Entries = Vec<(String, HashMap<String, Vec<u8>>)>;
 pub(crate) struct Stream {
     name: String,
     connection: MultiplexedConnection,
-    /// Whether what was handed over before is still to be asked for.
+    /// Whether the consumer still has to read the messages that it did not acknowledge.
     is_behind: bool,
 }
 
@@ -93,7 +94,7 @@ impl Inlet for Stream {
 
 async fn connect() -> MultiplexedConnection {
     let client = Client::open(URL).unwrap();
-    // A machine that is busy with everything else here may be slow to answer.
+    // On a busy machine, Redis may respond slowly.
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
     let connected = client
         .get_multiplexed_async_connection_with_config(&config)

@@ -1,4 +1,4 @@
--- Gives back what a refund had reserved that did not come about.
+-- Subtracts the amount that a failed refund had reserved from the refunded sum of the charge.
 UPDATE shop_charge
 SET refunded = refunded - $3
 WHERE id = $1 AND tenant = $2

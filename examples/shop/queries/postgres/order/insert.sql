@@ -1,5 +1,6 @@
--- Single-shot, a column each: the orders of a whole group are one statement. The answer was built
--- before, so each row is exactly what its answer says.
+-- Writes the orders of a group with one statement: each parameter is an array with the values of
+-- one column. The operation is single-shot. The responses are built before, so each row holds
+-- exactly what its response contains.
 INSERT INTO shop_order
     (tenant, id, customer_id, amount, currency, note, version, created_at, updated_at)
 SELECT tenant, id, customer_id, amount, currency, note, 1, created_at, created_at

@@ -1,4 +1,4 @@
--- The refund of a resumed request, by the key that the provider knows it by.
+-- Finds the refund that an earlier run of a resumed request wrote, by its provider key.
 SELECT refund.id, refund.charge_id, refund.amount, charge.currency, refund.created_at
 FROM shop_refund AS refund
 JOIN shop_charge AS charge ON charge.id = refund.charge_id

@@ -1,4 +1,4 @@
--- What there is to fetch, without fetching it.
+-- Lists the thumbnails of an upload without their content.
 SELECT size, width, height, length(content)
 FROM shop_thumbnail
 WHERE upload_id = $1

@@ -1,3 +1,3 @@
--- What the provider has charged, in the phase that writes it down.
+-- Writes a charge, in the phase after the call to the payment provider.
 INSERT INTO shop_charge (id, tenant, order_id, amount, currency, created_at, provider_key)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)

@@ -1,4 +1,4 @@
--- Every entry of a tenant, a keyset page at a time.
+-- Lists all ledger entries of a tenant, one keyset page at a time.
 SELECT id, charge_id, kind, amount, source, created_at
 FROM shop_ledger_entry
 WHERE tenant = ?1 AND id > ?2

@@ -1,4 +1,4 @@
--- The entries of one charge, a keyset page at a time.
+-- Lists the ledger entries of one charge, one keyset page at a time.
 SELECT id, charge_id, kind, amount, source, created_at
 FROM shop_ledger_entry
 WHERE tenant = ?1 AND charge_id = ?4 AND id > ?2

@@ -1,4 +1,4 @@
--- Changes nothing when the version moved on: the writer that read an older one is told so.
+-- Updates an order. Changes nothing if its version has changed.
 UPDATE shop_order
 SET customer_id = ?4, amount = ?5, currency = ?6, note = ?7, version = version + 1, updated_at = ?8
 WHERE tenant = ?1 AND id = ?2 AND version = ?3

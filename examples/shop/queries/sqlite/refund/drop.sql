@@ -1,3 +1,3 @@
--- A refund that did not come about; changes nothing when it did.
+-- Deletes a refund that the provider has not made. Changes nothing if the refund is done.
 DELETE FROM shop_refund
 WHERE id = ?1 AND tenant = ?2 AND state = 'pending'

@@ -1,9 +1,9 @@
-//! What the shop answered, byte for byte.
+//! Response of the shop, with all headers and the exact body.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -17,30 +17,30 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether the same request would be told something else later.
+    /// Whether the same request may get another response later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self.status, 408 | 425 | 429 | 500..)
             || self.status == 409 && self.header("retry-after").is_some()
     }
 
-    /// Whether an effect was acknowledged.
+    /// Whether the response acknowledges an effect.
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// The id of what was made.
+    /// The id of the created resource.
     pub(super) fn id(&self) -> Option<String> {
         self.json()["id"].as_str().map(str::to_owned)
     }
 
-    /// The answer as JSON; null where it is none.
+    /// The body as JSON, or null if it is not valid JSON.
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// What a replay repeats byte for byte: all but what belongs to one exchange.
+    /// Returns what a replay repeats exactly: everything except the headers of a single exchange.
     pub(super) fn stored(&self) -> Self {
-        // A shop that stops says so to whoever it answers last.
+        // A shop that is stopping adds `Connection: close` to its last responses.
         const OF_ONE_EXCHANGE: [&str; 4] =
             ["connection", "date", "idempotency-status", "x-request-id"];
         let mut stored = self.clone();

@@ -1,7 +1,7 @@
-//! One exchange with the shop, and how it went wrong when it did.
+//! HTTP client of the run: one exchange with the shop, and its error if it failed.
 //!
-//! Nothing is sent twice behind the journal's back: whoever wants a retry
-//! asks for one.
+//! The client never retries by itself, because the journal must contain every request. The caller
+//! retries.
 
 use std::{
     net::SocketAddr,
@@ -23,10 +23,10 @@ use tokio::time::timeout;
 
 use super::{answer::Answer, journal::Outcome};
 
-/// Longer than anything the shop may take; then the answer counts as lost.
+/// If the shop takes longer than this, the response counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(20);
 
-/// A client of the shop, at one address or at several in turn.
+/// A client of the shop, with one address or several addresses that it uses in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// The same client, of one instance alone.
+    /// Returns the same client for a single instance.
     pub(super) fn at(&self, address: SocketAddr) -> Self {
         Self {
             addresses: Arc::new([address]),
@@ -60,7 +60,7 @@ impl Client {
             .await
     }
 
-    /// Posts JSON to `path` as `tenant`.
+    /// Sends JSON to `path` with POST as `tenant`.
     pub(super) async fn post(
         &self,
         tenant: &str,
@@ -89,9 +89,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request
-            .body(Full::new(body))
-            .expect("a request of ours is well formed");
+        let request = request.body(Full::new(body)).expect("the request is valid");
         timeout(EXCHANGE, self.exchange(request))
             .await
             .unwrap_or(Outcome::Lost)

@@ -1,10 +1,9 @@
-//! Somebody who wants things to happen once, and says so more than once.
+//! Customer of the run: sends requests that must have their effect once, and repeats them.
 //!
-//! A customer names what it wants before it asks, asks again under the same
-//! name until it is answered, and asks again after that, sometimes several
-//! times at the same moment, sometimes for something else. It waits for the
-//! receiver when that falls behind, so that what is left to deliver after the
-//! last fault is bounded.
+//! A customer records an intent before its first request, and repeats the request under the same
+//! key until it gets a final response. Later it repeats old requests, sometimes several times at
+//! once, and sometimes with another body. It waits if the receiver has too many events left to
+//! receive, so that the deliveries after the last fault are bounded.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,9 +19,9 @@ use super::{
     request,
 };
 
-/// How long an intent may go unanswered once the faults are over.
+/// The maximum time for a final response after the faults have ended.
 const LAST_WORD: Duration = Duration::from_secs(30);
-/// More than any run lasts.
+/// Longer than any run.
 const FOREVER: Duration = Duration::from_mins(10);
 
 /// One customer.
@@ -33,9 +32,9 @@ pub(super) struct Customer {
     name: String,
     rng: fastrand::Rng,
     wants: usize,
-    /// Charges that may be refunded, with their amounts.
+    /// Charges that can be refunded, with their amounts.
     charges: Vec<(String, i64)>,
-    /// Intents that were answered.
+    /// The intents that have got a final response.
     meant: Vec<usize>,
 }
 
@@ -52,7 +51,7 @@ impl Customer {
         }
     }
 
-    /// Wants one thing after the other until the market closes.
+    /// Sends one request after the other until the market is closed.
     pub(super) async fn run(mut self) {
         while self.market.closed_for().is_none() {
             self.breathe().await;
@@ -67,7 +66,7 @@ impl Customer {
         }
     }
 
-    /// Wants one order, and waits for it.
+    /// Sends one order and waits for its final response.
     pub(super) async fn order(&mut self) {
         let amount = self.rng.i64(1..100_000);
         let key = self.key();
@@ -87,7 +86,8 @@ impl Customer {
         }
     }
 
-    /// Refunds more than half of a charge twice, under two keys at once: one of them is too much.
+    /// Sends two concurrent refunds of more than half of a charge, with two keys. One of them must
+    /// be rejected.
     async fn refund(&mut self) {
         let Some((charge_id, amount)) = self.charges.pop() else {
             return self.pay().await;
@@ -114,7 +114,7 @@ impl Customer {
         self.want(Operation::Message, key, body).await;
     }
 
-    /// Repeats an old request, or asks for something else under its key.
+    /// Repeats an old request, or sends another body with its key.
     async fn ask_again(&mut self) {
         let Some(place) = self.rng.choice(&self.meant).copied() else {
             return;
@@ -138,7 +138,7 @@ impl Customer {
         })
     }
 
-    /// Asks for something, one in four times by several requests at once.
+    /// Sends a request. In one of four cases, several identical requests are sent at once.
     async fn want(&mut self, operation: Operation, key: String, body: Value) -> Option<Answer> {
         let place = self.mean(operation, key, &body);
         let copies = if self.rng.u8(0..4) == 0 {
@@ -152,7 +152,7 @@ impl Customer {
         Some(answer)
     }
 
-    /// Asks under the same key until the answer is one that will stay.
+    /// Repeats a request with the same key until the response is final.
     async fn until_answered(&self, place: usize, altered: bool) -> Option<Answer> {
         let market = &*self.market;
         let intent = market.journal.intent(place);
@@ -188,7 +188,7 @@ impl Customer {
         }
     }
 
-    /// Thinks for a moment, and waits for a receiver that is behind.
+    /// Waits for a random time, and as long as the receiver has too many events left to receive.
     async fn breathe(&mut self) {
         let patience = Patience::within(FOREVER);
         for _ in 0..self.rng.u8(1..6) {

@@ -1,8 +1,8 @@
-//! What is known once a run is over: what was promised, and what is there.
+//! Evidence of a run: what the shop has acknowledged, and what exists at the end.
 //!
-//! The clients' journal and the receiver's ledger were never in danger; the
-//! rest is asked of the shop over its own API, page by page, and of its
-//! folder. Here nothing is judged.
+//! The clients' journal and the receiver's ledger are in the process of the test, which is not
+//! killed. The other data comes from the shop's API, page by page, and from its folder. The
+//! checkers in `invariants` compare them.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -19,37 +19,37 @@ use super::{
 
 /// The tenants of the run.
 const TENANTS: [&str; 2] = ["alice", "bob"];
-/// Reads of single orders at a time.
+/// The number of concurrent reads of single orders.
 const READS: usize = 8;
 
-/// One death of the shop: it lay between two moments.
+/// A death of the shop, which happened between two points in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death {
     pub(super) earliest: Duration,
     pub(super) latest: Duration,
 }
 
-/// Everything that is known about a run.
+/// All data about a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
     pub(super) history: History,
     pub(super) deaths: Vec<Death>,
-    /// Moments at which a destination may have changed hands, or the database was away, although
-    /// no instance died.
+    /// Periods in which a destination may have got another owner or the database was unavailable,
+    /// although no instance was killed.
     pub(super) upheavals: Vec<Death>,
-    /// What the receiver got, and what came of it.
+    /// The deliveries that the receiver got, and their effects.
     pub(super) received: Ledger,
     /// The orders of each tenant, as listed.
     pub(super) orders: Vec<(&'static str, Value)>,
-    /// What reading an acknowledged order by its id answers.
+    /// The responses to reads of single acknowledged orders, by order id.
     pub(super) read: BTreeMap<String, Outcome>,
     /// The ledger entries of each tenant.
     pub(super) entries: Vec<(&'static str, Value)>,
-    /// What the payment provider's own ledger holds.
+    /// The ledger of the payment provider.
     pub(super) provider: Vec<Value>,
-    /// What the demo's receivers say they got, one of each instance.
+    /// The events that the demo receiver of each instance reports.
     pub(super) demo: Vec<Value>,
-    /// The addresses that caught mail went to, a line of a mail each.
+    /// The recipients of the caught mails, one `To` line per mail.
     pub(super) mails: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Acknowledged<'a> {
 }
 
 impl Evidence {
-    /// Asks the shop, each instance and its folder for what is there.
+    /// Reads the data from the shop, each of its instances and its folder.
     pub(super) async fn gather(&mut self, client: &Client, homes: &[Home]) {
         for tenant in TENANTS {
             let tag = |row| (tenant, row);
@@ -90,7 +90,7 @@ impl Evidence {
         self.read = read.buffer_unordered(READS).collect().await;
     }
 
-    /// The attempts of each intent, in the order in which they ended; none that was altered.
+    /// The attempts of each intent in the order in which they ended, without the altered ones.
     pub(super) fn attempts(&self) -> Vec<Vec<&Attempt>> {
         let mut attempts = vec![Vec::new(); self.history.intents.len()];
         for attempt in self
@@ -104,7 +104,7 @@ impl Evidence {
         attempts
     }
 
-    /// Every intent whose success was acknowledged, once.
+    /// All intents whose success was acknowledged, once each.
     pub(super) fn acknowledged(&self) -> Vec<Acknowledged<'_>> {
         let both = self.history.intents.iter().zip(self.attempts());
         let success = both.filter_map(|(intent, attempts)| {
@@ -118,24 +118,24 @@ impl Evidence {
     }
 }
 
-/// What the demo's receiver has got so far.
+/// The events that the demo receiver has got so far.
 pub(super) async fn demo_events(client: &Client) -> Vec<Value> {
     pages(client, TENANTS[0], "/demo/receiver?limit=10000", "events").await
 }
 
-/// Every row of a list, page by page.
+/// All rows of a list, read page by page.
 async fn pages(client: &Client, tenant: &str, path: &str, member: &str) -> Vec<Value> {
     let mut rows = Vec::new();
     let mut next = path.to_owned();
     loop {
         let Outcome::Answered(answer) = client.get(tenant, &next).await else {
-            panic!("GET {next} is not answered");
+            panic!("GET {next} got no response");
         };
         assert_eq!(answer.status, 200, "GET {next}: {:?}", answer.body);
         let mut page = answer.json();
         match page[member].take() {
             Value::Array(page) => rows.extend(page),
-            other => panic!("GET {next} lists no {member}: {other}"),
+            other => panic!("GET {next}: expected the member {member}, got {other}"),
         }
         match &page["next"] {
             Value::String(after) => next = format!("{path}&after={after}"),
@@ -144,7 +144,8 @@ async fn pages(client: &Client, tenant: &str, path: &str, member: &str) -> Vec<V
     }
 }
 
-/// Whom each caught mail is to, by its event: of two instances, both may have caught it.
+/// The recipient of each caught mail, by event. If there are two instances, both may have caught
+/// the same mail.
 pub(super) fn mails(homes: &[Home]) -> BTreeMap<String, String> {
     let folders = homes.iter().map(|home| home.folder().join("mail"));
     let files = folders.flat_map(|folder| fs::read_dir(folder).into_iter().flatten());

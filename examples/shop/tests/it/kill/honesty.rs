@@ -1,4 +1,5 @@
-//! Whether the faults bit: a run in which nothing went wrong proves nothing.
+//! Fault coverage: counts the effects of the faults. A run in which no fault had an effect proves
+//! nothing.
 
 use std::collections::HashMap;
 
@@ -7,24 +8,24 @@ use super::{
     journal::{Attempt, Outcome},
 };
 
-/// How often each thing happened that the run is for.
+/// The number of times that each effect of a fault occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bites {
     /// Deaths of the shop.
     pub(super) deaths: usize,
-    /// Requests that a death left without an answer.
+    /// Requests without a response because of a death.
     pub(super) cut_off: usize,
-    /// Requests cut off after their commit: the answer was a replay of one that nobody heard.
+    /// Requests whose response was lost after the commit: the retry got a replay.
     pub(super) committed: usize,
-    /// Requests cut off before their commit: the retry ran.
+    /// Requests that were cut off before the commit: the retry ran.
     pub(super) not_committed: usize,
-    /// Answers from memory.
+    /// Replayed responses.
     pub(super) replays: usize,
-    /// Requests that asked for something else under a known key, and were told so.
+    /// Requests with another body under a known key that were rejected.
     pub(super) mismatches: usize,
-    /// Events delivered again because of a death.
+    /// Events that were delivered again because of a death.
     pub(super) redelivered: usize,
-    /// Events delivered again because an answer was lost.
+    /// Events that were delivered again because a response was lost.
     pub(super) answers_lost: usize,
 }
 
@@ -56,7 +57,7 @@ impl Bites {
         bites
     }
 
-    /// What never happened, although the run is for it.
+    /// The effects that never occurred, although the run should cause them.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         let bites = [
             (self.deaths, "a death"),
@@ -104,7 +105,7 @@ impl Bites {
     }
 }
 
-/// Whether a death fell between the request and the answer that never came.
+/// Whether a death between the request and its end explains that there was no response.
 fn is_cut_off(attempt: &Attempt, deaths: &[Death]) -> bool {
     let spans = |death: &Death| attempt.began <= death.latest && attempt.ended >= death.earliest;
     matches!(attempt.outcome, Outcome::Lost) && deaths.iter().any(spans)

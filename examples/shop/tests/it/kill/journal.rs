@@ -1,8 +1,8 @@
-//! What the clients meant, what they tried and what they were told.
+//! Journal of the clients: intents, attempts and responses.
 //!
-//! An intent is written down before its first attempt, an attempt when it
-//! ends. The journal lives in the test's process, which nobody kills, so it
-//! knows what the shop has acknowledged, whatever the shop still knows.
+//! An intent is recorded before its first attempt, and an attempt when it ends. The journal is in
+//! the process of the test, which is not killed. It therefore contains everything that the shop has
+//! acknowledged, even if the shop lost it.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 
-/// How long the run has lasted: what every moment of the evidence is written in.
+/// The time since the beginning of the run. All times in the evidence are relative to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stopwatch(Instant);
 
@@ -27,14 +27,14 @@ impl Stopwatch {
     }
 }
 
-/// What a client asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Order,
     Payment,
     Refund,
     Signup,
-    /// A webhook that the shop consumes.
+    /// A webhook that the shop receives.
     Message,
 }
 
@@ -49,7 +49,8 @@ impl Operation {
         }
     }
 
-    /// The type of the one event that its effect emits, and which member of it says of what.
+    /// The type of the event that the effect emits, and the member of its payload that holds the
+    /// id.
     pub(super) fn event(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Order => Some(("order.created", "id")),
@@ -61,7 +62,7 @@ impl Operation {
     }
 }
 
-/// Something a client wants to happen once.
+/// An effect that a client wants once.
 #[derive(Clone, Debug)]
 pub(super) struct Intent {
     pub(super) tenant: &'static str,
@@ -73,9 +74,9 @@ pub(super) struct Intent {
 /// One request for an intent.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
-    /// Which intent, by its place in the journal.
+    /// The index of the intent in the journal.
     pub(super) intent: usize,
-    /// Whether it asked for something else under the same key, on purpose.
+    /// Whether the request intentionally had another body under the same key.
     pub(super) altered: bool,
     pub(super) began: Duration,
     pub(super) ended: Duration,
@@ -83,7 +84,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// What it was told, if anything.
+    /// The response, if there was one.
     pub(super) fn answer(&self) -> Option<&Answer> {
         match &self.outcome {
             Outcome::Answered(answer) => Some(answer),
@@ -92,21 +93,21 @@ impl Attempt {
     }
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     Answered(Answer),
-    /// Nobody was there to send it to.
+    /// No instance accepted the connection.
     Unsent,
-    /// It was sent, and no answer came.
+    /// The request was sent, and no response arrived.
     Lost,
 }
 
-/// Everything that the clients have written down so far.
+/// The records of all clients so far.
 #[derive(Debug, Default)]
 pub(super) struct Journal(Mutex<History>);
 
-/// A journal's pages.
+/// The contents of a journal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) intents: Vec<Intent>,
@@ -114,24 +115,24 @@ pub(super) struct History {
 }
 
 impl Journal {
-    /// Writes an intent down and returns its place.
+    /// Records an intent and returns its index.
     pub(super) fn mean(&self, intent: Intent) -> usize {
         let mut history = self.open();
         history.intents.push(intent);
         history.intents.len() - 1
     }
 
-    /// Writes down how an attempt ended.
+    /// Records the outcome of an attempt.
     pub(super) fn note(&self, attempt: Attempt) {
         self.open().attempts.push(attempt);
     }
 
-    /// The intent at `place`.
+    /// The intent at this index.
     pub(super) fn intent(&self, place: usize) -> Intent {
         self.open().intents[place].clone()
     }
 
-    /// A copy of all that was written.
+    /// A copy of all records.
     pub(super) fn history(&self) -> History {
         self.open().clone()
     }
@@ -142,7 +143,7 @@ impl Journal {
 }
 
 impl History {
-    /// Writes the history as JSON Lines in Jepsen's shape: `invoke`, then `ok`, `fail` or `info`.
+    /// The history as JSON Lines in the format of Jepsen: `invoke`, then `ok`, `fail` or `info`.
     pub(super) fn lines(&self) -> String {
         let mut lines: Vec<(Duration, Value)> = Vec::new();
         for (number, attempt) in self.attempts.iter().enumerate() {
@@ -198,7 +199,7 @@ mod tests {
             .map(|line| serde_json::from_str(line).expect("a line is JSON"))
             .collect();
         let count = |word: &str| lines.iter().filter(|line| line["type"] == word).count();
-        // One lost, seven wishes answered twice, of which one was refused.
+        // One attempt was lost, and seven intents got two responses each. One of them was rejected.
         assert_eq!(count("invoke"), 15);
         assert_eq!((count("ok"), count("fail"), count("info")), (12, 2, 1));
         assert!(lines.is_sorted_by_key(|line| line["time"].as_u64()));

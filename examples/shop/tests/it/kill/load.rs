@@ -1,4 +1,4 @@
-//! The load: customers of both tenants, all at once.
+//! Load of the run: concurrent customers of both tenants.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use tokio::task::JoinSet;
 
 use super::{customer::Customer, market::Market};
 
-/// Customers, half of them of each tenant.
+/// The number of customers. Each tenant has half of them.
 const CUSTOMERS: usize = 6;
 
-/// The customers at work.
+/// The running customers.
 #[derive(Debug)]
 pub(super) struct Load {
     market: Arc<Market>,
@@ -20,7 +20,7 @@ impl Load {
     pub(super) fn start(market: &Arc<Market>, seed: u64) -> Self {
         let mut customers = JoinSet::new();
         for number in 0..CUSTOMERS {
-            // Customers of the two tenants have the same names, so their keys are the same too.
+            // Customers of the two tenants have the same names, and therefore the same keys.
             let (tenant, name) = (["alice", "bob"][number % 2], format!("c{}", number / 2));
             let seed = seed.wrapping_add(number as u64);
             customers.spawn(Customer::new(market, tenant, name, seed).run());
@@ -31,7 +31,7 @@ impl Load {
         }
     }
 
-    /// Wants nothing more, and waits until every customer was told what became of its wishes.
+    /// Closes the market, and waits until every customer has got its final responses.
     pub(super) async fn end(mut self) {
         self.market.close();
         while let Some(ended) = self.customers.join_next().await {

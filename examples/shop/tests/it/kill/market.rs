@@ -1,4 +1,4 @@
-//! Where customers, shop and receiver meet, and what all of them share.
+//! Shared state of a run: the client of the shop, the receiver, the journal and the clock.
 
 use std::{
     collections::HashSet,
@@ -12,10 +12,10 @@ use super::{
     receiver::Receiver,
 };
 
-/// Events that the receiver may be behind before customers wait for it.
+/// The number of missing events at which the customers wait for the receiver.
 const BEHIND_MAX: usize = 300;
 
-/// What everybody in a run shares.
+/// The shared state of a run.
 #[derive(Debug)]
 pub(super) struct Market {
     pub(super) client: Client,
@@ -24,7 +24,7 @@ pub(super) struct Market {
     pub(super) stopwatch: Stopwatch,
     /// Intents with an event whose success was acknowledged.
     promised: Mutex<HashSet<usize>>,
-    /// When the last customer stopped wanting more.
+    /// The time at which the customers stopped sending new requests.
     over: OnceLock<Duration>,
 }
 
@@ -40,28 +40,28 @@ impl Market {
         }
     }
 
-    /// Notes that the event of the intent at `place` is to arrive.
+    /// Records that the event of the intent at `place` must arrive.
     pub(super) fn promise(&self, place: usize) {
         self.lock_promised().insert(place);
     }
 
-    /// Whether the receiver is so far behind that more orders would only pile up.
+    /// Whether so many events are missing at the receiver that customers should wait.
     pub(super) fn is_behind(&self) -> bool {
         self.promised() > self.receiver.events() + BEHIND_MAX
     }
 
-    /// Lets customers want nothing more.
+    /// Stops new requests of the customers.
     pub(super) fn close(&self) {
         self.over.get_or_init(|| self.stopwatch.read());
     }
 
-    /// How long customers have wanted nothing more; `None` while they do.
+    /// The time since the market was closed, or `None` while it is open.
     pub(super) fn closed_for(&self) -> Option<Duration> {
         let over = self.over.get()?;
         Some(self.stopwatch.read().saturating_sub(*over))
     }
 
-    /// How many events the receiver is to get.
+    /// The number of events that must arrive at the receiver.
     pub(super) fn promised(&self) -> usize {
         self.lock_promised().len()
     }

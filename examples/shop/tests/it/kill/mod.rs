@@ -1,13 +1,12 @@
-//! The shop is killed again and again, and keeps every promise.
+//! Crash tests of the shop: it is killed again and again, and must keep every promise.
 //!
-//! Customers in this process ask a real shop in another one for things and
-//! write down what they are told; a receiver here takes its webhooks. The shop
-//! is killed with SIGKILL under that load, at random instants and at every
-//! named place before and after a commit and a send; on PostgreSQL it is two
-//! instances, and in one test it is the server that crashes. Afterwards what
-//! was promised is held against what is there, and a run in which the faults
-//! did not bite fails too. `HAPAX_TEST_SEED` repeats the choices of a run,
-//! `HAPAX_TEST_KILLS` and `HAPAX_TEST_CRASHES` ask for a longer one.
+//! Customers in the process of the test send requests to a real shop in another process and record
+//! the responses. A receiver in the process of the test receives its webhooks. The shop is killed
+//! with SIGKILL under this load, at random times and at every failpoint before and after a commit
+//! and a send. On PostgreSQL there are two instances, and in one test the database server crashes
+//! instead of the shop. Afterwards the acknowledged effects are compared with the existing ones. A
+//! run also fails if its faults had no effect. `HAPAX_TEST_SEED` repeats the random choices of a
+//! run. `HAPAX_TEST_KILLS` and `HAPAX_TEST_CRASHES` make a run longer.
 
 mod answer;
 mod journal;
@@ -41,33 +40,33 @@ use invariants::violations;
 use journal::Attempt;
 use run::{End, Run};
 
-/// Kills at random instants, on each store; `HAPAX_TEST_KILLS` asks for more.
+/// The number of kills at random times on each store, unless `HAPAX_TEST_KILLS` is set.
 const KILLS: usize = 50;
-/// Every so many lives, one is long enough for everything to be settled well before its end.
+/// One of this many lives is long enough that everything is settled well before its end.
 const LONG_LIFE_EVERY: usize = 25;
-/// Every so many lives, one ends while an event is on its way: where instances share the
-/// destinations, a random instant seldom meets the one that carries them.
+/// One of this many lives ends while an event is being delivered. If instances share the
+/// destinations, a random kill seldom hits the instance that is delivering.
 const CARRYING_EVERY: usize = 10;
 const LONG_LIFE: Duration = Duration::from_secs(4);
-/// Lives that end at one named place.
+/// The number of lives that end at one failpoint.
 const LIVES: usize = 5;
-/// Crashes of the PostgreSQL server under the shop.
+/// The number of crashes of the PostgreSQL server.
 const CRASHES: usize = 20;
-/// The named places of both stores, before and after each commit and each send.
+/// The failpoints that both stores have, before and after each send and each settlement.
 const PLACES: [&str; 4] = [
     "relay.offer.before",
     "relay.offer.after",
     "relay.settle.before",
     "relay.settle.after",
 ];
-/// The named places of one store.
+/// The failpoints of a single store, before and after its commits.
 const COMMITS: [&str; 4] = [
     "sqlite.commit.before",
     "sqlite.commit.after",
     "postgres.commit.before",
     "postgres.commit.after",
 ];
-/// The named places of the shop: around its calls to the payment provider.
+/// The failpoints of the shop, around its calls to the payment provider.
 const CALLS: [&str; 6] = [
     "payments.call.before",
     "payments.call.after",
@@ -76,7 +75,7 @@ const CALLS: [&str; 6] = [
     "refunds.call.before",
     "refunds.call.after",
 ];
-/// Violations that a failure shows; the rest is in the history.
+/// The number of violations that a failure prints. The history contains all of them.
 const SHOWN: usize = 20;
 
 macro_rules! on_both_stores {
@@ -124,7 +123,7 @@ async fn a_shop_killed_again_and_again_at_random_loses_nothing_and_does_nothing_
     let missing = bites.missing();
     assert!(
         missing.is_empty(),
-        "seed {seed}: there never was {missing:?} in {bites:?}"
+        "seed {seed}: {missing:?} never occurred in {bites:?}"
     );
 }
 
@@ -160,7 +159,7 @@ async fn a_death_around_a_call_to_the_provider_moves_money_once(on: Store) {
     assert!(bites.deaths >= 2 * CALLS.len(), "seed {seed}: {bites:?}");
 }
 
-/// Nobody of the shop dies: it is the server under both instances that crashes, and recovers.
+/// No instance of the shop is killed. The database server of both instances crashes and recovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing() {
     let seed = seed();
@@ -177,9 +176,12 @@ async fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing
     assert_eq!(evidence.upheavals.len(), crashes + 6, "seed {seed}");
     assert!(
         away > 0,
-        "seed {seed}: no request met a server that was away"
+        "seed {seed}: the database was available for all requests"
     );
-    assert_eq!(broken, 0, "seed {seed}: a server that is away is no bug");
+    assert_eq!(
+        broken, 0,
+        "seed {seed}: status 500 for an unavailable server"
+    );
 }
 
 #[test]
@@ -195,7 +197,8 @@ fn every_named_place_in_the_sources_has_its_test() {
         .chain(&COMMITS)
         .chain(&CALLS)
         .copied()
-        // Those of uploads have tests of their own, those of a checkout are cases of the matrix.
+        // Uploads have separate tests, and the failpoints of a checkout are cases of the crash
+        // matrix.
         .chain(crate::uploads::crash::PLACES)
         .chain(crate::money::cases::SAGA.map(|(place, _)| place))
         .collect();
@@ -203,7 +206,7 @@ fn every_named_place_in_the_sources_has_its_test() {
     assert_eq!(named, tested);
 }
 
-/// The named place before or after a commit of this store.
+/// The failpoint before or after a commit of this store.
 fn commit(on: Store, when: &str) -> &'static str {
     let store = match on {
         Store::Sqlite => "sqlite",
@@ -211,10 +214,11 @@ fn commit(on: Store, when: &str) -> &'static str {
     };
     let named = format!("{store}.commit.{when}");
     let place = COMMITS.into_iter().find(|place| *place == named);
-    place.expect("it is among the places")
+    place.expect("the failpoint is in COMMITS")
 }
 
-/// Several deaths in a row at one place: at its first hit, during recovery, and under load.
+/// Kills the shop several times at one failpoint: at the first hit, during recovery, and under
+/// load.
 async fn check_place(on: Store, place: &'static str) {
     let seed = seed();
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -227,17 +231,17 @@ async fn check_place(on: Store, place: &'static str) {
     };
     let ends: Vec<End> = (0..LIVES).map(|life| End::At(place, nth(life))).collect();
     let bites = check(on, &ends, seed).await;
-    // Where the next to die ran already, it was killed to be started anew.
+    // An instance that was already running is killed first, and started again with the failpoint.
     assert!(bites.deaths >= LIVES, "seed {seed}: {bites:?}");
 }
 
-/// Goes through the deaths, and finds nothing wrong afterwards.
+/// Runs the shop through the deaths, and checks that there are no violations.
 async fn check(on: Store, ends: &[End], seed: u64) -> Bites {
     let (run, evidence) = Run::through(on, ends, seed).await;
     judge(run, &evidence, seed)
 }
 
-/// Finds nothing wrong with a run.
+/// Checks that a run has no violations.
 fn judge(run: Run, evidence: &Evidence, seed: u64) -> Bites {
     let (bites, violations) = (Bites::count(evidence), violations(evidence));
     if violations.is_empty() {
@@ -273,24 +277,24 @@ fn find_places(folder: &Path, named: &mut Vec<String>) {
     }
 }
 
-/// The seed of this run: given, or new.
+/// The seed of this run, from the environment or random.
 fn seed() -> u64 {
     let seed = given("HAPAX_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(()));
     say(&format!("HAPAX_TEST_SEED={seed}"));
     seed
 }
 
-/// A number that whoever repeats or lengthens a run says in the environment.
+/// A number from the environment, to repeat a run or make it longer.
 #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
 fn given<T: FromStr>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok()?;
     let number = text.parse().ok();
-    Some(number.unwrap_or_else(|| panic!("{name} is a number, not {text:?}")))
+    Some(number.unwrap_or_else(|| panic!("{name}: expected a number, got {text:?}")))
 }
 
 #[expect(
     clippy::print_stderr,
-    reason = "whoever looks into a failure needs the seed"
+    reason = "the seed is needed to repeat a failure"
 )]
 fn say(text: &str) {
     eprintln!("{text}");

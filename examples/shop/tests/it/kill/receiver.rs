@@ -1,10 +1,9 @@
-//! The far side of a webhook: it takes each event once and is not always kind.
+//! Receiver of the shop's webhooks, which accepts each event once.
 //!
-//! It verifies what it is sent, keeps an inbox and a ledger of its own, and
-//! lives in the test's process, so a kill of the shop takes nothing from it.
-//! While the faults last it is sometimes slow, and sometimes takes an event
-//! and loses the answer; it writes down which, because that explains a
-//! duplicate.
+//! The receiver verifies signatures, and has an inbox and a ledger. It runs in the process of the
+//! test, so a kill of the shop does not affect it. While the faults last, it sometimes responds
+//! slowly, and sometimes accepts an event and loses the response. The ledger records the lost
+//! responses, because they explain duplicates.
 
 use std::{
     collections::HashSet,
@@ -42,30 +41,30 @@ pub(super) struct Delivery {
     pub(super) event_id: String,
     pub(super) body: Bytes,
     pub(super) arrived: Duration,
-    /// When it was answered; never, when the shop died first.
+    /// The time of the response, or `None` if the shop died first.
     pub(super) answered: Option<Duration>,
-    /// Whether the answer was thrown away on purpose.
+    /// Whether the response was lost on purpose.
     pub(super) lost: bool,
 }
 
 impl Delivery {
-    /// What the delivery says: `{type, timestamp, data}`.
+    /// The body of the delivery: `{type, timestamp, data}`.
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// What the receiver has written down.
+/// The records of the receiver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) deliveries: Vec<Delivery>,
-    /// The ids of the events that had an effect, each time that one had.
+    /// The ids of the events that had an effect, once per effect.
     pub(super) effects: Vec<String>,
-    /// Why deliveries were refused.
+    /// The reasons for which deliveries were rejected.
     pub(super) refusals: Vec<String>,
 }
 
-/// A receiver that listens.
+/// A running receiver.
 #[derive(Debug)]
 pub(super) struct Receiver {
     desk: Arc<Desk>,
@@ -81,7 +80,7 @@ impl Receiver {
         let address = listener.local_addr().expect("a listener has an address");
         let desk = Arc::new(Desk {
             stopwatch,
-            key: WEBHOOK_SECRET.parse().expect("the secret is well formed"),
+            key: WEBHOOK_SECRET.parse().expect("the secret is valid"),
             moods: Mutex::new(fastrand::Rng::with_seed(seed)),
             is_kind: AtomicBool::new(false),
             hold: Mutex::default(),
@@ -100,24 +99,25 @@ impl Receiver {
         format!("http://{}/events", self.address)
     }
 
-    /// From now on answers everything at once.
+    /// From now on, responds to every delivery at once.
     pub(super) fn be_kind(&self) {
         self.desk.is_kind.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the next delivery, says so here, and never answers it.
+    /// Accepts the next delivery without a response, and sends a notification when this has
+    /// happened.
     pub(super) fn hold_next(&self) -> oneshot::Receiver<()> {
         let (taken, is_taken) = oneshot::channel();
         *lock(&self.desk.hold) = Some(taken);
         is_taken
     }
 
-    /// How many events have had an effect.
+    /// The number of events that have had an effect.
     pub(super) fn events(&self) -> usize {
         lock(&self.desk.inbox).len()
     }
 
-    /// A copy of what was written down.
+    /// A copy of the records.
     pub(super) fn ledger(&self) -> Ledger {
         lock(&self.desk.ledger).clone()
     }
@@ -140,13 +140,13 @@ struct Desk {
     ledger: Mutex<Ledger>,
 }
 
-/// What the receiver does with one delivery once it has taken it.
+/// The behaviour of the receiver after it has accepted a delivery.
 #[derive(Clone, Copy)]
 enum Mood {
     Kind,
-    /// Answers after this long.
+    /// Responds after this time.
     Slow(Duration),
-    /// Closes the connection without a word.
+    /// Closes the connection without a response.
     Loses,
 }
 
@@ -159,7 +159,7 @@ impl Desk {
             .await
             .map(http_body_util::Collected::to_bytes)
         else {
-            // The shop died in the middle of a sentence: nothing was taken.
+            // The shop died while it was sending the request, so nothing was accepted.
             return Err(Lost);
         };
         let header = |name| {
@@ -186,7 +186,7 @@ impl Desk {
         let hold = lock(&self.hold).take();
         if let Some(taken) = hold {
             self.accept(event_id, body, arrived, Mood::Kind);
-            // Nobody waits for it any more when the run is over.
+            // After the run, nothing waits for this notification any more.
             let _ = taken.send(());
             return std::future::pending().await;
         }
@@ -201,7 +201,7 @@ impl Desk {
         Ok(answer(StatusCode::NO_CONTENT))
     }
 
-    /// Writes the delivery down, with its effect when the inbox does not know the event.
+    /// Records the delivery, and its effect if the inbox does not contain the event.
     fn accept(&self, event_id: String, body: Bytes, arrived: Duration, mood: Mood) -> usize {
         let is_first = lock(&self.inbox).insert(event_id.clone());
         let mut ledger = lock(&self.ledger);
@@ -239,7 +239,7 @@ async fn listen(listener: TcpListener, desk: Arc<Desk>) {
         let desk = Arc::clone(&desk);
         connections.spawn(async move {
             let service = service_fn(|request| desk.take(request));
-            // A connection that ends early is what this test is about.
+            // An error is expected here, because the tests close connections early.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -248,7 +248,7 @@ async fn listen(listener: TcpListener, desk: Arc<Desk>) {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the answer was lost on purpose")]
+#[error("the response was lost on purpose")]
 struct Lost;
 
 fn answer(status: StatusCode) -> Response<Empty<Bytes>> {
@@ -259,7 +259,7 @@ fn answer(status: StatusCode) -> Response<Empty<Bytes>> {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the far side has a clock of its own"
+    reason = "the receiver uses the system clock"
 )]
 pub(super) fn now() -> Timestamp {
     std::time::SystemTime::now().into()
@@ -339,7 +339,7 @@ mod tests {
         body: &str,
         secret: &str,
     ) -> Option<u16> {
-        let signer: Signer = secret.parse().expect("the secret is well formed");
+        let signer: Signer = secret.parse().expect("the secret is valid");
         let seconds = now().as_secs();
         let signature = sign(event_id, seconds, body.as_bytes(), [&signer]);
         let headers = [

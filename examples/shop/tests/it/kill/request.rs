@@ -1,4 +1,4 @@
-//! How an intent looks on the wire.
+//! HTTP requests of intents.
 
 use bytes::Bytes;
 use hapax::signature::{self, Signer};
@@ -11,7 +11,7 @@ use super::{
     shop::INBOX_SECRET,
 };
 
-/// Sends `body` under the key of `intent`, once.
+/// Sends `body` once, with the key of `intent`.
 pub(super) async fn send(client: &Client, intent: &Intent, body: Bytes) -> Outcome {
     let Intent {
         tenant,
@@ -26,10 +26,10 @@ pub(super) async fn send(client: &Client, intent: &Intent, body: Bytes) -> Outco
                 .post(tenant, path, &[("idempotency-key", key)], body)
                 .await
         }
-        // Its key is derived from the address.
+        // The key of a signup is derived from the email address.
         Operation::Signup => client.post(tenant, path, &[], body).await,
         Operation::Message => {
-            let signer: Signer = INBOX_SECRET.parse().expect("the secret is well formed");
+            let signer: Signer = INBOX_SECRET.parse().expect("the secret is valid");
             let seconds = now().as_secs();
             let headers = [
                 (signature::ID_HEADER, key.as_str()),
@@ -44,7 +44,7 @@ pub(super) async fn send(client: &Client, intent: &Intent, body: Bytes) -> Outco
     }
 }
 
-/// The same wish, but for something else: what no key may ever be given twice.
+/// Changes the body, so that a request with the same key must be rejected.
 pub(super) fn altered(body: &Value) -> Value {
     let mut altered = body.clone();
     if let Some(amount) = altered.pointer_mut("/amount") {

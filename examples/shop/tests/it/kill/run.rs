@@ -1,12 +1,10 @@
-//! One run: customers at work, a shop that dies and comes back, and what is left.
+//! One run: customers send requests to a shop that is killed and started again.
 //!
-//! A life ends after a random time, wherever the shop happens to be, with an
-//! event on its way, or at a named place inside it. On PostgreSQL the shop is two instances with one
-//! database, of which one dies while the other lives on. After the last death
-//! the shop is asked to stop in the middle of its work, and goes on until
-//! everything promised is delivered; then it is asked to stop again, started
-//! once more, and given one more order. None of these ends explains a delivery
-//! that is repeated.
+//! A life of the shop ends after a random time, while an event is being delivered, or at a
+//! failpoint. On PostgreSQL there are two instances with one database, and one of them is killed
+//! while the other keeps running. After the last death the shop is stopped under load with SIGTERM,
+//! and started again until all acknowledged effects are delivered. Then it is stopped once more,
+//! started, and gets one more order. These orderly stops must not cause repeated deliveries.
 
 use std::{collections::HashSet, fs, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,27 +25,28 @@ use super::{
 };
 use crate::{shop::Store, simulated_providers::Providers};
 
-/// How long everything promised may take to arrive once the faults are over.
+/// The maximum time for the remaining deliveries after the faults have ended.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long nothing more may arrive before the rest is given up.
+/// If nothing arrives for this time, the run does not wait any longer.
 const STALL: Duration = Duration::from_secs(8);
-/// How long customers go on after the last death, and again after an orderly stop.
+/// The time for which customers continue after the last death, and after an orderly stop.
 const CALM: Duration = Duration::from_secs(1);
-/// How long the shop may take to reach a named place under load.
+/// The maximum time until the shop reaches a failpoint under load.
 const REACH: Duration = Duration::from_secs(90);
-/// How long after its start an instance may take the destinations over from another one.
+/// After its start, an instance may take destinations over from another instance for this time.
 const TAKING: Duration = Duration::from_secs(2);
 
-/// How a life of the shop ends.
+/// The end of a life of the shop.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// Killed this long after its start, ready or not.
+    /// The shop is killed this long after its start, even if it is not ready.
     Early(Duration),
-    /// Killed this long after it was ready.
+    /// The shop is killed this long after it was ready.
     Late(Duration),
-    /// All instances are killed at once while an event is on its way: taken, and not answered.
+    /// All instances are killed at once while an event is being delivered: it was accepted, and the
+    /// response is outstanding.
     Carrying,
-    /// Killed by itself when it reaches the place for the nth time.
+    /// The shop kills itself when it reaches the failpoint for the nth time.
     At(&'static str, u64),
 }
 
@@ -55,20 +54,20 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Run {
     homes: Vec<Home>,
-    /// The instances that run.
+    /// The running instances.
     shops: Vec<Option<Shop>>,
     market: Arc<Market>,
     rng: fastrand::Rng,
     deaths: Vec<Death>,
     upheavals: Vec<Death>,
-    /// The providers: nobody kills them.
+    /// The providers, which are not killed.
     providers: Providers,
-    /// Kept until the end.
+    /// The database is kept until the end of the run.
     _database: Option<Database>,
 }
 
 impl Run {
-    /// Lets customers at a shop whose lives end like this, until all is settled.
+    /// Runs customers and a shop with these ends of its lives, until everything is settled.
     pub(super) async fn through(on: Store, ends: &[End], seed: u64) -> (Self, Evidence) {
         let database = match on {
             Store::Sqlite => None,
@@ -83,8 +82,8 @@ impl Run {
         (run, evidence)
     }
 
-    /// Lets customers at two instances whose server crashes again and again, after lives like
-    /// these, and recovers.
+    /// Runs customers and two instances. The database server crashes after each of these lives, and
+    /// recovers.
     pub(super) async fn through_crashes(
         cluster: &mut Cluster,
         lives: impl IntoIterator<Item = Duration>,
@@ -127,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Keeps the shop's folders and the history for whoever looks into a failure.
+    /// Keeps the folders of the shop and the history for the analysis of a failure.
     pub(super) fn keep(mut self, evidence: &Evidence) -> PathBuf {
         let folders: Vec<_> = self.homes.iter_mut().map(Home::keep).collect();
         let history = fs::write(folders[0].join("history.jsonl"), evidence.history.lines());
@@ -135,7 +134,7 @@ impl Run {
         folders[0].clone()
     }
 
-    /// One life of one instance, to its end; the others are there meanwhile.
+    /// Runs one life of one instance to its end, while the other instances are running.
     async fn live(&mut self, end: End) {
         let one = self.rng.usize(..self.homes.len());
         for other in (0..self.homes.len()).filter(|other| *other != one) {
@@ -154,7 +153,7 @@ impl Run {
                 self.ready(one).await;
                 let taken = self.market.receiver.hold_next();
                 let taken = tokio::time::timeout(REACH, taken).await;
-                assert!(matches!(taken, Ok(Ok(()))), "no event was on its way");
+                assert!(matches!(taken, Ok(Ok(()))), "no event was being delivered");
                 self.kill(0..self.homes.len());
             }
             End::At(place, nth) => {
@@ -166,7 +165,7 @@ impl Run {
         }
     }
 
-    /// Starts an instance that does not run.
+    /// Starts an instance, unless it is running.
     fn start(&mut self, one: usize, failpoint: Option<&str>) {
         if self.shops[one].is_some() {
             return;
@@ -179,7 +178,7 @@ impl Run {
         self.shops[one] = Some(self.homes[one].start(failpoint));
     }
 
-    /// Has an instance that takes requests.
+    /// Starts an instance if necessary, and waits until it is ready.
     async fn ready(&mut self, one: usize) {
         self.start(one, None);
         let client = self.market.client.at(self.homes[one].address);
@@ -193,7 +192,7 @@ impl Run {
         self.kill(one..one + 1);
     }
 
-    /// Kills these instances, in one death.
+    /// Kills these instances, and records one death.
     fn kill(&mut self, instances: Range<usize>) {
         let earliest = self.market.stopwatch.read();
         for mut shop in self.shops[instances].iter_mut().filter_map(Option::take) {
@@ -222,21 +221,21 @@ impl Run {
         }
     }
 
-    /// Has all instances, ready.
+    /// Starts all instances, and waits until they are ready.
     async fn up(&mut self) {
         for one in 0..self.homes.len() {
             self.ready(one).await;
         }
     }
 
-    /// Asks all instances to stop, and waits until they have.
+    /// Stops all instances, and waits until they have ended.
     async fn down(&mut self) {
         for shop in self.shops.iter_mut().filter_map(Option::take) {
             shop.stop().await;
         }
     }
 
-    /// The lives after the last death, each of which ends in order.
+    /// Runs the lives after the last death, each of which ends with an orderly stop.
     async fn live_on(&mut self, load: Load) -> Evidence {
         let market = Arc::clone(&self.market);
         self.up().await;
@@ -267,7 +266,8 @@ impl Run {
         evidence
     }
 
-    /// Waits until all that was promised is everywhere, or nothing more comes; others judge.
+    /// Waits until everything acknowledged has been delivered, or nothing arrives any more. The
+    /// checkers find what is missing.
     async fn delivered(&self) {
         let history = self.market.journal.history();
         let signups = history.intents.iter();
@@ -295,7 +295,8 @@ impl Run {
         }
     }
 
-    /// Events here and at the demo's receivers, which are asked last, and mails.
+    /// The number of events at this receiver and at the demo's receivers, and the number of mails.
+    /// The demo's receivers are asked only if the other numbers are complete.
     async fn arrived(&self, promised: usize) -> [usize; 3] {
         let here = self.market.receiver.events();
         if here < promised {

@@ -1,7 +1,7 @@
-//! A small run in which everything is as it must be, around two deaths.
+//! Sample: a small valid run with two deaths.
 //!
-//! Two tenants order under one key; the first order was cut off by a death
-//! and asked for again, and its event was delivered twice around another.
+//! Two tenants use the same key for an order. The first order was cut off by a death and sent
+//! again. Its event was delivered twice because of another death.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use super::{
     receiver::Delivery,
 };
 
-/// The place of alice's order among the intents.
+/// The index of alice's order among the intents.
 pub(super) const ORDER: usize = 0;
-/// The place of the refund that was refused.
+/// The index of the refund that was rejected.
 pub(super) const REFUSED: usize = 4;
-/// The place of the signup.
+/// The index of the signup.
 pub(super) const SIGNUP: usize = 5;
 
-/// The sound run.
+/// The valid run.
 pub(super) fn sound() -> Evidence {
     let mut evidence = Evidence {
         deaths: vec![death(1_050), death(2_250)],
@@ -44,7 +44,7 @@ pub(super) fn sound() -> Evidence {
     evidence
 }
 
-/// An answer to the intent at `place`, while the clock showed these milliseconds.
+/// An attempt of the intent at `place`, with the times of its beginning and end in milliseconds.
 pub(super) fn attempt(place: usize, [began, ended]: [u64; 2], outcome: Outcome) -> Attempt {
     let (began, ended) = (Duration::from_millis(began), Duration::from_millis(ended));
     Attempt {
@@ -56,7 +56,7 @@ pub(super) fn attempt(place: usize, [began, ended]: [u64; 2], outcome: Outcome) 
     }
 }
 
-/// An answer with this status, told how it came about.
+/// A response with this status, and with `came` as its `Idempotency-Status`.
 pub(super) fn answer(status: u16, came: &str, body: &Value) -> Answer {
     let headers = [
         ("content-type", "application/json"),
@@ -70,7 +70,7 @@ pub(super) fn answer(status: u16, came: &str, body: &Value) -> Answer {
     }
 }
 
-/// A delivery of the event that says `said`, answered five milliseconds later.
+/// A delivery of an event with the body `said`, whose response was sent 5 ms later.
 pub(super) fn delivery(event_id: &str, said: &Value, arrived: u64) -> Delivery {
     let at = Duration::from_millis;
     Delivery {
@@ -82,7 +82,7 @@ pub(super) fn delivery(event_id: &str, said: &Value, arrived: u64) -> Delivery {
     }
 }
 
-/// What the event of the intent at `place` says.
+/// The body of the event of the intent at `place`.
 pub(super) fn told(evidence: &Evidence, place: usize) -> Value {
     let found = evidence.acknowledged().into_iter();
     let intent = &evidence.history.intents[place];
@@ -118,7 +118,7 @@ fn mean(
     evidence.history.intents.len() - 1
 }
 
-/// Answers, and answers again from memory.
+/// Adds a response and a replay of it.
 fn tell(evidence: &mut Evidence, place: usize, status: u16, body: &Value) {
     for (came, moment) in [("stored", 2_000), ("replayed", 2_100)] {
         let outcome = Outcome::Answered(answer(status, came, body));
@@ -159,7 +159,7 @@ fn place_order(evidence: &mut Evidence, tenant: &'static str, id: &str) {
     deliver(evidence, place, &id.replace("ord", "ev"));
 }
 
-/// A charge of 100, one refund of 60, and one more that is too much.
+/// A charge of 100, a refund of 60, and a second refund that exceeds the charge.
 fn take_money(evidence: &mut Evidence) {
     let paid = mean(
         evidence,

@@ -1,8 +1,8 @@
-//! The shop as its users run it: a process with a folder that outlives it.
+//! The shop as a process, with a folder that is kept between its lives.
 //!
-//! It listens on one port for all its lives, below the range that the system
-//! hands out by itself: a client that knocks while the shop is dead must not
-//! be given the shop's own port. Whatever becomes of a test, no shop stays.
+//! All lives of an instance use the same port. It is below the range of ephemeral ports: otherwise
+//! a client that connects while the shop is not running could get the shop's port as its local
+//! port. The process is killed at the end of a test, even if the test fails.
 
 use std::{
     fs::OpenOptions,
@@ -19,30 +19,32 @@ use tempfile::TempDir;
 use super::{client::Client, journal::Outcome};
 use crate::simulated_providers::Providers;
 
-/// What the shop signs its webhooks with.
+/// The secret that signs the shop's webhooks.
 pub(super) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// What the provider signs the messages with that the shop consumes.
+/// The secret that signs the messages that the shop receives from the provider.
 pub(super) const INBOX_SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// The longest that a start or a stop may take on a busy machine.
+/// The maximum time for a start or a stop on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The attempts of a webhook: a crash spends one, and an event must survive all of them.
+/// The number of attempts of a webhook. Each crash may use one attempt, and an event needs one that
+/// succeeds.
 const ATTEMPTS: usize = 60;
 
-/// Where an instance of a shop lives.
+/// The folder and the port of an instance.
 #[derive(Debug)]
 pub(super) struct Home {
     folder: Option<TempDir>,
     pub(super) address: SocketAddr,
     webhook: String,
-    /// The database that it shares with others; a file in its folder where there is none.
+    /// The URL of the shared database, or `None` for a file in the folder.
     database: Option<String>,
-    /// The flags that name the providers outside the shop.
+    /// The flags with the addresses of the providers.
     providers: Vec<String>,
 }
 
 impl Home {
-    /// An empty folder and a free port; `webhook` gets every event, `providers` every call.
+    /// Creates a folder and chooses a free port. `webhook` receives all events, `providers` all
+    /// calls.
     pub(super) fn new(webhook: String, database: Option<String>, providers: &Providers) -> Self {
         let folder = tempfile::Builder::new().prefix("shop-kill-").tempdir();
         let folder = Some(folder.expect("a folder can be made"));
@@ -62,14 +64,14 @@ impl Home {
             .path()
     }
 
-    /// Starts a shop; `failpoint` is where it is to die, as `name:nth`.
+    /// Starts a shop. `failpoint` is the place where it kills itself, as `name:nth`.
     pub(super) fn start(&self, failpoint: Option<&str>) -> Shop {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.folder().join("shop.log"));
         let log = log.expect("the log can be opened");
-        // Every death may spend an attempt at whatever is on its way: of a webhook, and of a mail.
+        // Each death may use an attempt of every webhook and mail that is being delivered.
         let schedule = vec!["0s"; 2].into_iter().chain(vec!["20ms"; ATTEMPTS]);
         let schedule = schedule.collect::<Vec<_>>().join(",");
         let mut command = Command::new(env!("CARGO_BIN_EXE_shop"));
@@ -97,7 +99,7 @@ impl Home {
         Shop(command.spawn().expect("the shop can be started"))
     }
 
-    /// Keeps the folder for whoever looks into a failure.
+    /// Keeps the folder for the analysis of a failure.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.folder
             .take()
@@ -111,10 +113,10 @@ impl Home {
 pub(super) struct Shop(Child);
 
 impl Shop {
-    /// Waits until the shop takes requests.
+    /// Waits until the shop accepts requests.
     ///
     /// # Panics
-    /// When it ends instead, or takes too long.
+    /// Panics if the process ends, or is not ready in time.
     pub(super) async fn ready(&mut self, client: &Client) {
         let patience = Patience::within(PATIENCE);
         loop {
@@ -130,19 +132,19 @@ impl Shop {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("a child can be asked for")
     }
 
-    /// Kills it with SIGKILL; when it returns, the process is gone.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub(super) fn kill(&mut self) {
         self.0.kill().expect("a child can be killed");
         let status = self.0.wait().expect("a child can be waited for");
         assert!(died(status), "the shop ended by itself: {status}");
     }
 
-    /// Asks it to stop, and waits until it has settled everything and left.
+    /// Stops the shop, and waits until it has settled all deliveries and ended.
     pub(super) async fn stop(mut self) {
         let id = self.0.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status();
@@ -166,13 +168,13 @@ impl Shop {
 
 impl Drop for Shop {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill and nothing to say.
+        // The process may have ended already, so errors are ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether a process was ended by SIGKILL.
+/// Whether the process was ended by SIGKILL.
 pub(super) fn died(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }

@@ -1,58 +1,58 @@
-//! The cases: what is asked, and what goes wrong meanwhile.
+//! Cases of the crash matrix: a request, and a fault during it.
 
-/// One row of the matrix.
+/// One case of the matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) asked: Asked,
     pub(super) blow: Blow,
 }
 
-/// What is asked of the shop.
+/// The request to the shop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A payment with a good card.
+    /// A payment with a valid card.
     Payment,
-    /// A payment and then a refund of half of it; the refund is what is struck.
+    /// A payment, and then a refund of half of it. The fault happens during the refund.
     Refund,
-    /// A checkout that can be shipped.
+    /// A checkout whose goods can be shipped.
     Checkout,
-    /// A checkout that the shipping provider refuses: the authorization has to be voided.
+    /// A checkout that the shipping provider rejects, so the authorization has to be voided.
     Undeliverable,
 }
 
-/// What goes wrong.
+/// The fault of a case.
 #[derive(Clone, Debug)]
 pub(super) enum Blow {
-    /// The shop is killed at the nth time that it reaches a place.
+    /// The shop is killed when it reaches a failpoint for the nth time.
     Kill {
-        /// The place.
+        /// The name of the failpoint.
         place: String,
-        /// Which time.
+        /// The number of the hit at which the shop is killed, from 1.
         nth: usize,
     },
-    /// A provider misbehaves for so many calls.
+    /// A provider fails for this number of calls.
     Fault {
-        /// Which provider's operation.
+        /// The operation of the provider.
         operation: &'static str,
-        /// How.
+        /// The way in which the operation fails.
         mode: &'static str,
-        /// For how many calls.
+        /// The number of calls.
         count: u64,
     },
-    /// The provider misbehaves, and the shop is killed behind its first call.
+    /// The provider fails, and the shop is killed after its first call.
     Both {
-        /// Which provider's operation.
+        /// The operation of the provider.
         operation: &'static str,
-        /// How.
+        /// The way in which the operation fails.
         mode: &'static str,
-        /// Where the shop is killed.
+        /// The name of the failpoint.
         place: &'static str,
-        /// Which time.
+        /// The number of the hit at which the shop is killed, from 1.
         nth: usize,
     },
 }
 
-/// Where a shop dies that drives a checkout, and how often it gets there.
+/// The failpoints of a checkout, and how often a shop that runs one checkout reaches each of them.
 pub(crate) const SAGA: [(&str, usize); 10] = [
     ("checkouts.started", 1),
     ("saga.local.before", 2),
@@ -75,7 +75,7 @@ const MODES: [&str; 6] = [
     "duplicate",
 ];
 
-/// Every case.
+/// Returns all cases.
 pub(super) fn all() -> Vec<Case> {
     let mut cases = kills();
     cases.extend(faults());
@@ -132,7 +132,7 @@ fn faults() -> Vec<Case> {
     ];
     let modes = |(asked, operation)| {
         MODES.into_iter().flat_map(move |mode| {
-            // Once is passed by asking again, often only by looking up.
+            // A single failure is handled by one retry, and often by one lookup.
             [1, 12].map(|count| Case {
                 asked,
                 blow: Blow::Fault {
@@ -146,7 +146,7 @@ fn faults() -> Vec<Case> {
     operations.into_iter().flat_map(modes).collect()
 }
 
-/// The answer is lost, and whoever should have heard it is gone.
+/// The response of the provider is lost, and the shop that waited for it is killed.
 fn both() -> Vec<Case> {
     let operations = [
         (Asked::Payment, "charge", "payments.call.after", 1),
@@ -171,7 +171,7 @@ fn both() -> Vec<Case> {
 }
 
 impl Blow {
-    /// The failpoint to arm, if the shop is killed.
+    /// The failpoint to set, if the shop is killed.
     pub(super) fn failpoint(&self) -> Option<String> {
         match self {
             Self::Kill { place, nth } => Some(format!("{place}:{nth}")),
@@ -180,7 +180,7 @@ impl Blow {
         }
     }
 
-    /// The fault to set, if a provider misbehaves.
+    /// The fault to set, if a provider fails.
     pub(super) fn fault(&self) -> Option<(&'static str, &'static str, u64)> {
         match self {
             Self::Kill { .. } => None,
@@ -195,7 +195,7 @@ impl Blow {
         }
     }
 
-    /// How it reads in the table.
+    /// The description of the fault in the table.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Kill { place, nth } => format!("kill at {place} no. {nth}"),

@@ -1,10 +1,13 @@
-//! The crash matrix: money and parcels agree, wherever the shop dies and however a provider fails.
+//! Crash matrix: payments and parcels agree wherever the shop is killed and however a provider
+//! fails.
 //!
-//! For every boundary of a payment, a refund and a checkout the shop is killed there, started
-//! again, and asked again under the same key; for every fault of a provider it is asked while that
-//! lasts. The providers are outside and keep ledgers of their own, and those are the judges.
-//! `cargo x money` runs every case on both stores and prints the table (`HAPAX_MONEY=full`, or some
-//! words of a case). By default every tenth case is run, another one on each store.
+//! For each failpoint of a payment, a refund and a checkout, the shop is killed there and started
+//! again, and the request is sent again under the same key. For each fault of a provider, the
+//! request is sent while the fault lasts. The providers are separate from the shop, and the result
+//! is checked against their ledgers. `cargo x money` runs all cases on both stores and prints the
+//! table. With `HAPAX_MONEY=full` a test runs all cases, and with another value the cases whose
+//! description contains that value. By default it runs every tenth case, with other cases for each
+//! store.
 
 pub(crate) mod cases;
 mod play;
@@ -17,9 +20,9 @@ use crate::shop::Store;
 use cases::Case;
 use verdict::Line;
 
-/// Cases that run at once: each is a shop that mostly waits.
+/// The number of cases that run concurrently. Each runs a shop that mostly waits.
 const AT_ONCE: usize = 4;
-/// Without being asked for all of them, one of so many.
+/// By default, one of this many cases runs.
 const SAMPLE: usize = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,14 +54,17 @@ async fn run(on: Store, offset: usize) {
     let struck = lines.iter().filter(|line| line.was_struck).count();
     assert!(
         struck * 10 >= lines.len() * 7,
-        "only {struck} of {} cases struck",
+        "only {struck} of {} faults happened",
         lines.len()
     );
     let wrong: Vec<_> = lines.iter().filter(|line| !line.holds()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-#[expect(clippy::print_stdout, reason = "the table is for whoever runs it")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the table is printed for the operator of the test"
+)]
 fn say(line: &str) {
     println!("{line}");
 }

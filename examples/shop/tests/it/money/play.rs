@@ -1,4 +1,4 @@
-//! One case, from the first request to the last look at the ledgers.
+//! One case of the crash matrix, from the first request to the comparison of the ledgers.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::{
     simulated_providers::Providers,
 };
 
-/// How long a case may take to come to rest: as long as a provider fails, and then some.
+/// The maximum time until a case has settled. It is longer than the faults of a provider last.
 const REST: Duration = Duration::from_secs(90);
 const KEY: &str = "the-one";
 const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 
-/// Plays a case to its end, and judges it.
+/// Runs a case, and returns its line of the table.
 pub(super) async fn play(on: Store, case: Case) -> Line {
     let home = Home::with_providers(on).await;
     let providers = home.providers();
@@ -67,7 +67,7 @@ impl Asked {
     }
 }
 
-/// The body to send; a refund needs a charge before.
+/// Returns the body of the request. For a refund, a charge is made first.
 async fn prepared(home: &Home, asked: Asked) -> String {
     let checkout = |country| {
         format!(
@@ -89,7 +89,7 @@ async fn prepared(home: &Home, asked: Asked) -> String {
     }
 }
 
-/// Sends the request to a shop that dies of it; false when it does not.
+/// Sends the request to a shop with a failpoint, and returns whether the shop was killed.
 async fn struck(shop: &mut Shop, path: &str, body: &str) -> bool {
     let client = HttpClient::new();
     let (url, body) = (shop.url(path), body.to_owned());
@@ -102,7 +102,7 @@ async fn struck(shop: &mut Shop, path: &str, body: &str) -> bool {
         let sent = client.send(http::Method::POST, &url, &headers, body.into());
         sent.await.ok()
     });
-    // Some places are reached behind the answer, some never.
+    // Some failpoints are reached after the response, some are never reached.
     let limit = std::time::Instant::now() + Duration::from_secs(5);
     let mut is_dead = false;
     eventually(Duration::from_secs(10), async || {
@@ -113,7 +113,7 @@ async fn struck(shop: &mut Shop, path: &str, body: &str) -> bool {
     is_dead
 }
 
-/// Asks again under the key until there is an answer that is no request to come again.
+/// Repeats the request with the same key until the response does not ask for another retry.
 async fn until_answered(shop: &Shop, path: &str, body: &str) -> HttpAnswer {
     let mut last = None;
     eventually(REST, async || {
@@ -127,9 +127,9 @@ async fn until_answered(shop: &Shop, path: &str, body: &str) -> HttpAnswer {
     last.unwrap()
 }
 
-/// Waits until nothing will change any more.
+/// Waits until nothing changes any more.
 async fn at_rest(shop: &Shop, providers: &Providers, asked: Asked, answer: &HttpAnswer) {
-    // What still has to be voided is not told while the provider fails.
+    // An authorization that still has to be voided is not shown while the provider fails.
     let _ledger = providers.entries().await;
     if !asked.is_checkout() {
         return;

@@ -1,4 +1,4 @@
-//! What the ledgers say in the end, and whether they agree.
+//! Comparison of the ledgers of the shop and of the providers at the end of a case.
 
 use std::fmt;
 
@@ -16,33 +16,35 @@ const PENDING: &str = "SELECT count(*) FROM shop_refund WHERE state = 'pending'"
 pub(super) struct Line {
     asked: Asked,
     blow: String,
-    /// Whether the blow fell.
+    /// Whether the fault happened.
     pub(super) was_struck: bool,
     status: u16,
-    /// How the checkout stands, where it is one.
+    /// The state of the checkout, or an empty string for other requests.
     state: String,
-    /// What the payment provider took and gave back: charges and captures, refunds.
+    /// The amount of the payment provider's charges and captures. The next two fields are their
+    /// number and the amount of its refunds.
     taken: i64,
     captures: usize,
     returned: i64,
-    /// Authorizations that are neither captured nor voided.
+    /// The number of authorizations that are neither captured nor voided.
     held: i64,
-    /// Parcels that are on their way: sent and not taken back.
+    /// The number of parcels that were sent and not cancelled.
     parcels: i64,
-    /// What the shop's own ledger says was taken and given back.
+    /// The balance of the shop's ledger: charges minus refunds. The next field is the number of
+    /// entries.
     booked: i64,
     entries: usize,
-    /// What the shop's charges say was given back, and refunds that wait for their outcome.
+    /// The refunded amount of the shop's charges. The next field is the number of pending refunds.
     refunded: i64,
     pending: i64,
-    /// What was reserved and is still set aside although nothing was shipped.
+    /// Whether a repeated request got the same response.
     is_same_again: bool,
 }
 
 impl Line {
     pub(super) const HEAD: &'static str = "| asked | blow | struck | answer | state | taken | returned | held | parcels | booked | verdict |\n|---|---|---|---:|---|---:|---:|---:|---:|---:|---|";
 
-    /// Reads every ledger.
+    /// Reads all ledgers.
     pub(super) async fn of(
         case: &Case,
         shop: &Shop,
@@ -101,7 +103,7 @@ impl Line {
         }
     }
 
-    /// Whether everybody's books agree, and nobody paid twice or for nothing.
+    /// Whether the ledgers agree, and nothing was paid twice or without a delivery.
     pub(super) fn holds(&self) -> bool {
         let agrees = self.taken - self.returned == self.booked
             && self.returned == self.refunded

@@ -1,4 +1,4 @@
-//! What stands in `monitoring/`, as far as a test wants to know.
+//! Parser of the files in `monitoring/`, for the tests.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -9,22 +9,22 @@ pub(super) const ALERT_TESTS: &str = "monitoring/alerts.test.yml";
 pub(super) const GUIDE: &str = "docs/guides/monitor.md";
 const DASHBOARD: &str = "monitoring/dashboard.json";
 
-/// What Grafana puts for a variable: all of it.
+/// The variables of Grafana, with values that select everything.
 const VARIABLES: [(&str, &str); 3] = [
     ("$job", ".*"),
     ("$destination", ".*"),
     ("$__rate_interval", "1m"),
 ];
 
-/// One query of a panel.
+/// A query of a panel.
 #[derive(Debug)]
 pub(super) struct Panel {
-    #[expect(dead_code, reason = "a failure shows it")]
+    #[expect(dead_code, reason = "it is printed by a failed test")]
     title: String,
     pub(super) query: String,
 }
 
-/// One rule.
+/// An alert rule.
 #[derive(Debug)]
 pub(super) struct Alert {
     pub(super) name: String,
@@ -32,18 +32,18 @@ pub(super) struct Alert {
     pub(super) runbook: String,
 }
 
-/// A file of the repository.
+/// The content of a file of the repository.
 #[track_caller]
 pub(super) fn repository(path: &str) -> String {
     fs::read_to_string(place(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Where a file of the repository is.
+/// The path of a file of the repository.
 pub(super) fn place(path: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)
 }
 
-/// Every query of the dashboard, its variables filled in.
+/// All queries of the dashboard, with values for their variables.
 pub(super) fn panels() -> Vec<Panel> {
     let mut panels = Vec::new();
     for panel in dashboard()["panels"].as_array().unwrap() {
@@ -57,7 +57,7 @@ pub(super) fn panels() -> Vec<Panel> {
     panels
 }
 
-/// What the filters of the dashboard offer: a label, and of which series.
+/// The filters of the dashboard: each label, and the series whose values are offered.
 pub(super) fn variables() -> Vec<(String, String)> {
     let dashboard = dashboard();
     let variables = dashboard["templating"]["list"].as_array().unwrap();
@@ -75,7 +75,7 @@ pub(super) fn variables() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The rules, read line by line.
+/// The alert rules, parsed line by line.
 pub(super) fn alerts() -> Vec<Alert> {
     let text = repository(ALERTS);
     let rules = text.split("- alert: ").skip(1);
@@ -90,7 +90,7 @@ pub(super) fn alerts() -> Vec<Alert> {
     alerts
 }
 
-/// Which rules are tried, and whether they fire then.
+/// The alert rules that have test cases, each with whether it fires in the case.
 pub(super) fn tried() -> BTreeSet<(String, bool)> {
     let text = repository(ALERT_TESTS);
     let cases = text.split("- alertname: ").skip(1);
@@ -102,7 +102,7 @@ pub(super) fn tried() -> BTreeSet<(String, bool)> {
         .collect()
 }
 
-/// The metrics that a query names, without what a histogram adds.
+/// The metrics that a query names, without the suffixes of histograms.
 pub(super) fn names(query: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words = query.split(|letter| !is_name(letter));
@@ -119,14 +119,11 @@ fn filled_in(query: &str) -> String {
     for (name, value) in VARIABLES {
         query = query.replace(name, value);
     }
-    assert!(
-        !query.contains('$'),
-        "{query} has a variable that nobody knows"
-    );
+    assert!(!query.contains('$'), "{query} has an unknown variable");
     query
 }
 
-/// What stands behind `key` on its first line.
+/// The text after `key` in the first line that begins with it.
 fn value(text: &str, key: &str) -> String {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(key));
     line.unwrap_or_else(|| panic!("no {key:?} in {text}"))

@@ -1,7 +1,9 @@
-//! The alert rules and the dashboard, asked of a real Prometheus that scrapes a shop under load.
+//! Tests of the alert rules and the dashboard with a real Prometheus that scrapes a shop under
+//! load.
 //!
-//! Whatever a query names has to be there: a metric that was renamed, a label that is gone or a
-//! panel that shows nothing fails here. What the load cannot bring about is listed with its reason.
+//! All metrics and labels of all queries must exist: a test fails if a metric was renamed, a label
+//! was removed, or a panel is empty. Metrics that the load cannot produce are listed with the
+//! reason.
 
 mod files;
 mod prometheus;
@@ -17,18 +19,18 @@ use files::{ALERT_TESTS, ALERTS, GUIDE, Panel, names, repository};
 use prometheus::{Prometheus, promtool};
 use traffic::Traffic;
 
-/// How long it may take until every panel shows something.
+/// The maximum time until all panels show something.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Metrics that neither a shop on SQLite nor its client can be brought to export, and why.
+/// Metrics that neither a shop on SQLite nor its client exports in this test, and the reason.
 const UNSEEN: [(&str, &str); 6] = [
     (
         telemetry::IDEMPOTENCY_FENCED,
-        "an owner has to sleep through its lease, and wake up",
+        "an owner has to be paused for longer than its lease",
     ),
     (
         telemetry::OUTBOX_SPILLED,
-        "the ring of the outbox is PostgreSQL's, and turns within days",
+        "segments exist on PostgreSQL only, and are rotated within days",
     ),
     (
         telemetry::RELAY_SET_BACKS,
@@ -36,19 +38,13 @@ const UNSEEN: [(&str, &str); 6] = [
     ),
     (
         telemetry::OUTBOX_PURGE_FAILURES,
-        "its steps are PostgreSQL's, and fail with the database",
+        "purging in steps exists on PostgreSQL only, and fails with the database",
     ),
-    (
-        telemetry::SOURCE_MOVED,
-        "the shop has no outbox table of its own making",
-    ),
-    (
-        telemetry::SOURCE_SET_ASIDE,
-        "the shop has no outbox table of its own making",
-    ),
+    (telemetry::SOURCE_MOVED, "the shop has no table source"),
+    (telemetry::SOURCE_SET_ASIDE, "the shop has no table source"),
 ];
 
-/// Alerts that the load brings about, and whether they fire at once or are waited with.
+/// Alerts that the load causes, and whether they fire at once or are pending.
 const RAISED: [(&str, &str); 5] = [
     ("HapaxDeadLetters", "firing"),
     ("HapaxClientBudgetSpent", "firing"),
@@ -72,7 +68,7 @@ async fn every_query_finds_what_it_asks_for_and_what_goes_wrong_raises_its_alert
     alerts_are_raised(&prometheus).await;
 }
 
-/// Waits until each query of a panel finds something, but for those that cannot here.
+/// Waits until the queries of all panels return something, except for those of unavailable metrics.
 async fn all_show(panels: &[Panel], prometheus: &Prometheus) {
     let began = Instant::now();
     let patience = Patience::within(2 * PATIENCE);
@@ -91,12 +87,15 @@ async fn all_show(panels: &[Panel], prometheus: &Prometheus) {
         if empty.is_empty() {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "these show nothing: {empty:#?}");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "these panels are empty: {empty:#?}"
+        );
         patience.pause().await;
     }
 }
 
-/// Every metric that a query names is exported by somebody.
+/// Checks that every metric of every query is exported by a process.
 async fn all_are_named_rightly(panels: &[Panel], prometheus: &Prometheus) {
     let exported = prometheus.label_values("__name__", None).await;
     let rules = prometheus.rules().await;
@@ -104,10 +103,7 @@ async fn all_are_named_rightly(panels: &[Panel], prometheus: &Prometheus) {
         prometheus.query(query).await;
         for name in names(query) {
             let found = exported.contains(&name) || is_unseen(&name);
-            assert!(
-                found,
-                "no process exports {name}, which is asked for by {query}"
-            );
+            assert!(found, "no process exports {name}, which {query} uses");
         }
     }
     for (name, why) in UNSEEN {
@@ -118,7 +114,7 @@ async fn all_are_named_rightly(panels: &[Panel], prometheus: &Prometheus) {
     }
 }
 
-/// Waits for the alerts that the load brings about; another one is a false alarm.
+/// Waits for the alerts that the load causes. Any other alert is a false alarm.
 async fn alerts_are_raised(prometheus: &Prometheus) {
     let wanted: BTreeSet<_> = RAISED
         .map(|(name, state)| (name.to_owned(), state.to_owned()))
@@ -126,7 +122,7 @@ async fn alerts_are_raised(prometheus: &Prometheus) {
     let began = Instant::now();
     let patience = Patience::within(2 * PATIENCE);
     loop {
-        // Whom a scrape just missed is taken for absent; that says nothing of the rules.
+        // If a scrape has just failed, its target counts as down, and the alerts are not checked.
         if prometheus
             .query("min_over_time(up[5s])")
             .await
@@ -137,11 +133,11 @@ async fn alerts_are_raised(prometheus: &Prometheus) {
         }
         let raised = prometheus.alerts().await;
         let others: Vec<_> = raised.difference(&wanted).collect();
-        // What is to fire is pending before it does.
+        // An alert is pending before it fires.
         let strange = others
             .iter()
             .find(|(name, _)| !RAISED.iter().any(|(it, _)| it == name));
-        assert!(strange.is_none(), "nobody is to be called for {strange:?}");
+        assert!(strange.is_none(), "unexpected alert: {strange:?}");
         if raised == wanted {
             break;
         }

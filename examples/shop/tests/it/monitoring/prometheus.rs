@@ -1,4 +1,4 @@
-//! A Prometheus in a process, a folder and on a port of its own, ended with the test.
+//! Fixture: a Prometheus process with a temporary folder and a free port, which ends with the test.
 
 use std::{
     collections::BTreeSet,
@@ -16,9 +16,10 @@ use tempfile::TempDir;
 
 use super::files::{ALERTS, place};
 
-/// How long it may take to start.
+/// The maximum time for its start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Ends it at once when our side of its input closes: it does not outlive its test, however that ends.
+/// Shell script that kills Prometheus as soon as the test's end of its standard input is closed. It
+/// therefore ends with the test, even if the test is killed.
 const GUARD: &str =
     "( { read -r _; kill -9 $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 
@@ -31,7 +32,7 @@ pub(super) struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that knows the alert rules and scrapes these jobs, each at its address.
+    /// Starts Prometheus with the alert rules and these scrape jobs, each with its address.
     pub(super) async fn start(targets: &[(&str, String)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("prometheus.yml");
@@ -49,7 +50,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// The values that a query finds now.
+    /// The current values of a query.
     pub(super) async fn query(&self, query: &str) -> Vec<f64> {
         let data = self.ask(&format!("query?query={}", encoded(query))).await;
         let found = data["result"].as_array().unwrap();
@@ -59,7 +60,7 @@ impl Prometheus {
             .collect()
     }
 
-    /// The values of a label, over all series or those of a selector.
+    /// The values of a label in all series, or in those of a selector.
     pub(super) async fn label_values(
         &self,
         label: &str,
@@ -74,7 +75,7 @@ impl Prometheus {
             .collect()
     }
 
-    /// The expressions of the rules that it has read, each of which it has evaluated without fault.
+    /// The expressions of all rules. Fails if the evaluation of a rule has failed.
     pub(super) async fn rules(&self) -> Vec<String> {
         let patience = Patience::within(PATIENCE);
         loop {
@@ -95,7 +96,7 @@ impl Prometheus {
         }
     }
 
-    /// The alerts that are raised now, by name and state.
+    /// The current alerts, by name and state.
     pub(super) async fn alerts(&self) -> BTreeSet<(String, String)> {
         let data = self.ask("alerts").await;
         let alerts = data["alerts"].as_array().unwrap().iter();
@@ -142,7 +143,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Has promtool look at a file of the repository; it has to be content.
+/// Checks a file of the repository with promtool.
 #[track_caller]
 pub(super) fn promtool(arguments: &[&str], file: &str) {
     let mut command = Command::new("promtool");
@@ -154,7 +155,7 @@ pub(super) fn promtool(arguments: &[&str], file: &str) {
 }
 
 fn spawn(config: &Path, folder: &Path, address: &str, log: &Path) -> Child {
-    // The shell of the guard would say so to the log alone.
+    // Without this check, a missing program would only be reported in the log of the guard.
     let there = Command::new("prometheus").arg("--version").output();
     there.unwrap_or_else(|error| missing("prometheus", &error));
     let log = File::create(log).unwrap();

@@ -1,8 +1,9 @@
-//! A shop and a client of somebody's, both scraped, with all that the metrics tell of.
+//! Load of the monitoring tests: a shop and a client, both of which are scraped.
 //!
-//! Each round places an order, sends it again, and sends another under its key; pays twice at once,
-//! and once with so little time that the retry takes over; checks out; and has the client call a
-//! service that is down. One of the shop's webhooks goes nowhere.
+//! Each round places an order, sends it again, and sends another one under its key; sends two
+//! concurrent identical payments, and one with such a short timeout that its retry takes over;
+//! checks out; and calls an unavailable service with the client. One of the shop's webhooks has no
+//! receiver.
 
 use std::{future::ready, net::SocketAddr, sync::OnceLock, time::Duration};
 
@@ -26,7 +27,7 @@ const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
 const CHECKOUT: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
 
-/// The load; dropping it ends it.
+/// The running load. Dropping it stops it.
 pub(super) struct Traffic {
     shop: String,
     client: SocketAddr,
@@ -58,7 +59,7 @@ impl Traffic {
         }
     }
 
-    /// What is to be scraped: jobs and addresses.
+    /// The scrape jobs and their addresses.
     pub(super) fn targets(&self) -> [(&'static str, String); 2] {
         [
             ("shop", self.shop.clone()),
@@ -91,11 +92,11 @@ async fn buy(shop: Shop) {
     }
 }
 
-/// Has a client of the shop's own kind call a service that is down, until its budget is spent.
+/// Calls an unavailable service with the retrying client until its budget is exhausted.
 async fn call_in_vain() {
     let down = HttpReceiver::start().await;
     down.reply(HttpReply::status(503));
-    #[expect(clippy::disallowed_methods, reason = "a test has the time of day")]
+    #[expect(clippy::disallowed_methods, reason = "the test uses the system clock")]
     let clock = Clock::new(std::time::SystemTime::now);
     let client = Client::new(Settings::new(clock, seeded_random(7))).unwrap();
     loop {
@@ -105,7 +106,7 @@ async fn call_in_vain() {
     }
 }
 
-/// Exports what this process counts, as a service with the client in it would.
+/// Exports the metrics of this process, as a service that uses the client would.
 async fn export(tasks: &mut JoinSet<()>) -> SocketAddr {
     static COUNTED: OnceLock<PrometheusHandle> = OnceLock::new();
     let counted = COUNTED.get_or_init(count);

@@ -1,4 +1,4 @@
-//! The shop dies where it hurts most: nothing is lost, and nothing is there twice.
+//! Crash tests of uploads: nothing is lost, and nothing exists twice.
 
 use std::{fs, os::unix::process::ExitStatusExt as _};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::shop::{Home, PATIENCE, Shop, Store, command, on_both_stores};
 
-/// Where a shop dies that takes an upload, or makes its thumbnails.
+/// The failpoints of an upload and of its thumbnails.
 pub(crate) const PLACES: [&str; 3] = ["uploads.stored", "thumbnails.before", "thumbnails.after"];
 
 on_both_stores! {
@@ -31,7 +31,11 @@ async fn a_death_between_the_file_and_its_row_leaves_a_file_that_the_retry_takes
     send(&shop).await.unwrap_err();
     died(&mut shop).await;
     let left = files(&home);
-    assert_eq!(left.len(), 1, "a file, and nobody who names it: {left:?}");
+    assert_eq!(
+        left.len(),
+        1,
+        "expected one file without an upload, got {left:?}"
+    );
     assert_eq!(count(&home, "hapax.outbox_event", "1 = 1").await, 0);
     assert_eq!(count(&home, "shop_upload", "1 = 1").await, 0);
 
@@ -48,7 +52,7 @@ async fn a_death_after_the_upload_is_committed_loses_no_thumbnail(on: Store) {
     let home = Home::fresh(on).await;
     let mut shop = doomed(&home, "thumbnails.before:1");
     let form = form("a.png", "image/png", &png(300, 200));
-    // Whether the answer comes before the end is chance.
+    // The response may arrive before the shop is killed, or not.
     let _answer = post(shop.url("/uploads"), "k", form.clone()).await;
     died(&mut shop).await;
     let shop = Shop::start_in(home, &[]);
@@ -75,7 +79,8 @@ async fn a_death_after_the_thumbnails_are_committed_makes_none_again(on: Store) 
     let mut shop = doomed(&home, "thumbnails.after:1");
     died(&mut shop).await;
     check_once(&home, &said["sha256"]).await;
-    // Were they made again, their file would be missed, and the event tried for days.
+    // Without the file, a second run of the job would fail, and the event would be retried for
+    // days.
     let file = home
         .path()
         .join("uploads")
@@ -93,7 +98,7 @@ async fn a_death_after_the_thumbnails_are_committed_makes_none_again(on: Store) 
     check_once(&home, &said["sha256"]).await;
 }
 
-/// An upload in a shop that carries no events, and is stopped.
+/// Uploads a picture to a shop without a relay, and stops the shop.
 async fn uploaded(on: Store) -> (Home, serde_json::Value) {
     let shop = Shop::start(on, &["--no-relay"]).await;
     let said = taken(&shop, "k", &png(300, 200)).await;
@@ -102,7 +107,7 @@ async fn uploaded(on: Store) -> (Home, serde_json::Value) {
     (home, said)
 }
 
-/// A shop that is killed when it comes to this place.
+/// A shop that is killed when it reaches this failpoint.
 fn doomed(home: &Home, place: &str) -> Shop {
     let mut deadly = command(home, &[]);
     deadly.env("HAPAX_FAILPOINT", place);

@@ -1,4 +1,5 @@
-//! The disk for bodies that are received is full: a clear refusal, and nothing is lost by it.
+//! Tests of uploads if the disk for request bodies is full: the upload is rejected, and nothing is
+//! lost.
 
 use super::{
     picture::heavy,
@@ -29,7 +30,7 @@ async fn a_body_for_which_the_disk_has_no_room_is_503_and_its_retry_is_taken_onc
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains("disk"), "{detail}");
     }
-    // What fits into memory needs no such room.
+    // A small body is kept in memory and needs no disk space.
     assert_eq!(send("short", &short).await.status, 201);
     limit_files(&shop, "unlimited:unlimited");
     for status in ["stored", "replayed"] {

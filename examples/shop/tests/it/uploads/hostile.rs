@@ -1,4 +1,5 @@
-//! Pictures whose header is good and whose rest is not: they fail once, and harm nobody.
+//! Tests of pictures with a valid header and invalid content: their job fails once, and disturbs no
+//! other job.
 
 use super::{
     memory,
@@ -40,7 +41,10 @@ async fn a_picture_that_cannot_be_decoded_has_failed_for_good(on: Store) {
         assert!(!known["reason"].as_str().unwrap().is_empty(), "{known}");
         let none = shop.get(&format!("{}/thumbnails/128", path(&said))).await;
         problem(&none, 404, "NOT_FOUND");
-        assert!(none.header("retry-after").is_none(), "there will be none");
+        assert!(
+            none.header("retry-after").is_none(),
+            "a failed upload will never have thumbnails"
+        );
     }
     let home = shop.home();
     let jobs = count(&home, "hapax.inbox_message", "consumer = 'thumbnails'").await;
@@ -55,7 +59,7 @@ async fn a_picture_that_cannot_be_decoded_has_failed_for_good(on: Store) {
         assert_eq!(
             count(&home, table, condition).await,
             0,
-            "{table}: none is tried again"
+            "{table}: a failed job must not be retried"
         );
     }
     assert_eq!(shop.post("/orders", Some("o"), ORDER).await.status, 201);
@@ -69,7 +73,7 @@ async fn a_bomb_is_unpacked_within_bounds(on: Store) {
     let said = taken(&shop, "k", &bomb).await;
     let known = done(&shop, &said).await;
     assert_eq!(known["state"], "ready", "{known}");
-    // Forty megapixels of grey, and what is made of them.
+    // The memory for forty megapixels in grey, and for the thumbnails.
     let grown = memory::peak(&shop) - before;
     assert!(grown < 192 * 1024 * 1024, "{grown}");
 }

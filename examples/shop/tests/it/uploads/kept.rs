@@ -1,4 +1,4 @@
-//! What a good upload gets, and who may see it.
+//! Tests of valid uploads: what is stored, and which tenant may read it.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ async fn a_jpeg_gets_jpegs_and_a_small_picture_is_not_enlarged(on: Store) {
     let said = taken(&shop, "k", &jpeg(200, 300)).await;
     assert_eq!(
         said["content_type"], "image/jpeg",
-        "whatever it was declared to be"
+        "the content type is that of the file, not the declared one"
     );
     let known = done(&shop, &said).await;
     assert_eq!(known["state"], "ready", "{known}");

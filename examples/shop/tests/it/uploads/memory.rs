@@ -1,4 +1,4 @@
-//! However long an upload is, the shop's memory holds a few pieces of it.
+//! Test that the memory of the shop does not grow with the length of an upload.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const MEBIBYTE: u64 = 1024 * 1024;
 
 async fn thirty_mebibytes_pass_through_a_little_memory(on: Store) {
     let shop = Shop::start(on, &["--no-relay"]).await;
-    // What is made once (buffers, threads, statements) is no growth.
+    // The first upload allocates buffers, threads and statements, which do not count as growth.
     taken(&shop, "small", &heavy(2 * 1024 * 1024)).await;
     let file = heavy(30 * 1024 * 1024);
     let before = begin(&shop);
@@ -30,7 +30,7 @@ async fn thirty_mebibytes_pass_through_a_little_memory(on: Store) {
     assert!(answers.iter().all(|it| it.status == 201));
     assert!(
         grown < 24 * MEBIBYTE,
-        "three times 30 MiB grew it by {grown}"
+        "three uploads of 30 MiB increased the memory by {grown} bytes"
     );
     let home = shop.home();
     shop.stop().await;
@@ -41,13 +41,13 @@ async fn thirty_mebibytes_pass_through_a_little_memory(on: Store) {
     );
 }
 
-/// Forgets the peak so far, and returns how many bytes of memory a shop has now.
+/// Resets the peak, and returns the current memory of a shop in bytes.
 pub(crate) fn begin(shop: &Shop) -> u64 {
     fs::write(format!("/proc/{}/clear_refs", shop.id()), "5").unwrap();
     status(shop, "VmRSS:")
 }
 
-/// The most bytes of memory that a shop has had since.
+/// Returns the maximum memory of a shop in bytes since the last reset.
 pub(crate) fn peak(shop: &Shop) -> u64 {
     status(shop, "VmHWM:")
 }

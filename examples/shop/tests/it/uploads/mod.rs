@@ -1,4 +1,4 @@
-//! Uploads: one file, one row, one pair of thumbnails, whatever happens on the way.
+//! Tests of uploads: one file, one row and one pair of thumbnails, even after failures.
 
 mod picture;
 mod sent;

@@ -1,20 +1,20 @@
-//! Pictures to upload: good ones, and such as only look so.
+//! Pictures for uploads, valid and invalid.
 
 use std::io::Cursor;
 
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 
-/// A PNG of these sides, in many colours.
+/// A PNG of this size with many colours.
 pub(super) fn png(width: u32, height: u32) -> Vec<u8> {
     encoded(width, height, ImageFormat::Png)
 }
 
-/// A JPEG of these sides.
+/// A JPEG of this size.
 pub(super) fn jpeg(width: u32, height: u32) -> Vec<u8> {
     encoded(width, height, ImageFormat::Jpeg)
 }
 
-/// A black PNG of these sides: a small file, however large it is unpacked.
+/// A black PNG of this size: a small file that needs much memory when it is decoded.
 pub(super) fn bomb(width: u32, height: u32) -> Vec<u8> {
     let mut file = Cursor::new(Vec::new());
     DynamicImage::new_luma8(width, height)
@@ -23,7 +23,7 @@ pub(super) fn bomb(width: u32, height: u32) -> Vec<u8> {
     file.into_inner()
 }
 
-/// A good PNG of so many bytes: what is too much of it says nothing.
+/// A valid PNG of this many bytes. It contains a chunk that decoders ignore.
 pub(super) fn heavy(bytes: usize) -> Vec<u8> {
     let mut file = png(64, 64);
     let end = file.len() - 12;
@@ -34,7 +34,7 @@ pub(super) fn heavy(bytes: usize) -> Vec<u8> {
     file
 }
 
-/// A PNG whose header, checksum and all, claims other sides than it has.
+/// A PNG whose header claims another size, with a correct checksum.
 pub(super) fn claiming(width: u32, height: u32) -> Vec<u8> {
     let whole = png(16, 16);
     let mut header = width.to_be_bytes().to_vec();
@@ -46,7 +46,7 @@ pub(super) fn claiming(width: u32, height: u32) -> Vec<u8> {
     file
 }
 
-/// The sides of a picture in this format.
+/// The size of a picture in this format.
 pub(super) fn sides(file: &[u8], content_type: &str) -> (u32, u32) {
     let format = ImageFormat::from_mime_type(content_type).unwrap();
     let picture = image::load_from_memory_with_format(file, format).unwrap();
@@ -61,7 +61,7 @@ fn encoded(width: u32, height: u32, format: ImageFormat) -> Vec<u8> {
     file.into_inner()
 }
 
-/// Adds a chunk of PNG.
+/// Appends a PNG chunk.
 fn chunk(file: &mut Vec<u8>, kind: [u8; 4], content: &[u8]) {
     let length = u32::try_from(content.len()).unwrap();
     file.extend(length.to_be_bytes());
@@ -72,7 +72,7 @@ fn chunk(file: &mut Vec<u8>, kind: [u8; 4], content: &[u8]) {
     file.extend(sum.to_be_bytes());
 }
 
-/// The CRC-32 that PNG asks for.
+/// The CRC-32 of PNG.
 fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum: u32, _| {

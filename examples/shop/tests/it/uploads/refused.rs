@@ -1,4 +1,4 @@
-//! What is refused at once: it leaves no file, no row, and its key free.
+//! Tests of rejected uploads: they leave no file and no row, and their key is free.
 
 use hapax_testkit::wait::answered;
 
@@ -90,7 +90,8 @@ async fn a_body_that_is_too_long_is_refused(on: Store) {
     let shop = Shop::start(on, &["--no-relay"]).await;
     let mut file = png(20, 20);
     file.resize(32 * 1024 * 1024, 0);
-    // The connection ends with the answer: whoever still sends the rest may not see it.
+    // The server closes the connection after the response. A client that is still sending may not
+    // read the response, so the request is repeated.
     let refused = answered(PATIENCE, async {
         loop {
             let form = form("a.png", "application/octet-stream", &file);

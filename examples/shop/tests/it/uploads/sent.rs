@@ -1,4 +1,4 @@
-//! Sending a form with a file, and seeing what became of it.
+//! Fixture: sends forms with a file, and reads the state of uploads.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::shop::{Home, PATIENCE, Shop};
 
-/// How long a picture may take: decoders are slow where nothing is optimised.
+/// The maximum time for a picture. Decoders are slow in a debug build.
 const DECODING: std::time::Duration = PATIENCE.saturating_mul(3);
 
-/// A form with one file, under a boundary that nobody used before.
+/// A form with one file, with a new boundary each time.
 pub(super) fn form(name: &str, content_type: &str, file: &[u8]) -> (String, Vec<u8>) {
     static FORMS: AtomicU64 = AtomicU64::new(0);
     let boundary = format!("----boundary-{}", FORMS.fetch_add(1, Ordering::Relaxed));
@@ -32,7 +32,7 @@ pub(super) fn form(name: &str, content_type: &str, file: &[u8]) -> (String, Vec<
     (format!("multipart/form-data; boundary={boundary}"), body)
 }
 
-/// Sends a body to `/uploads` as alice, and returns whatever comes of it.
+/// Sends a body to `/uploads` as alice, and returns the result.
 pub(super) async fn post(
     url: String,
     key: &str,
@@ -54,21 +54,21 @@ pub(super) async fn upload(shop: &Shop, key: &str, name: &str, file: &[u8]) -> H
     post(shop.url("/uploads"), key, form).await.unwrap()
 }
 
-/// Uploads a file that is taken, and returns what was said about it.
+/// Uploads a file that must be accepted, and returns the body of the response.
 pub(super) async fn taken(shop: &Shop, key: &str, file: &[u8]) -> Value {
     let answer = upload(shop, key, "a.png", file).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     answer.json().unwrap()
 }
 
-/// What is known about an upload.
+/// The current state of an upload.
 pub(super) async fn status(shop: &Shop, upload: &Value) -> Value {
     let answer = shop.get(&path(upload)).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json().unwrap()
 }
 
-/// Waits until the job is done, and returns what is known then.
+/// Waits until the job has finished, and returns the state of the upload.
 pub(super) async fn done(shop: &Shop, upload: &Value) -> Value {
     let mut known = Value::Null;
     eventually(DECODING, async || {
@@ -79,12 +79,12 @@ pub(super) async fn done(shop: &Shop, upload: &Value) -> Value {
     known
 }
 
-/// Where an upload can be asked for.
+/// The path of an upload.
 pub(super) fn path(upload: &Value) -> String {
     format!("/uploads/{}", upload["id"].as_str().unwrap())
 }
 
-/// The names in the folder of uploads, its lock apart.
+/// The files in the folder of uploads, without its lock.
 pub(super) fn files(home: &Home) -> BTreeSet<String> {
     let entries = fs::read_dir(home.path().join("uploads")).unwrap();
     entries
@@ -93,7 +93,7 @@ pub(super) fn files(home: &Home) -> BTreeSet<String> {
         .collect()
 }
 
-/// Counts rows past the shop.
+/// Counts rows directly in the database.
 pub(super) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
     if home.is_in_a_file() {
@@ -106,7 +106,7 @@ pub(super) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// One file, one row, one event, one job done and one pair of thumbnails.
+/// Checks that there is one file, one row, one event, one finished job and one pair of thumbnails.
 pub(super) async fn check_once(home: &Home, sha256: &Value) {
     assert_eq!(
         files(home),

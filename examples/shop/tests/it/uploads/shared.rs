@@ -1,4 +1,5 @@
-//! Two instances on one PostgreSQL and one data directory: one file, one row, one job.
+//! Test of two instances with one PostgreSQL database and one data directory: one file, one row,
+//! one job.
 
 use super::{
     picture::png,
@@ -10,7 +11,7 @@ use crate::shop::{Home, Shop, Store, lasting};
 #[tokio::test]
 async fn twenty_duplicates_at_two_instances_are_one_file_one_row_and_one_job() {
     let home = Home::fresh(Store::Postgres).await;
-    // The demo's files belong to one instance; the uploads belong to both.
+    // The demo is disabled, because its files can only be used by one instance.
     let flags = ["--no-demo", "--token", "demo-alice=alice", "--wait", "20s"];
     let one = Shop::start_in(home.clone(), &flags);
     let other = Shop::start_in(home.clone(), &flags);

@@ -1,4 +1,4 @@
-//! One upload sent twenty times at once, each time as another client would spell it.
+//! Test of one upload that is sent twenty times at once, each time with another encoding.
 
 use hapax_testkit::http::HttpAnswer;
 use tokio::task::JoinSet;
@@ -28,7 +28,8 @@ async fn twenty_duplicates_of_one_upload_are_one_file_one_row_and_one_job(on: St
     assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
 }
 
-/// Sends one file under one key twenty times, to these shops in turn, each under its own boundary.
+/// Sends one file twenty times under one key, to these shops in turn, with a new boundary each
+/// time.
 pub(super) async fn at_once(shops: &[&Shop], file: &[u8]) -> Vec<HttpAnswer> {
     let mut sent = JoinSet::new();
     for number in 0..20 {

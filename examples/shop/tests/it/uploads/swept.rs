@@ -1,4 +1,4 @@
-//! What crashes have left in the folder is swept, and nothing else.
+//! Tests of the cleanup: it deletes the files that crashes left, and no other files.
 
 use std::{
     fs::{self, File},
@@ -40,7 +40,8 @@ async fn files_that_nobody_names_are_swept_at_the_start_and_no_others(on: Store)
 
 async fn an_upload_takes_a_file_that_was_left_and_it_is_never_swept(on: Store) {
     let file = png(20, 20);
-    // Somebody died before the row, long ago; its name is known from another home.
+    // A shop died long ago between the file and its row. Another shop is used to find out the
+    // file's name.
     let elsewhere = Shop::start(Store::Sqlite, &["--no-relay"]).await;
     let said = taken(&elsewhere, "k", &file).await;
     let name = said["sha256"].as_str().unwrap();
@@ -53,18 +54,18 @@ async fn an_upload_takes_a_file_that_was_left_and_it_is_never_swept(on: Store) {
     let age = touched.modified().unwrap().elapsed().unwrap();
     assert!(
         age < Duration::from_mins(10),
-        "until its row is there: {age:?}"
+        "the file must look new until its row exists: {age:?}"
     );
-    // A file of another length is no such file, whatever its name says.
+    // A file with this name and another length has other content, so it is replaced.
     fs::write(shop.file("uploads").join(name), "x").unwrap();
     taken(&shop, "again", &file).await;
     assert_eq!(fs::read(shop.file("uploads").join(name)).unwrap(), file);
 }
 
-/// Lets a file look as if nobody had touched it for two hours.
+/// Sets the modification time of a file to two hours ago.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the shop judges a file's age by the real time"
+    reason = "the shop compares a file's age with the system time"
 )]
 fn age(home: &Home, name: &str) {
     let file = File::open(home.path().join("uploads").join(name)).unwrap();

@@ -1,4 +1,5 @@
-//! Deliveries are repeated only around a death or a lost answer, and take effect once.
+//! Checker of deliveries: an event is delivered again only because of a death or a lost response,
+//! and has its effect once.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,11 +12,11 @@ use crate::kill::{
     receiver::Delivery,
 };
 
-/// How long before a death a delivery may have ended whose outcome the death took with it.
+/// If a delivery ended at most this long before a death, its outcome may have been lost.
 ///
-/// The relay writes an outcome down within a few milliseconds; the rest is a busy machine.
+/// The relay records an outcome within a few milliseconds. The rest is a margin for a busy machine.
 pub(super) const UNSETTLED: Duration = Duration::from_secs(3);
-/// How long after a death we may read what the dead shop had sent.
+/// After a death, the receiver may read what the shop had sent for this long.
 pub(super) const UNREAD: Duration = Duration::from_millis(500);
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
@@ -49,13 +50,13 @@ fn judge(first: &Delivery, again: &Delivery, evidence: &Evidence) -> Option<Viol
     (!explained).then_some(Violation::UnexplainedDuplicate { event_id, again })
 }
 
-/// Whether the shop may have died before it could write down how the first delivery went.
+/// Whether the shop may have died before it recorded the outcome of the first delivery.
 fn explains(death: &Death, first: &Delivery, again: &Delivery) -> bool {
     let ended = first.answered.unwrap_or(first.arrived);
     death.earliest <= again.arrived.min(ended + UNSETTLED) && death.latest + UNREAD >= first.arrived
 }
 
-/// Each event that was delivered had one effect, here and at the demo's receiver.
+/// Checks that each delivered event had one effect at the receiver and at the demo's receiver.
 fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Vec<Violation> {
     let mut here: HashMap<&str, u64> = HashMap::new();
     for event in &evidence.received.effects {
@@ -65,7 +66,7 @@ fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Ve
     let told = evidence.demo.iter();
     let told = told.filter_map(|it| Some((it["event_id"].as_str()?, it["effects"].as_u64()?)));
     for (event, effects) in told {
-        // Each instance has a receiver with an inbox of its own.
+        // Each instance has a receiver with a separate inbox.
         let most = there.entry(event).or_default();
         *most = effects.max(*most);
     }

@@ -1,4 +1,4 @@
-//! An acknowledged effect is one event, and no event tells of anything else.
+//! Checker of events: each acknowledged effect has one event, and there are no other events.
 
 use std::collections::HashMap;
 
@@ -54,7 +54,7 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-/// What an event is about: its type, and the id of what was made.
+/// The subject of an event: its type, and the id of the created resource.
 fn subject(said: &Value) -> (String, String) {
     use crate::kill::journal::Operation::{Message, Order, Payment, Refund, Signup};
     let kind = said["type"].as_str().unwrap_or_default();
@@ -70,7 +70,7 @@ fn subject(said: &Value) -> (String, String) {
     (kind.to_owned(), id.to_owned())
 }
 
-/// Whether the event says nothing that the answer does not.
+/// Whether all data of the event is in the acknowledged response as well.
 fn agrees(acknowledged: Acknowledged<'_>, said: &Value) -> bool {
     let told = acknowledged.answer.json();
     let Some((_, member)) = acknowledged.intent.operation.event() else {

@@ -1,4 +1,4 @@
-//! A key runs once, and everybody who asks under it hears the same.
+//! Checker of keys: a key runs once, and all requests with the key get the same response.
 
 use super::Violation;
 use crate::kill::{
@@ -38,7 +38,7 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-/// Answers that a kill cannot explain: it leaves no answer at all.
+/// Finds responses that a kill cannot cause: a killed shop sends no response.
 fn unexpected(intent: &Intent, answers: &[&Answer]) -> Option<Violation> {
     let expected = |answer: &&&Answer| match (intent.operation, answer.status) {
         (Operation::Message, 200) | (_, 201 | 503 | 504) => true,

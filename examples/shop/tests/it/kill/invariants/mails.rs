@@ -1,4 +1,4 @@
-//! Whoever signed up got one welcome mail.
+//! Checker of mails: each user that signed up got one welcome mail.
 
 use super::Violation;
 use crate::kill::{evidence::Evidence, journal::Operation};

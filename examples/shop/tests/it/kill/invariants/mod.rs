@@ -1,8 +1,7 @@
-//! What must be true of a run, whatever died during it.
+//! Checkers of a run: what must hold no matter what was killed.
 //!
-//! The judges are pure: evidence in, violations out. Each noun has a judge of
-//! its own, and for each violation there is a test that plants it in sound
-//! evidence and sees it found.
+//! A checker is a pure function from evidence to violations. There is one checker per noun. For
+//! each violation, a test adds it to valid evidence and expects the checker to find it.
 
 mod keys;
 mod orders;
@@ -14,7 +13,7 @@ mod tests;
 
 use super::evidence::Evidence;
 
-/// Something that must never happen.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
     #[error("{tenant}'s request {key} was never answered")]
@@ -51,7 +50,7 @@ pub(super) enum Violation {
     ChangedOrder { id: String },
     #[error("the key {note} made {orders} orders")]
     TwoEffects { note: String, orders: usize },
-    #[error("order {id} was never acknowledged to anybody")]
+    #[error("order {id} was never acknowledged")]
     UnaskedOrder { id: String },
     #[error("charge {charge_id} of {amount} was refunded by {refunded}")]
     RefundedTooMuch {
@@ -108,7 +107,7 @@ pub(super) enum Violation {
     UnexplainedMail { mails: usize, signups: usize },
 }
 
-/// Everything that is wrong with a run.
+/// Returns all violations of a run.
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     let mut found = keys::violations(evidence);
     found.extend(orders::violations(evidence));

@@ -1,12 +1,12 @@
-//! The ledger holds one entry for each acknowledged charge, refund and message, and so does the
-//! provider's own of each charge and refund.
+//! Checker of money: the shop's ledger has one entry for each acknowledged charge, refund and
+//! message, and the ledger of the payment provider has one for each charge and refund.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Violation;
 use crate::kill::{evidence::Evidence, journal::Operation};
 
-/// Whose charge, which kind of entry.
+/// The tenant, the charge and the kind of an entry.
 type Account = (&'static str, String, &'static str);
 
 pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
@@ -33,7 +33,8 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     violations
 }
 
-/// Money that moved at the provider and nobody was told of, or the other way round.
+/// Finds charges and refunds of the provider that were never acknowledged, and acknowledged ones
+/// that the provider does not have.
 fn wrong_at_provider(
     evidence: &Evidence,
     acknowledged: BTreeMap<Account, Vec<i64>>,
@@ -100,7 +101,8 @@ fn acknowledged(evidence: &Evidence) -> BTreeMap<Account, Vec<i64>> {
             Operation::Order | Operation::Signup => continue,
             Operation::Payment => (intent.tenant, &told["id"], "charge", &body["amount"]),
             Operation::Refund => (intent.tenant, &body["charge_id"], "refund", &body["amount"]),
-            // Nobody knows its charge, so it goes to the first tenant.
+            // The charge of such a message does not exist, so the entry belongs to the first
+            // tenant.
             Operation::Message => (
                 "alice",
                 &body["data"]["charge_id"],

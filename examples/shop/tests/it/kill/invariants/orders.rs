@@ -1,4 +1,4 @@
-//! The orders that are there are those that were acknowledged, each once.
+//! Checker of orders: the acknowledged orders exist, once each, and there are no other orders.
 
 use std::collections::HashMap;
 

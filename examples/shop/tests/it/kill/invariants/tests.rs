@@ -1,4 +1,4 @@
-//! Each violation is planted in a sound run, and found, and nothing else is.
+//! Tests of the checkers: each adds a violation to a valid run, and expects exactly this violation.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::kill::{
     sample::{ORDER, REFUSED, SIGNUP, answer, attempt, delivery, sound, told},
 };
 
-/// The least difference.
+/// The smallest difference between two points in time.
 const MOMENT: Duration = Duration::from_millis(1);
 
 #[test]
@@ -325,7 +325,7 @@ fn a_duplicate_that_no_death_lies_before_is_found() {
 #[test]
 fn a_duplicate_of_what_was_settled_long_before_the_death_is_found() {
     let died = sound().deaths[1].earliest + Duration::from_mins(1);
-    // A sample is answered five milliseconds after it arrives.
+    // In the sample, a delivery gets its response 5 ms after it arrives.
     let first = died.saturating_sub(UNSETTLED + 5 * MOMENT);
     check_duplicate(first, died + MOMENT, true);
     check_duplicate(first.saturating_sub(MOMENT), died + MOMENT, false);
@@ -422,7 +422,7 @@ fn a_welcome_that_was_not_mailed_or_mailed_twice_is_found() {
     );
 }
 
-/// Plants something in a sound run, and finds exactly these violations.
+/// Changes a valid run, and expects exactly these violations.
 #[track_caller]
 fn check(plant: impl FnOnce(&mut Evidence), expected: &[Violation]) {
     let mut evidence = sound();
@@ -430,7 +430,7 @@ fn check(plant: impl FnOnce(&mut Evidence), expected: &[Violation]) {
     assert_eq!(violations(&evidence), expected);
 }
 
-/// Delivers an event twice; the last death, one minute late, explains it or does not.
+/// Delivers an event twice. The last death is one minute later, and explains the duplicate or not.
 #[track_caller]
 fn check_duplicate(first: Duration, again: Duration, explained: bool) {
     let duplicate = Violation::UnexplainedDuplicate {
@@ -447,7 +447,7 @@ fn check_duplicate(first: Duration, again: Duration, explained: bool) {
             let said = told(evidence, SIGNUP);
             let deliveries = &mut evidence.received.deliveries;
             deliveries.retain(|delivery| delivery.event_id != "ev_signed_up");
-            let at = |moment: Duration| u64::try_from(moment.as_millis()).expect("a run is short");
+            let at = |moment: Duration| u64::try_from(moment.as_millis()).expect("it fits 64 bits");
             deliveries.push(delivery("ev_signed_up", &said, at(first)));
             deliveries.push(delivery("ev_signed_up", &said, at(again)));
         },
