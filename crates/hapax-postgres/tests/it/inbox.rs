@@ -1,5 +1,5 @@
-//! The inbox between two transactions that take one message, and before and after the migration by
-//! which a source has message ids of its own.
+//! The inbox with two concurrent transactions that accept one message, and before and after the
+//! migration that makes message ids unique per source.
 
 use std::sync::Arc;
 
@@ -44,9 +44,9 @@ async fn the_second_to_take_a_message_waits_for_the_first() {
     }
 }
 
-/// The migration that made a message's source part of what it is known by.
+/// The migration that adds the source to the identity of a message.
 const MIGRATION: &str = "message_source";
-/// The index that an owner may make before, while everything runs.
+/// The index that an operator may create before the migration, without downtime.
 const INDEX: &str = "CREATE UNIQUE INDEX CONCURRENTLY inbox_message_identity
     ON hapax.inbox_message (message_id, consumer, source)";
 const KEY: &str = "
@@ -93,7 +93,7 @@ async fn what_was_accepted_before_the_upgrade_is_known_by_its_stored_source() {
             assert_eq!(
                 key.get::<_, Option<u32>>(1),
                 file,
-                "the index was made anew"
+                "the index was built again"
             );
         }
     }
@@ -122,7 +122,8 @@ async fn an_index_that_does_not_fit_is_made_anew() {
     }
 }
 
-/// What ran before the migration and goes on running cannot tell sources apart: it takes nothing.
+/// Nodes of the previous version that still run after the migration cannot distinguish sources, so
+/// they accept nothing.
 #[tokio::test]
 async fn a_process_of_the_version_before_takes_no_message_any_more() {
     let fixture = Fixture::new().await;
@@ -138,7 +139,7 @@ async fn a_process_of_the_version_before_takes_no_message_any_more() {
     assert_eq!(taken.await, 0);
 }
 
-/// A database that the version before has migrated.
+/// A database migrated by the previous version.
 async fn before_the_upgrade() -> (Database, Client) {
     let (newest, database) = (Fixture::new().await, Database::empty().await);
     let plain = database.client().await;
