@@ -213,8 +213,8 @@ async fn a_standing_is_bounded_where_very_much_waits() {
     assert!(backlog.oldest_at.is_some());
 }
 
-/// Events that are parked because their segment is needed keep their order key, even if they are
-/// scheduled for later.
+/// An event that the purge has parked keeps its order key, also in the state `scheduled`, in which
+/// it does not block the other events of the key.
 #[tokio::test]
 async fn what_waited_for_its_moment_holds_no_key_up_when_its_attempt_is_cut_off() {
     let fixture = emitted(1).await;

@@ -65,8 +65,8 @@ async fn a_part_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     for _ in 0..8_000 {
-        // The ciphertext is base64-encoded twice: in the payload and again in the column. It
-        // becomes about twice as long.
+        // The payload is base64-encoded, then encrypted, and the ciphertext is base64-encoded
+        // again: its column is about twice as long as the payload.
         let payload = Payload::Binary {
             content_type: "application/avro".to_owned(),
             bytes: Bytes::from_static(&[7; 280]),

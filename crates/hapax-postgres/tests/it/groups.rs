@@ -215,7 +215,7 @@ async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
     fixture.idle().await;
 }
 
-/// Like `together`, for requests of which all but the first receive a response meanwhile.
+/// Like `together`, for requests of which the first still waits at the end; returns its task.
 async fn together_but(
     fixture: &Fixture,
     shots: Vec<PlannedRequest<Statement>>,
