@@ -182,8 +182,8 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     assert_eq!(fixture.count(LEFT).await, 4);
 }
 
-/// If a partition that has never read falls behind, only the events of its own shards are parked.
-/// Its siblings say how the shards are divided.
+/// If a partition that has never read lags, only the events of its shards are parked. The division
+/// of the shards is taken from its siblings.
 #[tokio::test]
 async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
     let fixture = left("left/1").await;

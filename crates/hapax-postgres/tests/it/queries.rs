@@ -45,8 +45,7 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
     assert!(count > 45, "found only {count} files");
 }
 
-/// The generic plan of every hot query uses indexes, whatever the parameters are and however large
-/// the tables.
+/// The generic plan of every hot query uses indexes, even for very large tables.
 #[tokio::test]
 async fn the_hot_queries_go_by_an_index() {
     let fixture = Fixture::new().await;
@@ -303,8 +302,8 @@ const SAGAS: &[(&str, &str)] = hot!(
     "saga/purge"
 );
 
-/// Requires that each row costs only the pages of a few indexes, whatever the size of the table,
-/// both with a custom and with a generic plan.
+/// Requires that each row costs only the pages of a few indexes, for any size of the table, both
+/// with a custom and with a generic plan.
 async fn check_pages(plain: &Client, query: &(&str, &str), arguments: &str, rows: u64) {
     for mode in ["force_custom_plan", "force_generic_plan"] {
         // The first write to a full index page also visits the rows to which its entries point,

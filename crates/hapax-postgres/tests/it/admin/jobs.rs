@@ -331,8 +331,8 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
         .map(|it| it.event.position)
         .collect();
     assert_eq!(due.len(), 5);
-    // The job offers events whatever the destination's patterns are, except those that were already
-    // waiting.
+    // The job ignores the destination's patterns and offers every event, except those that were
+    // already waiting.
     assert_eq!(asked, [at[0], at[3], at[4], at[5]]);
     // An event that is emitted after the job was created is not part of it.
     let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();
