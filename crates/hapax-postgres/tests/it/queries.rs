@@ -37,7 +37,7 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
             let unclear = |of_type: &tokio_postgres::types::Type| of_type.name() == "unknown";
             assert!(
                 !prepared.params().iter().any(unclear),
-                "{path:?} has a parameter or column of unknown type"
+                "{path:?} has a parameter of unknown type"
             );
             count += 1;
         }

@@ -202,7 +202,7 @@ async fn one_lane() -> Day {
 }
 
 /// Starts single-shot requests that share a commit, on which the traps act. They queue as one group
-/// while another request occupies the only group connection.
+/// while the only group that may be in progress waits.
 async fn group(
     day: &Day,
     deeds: &[Deed],

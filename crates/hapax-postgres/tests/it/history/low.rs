@@ -142,8 +142,8 @@ async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
 
 const LOW: &str = "SELECT count(*) FROM hapax.low_sequences()";
 
-/// The ids may have passed the highest known id again before a check runs. The number of the
-/// checkpoints reveals that the sequences were set back.
+/// The ids may have passed the highest known id again before a check runs. The
+/// sequence of checkpoint numbers reveals that the database was set back.
 #[tokio::test]
 async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     let (fixture, head) = passed().await;

@@ -1,9 +1,9 @@
 //! Connection types: a direct connection, a pooler, a role with only the documented grants, and
 //! TLS.
 //!
-//! `HAPAX_TEST_WAY` selects the type for the whole conformance suite (default: `direct`). `cargo x
-//! matrix` runs all of them, with every version of PostgreSQL. The tests in this folder run every
-//! time.
+//! `HAPAX_TEST_WAY` selects the type for the whole conformance suite (default: `direct`). To run
+//! all types with every version of PostgreSQL, use `cargo x matrix`. The tests in this folder run
+//! every time.
 
 mod certificates;
 mod pooler;
