@@ -37,8 +37,8 @@ fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
 
 type Told = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
 
-/// Starts requests while the only group that may be in progress waits for a table lock, so that they
-/// queue as the next group. Then releases the lock.
+/// Starts requests while the only group that may be in progress waits for a table lock, so that
+/// they queue as the next group. Then releases the lock.
 async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> Told {
     let blocker = fixture.database.client().await;
     blocker
