@@ -1,7 +1,8 @@
-//! Conformance tests: each requirement of a suite, here called a law, becomes one test.
+//! Conformance tests: each requirement of a suite becomes one test.
 //!
-//! Each test has its own multi-threaded runtime, because most requirements are about concurrency,
-//! and a time limit, because a typical violation of a requirement about waiting is to wait forever.
+//! Each test has its own multi-threaded runtime, because most requirements are about concurrency.
+//! It also has a time limit, because an implementation that violates a requirement about waiting
+//! typically waits forever.
 
 use std::time::Duration;
 

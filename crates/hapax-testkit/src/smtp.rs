@@ -125,7 +125,7 @@ impl SmtpReceiver {
     /// Starts a server on a free port of 127.0.0.1 that accepts all mail.
     ///
     /// # Panics
-    /// Panics if there is no free port.
+    /// Panics if all ports are in use.
     pub async fn start() -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_at(any).await.expect("loopback has a free port")

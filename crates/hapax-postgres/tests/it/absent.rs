@@ -1,5 +1,5 @@
-//! Parts that do not read on: one that nobody carries any more, one whose destination was declared,
-//! one that has never read, and one that is only slow.
+//! Partitions that do not read: a partition without an owner, one whose destination is declared,
+//! one that has never read, and one with a slow owner.
 
 use std::{num::NonZeroU8, time::Duration};
 
@@ -21,7 +21,8 @@ const DECLARE: &str = "
     VALUES ('left', 1, now(), now(), 'somebody')";
 const DISABLE: &str = "UPDATE hapax.destination SET disabled_at = now() WHERE name = 'left'";
 
-/// A living node carries "hook"; nobody has ever carried "left" further than to its opening.
+/// A store with a live relay that owns "hook", and with the partition "left", which was opened and
+/// never read.
 async fn left(part: &str) -> Fixture {
     let fixture = Fixture::new().await;
     fixture.store.heartbeat(NODE, &[], LEASE).await.unwrap();
@@ -31,7 +32,7 @@ async fn left(part: &str) -> Fixture {
     fixture
 }
 
-/// Has "hook" read all that there is.
+/// Reads and settles every event for "hook".
 async fn carry(fixture: &Fixture) {
     loop {
         let opened = fixture.store.take("hook", NODE, LEASE).await.unwrap();
@@ -55,7 +56,8 @@ async fn carry(fixture: &Fixture) {
     }
 }
 
-/// Goes once round the ring and some more; says up to where it came.
+/// Emits, reads and purges until all eight segments have been used at least once; returns the
+/// number of the current rotation.
 async fn go_round(fixture: &Fixture) -> i64 {
     for _ in 0..9 {
         emit(&fixture.plain, 4).await;
@@ -71,9 +73,13 @@ async fn go_round(fixture: &Fixture) -> i64 {
 async fn a_part_that_nobody_carries_any_more_neither_holds_the_ring_nor_is_parked_for() {
     let fixture = left("left/3").await;
     assert_eq!(go_round(&fixture).await, 9);
-    assert_eq!(fixture.count(LEFT).await, 0, "it holds events back");
+    assert_eq!(
+        fixture.count(LEFT).await,
+        0,
+        "the abandoned partition holds events back"
+    );
     assert_eq!(fixture.count(PARKED).await, 0);
-    // When it comes back it begins with what is there, and holds that back again.
+    // A partition that returns starts at the events that exist now, and holds them back again.
     let opened = fixture.store.open("left/3").await.unwrap();
     emit(&fixture.plain, 2).await;
     carry(&fixture).await;
@@ -101,7 +107,7 @@ async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_n
     for kept in [DECLARE, DISABLE] {
         let fixture = left("left").await;
         fixture.plain.batch_execute(kept).await.unwrap();
-        assert!(go_round(&fixture).await >= 9, "the ring stands still");
+        assert!(go_round(&fixture).await >= 9, "the outbox does not rotate");
         let lost = "SELECT count(*)
             FROM generate_series(0, 8) AS turn, generate_series(1, 4) AS number
             WHERE NOT EXISTS (SELECT FROM hapax.outbox_event WHERE id = (turn << 36) + number)";
@@ -111,7 +117,7 @@ async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_n
     }
 }
 
-/// A destination that its own setting pauses is known to a relay, and carried by none.
+/// If a destination is paused by its own setting, a relay knows it but does not own it.
 #[tokio::test]
 async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
     let fixture = left("left").await;
@@ -127,13 +133,17 @@ async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
     let unheard =
         "UPDATE hapax.sign SET seen_at = seen_at - interval '2 days' WHERE node = 'pausing'";
     fixture.plain.batch_execute(unheard).await.unwrap();
-    // It counts from now on, however long it was paused.
+    // The absence counts from this moment, however long the destination was paused before.
     assert_eq!(purge_once(&fixture).await, 0);
     purge(&fixture).await;
-    assert_eq!(fixture.count(LEFT).await, 0, "it holds events back");
+    assert_eq!(
+        fixture.count(LEFT).await,
+        0,
+        "the absent partition holds events back"
+    );
 }
 
-/// While a relay is down, and the services purge, nobody is gone.
+/// While the relay is down and services purge, no partition counts as abandoned.
 #[tokio::test]
 async fn where_no_part_is_carried_none_counts_as_gone() {
     let fixture = left("left").await;
@@ -143,7 +153,7 @@ async fn where_no_part_is_carried_none_counts_as_gone() {
     for _ in 0..3 {
         assert_eq!(purge(&fixture).await, 0);
     }
-    // It is back, and has not come to the other part yet.
+    // The relay has restarted and has not opened the other partition yet.
     fixture.store.heartbeat(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
@@ -151,7 +161,8 @@ async fn where_no_part_is_carried_none_counts_as_gone() {
     assert_eq!(fixture.count(LEFT).await, 4);
 }
 
-/// An absence that was not looked at for a day is none: a relay may have carried the part then.
+/// If no purge has checked an absence for a day, the absence does not count: a relay may have owned
+/// the partition in between.
 #[tokio::test]
 async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     let fixture = left("left").await;
@@ -171,7 +182,8 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     assert_eq!(fixture.count(LEFT).await, 4);
 }
 
-/// A part that has never read is parked its own shards, as its siblings divide them.
+/// If a partition that has never read lags, only the events of its shards are parked. The division
+/// of the shards is taken from its siblings.
 #[tokio::test]
 async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
     let fixture = left("left/1").await;
@@ -203,8 +215,8 @@ async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
     assert_eq!(fixture.count(all).await, 8);
 }
 
-/// A slow owner is fenced once for all that it lags behind, and what it had on the wire counts as
-/// an attempt that was cut off.
+/// A slow owner is fenced once, however many events it lags. The events that it had offered without
+/// a result count as interrupted attempts.
 #[tokio::test]
 async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     let fixture = left("left").await;

@@ -1,4 +1,5 @@
-//! A service's own transaction: what its driver writes is what the store writes.
+//! Adapters: what a service writes through its own driver's transaction is identical to what the
+//! store writes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ use tokio_postgres::Client;
 
 use crate::fixture::{INSERT, PATIENCE, ROWS, settings};
 
-/// Three services with the same database: one has the store, two have their own drivers.
+/// Three services on the same database: one uses the store, two use their own drivers.
 #[derive(Clone)]
 enum Service {
     Store(Postgres),
@@ -34,7 +35,7 @@ enum Service {
     Sqlx(PgPool),
 }
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Debug, PartialEq)]
 enum Told {
     Ran(StoredResponse),
@@ -42,7 +43,8 @@ enum Told {
 }
 
 impl Service {
-    /// Writes a note and says so in an event and in the answer, under a key.
+    /// Claims the key, inserts a note, emits an event that describes the note, and completes the
+    /// key with the response.
     async fn note(
         &self,
         claim: Claim,
@@ -90,7 +92,7 @@ impl Service {
         Ok(Told::Ran(response.clone()))
     }
 
-    /// The same, until the answer is known.
+    /// Repeats the request until its response is known.
     async fn insist(&self, key: &str, text: &str) -> StoredResponse {
         let patience = Patience::within(PATIENCE);
         loop {
@@ -132,7 +134,7 @@ impl Service {
         }
     }
 
-    /// Takes a message, and commits that or not.
+    /// Accepts a message, then commits or rolls back.
     async fn accept(&self, message: &Message, commit: bool) -> Acceptance {
         match self {
             Self::Store(store) => {
@@ -168,7 +170,7 @@ impl Service {
     }
 }
 
-/// The three services, and a connection past all of them.
+/// The three services, and a connection that none of them uses.
 struct Town {
     services: [Service; 3],
     plain: Client,
@@ -232,7 +234,7 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
                 fresh_for,
             }) = told
             else {
-                panic!("the answer should be replayed, not {told:?}")
+                panic!("expected a replay, got {told:?}")
             };
             assert_eq!(response, stored);
             let hour = Duration::from_hours(1);
@@ -278,7 +280,7 @@ async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets
     let mut client = connect(town.url()).await;
 
     let ClaimOutcome::Open(held) = keys.claim(claim("k")).await.unwrap() else {
-        panic!("the key should be free")
+        panic!("expected a free key")
     };
     check_held(&[driver, pool]).await;
     held.rollback().await;
@@ -295,7 +297,7 @@ async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets
     let opened = adapter::sqlx::claim(&mut held, &claim("k")).await.unwrap();
     assert!(matches!(opened, ClaimOutcome::Open(())));
     check_held(&[store, driver]).await;
-    // Dropped, as by a panic or a timeout.
+    // Dropped without a rollback, as after a panic or a timeout.
     drop(held);
     assert_eq!(store.insist("k", "at last").await, response("at last"));
     assert_eq!(town.count("note").await, 1);
@@ -330,7 +332,7 @@ async fn a_key_is_completed_only_in_the_transaction_that_claimed_it() {
     let mut tx = client.transaction().await.unwrap();
     let refused = adapter::tokio_postgres::complete(&mut tx, &claim("k"), &response("")).await;
     check_no_claim(&refused.unwrap_err());
-    // Without a transaction each statement is one of its own, and nothing holds the key.
+    // Outside a transaction each statement commits on its own, so the claim is already released.
     let mut alone = town.pool().acquire().await.unwrap();
     let _open = adapter::sqlx::claim(&mut alone, &claim("k")).await.unwrap();
     let refused = adapter::sqlx::complete(&mut alone, &claim("k"), &response("")).await;
@@ -425,7 +427,7 @@ async fn a_message_that_any_driver_took_is_known_to_all() {
         let sent = message("orders", &number.to_string(), "{}");
         let other = message("orders", &number.to_string(), "{\"other\":1}");
         assert_eq!(first.accept(&sent, false).await, Acceptance::First);
-        // A transaction that was dropped is rolled back on its connection a moment later.
+        // A dropped transaction is rolled back on its connection a moment later.
         let patience = Patience::within(PATIENCE);
         while town.count("hapax.inbox_message").await > number.try_into().unwrap() {
             patience.pause().await;
@@ -546,7 +548,8 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
                 "{values}"
             );
             assert_eq!(error.is_unique_violation(), kind == Kind::UniqueViolation);
-            // What the server says of a row repeats its values, and errors are logged.
+            // The database's detail message repeats the values of the row, and errors are logged:
+            // the values must not be in the error.
             let error_chain = error.error_chain();
             assert!(
                 kind == Kind::Other || !error_chain.contains("bob"),
@@ -556,7 +559,7 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
     }
 }
 
-/// An answer with bytes that a careless store would change.
+/// A response with bytes that careless storage would change.
 fn odd_answer(status: u16) -> StoredResponse {
     let value: Bytes = (0x20..=0x7e).chain(0x80..=0xff).collect();
     StoredResponse {
@@ -578,7 +581,7 @@ fn answer2() -> StoredResponse {
     response("never stored")
 }
 
-/// The newest event's columns, but for its id, its moment and its place.
+/// The columns of the newest event, without its event id, creation time and position.
 async fn last_event(plain: &Client) -> String {
     let row = plain.query_one(
         "SELECT (to_jsonb(e) - 'xid' - 'id' - 'event_id' - 'created_at' - 'headers'

@@ -1,4 +1,5 @@
-//! The law of stores, held against this one, over the way that the environment asks for.
+//! The conformance suite of stores, run against this store over the connection type that the
+//! environment selects.
 
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
@@ -13,7 +14,7 @@ const ROWS: &[Migration<'static>] =
     &[(1, "business", "CREATE TABLE business (value text NOT NULL)")];
 const INSERT: &str = "INSERT INTO business (value) VALUES ($1)";
 
-/// Copies the rows of the schema, and where its sequences stand.
+/// Copies the rows of the schema and the values of its sequences.
 const IMAGE: &str = "
     DROP SCHEMA IF EXISTS image CASCADE;
     CREATE SCHEMA image;
@@ -31,7 +32,7 @@ const IMAGE: &str = "
                 SELECT %L, last_value, is_called FROM hapax.%1$I', name);
         END LOOP;
     END $$";
-/// Puts them in the place of what is there, in one transaction, as a restored dump does.
+/// Replaces the current rows by the copied ones in one transaction, as restoring a dump does.
 const SET_BACK: &str = "
     BEGIN;
     SET LOCAL session_replication_role = replica;
@@ -50,7 +51,7 @@ const SET_BACK: &str = "
     END $$;
     COMMIT";
 
-/// A store on a database of its own, behind a pooler or as the environment asks.
+/// A store on a fresh database, connected through a pooler or as the environment selects.
 pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = false> {
     store: Postgres,
     settings: Settings,
@@ -83,7 +84,7 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
         store.close();
         let store = Postgres::open(settings.clone()).await;
         Self {
-            store: store.expect("the store opens again"),
+            store: store.expect("the store does not open again"),
             settings,
             reached,
         }
@@ -95,7 +96,7 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
 
     async fn write_row(tx: &mut Tx, value: &str) {
         let wrote = tx.execute(INSERT, &[&value]).await;
-        wrote.expect("a row is written");
+        wrote.expect("the row was not written");
     }
 
     fn row_statement(value: &str) -> Statement {
@@ -108,7 +109,7 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
 
     async fn rows(&self) -> Vec<String> {
         let rows = self.store.read("SELECT value FROM business", &[]).await;
-        let rows = rows.expect("the rows are read");
+        let rows = rows.expect("the rows were not read");
         rows.iter().map(|row| row.get(0)).collect()
     }
 }
@@ -119,7 +120,7 @@ impl<const POOLED: bool, const ENCRYPTED: bool> Images for Server<POOLED, ENCRYP
         client
             .batch_execute(IMAGE)
             .await
-            .expect("the rows are copied");
+            .expect("the rows were not copied");
     }
 
     async fn set_back(&self) {
@@ -127,7 +128,7 @@ impl<const POOLED: bool, const ENCRYPTED: bool> Images for Server<POOLED, ENCRYP
         client
             .batch_execute(SET_BACK)
             .await
-            .expect("the rows are replaced");
+            .expect("the rows were not replaced");
     }
 }
 

@@ -1,7 +1,7 @@
-//! The SQL contract: what the functions promise to callers in any language, and to the store.
+//! The SQL contract: what the functions guarantee to callers in any language, and to the store.
 //!
-//! Callers here are plain sessions, as any driver's are. The law of the words is the store's own:
-//! where both do the same thing, both are asked, on one key.
+//! The callers in these tests are plain sessions, like those of any driver. Where a function does
+//! the same as the store, one test calls both with one key.
 
 mod crossing;
 mod events;
@@ -18,12 +18,12 @@ use tokio_postgres::{Client, Error, GenericClient, Transaction};
 
 use crate::fixture::Fixture;
 
-/// The scope and the fingerprint of `hapax_testkit::events::claim`, but for the key.
+/// The scope and the fingerprint of `hapax_testkit::events::claim`, without the key.
 const SCOPE: &str = "'alice', 'POST /orders', $1";
 const COUNT_KEYS: &str = "SELECT count(*) FROM hapax.idempotency_key";
 const COUNT_EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
 
-/// What a claim was told.
+/// The row that `hapax.claim` returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     outcome: String,
@@ -41,7 +41,7 @@ impl Told {
     }
 }
 
-/// Claims with more arguments than the usual, such as `wait => '0'`.
+/// Claims with arguments besides the usual ones, such as `wait => '0'`.
 async fn claim_with(
     session: &impl GenericClient,
     key: &str,
@@ -65,7 +65,7 @@ async fn claim(session: &impl GenericClient, key: &str) -> Result<Told, Error> {
     claim_with(session, key, fingerprint(1), ", wait => '0'").await
 }
 
-/// Completes with `201` and this body; for how many seconds the answer stands.
+/// Completes the key with `201` and this body; returns for how many seconds the response is kept.
 async fn complete(session: &impl GenericClient, key: &str, body: &str) -> Result<f64, Error> {
     let sql = format!(
         "SELECT extract(epoch FROM hapax.complete({SCOPE}, 201,
@@ -75,10 +75,13 @@ async fn complete(session: &impl GenericClient, key: &str, body: &str) -> Result
     Ok(row.get(0))
 }
 
-/// Claims a key that must be free, in a transaction that it begins.
+/// Begins a transaction and claims a key that must be free.
 async fn open<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
-    let tx = client.transaction().await.expect("a transaction begins");
-    let told = claim(&tx, key).await.expect("a claim is answered");
+    let tx = client
+        .transaction()
+        .await
+        .expect("the transaction did not begin");
+    let told = claim(&tx, key).await.expect("the claim failed");
     assert_eq!(told, Told::of("open"));
     tx
 }
@@ -87,19 +90,23 @@ async fn open<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
 async fn store_answer(fixture: &Fixture, key: &str, body: &str) {
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, key).await;
-    complete(&tx, key, body).await.expect("an answer is stored");
-    tx.commit().await.expect("it is committed");
+    complete(&tx, key, body)
+        .await
+        .expect("the response was not stored");
+    tx.commit().await.expect("the commit failed");
 }
 
-/// The state and the words of a refusal.
+/// The SQLSTATE and the message of a rejected call.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>) -> (String, String) {
-    let error = outcome.expect_err("it should be refused");
-    let error = error.as_db_error().expect("the database refuses it");
+    let error = outcome.expect_err("the call was not rejected");
+    let error = error
+        .as_db_error()
+        .expect("the error is not from the database");
     (error.code().code().to_owned(), error.message().to_owned())
 }
 
-/// The state alone.
+/// The SQLSTATE of a rejected call.
 #[track_caller]
 fn state<T: std::fmt::Debug>(outcome: Result<T, Error>) -> String {
     refused(outcome).0

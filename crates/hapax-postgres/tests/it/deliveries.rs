@@ -1,5 +1,5 @@
-//! Deliveries among several relays: owners that are replaced while they write, and whoever else
-//! changes the same rows.
+//! Deliveries with several relays: owners that are fenced while they write, and concurrent changes
+//! to the same rows by operators and purges.
 
 mod leases;
 mod checkpoints;
@@ -126,8 +126,8 @@ async fn an_error_with_a_zero_byte_is_written_down_without_it() {
     assert!(fixture.store.discard("hook", 1, "\0").await.unwrap());
 }
 
-/// Settlements, openings, decisions and purges, all at once: whoever is not replaced gets through,
-/// and the database never has to end one of them so that another can go on.
+/// Settlements, openings, operators' decisions and purges run concurrently. Every caller that is
+/// not fenced succeeds, and the database never reports a deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_who_changes_deliveries_waits_for_ever_for_another() {
     const EVENTS: i32 = 60;
@@ -172,7 +172,7 @@ async fn nobody_who_changes_deliveries_waits_for_ever_for_another() {
     assert_eq!(fixture.count(deadlocks).await, 0);
 }
 
-/// Takes a destination again and again, and settles until it is replaced.
+/// Takes ownership of a destination repeatedly, and settles each time until it is fenced.
 async fn carry(store: Postgres, destination: &'static str, number: usize) {
     for turn in 0..12 {
         let epoch = store.open(destination).await.unwrap().epoch;
@@ -213,7 +213,8 @@ async fn a_standing_is_bounded_where_very_much_waits() {
     assert!(backlog.oldest_at.is_some());
 }
 
-/// What a ring that has come round parks keeps its key, also where it waits for its moment.
+/// An event that the purge has parked keeps its order key, also in the state `scheduled`, in which
+/// it does not block the other events of the key.
 #[tokio::test]
 async fn what_waited_for_its_moment_holds_no_key_up_when_its_attempt_is_cut_off() {
     let fixture = emitted(1).await;
@@ -227,7 +228,7 @@ async fn what_waited_for_its_moment_holds_no_key_up_when_its_attempt_is_cut_off(
     assert!(opened.blocked_keys.is_empty(), "{:?}", opened.blocked_keys);
 }
 
-/// A store whose outbox holds so many old events.
+/// A store whose outbox contains `count` old events.
 async fn emitted(count: i32) -> Fixture {
     let fixture = Fixture::new().await;
     fixture.plain.execute(EMIT, &[&count]).await.unwrap();
@@ -245,7 +246,7 @@ fn park(position: i64) -> Park {
     }
 }
 
-/// Passes and parks the first `count` events, each after one attempt.
+/// A settlement that passes and parks the first `count` events, each after one attempt.
 fn settlement(destination: &str, epoch: i64, count: i64) -> Settlement {
     let tried = |position| Attempt {
         position,

@@ -1,4 +1,4 @@
-//! Encryption at rest on a server: what its tables hold, and who can read it.
+//! Encryption at rest: what the PostgreSQL tables contain, and who can read it.
 
 use std::{num::NonZeroU8, time::Duration};
 
@@ -19,10 +19,10 @@ use hapax_testkit::events::{claim, fingerprint, keyring, response, single_shot};
 
 use crate::{conformance::Server, fixture::Fixture};
 
-/// What a card says, in an answer, a request and an event.
+/// A card number, used in a response, a request and an event.
 const CARD: &str = r#"{"card":"4242424242424242"}"#;
 
-/// The laws that encryption could break.
+/// The modules of the conformance suite that encryption could affect, run with encryption.
 type Law = Server<false, true>;
 
 hapax_testkit::suite! { Law, store,
@@ -49,7 +49,7 @@ async fn nothing_that_was_said_lies_in_a_table() {
     let encrypted = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&encrypted.store).await;
     assert_eq!(tables_with_the_card(&encrypted).await, Vec::<String>::new());
-    // What looks for it would find it.
+    // Without encryption, the search finds the card number in the tables.
     let plain = Fixture::new().await;
     say_all(&plain.store).await;
     let found = tables_with_the_card(&plain).await;
@@ -65,7 +65,8 @@ async fn a_part_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     for _ in 0..8_000 {
-        // In base64, encrypted, and that in base64: about twice as long in its column.
+        // The payload is base64-encoded, then encrypted, and the ciphertext is base64-encoded
+        // again: its column is about twice as long as the payload.
         let payload = Payload::Binary {
             content_type: "application/avro".to_owned(),
             bytes: Bytes::from_static(&[7; 280]),
@@ -113,7 +114,8 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
         limit: 10,
     };
     let operation = claim("x").scope.operation;
-    // Nobody needs the old answer to say that this is another request, or that the key is free again.
+    // Detecting a mismatch or an expired key does not need the old response, so it works without
+    // the encryption key.
     let mut changed = entry("tx");
     changed.claim.fingerprint = fingerprint(2);
     let told = other.enter(changed).await.unwrap();
@@ -126,7 +128,7 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     fixture.plain.execute(expired, &[]).await.unwrap();
     let told = other.enter(entry("tx")).await.unwrap();
     assert!(matches!(told, ClaimOutcome::Open(_)), "{told:?}");
-    // The request that cannot be read fails nobody else's.
+    // A request that cannot be decrypted does not affect other requests.
     assert!(
         other
             .take_over(&[operation], lapsed)
@@ -147,7 +149,7 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
             response: stored, ..
         }) = taken
         else {
-            panic!("{key} was answered");
+            panic!("{key} was not rejected");
         };
         assert_eq!(stored, response(CARD));
     }
@@ -184,19 +186,19 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
     }
 }
 
-/// An answer of each kind, an event, and a request whose owner has died.
+/// Stores a response of each kind, an event, and a request whose owner has died.
 async fn say_all(store: &Postgres) {
     let shot = single_shot(claim("shot"), Vec::new(), CARD);
     let ran = store.execute_plan(shot).await.unwrap();
     assert!(matches!(ran, ClaimOutcome::Open(_)));
     let ClaimOutcome::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
-        panic!("the key is free");
+        panic!("expected a free key");
     };
     let event = NewEvent::new("card.seen", Payload::Json(CARD.to_owned()));
     tx.emit(event).unwrap();
     tx.complete(&response(CARD), Effect::Keep).await.unwrap();
     let ClaimOutcome::Open(owned) = store.enter(entry("died")).await.unwrap() else {
-        panic!("the key is free");
+        panic!("expected a free key");
     };
     store.give_back(&owned).await.unwrap();
 }
@@ -225,7 +227,7 @@ async fn beside(fixture: &Fixture, keyring: Keyring) -> Postgres {
     Fixture::on(database, set).await.store
 }
 
-/// The tables of the schema that have the number of the card somewhere, in text or in bytes.
+/// The tables of the schema in which the card number occurs, as text or as bytes.
 async fn tables_with_the_card(fixture: &Fixture) -> Vec<String> {
     let tables = "SELECT relname::text FROM pg_class
         WHERE relnamespace = 'hapax'::regnamespace AND relkind = 'r'";

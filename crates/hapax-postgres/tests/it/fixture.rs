@@ -1,4 +1,5 @@
-//! A store on a database of its own, a table for rows, and what tests do with both.
+//! Fixture: a store on a fresh database, a table for the service's rows, and what most tests do
+//! with both.
 
 use std::{
     sync::Arc,
@@ -22,14 +23,14 @@ use tokio_postgres::Client;
 pub(crate) const ROWS: &str = "CREATE TABLE note (text text NOT NULL)";
 pub(crate) const INSERT: &str = "INSERT INTO note (text) VALUES ($1)";
 pub(crate) const INSERT_EACH: &str = "INSERT INTO note (text) SELECT unnest($1::text[])";
-/// How long a test goes on asking.
+/// How long a test waits for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A store on a database of its own.
+/// A store on a fresh database.
 pub(crate) struct Fixture {
     pub(crate) store: Postgres,
     pub(crate) database: Arc<Database>,
-    /// A connection past the store.
+    /// A connection that bypasses the store.
     pub(crate) plain: Client,
 }
 
@@ -42,7 +43,7 @@ impl Fixture {
         Self::on(Arc::new(Database::fresh().await), set).await
     }
 
-    /// Another node on the same database.
+    /// A second node on the same database.
     pub(crate) async fn beside(&self) -> Self {
         Self::on(Arc::clone(&self.database), |_| {}).await
     }
@@ -50,9 +51,11 @@ impl Fixture {
     pub(crate) async fn on(database: Arc<Database>, set: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings(&database.url());
         set(&mut settings);
-        let store = Postgres::open(settings).await.expect("the store opens");
+        let store = Postgres::open(settings)
+            .await
+            .expect("the store does not open");
         let migrated = store.migrate("test", &[(1, "note", ROWS)]).await;
-        migrated.expect("the table is made");
+        migrated.expect("the migration failed");
         Self {
             store,
             plain: database.client().await,
@@ -63,25 +66,25 @@ impl Fixture {
     /// The committed notes, sorted.
     pub(crate) async fn notes(&self) -> Vec<String> {
         let rows = self.plain.query("SELECT text FROM note ORDER BY text", &[]);
-        let rows = rows.await.expect("the notes are read");
+        let rows = rows.await.expect("the notes were not read");
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// What a query that returns one number says.
+    /// The result of a query that returns one number.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let row = self.plain.query_one(sql, &[]).await;
-        row.expect("a number is read").get(0)
+        row.expect("the query failed").get(0)
     }
 
     /// Claims a key that must be free.
     pub(crate) async fn claim(&self, claim: Claim) -> Tx {
-        match self.store.claim(claim).await.expect("a claim is answered") {
+        match self.store.claim(claim).await.expect("the claim failed") {
             ClaimOutcome::Open(tx) => tx,
-            ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
+            ClaimOutcome::Taken(taken) => panic!("expected a free key, got {taken:?}"),
         }
     }
 
-    /// Waits until nothing of the store is left in the database: no transaction, no lock.
+    /// Waits until the store has no open transaction and no lock in the database.
     pub(crate) async fn idle(&self) {
         let open = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
@@ -96,12 +99,12 @@ impl Fixture {
     }
 }
 
-/// How a test opens the database at `url`.
+/// The settings with which tests open the database at `url`.
 pub(crate) fn settings(url: &str) -> Settings {
     Settings::new(url, clock(), seeded_random(1))
 }
 
-/// The machine's clock.
+/// The system clock.
 pub(crate) fn clock() -> Clock {
     #[expect(
         clippy::disallowed_methods,
@@ -110,12 +113,12 @@ pub(crate) fn clock() -> Clock {
     Clock::new(SystemTime::now)
 }
 
-/// A request that notes its key and emits one event.
+/// A single-shot request that inserts its key as a note and emits one event.
 pub(crate) fn shot(key: &str) -> PlannedRequest<Statement> {
     shot_of(key, [Statement::each(INSERT_EACH, [Value::from(key)])])
 }
 
-/// A request with these statements that emits one event.
+/// A single-shot request with these statements that emits one event.
 pub(crate) fn shot_of(
     key: &str,
     statements: impl IntoIterator<Item = Statement>,

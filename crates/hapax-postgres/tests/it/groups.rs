@@ -1,4 +1,4 @@
-//! Groups: who shares a commit, and what a bad neighbour costs.
+//! Group commit: which requests share a commit, and what a request that fails costs the others.
 
 use std::{
     sync::{
@@ -37,8 +37,8 @@ fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
 
 type Told = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
 
-/// Fires requests while the only lane is held by one that waits for a row, so that they wait
-/// together, and lets all go.
+/// Starts requests while the only group that may be in progress waits for a table lock, so that
+/// they queue as the next group. Then releases the lock.
 async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> Told {
     let blocker = fixture.database.client().await;
     blocker
@@ -159,7 +159,7 @@ async fn a_member_whose_statement_fails_fails_alone() {
     );
     check_committed(&told[2..].iter().map(again).collect());
     assert_eq!(fixture.notes().await.len(), 10);
-    // What failed left its key free.
+    // The failed request has left its key free.
     let told = fixture.store.execute_plan(shot("bad")).await;
     assert!(matches!(told, Ok(ClaimOutcome::Open(_))), "{told:?}");
 }
@@ -173,7 +173,7 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
     let told = together(&fixture, shots).await;
     let mut told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
-    // Two of one key do not go in one group: either may be first.
+    // Two requests with the same key are never in one group, so either of them may be first.
     if matches!(told[0], ClaimOutcome::Taken(_)) {
         told.swap(0, 3);
     }
@@ -200,7 +200,10 @@ async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
     let mut shots = vec![shot("busy")];
     shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
     let busy_is_told = together_but(&fixture, shots).await;
-    assert!(!busy_is_told.is_finished(), "the key is in use");
+    assert!(
+        !busy_is_told.is_finished(),
+        "the busy key was not waited for"
+    );
     tx.complete(&response("theirs"), Effect::Keep)
         .await
         .unwrap();
@@ -212,7 +215,7 @@ async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
     fixture.idle().await;
 }
 
-/// As `together`, for requests of which only the first is not answered yet.
+/// Like `together`, for requests of which the first still waits at the end; returns its task.
 async fn together_but(
     fixture: &Fixture,
     shots: Vec<PlannedRequest<Statement>>,
@@ -258,7 +261,8 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
         let sql = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1::int8";
         Statement::new(sql, [Value::from(id)])
     };
-    // One node goes up the rows, the other down: they must cross.
+    // One node updates the rows in ascending order, the other in descending order: their
+    // transactions must conflict.
     let ask = |it: i64| {
         let up: Vec<i64> = (1..=10).collect();
         let (node, ids) = match it % 2 {
@@ -277,8 +281,11 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
         matches!(ran, Err(StoreError::Conflict { .. }))
     };
     let losers = told.iter().filter(|ran| lost(ran)).count();
-    assert!(losers < 20, "{losers} of 200 were told to ask again");
-    // Whoever lost more often than it was run again asks once more, like its caller.
+    assert!(
+        losers < 20,
+        "{losers} of 200 had to be retried by the caller"
+    );
+    // A request that lost more conflicts than the store retries is retried by its caller.
     for (it, ran) in (0..).zip(&mut told) {
         if lost(ran) {
             *ran = ask(it).await.unwrap();

@@ -1,5 +1,5 @@
-//! What deliveries need of a segment that is emptied: taken out batch by batch, and whatever fails
-//! meanwhile holds up no other step of a purge.
+//! Events that deliveries still need when their segment is emptied: they are copied out in batches,
+//! and a failing step of a purge does not stop the other steps.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ const PARK: &str = "
     INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
     SELECT 'hook', id, $1, 1, now(), now() FROM hapax.outbox_event WHERE id % 10 <> 0";
 
-/// A segment that everybody has read and whose time is over, with deliveries that need most of it.
+/// A segment that every destination has read and whose retention is over, with deliveries that need
+/// 9 of 10 of its events.
 async fn parked(count: i32, state: &str) -> Fixture {
     let fixture = Fixture::new().await;
     fixture.plain.batch_execute(UNVISITED).await.unwrap();
@@ -35,7 +36,7 @@ async fn what_many_deliveries_need_is_taken_out_of_its_segment_batch_by_batch() 
     for kept in [10_000, 20_000] {
         assert_eq!(purge_once(&fixture).await, 10_000);
         assert_eq!(fixture.count(KEPT).await, kept);
-        assert_eq!(fixture.count(LEFT).await, 25_000, "an event is there twice");
+        assert_eq!(fixture.count(LEFT).await, 25_000, "an event exists twice");
         let letters = fixture.store.dead_letters("hook", kept, 5_000).await;
         assert!(
             letters
@@ -54,7 +55,7 @@ async fn what_many_deliveries_need_is_taken_out_of_its_segment_batch_by_batch() 
 #[tokio::test]
 async fn a_batch_of_large_events_is_small() {
     let fixture = parked(100, "dead").await;
-    // Nobody rewrites an event; what counts here is only how large it is.
+    // Events are never rewritten by the product; only the size of the payload matters here.
     let swell = "UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)";
     fixture.plain.batch_execute(swell).await.unwrap();
     assert!(purge_once(&fixture).await > 0);
@@ -63,8 +64,8 @@ async fn a_batch_of_large_events_is_small() {
     assert_eq!(fixture.count(LEFT).await, 90);
 }
 
-/// Behind what was looked through, an operator has events offered again, and a part that comes anew
-/// parks some: both need them.
+/// Between two batches an operator offers events again, and a new partition parks some, at
+/// positions that the purge has already looked through. These events are kept as well.
 #[tokio::test]
 async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
     for again in [
@@ -88,8 +89,8 @@ async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
     }
 }
 
-/// One step that cannot be done keeps back neither other segments, nor what has ended, nor the
-/// inbox; and in the end it is said.
+/// If one step fails, the purge still empties the other segments, deletes finished rows and purges
+/// the inbox, and finally reports the failure.
 #[tokio::test]
 async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
     let fixture = parked(10, "retrying").await;
@@ -106,7 +107,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
     let mut gone = 0;
     let failed = loop {
         match fixture.store.purge_events(DAY, DAY).await {
-            Ok(0) => panic!("nobody says that a step failed"),
+            Ok(0) => panic!("the purge did not report the step that failed"),
             Ok(count) => gone += count,
             Err(error) => break error,
         }
@@ -117,7 +118,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
         "{}",
         failed.error_chain()
     );
-    assert!(gone >= 1, "the inbox is held up");
+    assert!(gone >= 1, "the failing step stopped the purge of the inbox");
     fixture.plain.batch_execute(AGE).await.unwrap();
     while fixture.store.purge_events(DAY, Duration::MAX).await.is_ok() {
         fixture.plain.batch_execute(AGE).await.unwrap();
@@ -127,7 +128,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
     assert_eq!(
         fixture.count(LEFT).await,
         10,
-        "the other segment is held up"
+        "the failing step stopped the other segment"
     );
     let allow = "DROP TRIGGER refuse ON hapax.outbox_event_kept";
     fixture.plain.batch_execute(allow).await.unwrap();

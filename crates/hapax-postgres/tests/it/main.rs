@@ -1,4 +1,4 @@
-//! The PostgreSQL store under test, on a real server.
+//! Tests of the PostgreSQL store, on a real server.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

@@ -1,4 +1,5 @@
-//! What the law of phases cannot ask of every store: owners that overlap.
+//! Phased requests on PostgreSQL: overlapping owners, which the conformance suite cannot produce on
+//! every store.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ async fn an_owner_whose_phase_is_open_when_its_key_is_taken_over_commits_nothing
 async fn an_owner_that_is_ending_its_phase_is_not_dead() {
     let (here, there) = two().await;
     let owner = own(&here, Duration::ZERO).await;
-    // Its commit is on the way: the row is changed, and the change not yet committed.
+    // The commit of the other owner is under way: the row is locked, and its change not visible
+    // yet.
     let mut open = here
         .store
         .phase(&owner, Some("slow"), Headers::new())
@@ -99,7 +101,7 @@ async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
     let told = retry.await.unwrap().unwrap();
     assert!(
         matches!(told, ClaimOutcome::Taken(Taken::Mismatch)),
-        "it works on what another request has entered: {told:?}"
+        "it continues an entry of another request: {told:?}"
     );
 }
 
@@ -129,7 +131,7 @@ async fn an_entry_never_comes_between_a_claim_and_its_completion() {
         ClaimOutcome::Taken(Taken::Replay { response: told, .. }) => {
             assert_eq!(told, response("atomic"));
         }
-        other => panic!("the answer should be replayed, not {other:?}"),
+        other => panic!("expected a replay, got {other:?}"),
     }
     assert_eq!(here.notes().await, ["atomic"]);
 }
@@ -140,7 +142,7 @@ async fn a_finished_key_keeps_no_request() {
     let mut kept = entry(Duration::from_mins(1));
     kept.request = Some("secret".into());
     let ClaimOutcome::Open(owner) = here.store.enter(kept).await.unwrap() else {
-        panic!("the key should be free");
+        panic!("expected a free key");
     };
     let requests = "SELECT count(request) FROM hapax.idempotency_key";
     assert_eq!(here.count(requests).await, 1);
@@ -162,7 +164,7 @@ enum Ending {
     Refuse,
 }
 
-/// Two nodes on one database; a claim gives up soon.
+/// Two nodes on one database whose claims time out soon.
 async fn two() -> (Fixture, Fixture) {
     let here = Fixture::new().await;
     let there = Fixture::on(here.database.clone(), |it| {
@@ -183,7 +185,7 @@ fn entry(lease: Duration) -> Entry {
 async fn own(node: &Fixture, lease: Duration) -> Ownership {
     match node.store.enter(entry(lease)).await.unwrap() {
         ClaimOutcome::Open(owned) => owned,
-        ClaimOutcome::Taken(taken) => panic!("the key should be free, not {taken:?}"),
+        ClaimOutcome::Taken(taken) => panic!("expected a free key, got {taken:?}"),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Claims that travel with the first statement: a round trip less, and as safe.
+//! Pipelined claims: the claim is sent together with the first statement, which saves a round trip
+//! and is equally safe.
 
 use hapax::{
     idempotency::{Claim, Taken},
@@ -12,7 +13,7 @@ use crate::fixture::{Fixture, INSERT};
 async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
     match fixture.store.claim_pipelined(claim).await {
         Ok(ClaimOutcome::Open(tx)) => tx,
-        other => panic!("a transaction is handed out first: {other:?}"),
+        other => panic!("expected a transaction before the claim's outcome: {other:?}"),
     }
 }
 
@@ -21,7 +22,7 @@ async fn a_free_key_is_claimed_with_the_first_statement() {
     let fixture = Fixture::new().await;
     let mut tx = ride(&fixture, claim("k")).await;
     tx.execute(INSERT, &[&"first"]).await.unwrap();
-    // It is locked from here on.
+    // From here on the key is locked.
     let other = fixture.beside().await;
     assert!(matches!(
         other.store.claim(claim("k")).await,
@@ -60,7 +61,9 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
             .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
             .await;
         assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
-        let told = tx.taken().expect("the key was taken");
+        let told = tx
+            .taken()
+            .expect("the transaction does not know that its key is taken");
         match taken {
             Some(taken) => assert_eq!(told, taken),
             None => assert!(
@@ -83,7 +86,7 @@ async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
     assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
     assert!(tx.has_conflict());
     assert_eq!(tx.taken(), None);
-    // Nothing of it can be committed by mistake.
+    // The transaction cannot be committed by mistake.
     let kept = tx.complete(&response("mine"), Effect::Keep).await;
     assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
     theirs
@@ -134,7 +137,7 @@ async fn a_first_statement_that_fails_dooms_the_transaction_and_frees_the_key() 
     );
     assert!(!tx.has_conflict());
     let kept = tx.complete(&response("{}"), Effect::Drop).await;
-    assert!(kept.is_ok(), "a refusal is kept: {kept:?}");
+    assert!(kept.is_ok(), "the rejection was not stored: {kept:?}");
     let told = fixture.store.claim(claim("k")).await.unwrap();
     assert!(
         matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),

@@ -1,4 +1,4 @@
-//! Prepared statements that fit the database no more.
+//! Prepared statements that become invalid because the schema changed.
 
 use hapax::{
     idempotency::Taken,
@@ -33,7 +33,7 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
             assert!(again.has_conflict());
             again.rollback().await;
         }
-        // Whoever runs again gets a connection that knows.
+        // A request that is run again gets a connection with a fresh plan.
         let mut rerun = fixture.claim(claim(change)).await;
         rerun.query(read, &[]).await.unwrap();
         rerun.execute(INSERT, &[&change]).await.unwrap();

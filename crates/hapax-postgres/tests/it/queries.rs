@@ -1,4 +1,4 @@
-//! Every query file, held against a fresh database.
+//! Query files: each one is prepared against a fresh database, and its plan is checked.
 
 use std::{fs, path::Path};
 
@@ -17,33 +17,35 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
             let sql = fs::read_to_string(&path).unwrap();
             assert!(
                 sql.starts_with("-- "),
-                "{path:?} does not say why it is there"
+                "{path:?} has no comment that gives its reason"
             );
             let lines = sql.lines().filter(|line| !line.starts_with("--"));
             let text = lines.collect::<Vec<_>>().join("\n");
-            // What stands between the dollars is a program of its own.
+            // The text between dollar quotes is a program with statements inside.
             let statement: String = text.split("$$").step_by(2).collect();
             assert!(
                 !statement.contains(';'),
                 "{path:?} holds more than one statement"
             );
             let counts = statement.replace("count(*)", "").replace(" * interval", "");
-            assert!(!counts.contains('*'), "{path:?} names no columns");
+            assert!(
+                !counts.contains('*'),
+                "{path:?} does not list its columns by name"
+            );
             let prepared = fixture.plain.prepare(&sql).await;
             let prepared = prepared.unwrap_or_else(|error| panic!("{path:?}: {error:?}"));
             let unclear = |of_type: &tokio_postgres::types::Type| of_type.name() == "unknown";
             assert!(
                 !prepared.params().iter().any(unclear),
-                "{path:?} leaves a type open"
+                "{path:?} has a parameter of unknown type"
             );
             count += 1;
         }
     }
-    assert!(count > 45, "only {count} files were found");
+    assert!(count > 45, "found only {count} files");
 }
 
-/// The plan that is kept for every parameter there may be goes by indexes, however large the
-/// tables are.
+/// The generic plan of every hot query uses indexes, even for very large tables.
 #[tokio::test]
 async fn the_hot_queries_go_by_an_index() {
     let fixture = Fixture::new().await;
@@ -53,7 +55,7 @@ async fn the_hot_queries_go_by_an_index() {
     }
 }
 
-/// Enough rows that reading all of them would be seen to cost more.
+/// Enough rows that a sequential scan is visibly more expensive.
 const MANY: &str = "
     INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
     SELECT gen_random_uuid(), 'a', '{}', '{}', now() FROM generate_series(1, 20000);
@@ -186,7 +188,7 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
         "checkpoint_number",
         "outbox_event_kept",
     ];
-    // Only the first segment holds anything here.
+    // Only the first segment contains rows here.
     let is_empty = |word: &str| {
         let segment = word.strip_prefix("outbox_event_");
         segment.is_some_and(|segment| matches!(segment.as_bytes(), [b'1'..=b'7']))
@@ -207,7 +209,7 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
     );
 }
 
-/// What a young database holds: 4,000 of one destination, and no statistics.
+/// A young database: 4,000 rows of one destination, and no statistics.
 const YOUNG: &str = "
     ALTER TABLE hapax.delivery SET (autovacuum_enabled = false);
     ALTER TABLE hapax.attempt SET (autovacuum_enabled = false);
@@ -257,8 +259,8 @@ const SETTLED: &[(&str, &str)] = hot!(
     "delivery/attempt"
 );
 
-/// What a young database holds: sagas that are due of a kind that nobody here knows, some that
-/// somebody does, many that have ended; and no statistics.
+/// A young database: sagas that are due, of kinds that this node does not run, some of a kind that
+/// it runs, many that have ended, and no statistics.
 const YOUNG_SAGAS: &str = "
     ALTER TABLE hapax.saga SET (autovacuum_enabled = false);
     ALTER TABLE hapax.saga_step SET (autovacuum_enabled = false);
@@ -281,7 +283,7 @@ async fn a_worker_finds_its_sagas_before_there_are_statistics() {
     let fixture = Fixture::new().await;
     let plain = &fixture.plain;
     plain.batch_execute(YOUNG_SAGAS).await.unwrap();
-    // Few, so that going through a table as a whole is seen.
+    // The arguments are few, so that a sequential scan of a table is noticed.
     let (take, ids) = ("NULL, 10000, '{checkout}', '{1}', 2", "'{s20001,s20002}'");
     check_pages(plain, &SAGAS[0], take, 2).await;
     check_pages(plain, &SAGAS[1], "NULL, '{checkout}', '{1}'", 1).await;
@@ -300,11 +302,12 @@ const SAGAS: &[(&str, &str)] = hot!(
     "saga/purge"
 );
 
-/// Each row costs the pages of a few indexes, however many others there are; whether the plan was
-/// made for its parameters or for any.
+/// Requires that each row costs only the pages of a few indexes, for any size of the table, both
+/// with a custom and with a generic plan.
 async fn check_pages(plain: &Client, query: &(&str, &str), arguments: &str, rows: u64) {
     for mode in ["force_custom_plan", "force_generic_plan"] {
-        // Whoever writes to a full page of an index looks at the rows behind it first, once.
+        // The first write to a full index page also visits the rows to which its entries point,
+        // once, so a second try is allowed.
         let mut tries = 0;
         loop {
             let (pages, removed, error_chain) = touched(plain, query, mode, arguments).await;
@@ -322,7 +325,7 @@ async fn check_pages(plain: &Client, query: &(&str, &str), arguments: &str, rows
     }
 }
 
-/// The pages that a query touches, and the rows that a join throws away; and the plan.
+/// The number of pages that a query touches, the number of rows that a join discards, and the plan.
 async fn touched(
     plain: &Client,
     (name, sql): &(&str, &str),

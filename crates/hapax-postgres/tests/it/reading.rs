@@ -1,4 +1,5 @@
-//! The frontier among writers: late ones, long ones, those that give up, and readers that restart.
+//! Reading the outbox: the frontier among writers that commit late, run long or roll back, and
+//! readers that restart.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +28,7 @@ const EMIT: &str = "
     SELECT gen_random_uuid(), 'a', 'key', $1::text, $2::text, '{}', now()
     FROM generate_series(1, $3::int)";
 
-/// Turns the ring on, as the purge does.
+/// Starts the next rotation, as the purge does.
 pub(crate) const TURN: &str = "
     SELECT setval('hapax.outbox_event_id', (last_value >> 36) + 1 << 36)
     FROM hapax.outbox_event_id";
@@ -56,7 +57,7 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
             format!("long{number}"),
         )));
     }
-    // Meanwhile the ring goes round, under all of them.
+    // Meanwhile the outbox rotates through its segments under all writers.
     for _ in 0..6 {
         fixture.plain.batch_execute(TURN).await.unwrap();
         fixture
@@ -79,9 +80,9 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
         .query("SELECT id FROM hapax.outbox_event", &[]);
     let committed: BTreeSet<i64> = rows.await.unwrap().iter().map(|row| row.get(0)).collect();
     let positions: BTreeSet<i64> = read.iter().map(|(position, _)| *position).collect();
-    assert_eq!(positions.len(), read.len(), "something was read twice");
+    assert_eq!(positions.len(), read.len(), "an event was read twice");
     assert_eq!(positions, committed);
-    assert!(!read.is_sorted(), "nobody was late");
+    assert!(!read.is_sorted(), "no transaction committed late");
     let mut last = BTreeMap::new();
     for (position, key) in read {
         let before = last.insert(key, position);
@@ -89,8 +90,8 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
     }
 }
 
-/// Reads with limits by chance, on one node or the other, knowing nothing but the last frontier;
-/// ends when a read that began after the writers ended finds nothing.
+/// Reads with random limits on either node, starting each time from the last frontier only. Ends
+/// when a read that began after the writers ended finds nothing.
 async fn read_on(stores: [Postgres; 2], done: Arc<AtomicBool>) -> Vec<(i64, String)> {
     let (random, mut frontier, mut read) = (seeded_random(50), Frontier::default(), Vec::new());
     loop {
@@ -104,7 +105,7 @@ async fn read_on(stores: [Postgres; 2], done: Arc<AtomicBool>) -> Vec<(i64, Stri
         if is_last && batch.events.is_empty() {
             return read;
         }
-        // Now and then nothing is written down, as when a destination found nothing.
+        // Now and then the frontier is not stored, as when a destination found no events.
         if !batch.events.is_empty() || chance(&random, 2) == 0 {
             frontier = batch.frontier;
         }
@@ -115,7 +116,8 @@ async fn read_on(stores: [Postgres; 2], done: Arc<AtomicBool>) -> Vec<(i64, Stri
     }
 }
 
-/// Transactions that hold their aggregate, emit, give parts up, and are given up as a whole.
+/// Transactions that lock their aggregate, emit, roll back to savepoints, and sometimes roll back
+/// completely.
 async fn write(client: Client, random: Random, rounds: usize) {
     for _ in 0..rounds {
         client.batch_execute("BEGIN").await.unwrap();
@@ -138,7 +140,7 @@ async fn write(client: Client, random: Random, rounds: usize) {
     }
 }
 
-/// Transactions that stay open while others come and go.
+/// Transactions that stay open while others commit.
 async fn write_long(client: Client, random: Random, key: String) {
     for _ in 0..4 {
         client.batch_execute("BEGIN").await.unwrap();
@@ -165,7 +167,7 @@ async fn emit(client: &Client, key: &str, payload: &str, count: usize) {
     emitted.unwrap();
 }
 
-/// Reads once; the positions, and the frontier behind them.
+/// Reads once; returns the positions, and the frontier after them.
 async fn read(fixture: &Fixture, frontier: &Frontier, limit: usize) -> (Vec<i64>, Frontier) {
     let batch = Source::read(&fixture.store, frontier, Shards::ALL, limit)
         .await
@@ -174,7 +176,8 @@ async fn read(fixture: &Fixture, frontier: &Frontier, limit: usize) -> (Vec<i64>
     (positions.collect(), batch.frontier)
 }
 
-/// Two connections: one with an event in an open transaction, and one that commits three behind it.
+/// Two connections: one has an event in an open transaction, and the other has committed three
+/// events after it.
 async fn one_late(fixture: &Fixture, count: usize, payload: &str) -> (Client, Frontier) {
     let late = fixture.database.client().await;
     late.batch_execute("BEGIN").await.unwrap();
@@ -215,8 +218,8 @@ async fn what_ended_beyond_a_snapshot_is_found_while_its_first_transaction_is_op
     assert_eq!(read(&fixture, &frontier, 10).await.0, [1]);
 }
 
-/// Ids are drawn against the order of xids: the late one began last, so that the snapshot which
-/// passes it does not even name it.
+/// Ids are drawn in the opposite order of the xids: the late transaction began last, so the
+/// snapshot that passes its id does not list its xid.
 #[tokio::test]
 async fn what_commits_late_is_found_though_its_transaction_is_the_youngest() {
     let fixture = Fixture::new().await;
@@ -254,7 +257,7 @@ async fn a_late_transaction_that_is_too_large_for_one_read_is_read_in_pieces() {
     let mut all = Vec::new();
     let mut turn = 0;
     loop {
-        // Whoever reads on knows the text alone.
+        // The next reader knows only the text of the frontier.
         let node = Fixture::on(Arc::clone(&fixture.database), |_| {});
         let store = if turn % 10 == 0 {
             node.await.store
@@ -271,7 +274,7 @@ async fn a_late_transaction_that_is_too_large_for_one_read_is_read_in_pieces() {
         all.extend(batch.events.iter().map(|event| event.position));
         turn += 1;
         if turn == 20 {
-            // Between two pieces somebody else is late too.
+            // Between two pieces another transaction commits late as well.
             other.batch_execute("COMMIT").await.unwrap();
         }
     }
@@ -300,7 +303,7 @@ async fn late_events_that_are_large_are_read_by_their_bytes() {
         let bytes: usize = bytes.sum();
         assert!(
             bytes > 0 && bytes <= READ_BYTES + 1_000_002,
-            "{bytes} at once"
+            "a batch has {bytes} bytes"
         );
         all.extend(batch.events.iter().map(|event| event.position));
         frontier = batch.frontier;
@@ -325,7 +328,7 @@ async fn what_is_late_by_very_much_is_found_and_looked_for_once() {
     assert_eq!(positions, [1, 120_006, 120_008]);
     vain.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
-    // The frontier was not moved, and all the same nobody looks through all of that again.
+    // The stored frontier has not moved; even so the next read does not scan all those rows again.
     let looked = rows_looked_at(&fixture).await;
     for _ in 0..20 {
         assert_eq!(read(&fixture, &behind, 10).await.0, [0; 0]);
@@ -336,7 +339,7 @@ async fn what_is_late_by_very_much_is_found_and_looked_for_once() {
     assert_eq!(read(&fixture, &behind, 10).await.0, [120_009]);
 }
 
-/// Reads until nothing is left; the positions, and the frontier behind them.
+/// Reads until no event is left; returns the positions, and the frontier after them.
 async fn read_to_the_end(fixture: &Fixture, mut frontier: Frontier) -> (Vec<i64>, Frontier) {
     let mut all = Vec::new();
     loop {
@@ -349,9 +352,10 @@ async fn read_to_the_end(fixture: &Fixture, mut frontier: Frontier) -> (Vec<i64>
     }
 }
 
-/// How many rows the store's connections have fetched by way of an index.
+/// How many rows the store's connections have fetched through an index.
 async fn rows_looked_at(fixture: &Fixture) -> i64 {
-    // Before 15 a connection reports by itself, at the end of what it runs half a second later.
+    // Before PostgreSQL 15 a connection reports its statistics by itself, after the first statement
+    // that ends half a second later.
     let version = "SELECT current_setting('server_version_num')::int8";
     let flush = if fixture.count(version).await < 150_000 {
         "SELECT 1 FROM pg_sleep(0.6)"
@@ -370,7 +374,7 @@ async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_
     let fixture = Fixture::new().await;
     let (late, frontier) = one_late(&fixture, 2, "{}").await;
     late.batch_execute("COMMIT").await.unwrap();
-    // The rows keep xids that this cluster has not come to.
+    // The rows contain xids that this cluster has not reached.
     let ahead = "UPDATE hapax.outbox_event
         SET xid = (xid::text::int8 + 50000000)::text::xid8";
     fixture.plain.batch_execute(ahead).await.unwrap();
@@ -391,7 +395,7 @@ async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_
         high: frontier.high,
         snapshot: Some(words.join(" ").into()),
     };
-    // A restored database knows of it.
+    // If a database was restored, opening the partition handles these xids.
     let opened = fixture.store.open("hook").await.unwrap();
     let settlement = Settlement {
         destination: "hook".to_owned(),

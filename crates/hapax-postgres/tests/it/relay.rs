@@ -1,4 +1,4 @@
-//! The relay on this store: one that carries everything, and two that share a database.
+//! The relay on this store: one relay that owns every partition, and two that share a database.
 
 use std::{
     collections::BTreeMap,
@@ -25,19 +25,20 @@ use hapax_testkit::{clock::seeded_random, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE, clock};
 
-/// An event whose id is drawn long before it is committed.
+/// Emits an event whose id is drawn long before its transaction commits.
 const LONG: &str = "
     INSERT INTO hapax.outbox_event
         (event_id, type, aggregate_type, aggregate_id, sequence, payload, headers, created_at)
     VALUES (gen_random_uuid(), 'a', 'order', 'long', 1, '{}', '{}', now())";
 
-/// What a sink was given, by key and number in the order of arrival, and who gave it.
+/// The events that a sink received, by key and number in the order of arrival, and the relay that
+/// delivered each.
 #[derive(Clone, Default)]
 struct Far {
     taken: Arc<Mutex<Vec<(String, i64)>>>,
-    /// Whether it takes what it is given and never says so.
+    /// Whether the sink takes events and never reports a result.
     hangs: Arc<AtomicBool>,
-    /// Every how many offers it refuses one.
+    /// The sink rejects one offer of so many.
     refuses: Option<usize>,
     offers: Arc<Mutex<usize>>,
 }
@@ -51,7 +52,7 @@ impl Far {
         self.count_of("")
     }
 
-    /// How many different events it was given whose key begins like this.
+    /// How many different events were received whose key starts with `key`.
     fn count_of(&self, key: &str) -> usize {
         let mut taken = self.taken();
         taken.retain(|(of, _)| of.starts_with(key));
@@ -152,7 +153,7 @@ async fn a_relay_that_is_fenced_settles_nothing_more_and_stops() {
     let epoch = "SELECT max(epoch) FROM hapax.lease";
     eventually(PATIENCE, async || fixture.count(epoch).await == 2).await;
     write(fixture.store.clone(), 2, 20).await;
-    // What the first one had not settled when it was fenced may come here as well.
+    // Events that the first relay had not settled when it was fenced may arrive here as well.
     eventually(PATIENCE, async || new.count_of("k2") == 20).await;
     eventually(PATIENCE, async || first.stopped("far") == Some("fenced")).await;
     assert_eq!(old.count(), 20);
@@ -177,7 +178,7 @@ async fn of_two_nodes_one_carries_and_the_other_takes_over_when_it_dies() {
     write(fixture.store.clone(), 2, 20).await;
     let count = |key| one.count_of(key) + two.count_of(key);
     eventually(PATIENCE, async || count("k2") >= 20).await;
-    // Whoever carries dies without a word.
+    // The relay that owns the destination dies without releasing it.
     let (dying, living, far) = if first.stopped("far").is_none() {
         (first, second, &two)
     } else {
@@ -185,15 +186,20 @@ async fn of_two_nodes_one_carries_and_the_other_takes_over_when_it_dies() {
     };
     drop(dying);
     write(beside.store.clone(), 3, 20).await;
-    // What the dead one had not settled is offered again, and counts on top.
+    // Events that the dead relay had not settled are offered again, so duplicates are possible.
     eventually(PATIENCE, async || far.count_of("k3") == 20).await;
     assert_eq!(living.stopped("far"), None);
     living.drain().await;
     let held = "SELECT count(*) FROM hapax.lease WHERE node IS NOT NULL";
-    assert_eq!(fixture.count(held).await, 0, "who drains lets go");
+    assert_eq!(
+        fixture.count(held).await,
+        0,
+        "a drained relay still owns a partition"
+    );
 }
 
-/// What one node puts off for a second is due in a second at a node whose clock is hours away.
+/// If one node schedules a retry in one second, it is due in one second on a node whose clock is
+/// hours off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nodes_whose_clocks_are_hours_apart_go_by_one_schedule() {
     let right = Fixture::new().await;
@@ -252,7 +258,8 @@ async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stop
         assert!(reason.contains("hapax-encrypted-under"), "{reason}");
         assert_eq!(letter.attempts, 1, "{letter:?}");
     }
-    // An operator who has looked at it sends it as it is: the header goes, the payload stays.
+    // An operator who has checked such an event delivers it as it is: the header is removed, the
+    // payload stays.
     let (ops, position) = (Actor::new("ops"), letters[0].event.position);
     dead_letters::edit_and_replay(&fixture.store, &ops, "far", position, "{}")
         .await
@@ -292,7 +299,7 @@ async fn begin(store: &Postgres) -> hapax_postgres::Tx {
     store.begin(None, Headers::new()).await.unwrap()
 }
 
-/// Commits the events of one key one after the other, and rolls one back now and then.
+/// Commits the events of one key one after another, and rolls one back now and then.
 async fn write(store: Postgres, key: usize, count: i64) {
     let key = format!("k{key}");
     for number in 1..=count {

@@ -1,5 +1,5 @@
-//! Retention: segments are emptied among writers, snapshots that are kept, and destinations that
-//! come late or never come on.
+//! Retention: emptying segments while writers are active, snapshots are held, destinations are
+//! opened late, and destinations never read.
 
 use std::time::{Duration, Instant};
 
@@ -26,15 +26,15 @@ const EMIT: &str = "
     SELECT gen_random_uuid(), 'a', 'key', (number % 2)::text, '{}', '{}', now()
     FROM generate_series(1, $1::int) AS number";
 pub(crate) const LEFT: &str = "SELECT count(*) FROM hapax.outbox_event";
-/// Lets nine days go by for the ring: all that it has noted happened earlier.
+/// Makes everything that the outbox has recorded about rotations and absences nine days older.
 pub(crate) const AGE: &str = "
     WITH turns AS (
         UPDATE hapax.turn SET opened_at = opened_at - interval '9 days',
                               closed_at = closed_at - interval '9 days'
     )
     UPDATE hapax.absence SET since = since - interval '9 days'";
-/// Keeps autovacuum out of the first segment: a purge goes round whom it meets there, and is back
-/// later, which is no answer to what one purge does.
+/// Keeps autovacuum out of the first segment. A purge skips a segment that another process is using
+/// and returns to it later, which would distort tests of a single purge.
 pub(crate) const UNVISITED: &str =
     "ALTER TABLE hapax.outbox_event_0 SET (autovacuum_enabled = false)";
 const FIRST: i64 = 1 << 36;
@@ -49,7 +49,10 @@ async fn an_old_event_that_commits_late_is_delivered_before_its_segment_is_empti
     assert_eq!(pass(&fixture, 10).await, [2, 3]);
     let began = Instant::now();
     assert_eq!(purge(&fixture).await, 0);
-    assert!(began.elapsed() < Duration::from_secs(5), "it waited");
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "the purge waited for the open transaction"
+    );
     late.batch_execute("COMMIT").await.unwrap();
     assert_eq!(purge(&fixture).await, 0);
     assert_eq!(pass(&fixture, 10).await, [1]);
@@ -122,7 +125,10 @@ async fn no_event_goes_while_a_destination_is_being_opened() {
     opening.rollback().await.unwrap();
     fixture.store.open("new").await.unwrap();
     let told = purge(&fixture).await;
-    assert_eq!(told, 0, "the new destination has passed nothing");
+    assert_eq!(
+        told, 0,
+        "events were purged that the new destination has not read"
+    );
     assert_eq!(fixture.count(LEFT).await, 3);
 }
 
@@ -180,12 +186,12 @@ async fn a_purge_that_dies_in_the_middle_leaves_all_or_nothing_to_the_next() {
         let pid = "SELECT pg_backend_pid()";
         let pid: i32 = victim.query_one(pid, &[]).await.unwrap().get(0);
         fixture.plain.execute(kill, &[&pid]).await.unwrap();
-        // Only then are its locks gone, of which the next step takes one as well.
+        // The locks of a terminated backend are gone only now, and the next step takes one of them.
         let dies = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}");
         eventually(PATIENCE, async || fixture.count(&dies).await == 0).await;
         assert_eq!(fixture.count(LEFT).await, 5, "{step}");
     }
-    // The sequence was set, and nothing was noted: whoever comes next notes it.
+    // The sequence was advanced and the rotation was not recorded; the next purge records it.
     assert!(purge(&fixture).await >= 5);
     emit(&fixture.plain, 1).await;
     assert_eq!(pass(&fixture, 10).await, [FIRST + 1]);
@@ -208,7 +214,7 @@ async fn many_that_purge_at_once_empty_each_segment_once() {
         let counts = join_all(purges).await.into_iter().map(Result::unwrap);
         gone += counts.sum::<u64>();
     }
-    assert!((40..50).contains(&gone), "{gone} rows went");
+    assert!((40..50).contains(&gone), "{gone} rows were purged");
 }
 
 #[tokio::test]
@@ -268,8 +274,8 @@ async fn what_is_parked_is_kept_apart_and_goes_when_nobody_needs_it() {
     assert_eq!(fixture.count(left).await, 0);
 }
 
-/// A destination that never reads does not stop the ring: what it has not read is parked for it,
-/// in the order of each key, and its owner is fenced.
+/// A destination that never reads does not stop the rotation: its unread events are parked, in
+/// order per key, and its owner is fenced.
 #[tokio::test]
 async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_none() {
     let fixture = Fixture::new().await;
@@ -282,7 +288,7 @@ async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_no
         assert_eq!(
             fixture.count(drawn).await,
             turn + 1,
-            "the ring stands still"
+            "the outbox does not rotate"
         );
     }
     let settlement = Settlement {
@@ -292,7 +298,7 @@ async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_no
     };
     assert!(
         fixture.store.settle(settlement).await.is_err(),
-        "it is fenced"
+        "the slow owner is not fenced"
     );
     let slow = fixture.store.open("slow").await.unwrap();
     assert!(slow.checkpoint.frontier.high >= 4);
@@ -302,7 +308,10 @@ async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_no
         all.push(row.get::<_, i64>(0));
     }
     let spilled = all.len();
-    assert!(spilled >= 4 && spilled % 4 == 0, "{spilled} are parked");
+    assert!(
+        spilled >= 4 && spilled % 4 == 0,
+        "{spilled} events are parked"
+    );
     loop {
         let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 100)
             .await
@@ -317,7 +326,7 @@ async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_no
         .flat_map(|turn| (1..=4).map(move |n| turn * FIRST + n))
         .collect();
     assert_eq!(all, every);
-    // Of each key the first is due and holds the others up.
+    // The first event of each key is due, and blocks the others of its key.
     let due = fixture.store.due("slow", &[], 100, 0).await.unwrap();
     assert_eq!(
         due.iter().map(|it| it.event.position).collect::<Vec<_>>(),
@@ -345,7 +354,7 @@ pub(crate) async fn emit(client: &Client, count: i32) {
     client.execute(EMIT, &[&count]).await.unwrap();
 }
 
-/// Purges often enough, days apart, for what has been read by everybody to go.
+/// Purges three times, days apart: often enough to delete what every destination has read.
 pub(crate) async fn purge(fixture: &Fixture) -> u64 {
     let mut gone = 0;
     for _ in 0..3 {
@@ -355,18 +364,18 @@ pub(crate) async fn purge(fixture: &Fixture) -> u64 {
     gone
 }
 
-/// Purges once, at this moment.
+/// Purges once, at the current time.
 pub(crate) async fn purge_once(fixture: &Fixture) -> u64 {
     let purged = fixture.store.purge_events(DAY, Duration::MAX).await;
     purged.unwrap()
 }
 
-/// Lets the destination pass what it can read at once; says what that was.
+/// Reads and passes up to `limit` events for the destination "hook"; returns their positions.
 pub(crate) async fn pass(fixture: &Fixture, limit: usize) -> Vec<i64> {
     settle(fixture, limit, |_| {}).await.0
 }
 
-/// The same, with more to settle; says the epoch too.
+/// Like `pass`, with a change to the settlement; also returns the epoch.
 pub(crate) async fn settle(
     fixture: &Fixture,
     limit: usize,

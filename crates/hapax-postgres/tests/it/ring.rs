@@ -1,4 +1,5 @@
-//! The ring of segments: what parts read of it, what is found past a crowd, and how it goes round.
+//! Segments and their rotation: what partitions read of them, what is found when one tenant fills
+//! the outbox, and how they are reused.
 
 use std::{collections::BTreeSet, num::NonZeroU8};
 
@@ -49,7 +50,7 @@ async fn a_transaction_has_its_xid_before_it_draws_an_id() {
             async move { writer.batch_execute(&sql).await },
         ));
     }
-    // They wait for the sequence, and have their xids.
+    // Both writers wait for the sequence, and both already have an xid.
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND backend_xid IS NOT NULL";
     eventually(PATIENCE, async || fixture.count(waiting).await == 2).await;
@@ -83,7 +84,8 @@ async fn every_part_reads_its_own_shards_and_passes_the_others() {
         }
         assert!(read.is_sorted(), "{read:?}");
         assert_eq!(read.len(), 4 * 6);
-        // It has come to the turn that is written to, though nothing there is its own.
+        // The frontier has reached the segment that is being written, although it contains no event
+        // of this partition.
         assert_eq!(frontier.high, 3 * FIRST);
         all.extend(read);
         emit(&fixture, i16::from(part) + 1, None, 3).await;
@@ -93,7 +95,7 @@ async fn every_part_reads_its_own_shards_and_passes_the_others() {
         assert_eq!(batch.events.len(), 0);
         assert!(
             batch.frontier.high > frontier.high,
-            "what is others' is passed"
+            "the frontier did not pass the events of other shards"
         );
         frontier = batch.frontier;
         emit(&fixture, i16::from(part), None, 1).await;
@@ -168,7 +170,7 @@ async fn a_look_past_a_crowd_finds_the_others_and_says_how_far_it_looked() {
     assert_eq!(past(&fixture, 0, even, &crowd, 100).await, [0; 0]);
 }
 
-/// Looks on until nothing more is looked at.
+/// Calls `read_past` until it scans nothing more; returns the positions found.
 async fn past(
     fixture: &Fixture,
     mut beyond: i64,

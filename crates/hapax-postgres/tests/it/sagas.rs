@@ -1,4 +1,5 @@
-//! What the law of sagas cannot ask of every store: owners that overlap, plans, flights, bells.
+//! Sagas on PostgreSQL, where the conformance suite cannot test every store: overlapping owners,
+//! statement plans, round trips and notifications.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ async fn a_worker_whose_move_is_open_is_not_dead() {
     let kinds = [checkout().kind().clone()];
     let taken = here.store.take_sagas(&kinds, Duration::ZERO, 1).await;
     let owned = Owned::of(&taken.unwrap()[0]);
-    // Its lease has lapsed and lapses again, but its commit is on the way.
+    // The lease of the worker has expired and will expire again, but its commit is under way.
     let mut tx = here.store.turn(&owned, Duration::ZERO).await.unwrap().tx;
     assert!(take(&there.store, 1).await.is_empty());
     tx.write_step(&owned, &step("a")).await.unwrap();
@@ -113,12 +114,12 @@ async fn a_word_that_is_committed_while_its_saga_is_given_back_wakes_it() {
     let store = here.store.clone();
     let day = Duration::from_hours(24);
     let giving = tokio::spawn(async move { store.give_back_saga(&owned, day, "it", 0).await });
-    // It has begun before the word was there, and ends after it.
+    // The give-back begins before the signal is committed, and ends after it.
     waits(&here).await;
     tx.commit().await.unwrap();
     giving.await.unwrap().unwrap();
     let taken = take(&there.store, 1).await;
-    assert_eq!(taken.len(), 1, "the word was lost");
+    assert_eq!(taken.len(), 1, "the signal was lost");
     assert_eq!(taken[0].signals.len(), 1);
 }
 
@@ -157,7 +158,10 @@ async fn words_that_come_at_once_are_counted_as_they_are_kept() {
     assert_eq!(taken.signals.len(), 5);
     assert_eq!(here.count("SELECT told FROM hapax.saga").await, 5);
     give_back(&here.store, &taken, Duration::from_hours(1)).await;
-    assert!(take(&here.store, 1).await.is_empty(), "it is due for ever");
+    assert!(
+        take(&here.store, 1).await.is_empty(),
+        "the saga stays due after its signals were read"
+    );
 }
 
 #[tokio::test]
@@ -171,21 +175,24 @@ async fn a_saga_that_starts_or_receives_a_signal_notifies_after_the_commit() {
         .unwrap();
     assert!(
         subscription.notified().now_or_never().is_none(),
-        "nothing is there yet"
+        "notified before the commit"
     );
     tx.rollback().await;
     assert!(
         subscription.notified().now_or_never().is_none(),
-        "nothing happened"
+        "notified although the start was rolled back"
     );
     start(store, "s1").await;
-    assert!(subscription.notified().now_or_never().is_some(), "it began");
+    assert!(
+        subscription.notified().now_or_never().is_some(),
+        "not notified of the start"
+    );
     let mut tx = store.begin(None, Headers::new()).await.unwrap();
     assert!(tx.signal_saga("s1", "paid", b"").await.unwrap());
     tx.commit().await.unwrap();
     assert!(
         subscription.notified().now_or_never().is_some(),
-        "it was told"
+        "not notified of the signal"
     );
 }
 
@@ -207,7 +214,7 @@ async fn a_move_without_a_heard_commit_is_whole_or_nothing_and_its_rows_say_whic
         );
         trap.sprung().await;
         day.good.idle().await;
-        // Whoever takes it next goes on where its rows end.
+        // The next worker continues after the last stored step.
         let given = day.node.give_back_saga(&owned, Duration::ZERO, "", 0);
         given.await.unwrap();
         let taken = take(&day.node, 1).await.remove(0);
@@ -235,10 +242,11 @@ async fn a_move_is_three_flights() {
         tx.commit().await.unwrap();
         began.elapsed()
     };
-    // The first learns its statements.
+    // The first run prepares the statements.
     one().await;
     proxy.delay(EACH_WAY);
-    // A fourth would be too slow every time; three are so only on a machine that is held up.
+    // With a fourth round trip every run would be too slow; with three only a run on an overloaded
+    // machine is.
     let mut took = Vec::new();
     while took.iter().all(|it| *it >= 4 * 2 * EACH_WAY) {
         assert!(took.len() < 30, "{took:?}");
@@ -256,8 +264,10 @@ async fn the_next_moment_is_told_by_our_clock_however_close_the_databases_is() {
     let saga = take(&fixture.store, 1).await.remove(0);
     give_back(&fixture.store, &saga, Duration::from_mins(1)).await;
     let due = fixture.store.saga("s1").await.unwrap().unwrap();
-    let due = due.wake_at.expect("it falls due");
-    let next = next(&fixture.store).await.expect("it falls due");
+    let due = due.wake_at.expect("the saga has no wake-up time");
+    let next = next(&fixture.store)
+        .await
+        .expect("the store reports no next saga");
     let later = next.since(due);
     assert!(later + Duration::from_millis(5) >= ahead, "{later:?}");
 }
@@ -275,7 +285,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
         tx.commit().await.unwrap();
         give_back(&fixture.store, &saga, Duration::ZERO).await;
     }
-    // As another version may write it.
+    // Data as another version might write it.
     let spoil = "UPDATE hapax.saga SET headers = 'nonsense' WHERE id = 'bad row';
         ALTER TABLE hapax.saga_step DROP CONSTRAINT saga_step_state_check;
         UPDATE hapax.saga_step SET state = 'nonsense' WHERE saga = 'bad step'";
@@ -314,7 +324,7 @@ async fn two() -> (Fixture, Fixture) {
     (here, there)
 }
 
-/// Waits until somebody waits for a lock.
+/// Waits until a connection waits for a lock.
 async fn waits(fixture: &Fixture) {
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";

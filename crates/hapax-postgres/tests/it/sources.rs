@@ -1,4 +1,4 @@
-//! The law of sources, held against the store's own outbox.
+//! The conformance suite of sources, run against the store's own outbox.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Own {
 impl Own {
     async fn on(database: Arc<Database>) -> Self {
         let store = Postgres::open(settings(&database.url())).await;
-        let store = store.expect("the store opens");
+        let store = store.expect("the store does not open");
         Self { database, store }
     }
 }
@@ -52,23 +52,24 @@ impl SourceUnderTest for Own {
 
     async fn begin(&self) -> Tx {
         let begun = self.store.begin(None, Headers::new()).await;
-        begun.expect("a transaction opens")
+        begun.expect("the transaction did not begin")
     }
 
     async fn write(writer: &mut Tx, event: &Written) {
-        // The row's statement, so that an open transaction has its place before it commits.
+        // The insert is executed here, so that an open transaction has drawn its position before it
+        // commits.
         writer
             .execute("SELECT pg_current_xact_id()", &[])
             .await
-            .expect("it has a number");
+            .expect("the transaction has no number");
         let stated = NewEvent::new("order.changed", Payload::Json(event.payload()))
             .about("order", &event.key)
             .sequence(event.number);
-        writer.emit(stated).expect("an event is emitted");
+        writer.emit(stated).expect("the event was not emitted");
     }
 
     async fn commit(writer: Tx) {
-        writer.commit().await.expect("it commits");
+        writer.commit().await.expect("the commit failed");
     }
 
     async fn roll_back(writer: Tx) {

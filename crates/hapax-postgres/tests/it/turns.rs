@@ -1,5 +1,5 @@
-//! When the ring turns: by the database's clock, among writers that give up and among very long
-//! ones.
+//! When the outbox rotates to its next segment: by the database's clock, with writers that roll
+//! back and with very long transactions.
 
 use std::{
     collections::BTreeSet,
@@ -24,11 +24,11 @@ const EMIT_STAMPED: &str = "
     INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
     SELECT gen_random_uuid(), 'a', '{}', '{}', now() + $1::text::interval
     FROM generate_series(1, 3)";
-/// Keeps purges away, as whoever opens a destination does.
+/// Blocks purges, as opening a destination does.
 const HOLD: &str = "SELECT pg_advisory_lock_shared('hapax.outbox_event'::regclass::oid::int4, 0)";
 const LET_GO: &str =
     "SELECT pg_advisory_unlock_shared('hapax.outbox_event'::regclass::oid::int4, 0)";
-/// More events than a service may emit at once, in many turns of the ring.
+/// More events than one transaction of a service may emit, spread over several rotations.
 const HUGE: i32 = 100_000;
 
 #[tokio::test]
@@ -38,7 +38,11 @@ async fn an_event_that_is_stamped_in_the_future_holds_nothing_up() {
         stamped(&fixture, "10 years").await;
         assert_eq!(pass(&fixture, 10).await.len(), 3);
         assert!(purge(&fixture).await >= 3);
-        assert_eq!(fixture.count(DRAWN).await, turn, "the ring stands still");
+        assert_eq!(
+            fixture.count(DRAWN).await,
+            turn,
+            "the outbox does not rotate"
+        );
     }
     assert_eq!(fixture.count(LEFT).await, 0);
 }
@@ -52,13 +56,18 @@ async fn old_rows_that_are_moved_in_stay_for_the_retention_and_spill_nobody() {
         assert_eq!(pass(&fixture, 10).await.len(), 3);
         assert_eq!(purge_once(&fixture).await, 0);
     }
-    assert_eq!(fixture.count(DRAWN).await, 0, "the ring turns too fast");
+    assert_eq!(
+        fixture.count(DRAWN).await,
+        0,
+        "the outbox rotates too early"
+    );
     assert_eq!(fixture.count(LEFT).await, 27);
     let parked = "SELECT count(*) FROM hapax.delivery";
     assert_eq!(fixture.count(parked).await, 0);
 }
 
-/// A turn is as old as it has been seen to be; what nobody noted in time is kept for longer.
+/// A rotation is as old as its recorded times say. If the times were not recorded when they
+/// occurred, its events are kept longer.
 #[tokio::test]
 async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
     let fixture = Fixture::new().await;
@@ -71,7 +80,7 @@ async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
         emit(&fixture.plain, 3).await;
         assert_eq!(pass(&fixture, 10).await.len(), 3);
         let is_turned = async || fixture.count(DRAWN).await > i64::try_from(turn).unwrap();
-        // While it is open, and while it is closed.
+        // While the segment is open, and after it was closed.
         for is_closed in [false, true] {
             purge_once(&fixture).await;
             fixture.plain.batch_execute(mishap).await.unwrap();
@@ -85,8 +94,8 @@ async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
     }
 }
 
-/// A row can be on its way into a segment while that is emptied: what comes behind is not of the
-/// time before.
+/// A row can reach a segment while the segment is emptied. Such a row belongs to a new retention
+/// period.
 #[tokio::test]
 async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for_the_retention() {
     let fixture = Fixture::new().await;
@@ -98,7 +107,7 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
             (id, segment, event_id, type, payload, headers, created_at)
         VALUES (2, 0, gen_random_uuid(), 'a', '{}', '{}', now())";
     fixture.plain.batch_execute(straggler).await.unwrap();
-    // What is known of its turn may not have gone yet.
+    // The record of the emptied rotation may still exist.
     let emptied = "
         INSERT INTO hapax.turn (turn, opened_at, closed_at, last, emptied_at)
         SELECT 0, at, at, 3, at FROM (SELECT now() - interval '9 days' AS at) AS earlier
@@ -113,7 +122,7 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
     assert_eq!(fixture.count(LEFT).await, 0);
 }
 
-/// Transactions by the hundred draw ids and give up, while the ring turns as fast as it can.
+/// Hundreds of transactions draw ids and roll back, while the outbox rotates as fast as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_rollbacks_under_a_turning_ring_costs_no_event() {
     let fixture = Fixture::new().await;
@@ -135,7 +144,7 @@ async fn a_storm_of_rollbacks_under_a_turning_ring_costs_no_event() {
     assert_eq!(all.len(), usize::try_from(committed).unwrap());
 }
 
-/// Emits and gives up, seven times out of eight; says how many events it committed.
+/// Emits, and rolls back seven times out of eight; returns how many events were committed.
 async fn storm(client: Client, writer: i32, is_enough: Arc<AtomicBool>) -> i32 {
     let mut committed = 0;
     for round in 0.. {
@@ -145,7 +154,7 @@ async fn storm(client: Client, writer: i32, is_enough: Arc<AtomicBool>) -> i32 {
         let count = 1 + (round + writer) % 40;
         client.batch_execute("BEGIN").await.unwrap();
         emit(&client, count).await;
-        // Whatever is committed, its transaction has drawn ids in vain too.
+        // Each committed transaction has also drawn ids that it does not use.
         client.batch_execute("SAVEPOINT part").await.unwrap();
         emit(&client, 5).await;
         if round % 8 == 0 {
@@ -167,7 +176,8 @@ async fn a_transaction_of_100_000_events_across_many_turns_is_delivered_whole_or
         let done = AtomicBool::new(false);
         let all = turn_until(&fixture, &done, async {
             huge.batch_execute("BEGIN").await.unwrap();
-            // It writes in every other turn: of the others the segments are emptied meanwhile.
+            // The transaction writes in every second rotation; the segments between are emptied
+            // meanwhile.
             for turn in 0..=6 {
                 fixture.plain.batch_execute(HOLD).await.unwrap();
                 assert_eq!(fixture.count(DRAWN).await, turn);
@@ -192,8 +202,8 @@ async fn a_transaction_of_100_000_events_across_many_turns_is_delivered_whole_or
     }
 }
 
-/// Reads and purges without any retention while something goes on, and until nothing is left; says
-/// what was read or parked, each event once.
+/// Reads and purges with a retention of zero while `during` runs and until no event is left;
+/// returns the events that were read or parked, each of them once.
 async fn turn_until(
     fixture: &Fixture,
     done: &AtomicBool,
@@ -206,7 +216,7 @@ async fn turn_until(
             let read = pass(fixture, 5_000).await;
             let is_vain = read.is_empty();
             for one in read {
-                assert!(all.insert(one), "{one} was read twice");
+                assert!(all.insert(one), "event {one} was read twice");
             }
             let purged = fixture.store.purge_events(Duration::ZERO, Duration::MAX);
             purged.await.unwrap();
@@ -220,17 +230,17 @@ async fn turn_until(
         done.store(true, Ordering::SeqCst);
     };
     let (mut all, ()) = tokio::join!(reading, during);
-    // What is committed between a read and a purge, and so has lagged, is parked.
+    // An event that is committed between a read and a purge lags, and is parked.
     let parked = "SELECT position FROM hapax.delivery";
     let parked = fixture.plain.query(parked, &[]).await.unwrap();
     for row in &parked {
-        assert!(all.insert(row.get(0)), "it was read and parked");
+        assert!(all.insert(row.get(0)), "an event was both read and parked");
     }
     let left = fixture.count(LEFT).await;
     assert_eq!(
         left,
         i64::try_from(parked.len()).unwrap(),
-        "{left} are left"
+        "{left} events are left"
     );
     all
 }

@@ -125,9 +125,8 @@ async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
     assert_eq!(count(&direct).await, 3);
 }
 
-/// The server is unavailable; the subject is not the fault of one event.
-/// There are more subjects than the server is asked about. The result for those applies to the
-/// others.
+/// If the server is unavailable, no event is declined for its subject. There are more subjects than
+/// the sink looks up, and the outcome of those that it looked up applies to the others.
 #[tokio::test]
 async fn a_server_without_jetstream_declines_none_of_many_subjects() {
     let server = Server::nats("").await;

@@ -11,7 +11,8 @@ use tokio::{
 
 use crate::events::{any_offer, clock, deliver};
 
-/// Each of these would reach this machine, its network or its cloud if the sink connected to it.
+/// Targets that would reach this machine, its network or its cloud provider if the sink connected
+/// to them.
 const SPELLINGS: [&str; 51] = [
     "127.0.0.1",
     "127.0.0.2",

@@ -34,7 +34,7 @@ const STRAYS: usize = 1_100;
 /// the breaker.
 const REFUSED: usize = 90;
 const OTHERS: usize = 5;
-/// The clock stands still, so a breaker that opens stays open.
+/// The breaker's clock does not move, so a breaker that opens stays open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::{
 const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
 const SHORT: Duration = Duration::from_secs(1);
-/// Longer than everything that has a limit takes.
+/// Longer than every timeout in these tests.
 const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-// Receives webhooks and verifies them: `v1` with the `standardwebhooks` library of npm, `v1a`
-// with the ed25519 of Node itself, for no published library knows it.
+// Receives webhooks and verifies them: `v1` with the `standardwebhooks` library of npm, `v1a` with
+// the ed25519 of Node itself, because no published library supports `v1a`.
 //
-// Usage: verify.js SECRET, where SECRET begins with whsec_ or whpk_. Prints its port; answers 204
-// to what verifies and 400 to what does not.
+// Usage: verify.js SECRET, where SECRET begins with whsec_ or whpk_. Prints its port. Responds with
+// 204 if the signature is valid, and with 400 if it is not.
 "use strict";
 
 const crypto = require("node:crypto");

@@ -1,6 +1,7 @@
 """Receives webhooks and verifies them with the `standardwebhooks` library of PyPI.
 
-Usage: verify.py SECRET. Prints its port; answers 204 to what verifies and 400 to what does not.
+Usage: verify.py SECRET. Prints its port. Responds with 204 if the signature is valid, and with 400
+if it is not.
 """
 
 import sys

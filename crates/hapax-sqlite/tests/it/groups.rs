@@ -251,7 +251,7 @@ fn dangle(conn: &Connection) -> rusqlite::Result<usize> {
 
 type Wrote = Result<usize, StoreError>;
 
-/// Writes a dangling reference and a note, which wait together.
+/// Writes a dangling reference and a note, which are queued together.
 async fn dangle_beside(fixture: &Fixture, text: &'static str) -> (Wrote, Wrote) {
     let note = move |conn: &Connection| conn.execute(INSERT, [text]);
     let held = fixture.hold().await;

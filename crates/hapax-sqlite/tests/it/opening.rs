@@ -4,7 +4,7 @@ use hapax_sqlite::{OpenError, SchemaError, Settings, Sqlite, rusqlite::Connectio
 
 use crate::fixture::{Fixture, NOTES};
 
-/// These files contain stored responses and payloads in the clear.
+/// These files contain stored responses and payloads in plain text.
 #[cfg(unix)]
 #[tokio::test]
 async fn what_is_made_is_for_its_owner_alone_and_what_was_there_keeps_its_rights() {

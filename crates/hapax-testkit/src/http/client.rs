@@ -33,7 +33,7 @@ impl HttpClient {
     /// Sends a GET request to `url`.
     ///
     /// # Errors
-    /// Fails if there is no complete response.
+    /// Fails if the response is missing or incomplete.
     pub async fn get(&self, url: &str) -> Result<HttpAnswer, BoxError> {
         self.send(Method::GET, url, &[], Bytes::new()).await
     }
@@ -41,7 +41,7 @@ impl HttpClient {
     /// Sends a POST request with `body` to `url`.
     ///
     /// # Errors
-    /// Fails if there is no complete response.
+    /// Fails if the response is missing or incomplete.
     pub async fn post(
         &self,
         url: &str,
@@ -54,7 +54,7 @@ impl HttpClient {
     /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// Fails if there is no complete response.
+    /// Fails if the response is missing or incomplete.
     pub async fn send(
         &self,
         method: Method,

@@ -158,7 +158,7 @@ impl HttpReceiver {
     /// Starts a receiver on a free port of 127.0.0.1 that responds with 200 to all requests.
     ///
     /// # Panics
-    /// Panics if there is no free port.
+    /// Panics if all ports are in use.
     pub async fn start() -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_at(any).await.expect("loopback has a free port")

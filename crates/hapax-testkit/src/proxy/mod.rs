@@ -106,7 +106,7 @@ impl Proxy {
     /// Starts a proxy for the server at `host:port`, with any protocol.
     ///
     /// # Panics
-    /// Panics if there is no free port or no thread.
+    /// Panics if all ports are in use or a thread cannot be started.
     pub fn to(server: impl Into<String>) -> Self {
         Self::start(server.into(), false)
     }
@@ -114,7 +114,7 @@ impl Proxy {
     /// Starts a proxy for the PostgreSQL server at `host:port`, with support for traps.
     ///
     /// # Panics
-    /// Panics if there is no free port or no thread.
+    /// Panics if all ports are in use or a thread cannot be started.
     pub fn to_postgres(server: impl Into<String>) -> Self {
         Self::start(server.into(), true)
     }

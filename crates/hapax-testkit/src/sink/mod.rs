@@ -47,8 +47,8 @@ pub trait SinkUnderTest: Sized + Send + Sync + 'static {
     }
 
     /// Makes the receiver accept all events except for one kind, which it cannot place: no queue is
-    /// bound, or the content is wrong. Returns an event of this kind; `None` if there is no such
-    /// case.
+    /// bound, or the content is wrong. Returns an event of this kind; `None` if the receiver can
+    /// place every event.
     fn stray(&self) -> impl Future<Output = Option<NewEvent>> + Send {
         std::future::ready(None)
     }

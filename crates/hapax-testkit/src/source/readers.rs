@@ -76,7 +76,7 @@ pub async fn two_readers_at_once_read_the_same<S: SourceUnderTest>() {
         first.extend(one);
         second.extend(two);
     }
-    // Further events may have arrived in the meantime.
+    // More events may have been committed in the meantime.
     first.extend(fixture.read(&mut mine).await);
     second.extend(read(&other, &mut theirs, Shards::ALL, 3).await);
     assert_eq!(first, second);

@@ -30,7 +30,8 @@ pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
     }
 }
 
-/// The order within a key requires a single reader for all of its events.
+/// All events of a key are read by one partition, because only a single reader can keep their
+/// order.
 pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
     let (fixture, _) = with_keys::<S>().await;
     let mut owner = BTreeMap::new();

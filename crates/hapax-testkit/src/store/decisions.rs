@@ -1,4 +1,4 @@
-//! Conformance tests of decisions: an operator's decision about a saga takes effect, even a late
+//! Conformance tests of operators' decisions: a decision about a saga takes effect, even a late
 //! one.
 
 use std::{marker::PhantomData, time::Duration};
@@ -26,7 +26,7 @@ use crate::{
     wait::eventually,
 };
 
-/// How fast the time passes for a saga that is expected to give up.
+/// How far the clock moves at each check, for a saga that is expected to give up.
 const PACE: Duration = Duration::from_millis(250);
 
 /// A key does not expire while a saga lives that was started under it. A retry a day later, while

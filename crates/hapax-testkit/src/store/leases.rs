@@ -342,7 +342,7 @@ async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, part: &str, node: &str) 
     opened.unwrap_or_else(|| panic!("{part} should be free for {node}"))
 }
 
-/// Takes a partition that becomes free when concurrent callers are done.
+/// Takes a partition that becomes free when the concurrent callers have finished.
 async fn taken_by_patience<S: StoreUnderTest>(
     fixture: &Fixture<S>,
     part: &str,

@@ -236,8 +236,8 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
     assert_eq!(read, ids);
 }
 
-/// Everything that is stored for an event counts: many headers end a read like a large payload
-/// does, of the outbox and of due deliveries.
+/// The size limit of a read counts everything that is stored for an event: many headers end a read
+/// as a large payload does, both for the outbox and for due deliveries.
 pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let large = (0..16).fold(event("large"), |event, number| {

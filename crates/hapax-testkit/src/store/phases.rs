@@ -26,7 +26,8 @@ use crate::{
 
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
-/// An entered key is taken for all callers in all modes. Another payload is reported first.
+/// A key that was entered is taken for all callers in all modes. If the payload differs, the
+/// mismatch is reported instead of the key in progress.
 pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;

@@ -205,7 +205,7 @@ pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
     assert_eq!(ids(&taken.expect("sagas are taken")), ["s1"]);
 }
 
-/// A move is one commit: the service's rows, its events, and the row of the step.
+/// One commit contains the service's rows, its events and the row of the step.
 pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.begin().await;
@@ -242,7 +242,7 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
     assert_eq!(found.steps, [step("a", Direction::Forward)]);
 }
 
-/// A move that is rolled back or dropped leaves the saga unchanged.
+/// If the transaction of a step is rolled back or dropped, the saga is unchanged.
 pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;

@@ -145,7 +145,7 @@ pub(crate) fn park(position: i64, state: ParkedState, next_at: Timestamp) -> Par
     }
 }
 
-/// The same, blocking `key`.
+/// A delivery that is parked after one attempt and blocks `key`.
 pub(crate) fn park_key(position: i64, state: ParkedState, next_at: Timestamp, key: &str) -> Park {
     Park {
         order_key: Some(key.to_owned()),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::events::{claim, event, message, response, single_shot};
 
-/// A commit keeps all of them.
+/// A commit keeps the rows, the events and the acceptances.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let tx = busy_transaction(&fixture, "kept").await;
@@ -27,7 +27,7 @@ pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
     check_kept(&fixture, Acceptance::Duplicate, &["kept"]).await;
 }
 
-/// A rollback keeps none of them.
+/// A rollback keeps no row, no event and no acceptance.
 pub async fn a_rollback_keeps_nothing<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     busy_transaction(&fixture, "rolled back")

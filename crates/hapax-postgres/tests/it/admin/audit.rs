@@ -1,4 +1,4 @@
-//! The log of what operators did.
+//! The audit log of operators' actions.
 
 use hapax::key::Tenant;
 use hapax_postgres::admin::{
@@ -67,7 +67,7 @@ async fn an_act_that_is_rolled_back_leaves_no_line() {
     let full = "ALTER TABLE hapax.audit_log ADD CHECK (actor <> 'ops') NOT VALID;
         DROP TRIGGER refuse ON hapax.declaration";
     scene.fixture.plain.batch_execute(full).await.unwrap();
-    // And one whose line cannot be written does not happen.
+    // If the line of an action cannot be written to the log, the action is not performed.
     assert!(
         destinations::create(scene.store(), &scene.ops, "a", "{}", None)
             .await

@@ -1,4 +1,4 @@
-//! Deliveries listed, and dead letters replayed, edited or discarded one at a time.
+//! The list of deliveries, and replaying, editing or discarding single dead letters.
 
 use hapax::{
     delivery::ParkedState,
@@ -198,7 +198,7 @@ async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() 
     let traces = events::trace(store, at).await.unwrap();
     let edited: Vec<bool> = traces.iter().map(|it| it.edited.is_some()).collect();
     assert_eq!(edited, [true, false]);
-    // What it was offered as is what the next edit is of.
+    // The next edit applies to the payload that was last offered.
     scene.pass("a", &[at]).await;
     let letters = store.dead_letters("a", 0, 10).await.unwrap();
     let offered = letters[0].event.event.payload.bytes();
@@ -277,7 +277,7 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     let plain = "SELECT count(*) FROM hapax.delivery WHERE payload IS NOT NULL
         AND strpos(payload, 'nobody') = 0 AND strpos(headers, 'hapax-encrypted-under') > 0";
     assert_eq!(scene.fixture.count(plain).await, 1);
-    // Whoever lacks the key edits nothing.
+    // An operator on a node without the encryption key cannot edit the payload.
     scene.pass("a", &[at]).await;
     let database = scene.fixture.database.clone();
     scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
@@ -287,7 +287,7 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
 
 const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
 
-/// Emits an event with an address, of a tenant; where it stands.
+/// Emits an event of a tenant with an address in its payload; returns its position.
 async fn addressed(scene: &Scene, to: &str) -> i64 {
     let tenant = Tenant::new("a").ok();
     let mut tx = scene.store().begin(tenant, Headers::new()).await.unwrap();
@@ -298,7 +298,7 @@ async fn addressed(scene: &Scene, to: &str) -> i64 {
     *positions(scene).await.last().unwrap()
 }
 
-/// What falls due at a part says.
+/// The payloads that are due at a partition.
 async fn due(scene: &Scene, part: &str) -> Vec<String> {
     let due = scene.store().due(part, &[], 10, 0).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

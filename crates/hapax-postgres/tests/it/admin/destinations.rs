@@ -108,7 +108,7 @@ async fn what_cannot_be_declared_is_refused() {
             "{unknown:?}"
         );
     }
-    // What was refused for its state is written down, what made no sense is not.
+    // Actions rejected because of the destination's state are in the log; invalid input is not.
     assert_eq!(
         scene.acts().await[1],
         ("create".to_owned(), "refused".to_owned())
@@ -157,7 +157,7 @@ async fn who_asks_for_changes_misses_none_that_commits_late() {
     let seen = seen[0].version;
     assert!(store.changes(seen).await.unwrap().is_empty());
 
-    // One that has drawn its version and does not commit: the next waits for it.
+    // One change has drawn its version and has not committed; the next change waits for it.
     let mut slow = scene.fixture.database.client().await;
     let late = slow.transaction().await.unwrap();
     for file in [include_str!("../../../queries/admin/hold_declarations.sql")] {
@@ -221,7 +221,7 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
         matches!(early, Err(AdminError::Conflict { .. })),
         "{early:?}"
     );
-    // Relays have a while to hear of it; none opens it again.
+    // Relays have some time to notice the removal; no relay can open the destination again.
     assert_eq!(jobs::run_one(store).await.unwrap(), jobs::Ran::Nothing);
     assert!(matches!(
         store.open("a/0").await,
@@ -354,7 +354,7 @@ async fn a_destination_of_a_configuration_file_is_paused_and_removed_like_any() 
         matches!(refused, Err(AdminError::Conflict { .. })),
         "{refused:?}"
     );
-    // Declared here as well, it stays paused.
+    // If the destination is also declared here, it stays paused.
     let declared = destinations::create(store, ops, "filed", SPEC, None)
         .await
         .unwrap();

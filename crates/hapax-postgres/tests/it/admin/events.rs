@@ -1,4 +1,4 @@
-//! Events looked at.
+//! The list of events and the details of one event.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ async fn an_event_is_found_by_its_id_however_wrong_its_clock_was() {
 #[tokio::test]
 async fn an_id_that_was_made_elsewhere_is_found_by_whoever_looks_at_every_event() {
     let scene = Scene::new().await;
-    // Its id tells of a moment long before all events, and 20,500 of them lie between.
+    // The time in this id is long before all events, and 20,500 events lie between.
     let foreign: EventId = "01890000-0000-7000-8000-000000000000".parse().unwrap();
     let planted = format!(
         "INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
@@ -137,7 +137,8 @@ async fn an_id_that_was_made_elsewhere_is_found_by_whoever_looks_at_every_event(
     assert!(near.is_none(), "{near:?}");
     let found = events::find(store, ops, foreign).await.unwrap().unwrap();
     assert_eq!(found.event.id, foreign);
-    // A list goes on to older ones until it has it.
+    // A page of the list scans a bounded number of events; the next page continues with older ones
+    // until the event is found.
     let filter = Filter {
         event_id: Some(foreign),
         ..Filter::default()

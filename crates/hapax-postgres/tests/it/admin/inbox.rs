@@ -1,4 +1,4 @@
-//! Messages looked at.
+//! The list of accepted messages.
 
 use hapax::{Timestamp, key::Tenant};
 use hapax_postgres::admin::{
@@ -8,7 +8,7 @@ use hapax_postgres::admin::{
 
 use super::scene::Scene;
 
-/// Messages of two consumers and two sources, three of each moment.
+/// Messages of two consumers and two sources, three for each point in time.
 const SOME: &str = "
     INSERT INTO hapax.inbox_message
         (consumer, message_id, source, payload_hash, received_at, processed_at)
@@ -46,7 +46,8 @@ async fn messages_are_listed_by_a_filter_in_pages_the_newest_first() {
     }
 }
 
-/// A marketplace where each shop is a source: hundreds of messages have one id, and one moment.
+/// A marketplace in which each shop is a source: hundreds of messages have the same id and the same
+/// time.
 const CROWD: &str = "
     INSERT INTO hapax.inbox_message
         (consumer, message_id, source, payload_hash, received_at, processed_at)

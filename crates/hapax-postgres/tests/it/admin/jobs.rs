@@ -1,4 +1,4 @@
-//! Jobs: killed, raced for, cancelled, asked for twice.
+//! Jobs: crashes, concurrent workers, cancellation, and repeated requests for one job.
 
 use std::sync::{
     Arc,
@@ -81,7 +81,8 @@ async fn a_job_of_an_older_version_or_another_cluster_goes_by_when_it_was_writte
     }
 }
 
-/// Somebody counts, and more die before they say yes: the job is about what was counted.
+/// An operator counts dead letters, and more appear before the operator confirms: the job covers
+/// only those that were counted.
 #[tokio::test]
 async fn what_dies_between_the_count_and_the_job_is_not_in_it() {
     let scene = Scene::new().await;
@@ -96,7 +97,8 @@ async fn what_dies_between_the_count_and_the_job_is_not_in_it() {
             .unwrap()
     };
     assert_eq!(count().await, 2);
-    // One that was there before dies, one that is new, and one is replayed and dies again.
+    // One counted event is replayed and becomes dead again, one earlier event becomes dead, and so
+    // does a new one.
     dead_letters::replay(store, ops, "a", at[1]).await.unwrap();
     scene.emit("order.created", None, 1).await;
     let newest = *positions(&scene).await.last().unwrap();
@@ -115,19 +117,20 @@ async fn what_dies_between_the_count_and_the_job_is_not_in_it() {
     let states = scene.states("a").await;
     let dead = states.iter().filter(|it| it.1 == "dead").map(|it| it.0);
     assert_eq!(dead.collect::<Vec<_>>(), [at[1], at[2], newest]);
-    // Without a count it is about what is dead now.
+    // Without an earlier count, the job covers what is dead now.
     let job = replay(&scene, ops, &any, &Asked::default()).await.unwrap();
     assert_eq!(job.total, Some(3));
 }
 
-/// Three of four dead letters are dealt with: one is replayed and dies again before the job has come
-/// to it, and after each batch dies one that is new.
+/// Requires that a job handles three of four dead letters: one of the four is replayed and becomes
+/// dead again before the job reaches it. After each batch another event becomes dead, which the job
+/// must ignore.
 async fn check_bound(discards: bool, arguments: &str) {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 5).await;
     let at = positions(&scene).await;
     scene.pass("a", &at[1..]).await;
-    // Before the job by any clock.
+    // These changes are older than the job by every clock.
     let earlier = "UPDATE hapax.delivery SET changed_at = changed_at - interval '1 minute'";
     scene.fixture.plain.execute(earlier, &[]).await.unwrap();
     let (store, ops, any) = (scene.store(), &scene.ops, Filter::default());
@@ -149,8 +152,11 @@ async fn check_bound(discards: bool, arguments: &str) {
     let mut died = vec![at[0], at[4]];
     scene.pass("a", &died).await;
     for batches in 0.. {
-        assert!(batches < 20, "the job goes on with whatever dies");
-        // After the job by any clock.
+        assert!(
+            batches < 20,
+            "the job continues with events that became dead after its start"
+        );
+        // These changes are newer than the job by every clock.
         let later = "UPDATE hapax.delivery SET changed_at = changed_at + interval '1 minute'
             WHERE state = 'dead' AND position = ANY ($1)";
         scene.fixture.plain.execute(later, &[&died]).await.unwrap();
@@ -185,7 +191,7 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
     let job = replay(&scene, &scene.ops, &Filter::default(), &asked)
         .await
         .unwrap();
-    // A worker whose connection is cut just before each second commit.
+    // A worker whose connection is cut just before every second commit.
     let commits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&commits);
     let database = Arc::clone(&scene.fixture.database);
@@ -226,7 +232,7 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
     );
 }
 
-/// As `kill -9` of the worker would: its connections end.
+/// Terminates the worker's connections, as `kill -9` of the worker would.
 fn terminate_workers(url: &str) {
     let url = url.to_owned();
     let ended = std::thread::spawn(move || {
@@ -267,7 +273,7 @@ async fn of_many_workers_one_has_a_job() {
             {
                 match jobs::run_one(&store).await.unwrap() {
                     Ran::Batch { done: more, .. } => done += more,
-                    // Another one has it.
+                    // Another worker has the job.
                     _ => patience.pause().await,
                 }
             }
@@ -299,7 +305,7 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
             ],
         )
         .await;
-    // Read by nobody yet: it comes by itself.
+    // This event has not been read by the partition, which will read it in the ordinary way.
     scene.emit("order.created", None, 1).await;
     let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();
     assert_eq!(job.total, Some(7));
@@ -325,9 +331,10 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
         .map(|it| it.event.position)
         .collect();
     assert_eq!(due.len(), 5);
-    // Whatever its patterns say, the destination is offered all but what waited already.
+    // The job ignores the destination's patterns and offers every event, except those that were
+    // already waiting.
     assert_eq!(asked, [at[0], at[3], at[4], at[5]]);
-    // Emitted after it was asked for: not meant.
+    // An event that is emitted after the job was created is not part of it.
     let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();
     scene.emit("order.created", None, 1).await;
     scene.pass("a", &[]).await;
@@ -355,7 +362,7 @@ async fn one_event_is_offered_again_by_its_id_without_a_look_at_the_others() {
         };
         let job = offer(&scene, "a", &filter, None).await.unwrap();
         assert_eq!(job.total, Some(1));
-        // A batch that says where it ends.
+        // The job finds the event in a single batch.
         assert_eq!(scene.work().await, 1);
         let due = scene.store().due("a", &[], 100, 0).await.unwrap();
         assert!(
@@ -410,7 +417,7 @@ async fn a_job_is_rate_limited_and_cancelled() {
     let before = scene.moment().await;
     let ran = jobs::run_one(scene.store()).await.unwrap();
     assert_ne!(ran, Ran::Nothing);
-    // Ten in a second: the next come a second later.
+    // At ten per second, the next batch is due a second later.
     let waits = "SELECT extract(epoch FROM next_at)::float8 FROM hapax.job";
     let next = scene.fixture.plain.query_one(waits, &[]).await.unwrap();
     assert!(next.get::<_, f64>(0) >= before + 1.0);

@@ -1,4 +1,4 @@
-//! Keys listed, shown and purged.
+//! The list of keys, the details of one key, and purging a key.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use hapax_testkit::events::{claim, claim_of, response, scope};
 
 use super::scene::Scene;
 
-/// Keys of three operations and two tenants; those of one operation were all claimed at once.
+/// Keys of three operations and two tenants; the keys of one operation have the same creation time.
 const SOME: &str = "
     INSERT INTO hapax.idempotency_key
         (tenant, operation, key, fingerprint, state, response_status, response_headers,
@@ -45,7 +45,7 @@ async fn keys_are_listed_by_a_filter_in_pages_the_newest_claim_first() {
     let newest_first = [["refunds"; 7], ["payments"; 7], ["orders"; 7]].concat();
     assert_eq!(operations, newest_first);
     let names: BTreeSet<&str> = all.iter().map(|key| key.key.as_str()).collect();
-    assert_eq!(names.len(), 21, "a page left one out, or had one twice");
+    assert_eq!(names.len(), 21, "a page omitted or repeated a key");
     check(&scene, 7, |it| it.operation = Some("orders".to_owned())).await;
     check(&scene, 9, |it| {
         it.tenant = Some(Tenant::new("alice").unwrap());
@@ -139,12 +139,12 @@ async fn a_page_looks_at_so_many_keys_and_says_where_the_next_one_begins() {
         .await
         .unwrap();
     assert!(first.items.is_empty(), "{:?}", first.items);
-    let next = first.next.expect("there is more to look at");
+    let next = first.next.expect("the first page is not the last one");
     let second = keys::list(scene.store(), &scene.ops, &rare, Some(&next), 10)
         .await
         .unwrap();
     assert_eq!((second.items.len(), second.next), (1, None));
-    // Most keys begin so: they are looked for by their time again.
+    // Most keys have this prefix, so the list scans them by time instead.
     check(&scene, 19_500, |it| it.key = Some("k".to_owned())).await;
     check(&scene, 10_612, |it| it.key = Some("k1".to_owned())).await;
 }
@@ -167,7 +167,7 @@ async fn a_key_is_shown_with_its_answer_and_how_it_stands() {
     assert_eq!(key.headers, [kind]);
     assert!(
         !format!("{key:?}").contains("id"),
-        "an answer in a log: {key:?}"
+        "the stored response is in the debug output: {key:?}"
     );
 
     enter(&scene, "phased").await;
@@ -178,7 +178,7 @@ async fn a_key_is_shown_with_its_answer_and_how_it_stands() {
     assert!(key.summary.lease_until.is_some_and(|until| until > key.at));
     assert!(key.body.is_empty() && key.summary.status.is_none());
 
-    // Two tenants used the same key for the same.
+    // Two tenants have used the same key with the same operation.
     complete(&scene, "bob", "k").await;
     let told = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
     assert!(
@@ -254,7 +254,7 @@ async fn a_key_in_progress_is_not_purged_whoever_holds_it() {
     };
     enter(&scene, "phased").await;
     conflict("phased").await;
-    // A transaction runs under an expired key, and holds no row of it.
+    // A transaction claims an expired key, and holds no lock on its row.
     complete(&scene, "alice", "k").await;
     let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
     scene.fixture.plain.batch_execute(expire).await.unwrap();
@@ -311,7 +311,7 @@ async fn an_actor_of_a_tenant_sees_and_purges_its_own_keys() {
     );
     missing(&keys::get(store, &alice, Some("bob"), "POST /orders", "k").await);
     missing(&purge(store, &alice, Some("bob"), "k", "why").await);
-    // Its own needs no name, though another's has the same.
+    // An actor of a tenant need not name the tenant, even if another tenant has the same key.
     let own = keys::get(store, &alice, None, "POST /orders", "k")
         .await
         .unwrap();
@@ -346,8 +346,12 @@ async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
     };
     complete(&scene, "alice", "k").await;
     let seen = look().await.version();
-    assert_eq!(look().await.version(), seen, "to look changes nothing");
-    // Somebody else purges it, and the client's retry runs anew.
+    assert_eq!(
+        look().await.version(),
+        seen,
+        "reading a key changes its version"
+    );
+    // The key is purged, and the client's retry runs again.
     purge(seen).await.unwrap();
     complete(&scene, "alice", "k").await;
     let told = purge(seen).await;
@@ -358,7 +362,7 @@ async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
     );
     let anew = look().await;
     assert_eq!(anew.summary.status, Some(201));
-    // Its time goes by, and a phased request takes it and ends.
+    // The key expires, and a phased request claims it and completes.
     let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
     scene.fixture.plain.batch_execute(expire).await.unwrap();
     let told = purge(anew.version()).await;
@@ -372,8 +376,8 @@ async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
     assert_eq!(acts, ["done", "refused", "refused", "done"]);
 }
 
-/// Between the look of a purge and its word somebody else purges, and the retry runs: of many purges of
-/// what was looked at, at once and with retries among them, one happens.
+/// Twenty operators purge the version that they have all read, concurrently, and the client's retry
+/// runs in between: exactly one purge succeeds.
 #[tokio::test]
 async fn of_many_purges_of_one_version_at_once_one_happens() {
     let scene = Scene::new().await;
@@ -385,7 +389,7 @@ async fn of_many_purges_of_one_version_at_once_one_happens() {
         let (store, ops) = (store.clone(), scene.ops.clone());
         tokio::spawn(async move {
             let purged = keys::purge(&store, &ops, None, "POST /orders", "k", seen, "why").await;
-            // Whoever has purged it sends the request again.
+            // After a successful purge the client sends the request again.
             if purged.is_ok()
                 && let ClaimOutcome::Open(tx) = store.claim(claim("k")).await.unwrap()
             {
@@ -422,7 +426,8 @@ async fn a_purge_is_told_to_services_and_one_that_is_refused_is_not() {
     assert_eq!(told.keys, Some(vec![claim("k").scope]));
 }
 
-/// A database that was restored counts purges in another history, or fewer: nothing that was kept holds.
+/// A restored database has another history of purges, or a smaller count, so cached responses are
+/// all invalid.
 #[tokio::test]
 async fn purges_of_another_history_are_not_taken_for_this_ones() {
     let scene = Scene::new().await;
@@ -437,7 +442,7 @@ async fn purges_of_another_history_are_not_taken_for_this_ones() {
         DELETE FROM hapax.key_purge WHERE number = 2";
     scene.fixture.plain.batch_execute(restored).await.unwrap();
     assert_eq!(store.purged(Some(&now)).await.unwrap().keys, None);
-    // Here as much was counted since, of which nobody has heard.
+    // The other history has the same count, of purges that this node does not know.
     let mut elsewhere = store.purged(None).await.unwrap().until;
     elsewhere.history.push('x');
     assert_eq!(store.purged(Some(&elsewhere)).await.unwrap().keys, None);
@@ -464,7 +469,7 @@ async fn a_key_is_not_purged_while_a_saga_lives_that_was_started_under_it() {
     purge(store, &scene.ops, None, "k", "why").await.unwrap();
 }
 
-/// Looks at a key, and purges what it saw.
+/// Reads a key, and purges the version that it read.
 async fn purge(
     store: &Postgres,
     actor: &Actor,
@@ -507,7 +512,7 @@ async fn check(scene: &Scene, expected: usize, set: impl FnOnce(&mut Keys)) {
     assert_eq!(found, expected, "{filter:?}");
 }
 
-/// Everything that fits, page by page.
+/// Collects every key that matches, page by page.
 async fn pages(scene: &Scene, filter: &Keys, limit: usize) -> Vec<Summary> {
     let (mut all, mut before) = (Vec::new(), None);
     loop {

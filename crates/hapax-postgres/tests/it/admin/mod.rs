@@ -1,4 +1,4 @@
-//! What operators do, on a real server.
+//! Operators' functions of the store, on a real server.
 
 mod scene;
 mod destinations;

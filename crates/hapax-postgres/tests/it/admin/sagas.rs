@@ -1,4 +1,5 @@
-//! Deciding about sagas: a transaction with its line in the log, and whose sagas one sees.
+//! Operators' decisions about sagas: the decision and its log line are one transaction, and an
+//! actor sees only the sagas of its tenant.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ async fn a_decision_and_its_line_are_one_transaction() {
     assert!(matches!(told, Err(AdminError::Store(_))), "{told:?}");
     let saga = store.saga("s1").await.unwrap().unwrap();
     assert_eq!(saga.status.state, State::NeedsAttention);
-    // Nobody holds it, and it waits for a person as before.
+    // No worker owns the saga, and it still needs attention.
     assert_eq!(saga.wake_at, None);
     let mend = "DROP TRIGGER refuse ON hapax.audit_log";
     scene.fixture.plain.batch_execute(mend).await.unwrap();
@@ -60,7 +61,7 @@ async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_abou
     let decide = async |epoch: i64, decision: &Decision| {
         sagas::decide(store, ops, "s1", epoch, decision, "asked them").await
     };
-    // Another operator has it tried again, and it comes back to a person.
+    // Another operator has the saga retried, and it needs attention again.
     let within = Duration::from_mins(15);
     decide(seen, &Decision::Retry { within }).await.unwrap();
     let attention = "UPDATE hapax.saga SET state = 'needs_attention', wake_at = NULL";
@@ -72,13 +73,17 @@ async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_abou
     );
     let look = sagas::get(store, ops, "s1").await.unwrap();
     assert_eq!(look.saga.status.state, State::NeedsAttention);
-    assert_eq!(look.saga.epoch, seen + 1, "what is refused takes nothing");
+    assert_eq!(
+        look.saga.epoch,
+        seen + 1,
+        "a rejected decision has changed the epoch"
+    );
     decide(look.saga.epoch, &Decision::Close).await.unwrap();
     let acts: Vec<_> = scene.acts().await.into_iter().map(|act| act.1).collect();
     assert_eq!(acts, ["done", "refused", "done"]);
 }
 
-/// Many decide at once about what they all looked at: one is heard.
+/// Several operators decide concurrently about the same version: one decision is applied.
 #[tokio::test]
 async fn of_many_decisions_about_one_epoch_at_once_one_is_carried_out() {
     let scene = Scene::new().await;
@@ -140,7 +145,8 @@ async fn an_actor_of_a_tenant_sees_and_decides_about_its_own_sagas() {
     decide(store, &alice, "s2").await.unwrap();
 }
 
-/// An id is a name that a service chose: where a page ends tells a tenant of none but its own.
+/// A saga's id is a name chosen by the service. The cursor of a tenant's page must not contain the
+/// id of another tenant's saga.
 #[tokio::test]
 async fn the_pages_of_a_tenant_end_at_its_own_sagas_and_leave_none_out() {
     let scene = Scene::new().await;
@@ -174,7 +180,10 @@ async fn the_pages_of_a_tenant_end_at_its_own_sagas_and_leave_none_out() {
             seen.extend(page.items.into_iter().map(|look| look.saga.id));
             after = page.next;
             let Some(after) = &after else { break };
-            assert!(!after.starts_with('b'), "another tenant's saga {after}");
+            assert!(
+                !after.starts_with('b'),
+                "the cursor is another tenant's saga, {after}"
+            );
         }
         assert_eq!(seen.len(), count, "{seen:?}");
     }
@@ -201,7 +210,7 @@ async fn decide(store: &Postgres, actor: &Actor, id: &str) -> Result<(), AdminEr
     .await
 }
 
-/// A saga that needs a person, as its worker gave it back.
+/// A saga that needs attention, as its worker gave it back.
 async fn asking(store: &Postgres, id: &str, tenant: Option<&str>) -> SagaRecord {
     let tenant = tenant.map(|name| Tenant::new(name).unwrap());
     let mut tx = store.begin(None, Headers::new()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A store with some destinations, events and deliveries in every state.
+//! Fixture: a store with destinations, events, and deliveries in every state.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use hapax_postgres::{
 
 use crate::fixture::{Fixture, PATIENCE};
 
-/// A store, and who acts on it.
+/// A store, and an operator who acts on it.
 pub(crate) struct Scene {
     pub(crate) fixture: Fixture,
     pub(crate) ops: Actor,
@@ -35,7 +35,7 @@ impl Scene {
         &self.fixture.store
     }
 
-    /// Emits events of a type, each about an order of its number, in one transaction.
+    /// Emits `count` events of one type in one transaction, each about the order with its number.
     pub(crate) async fn emit(&self, kind: &str, tenant: Option<&str>, count: usize) {
         let tenant = tenant.map(|name| Tenant::new(name).unwrap());
         let mut tx = self.store().begin(tenant, Headers::new()).await.unwrap();
@@ -51,7 +51,8 @@ impl Scene {
         self.read().await.0
     }
 
-    /// Opens a part that has read everything, and delivered what is not given up.
+    /// Opens a partition, reads everything, and settles all events as delivered except those in
+    /// `dead`.
     pub(crate) async fn pass(&self, part: &str, dead: &[i64]) {
         let parks = dead.iter().map(|position| {
             let state = ParkedState::Dead;
@@ -60,7 +61,7 @@ impl Scene {
         self.settle(part, parks.collect()).await;
     }
 
-    /// The same with whatever is parked.
+    /// Like `pass`, with any parked deliveries.
     pub(crate) async fn settle(&self, part: &str, parks: Vec<Park>) {
         let opened = self.store().open(part).await.unwrap();
         let (_, frontier) = self.read().await;
@@ -90,43 +91,43 @@ impl Scene {
         }
     }
 
-    /// Runs jobs until none is due; how many batches that took.
+    /// Runs jobs until none is due; returns how many batches that took.
     pub(crate) async fn work(&self) -> usize {
         let mut batches = 0;
         while jobs::run_one(self.store()).await.unwrap() != jobs::Ran::Nothing {
             batches += 1;
-            assert!(batches < 10_000, "a job never ends");
+            assert!(batches < 10_000, "a job does not end");
         }
         batches
     }
 
-    /// Makes every job due, however long it was to wait.
+    /// Makes every job due now.
     pub(crate) async fn hurry(&self) {
         let due = "UPDATE hapax.job SET next_at = now() WHERE state IN ('waiting', 'running')";
         self.fixture.plain.execute(due, &[]).await.unwrap();
     }
 
-    /// Makes every job wait for longer than a test takes.
+    /// Delays every job for longer than a test runs.
     pub(crate) async fn put_off(&self) {
         let later = "UPDATE hapax.job SET next_at = next_at + interval '1 hour'";
         self.fixture.plain.execute(later, &[]).await.unwrap();
     }
 
-    /// The database's moment, in seconds since the Unix epoch.
+    /// The database's time, in seconds since the Unix epoch.
     pub(crate) async fn moment(&self) -> f64 {
         let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
         let row = self.fixture.plain.query_one(now, &[]).await.unwrap();
         row.get(0)
     }
 
-    /// The states of a part's deliveries, by position.
+    /// The states of a partition's deliveries, by position.
     pub(crate) async fn states(&self, part: &str) -> Vec<(i64, String)> {
         let sql = "SELECT position, state FROM hapax.delivery WHERE destination = $1 ORDER BY 1";
         let rows = self.fixture.plain.query(sql, &[&part]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// The acts that stand in the audit log, the oldest first, with what came of them.
+    /// The actions in the audit log with their outcomes, oldest first.
     pub(crate) async fn acts(&self) -> Vec<(String, String)> {
         let sql = "SELECT action, outcome FROM hapax.audit_log ORDER BY id";
         let rows = self.fixture.plain.query(sql, &[]).await.unwrap();
@@ -134,7 +135,7 @@ impl Scene {
     }
 }
 
-/// A delivery that is to be parked.
+/// A delivery to be parked.
 pub(crate) fn park(position: i64, state: ParkedState, order_key: Option<String>) -> Park {
     Park {
         position,

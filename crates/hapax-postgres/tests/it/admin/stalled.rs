@@ -1,4 +1,4 @@
-//! Why something does not move, and the figures of a first look.
+//! Stalled partitions and keys with their causes, and the figures of the overview.
 
 use bytes::Bytes;
 use hapax::{
@@ -21,7 +21,7 @@ use hapax_testkit::events::{claim, response};
 
 use super::scene::{Scene, park};
 
-/// What a relay would say that holds every part.
+/// The rows that a relay writes when it owns every partition.
 const LIVES: &str = "
     INSERT INTO hapax.sign (half, number, node, lives, seen_at) VALUES (0, 1, 'n1', true, now());
     UPDATE hapax.lease SET node = 'n1'";
@@ -48,7 +48,7 @@ async fn a_part_that_nobody_carries_is_told_from_one_whose_owner_is_silent() {
     let [it] = told(&scene).await.try_into().unwrap();
     assert_eq!((it.cause, it.waiting), (Cause::Unowned { last: None }, 3));
     assert_eq!(it.what, What::Part("orders".to_owned()));
-    // It was heard of an hour ago, and nobody else lives.
+    // The last heartbeat is an hour old, and no other relay lives.
     let silent = "
         INSERT INTO hapax.sign (half, number, node, lives, seen_at)
         VALUES (0, 1, 'n1', true, now() - interval '1 hour');
@@ -114,7 +114,7 @@ async fn what_is_in_the_way_of_a_key_is_told_with_how_much_waits_behind_it() {
         park(at[2], ParkedState::Blocked, key("1")),
         retrying,
         park(at[4], ParkedState::Blocked, key("2")),
-        // Dead, and in nobody's way.
+        // A dead letter that blocks no other event.
         park(at[5], ParkedState::Dead, key("3")),
     ];
     scene.settle("orders", parks).await;
@@ -282,7 +282,7 @@ async fn the_overview_counts_what_there_is() {
                 ('orders', 2, 1, now() - interval '2 minutes', 5, 'unavailable', '')",
         at[3], at[4]
     );
-    // The attempts in the order in which they were made.
+    // The attempts are inserted in the order in which they were made.
     scene.fixture.plain.batch_execute(&lately).await.unwrap();
     scene.emit("order.created", None, 4).await;
     let tx = scene.fixture.claim(claim("k")).await;
@@ -325,8 +325,9 @@ async fn what_is_too_much_to_count_is_estimated_and_said_so() {
 async fn what_happens_too_often_to_be_counted_is_told_by_its_rate() {
     let scene = Scene::new().await;
     scene.pass("orders", &[]).await;
-    // For two minutes 100 events, 50 first offers of four events each, 100 failures and 200 keys a
-    // second: of a minute 6,000, 12,000, 6,000 and 12,000, where some thousands of rows are looked at.
+    // For two minutes, each second has 100 events, 50 first offers of four events each, 100
+    // failures and 200 keys. One minute has 6,000, 12,000, 6,000 and 12,000 of them, of which the
+    // overview samples some thousands of rows.
     let busy = "
         INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
         SELECT gen_random_uuid(), 'order.created', '1', '{}', now() - (12000 - n) * interval '10 milliseconds'
@@ -347,7 +348,7 @@ async fn what_happens_too_often_to_be_counted_is_told_by_its_rate() {
     scene.fixture.plain.batch_execute(busy).await.unwrap();
     let all = overview(scene.store(), &scene.ops).await.unwrap();
     let is_about = |count: Count, number: u64| {
-        // What passes between the planting and the look is in it.
+        // The time between inserting the rows and reading them is part of the measured minute.
         assert_eq!(count.kind, CountKind::About, "{count:?}");
         let bounds = number * 7 / 10..=number * 11 / 10;
         assert!(bounds.contains(&count.number), "{count:?}, not {number}");

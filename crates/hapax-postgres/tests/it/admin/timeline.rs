@@ -1,4 +1,4 @@
-//! What became of one request.
+//! The timeline of one request: its key, its events, its sagas and their deliveries.
 
 use bytes::Bytes;
 use hapax::{
@@ -66,7 +66,7 @@ async fn a_saga_and_what_it_emits_later_belong_to_the_request_that_began_it() {
         Definition::<Tx>::new("checkout", 1).begin("s1", Tenant::new("alice").ok(), Bytes::new());
     tx.start_saga(&new).await.unwrap();
     tx.complete(&response("{}"), Effect::Keep).await.unwrap();
-    // As a step does: under the headers of its saga.
+    // A step emits in the same way: with the headers of its saga.
     let saga = timeline::of_event(store, &scene.ops, first)
         .await
         .unwrap()
@@ -99,7 +99,7 @@ async fn an_event_without_a_key_is_shown_with_its_transaction() {
         .unwrap();
     assert!(found.key.is_none() && found.sagas.is_empty());
     check(&found, &[events[0].event.id, events[1].event.id]);
-    // A key that is gone leaves its events.
+    // If a key is purged, its events remain.
     let ids = request(&scene, "alice", "k").await;
     scene
         .fixture
@@ -131,7 +131,7 @@ async fn an_actor_of_a_tenant_follows_its_own_requests() {
         .await
         .unwrap();
     check(&own, &hers);
-    // Where others' events go is not hers to know.
+    // The destinations of other tenants' events are hidden from an actor of a tenant.
     assert!(own.events.iter().all(|it| it.traces.is_empty()), "{own:?}");
     check(
         &timeline::of_event(store, &alice, hers[0]).await.unwrap(),
@@ -153,7 +153,7 @@ async fn requests_that_were_committed_together_have_a_timeline_each() {
     let ids = request(&scene, "alice", "k").await;
     request(&scene, "alice", "other").await;
     request(&scene, "bob", "k").await;
-    // As a group commits them: the rows of all keys and events by one transaction.
+    // Group commit writes the rows of several keys and their events in one transaction.
     let together = "
         UPDATE hapax.outbox_event SET xid = pg_current_xact_id();
         UPDATE hapax.idempotency_key SET on_expired = on_expired";

@@ -1,4 +1,5 @@
-//! The answer to a COMMIT is lost: applied or not, it is decided right.
+//! Commit recovery: the response to a COMMIT is lost, and the outcome must be determined correctly,
+//! whether it was applied or not.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
     assert_eq!(trap.count(), 1);
     day.settle(Way::Handler, "h", told).await;
-    // A single-shot request is run again by the store itself.
+    // The store itself runs a single-shot request again.
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
     let told = order(&day.node, Way::PlannedRequest, "s").await;
     assert_eq!(told.as_ref().unwrap(), &response("s"));
@@ -101,14 +102,14 @@ async fn a_group_whose_commit_happened_unheard_answers_each_member() {
         let day = one_lane().await;
         let (told, traps) = group(&day, &[deed]).await;
         check_committed(&traps[0]);
-        // One commit, and it was the one that was not heard.
+        // There was one commit: the one whose response was lost.
         assert_eq!(check_members(&day, told).await, 1, "{deed:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_whose_commit_did_not_happen_runs_again_member_by_member() {
-    // The second time it is a member alone that is cut off.
+    // The second time, a single member runs on its own and is cut off.
     for deeds in [&[Deed::CutBefore][..], &[Deed::CutBefore, Deed::CutBefore]] {
         let day = one_lane().await;
         let (told, traps) = group(&day, deeds).await;
@@ -164,7 +165,7 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     let completing =
         tokio::spawn(async move { tx.complete(&response("mine"), Effect::Keep).await });
     trap.sprung().await;
-    // It cannot ask before the other one has the key.
+    // The node cannot look the key up before the other request has claimed it.
     day.proxy.refuse(true).await;
     day.proxy.reset();
     day.good.idle().await;
@@ -200,8 +201,8 @@ async fn one_lane() -> Day {
     .await
 }
 
-/// Single-shot requests that share a commit, which traps wait for: they wait together while the
-/// only lane is held by another.
+/// Starts single-shot requests that share a commit, on which the traps act. They queue as one group
+/// while the only group that may be in progress waits.
 async fn group(
     day: &Day,
     deeds: &[Deed],
@@ -227,7 +228,7 @@ async fn group(
     (told.collect(), traps)
 }
 
-/// Requires that each member was answered right; returns how many commits that took.
+/// Requires that each member received the right response; returns how many commits that took.
 async fn check_members(day: &Day, told: Vec<Result<ClaimOutcome<Duration>, StoreError>>) -> usize {
     for (number, told) in told.into_iter().enumerate() {
         let key = format!("k{number}");

@@ -1,4 +1,4 @@
-//! Transactions that cross: one of them loses, runs again, and both end.
+//! Conflicting transactions: one of them fails, runs again, and both complete.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const TAKE: &str = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1";
 async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
     let fixture = Fixture::new().await;
     fixture.plain.batch_execute(STOCK).await.unwrap();
-    // Both hold their first row before either asks for its second.
+    // Both lock their first row before either requests its second.
     let crossing = Arc::new(Barrier::new(2));
     let take = async |key: &'static str, rows: [i32; 2]| {
         let handler = async |tx: &mut Tx, run: usize| {
@@ -39,21 +39,22 @@ async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
     };
     let (one, two) = join(take("one", [1, 2]), take("two", [2, 1])).await;
     assert_eq!((one.0, two.0), (response("one"), response("two")));
-    // One runs again, and may cross the other anew while that is not yet woken.
-    assert!(one.1 + two.1 >= 3, "one of them ran again");
+    // One of them runs again, and may conflict once more while the other has not been woken yet.
+    assert!(one.1 + two.1 >= 3, "neither ran again");
     check_both(&fixture).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_again() {
     let fixture = Fixture::with(|settings| {
-        // The claim's flight reads, so the level is the session's.
+        // The claim's pipeline already reads, so the isolation level must be set for the session.
         settings.url += "?options=-c%20default_transaction_isolation%3Dserializable";
     })
     .await;
     fixture.plain.batch_execute(STOCK).await.unwrap();
     let crossing = Arc::new(Barrier::new(2));
-    // Each reads both rows and takes from one: only one order of the two is possible.
+    // Each transaction reads both rows and updates one, so only one order of the two is
+    // serializable.
     let take = async |key: &'static str, row: i32| {
         let handler = async |tx: &mut Tx, run: usize| {
             let level = tx.query("SHOW transaction_isolation", &[]).await?;
@@ -73,7 +74,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
     };
     let (one, two) = join(take("one", 1), take("two", 2)).await;
     assert_eq!((one.0, two.0), (response("one"), response("two")));
-    assert!(one.1 + two.1 >= 3, "one of them ran again");
+    assert!(one.1 + two.1 >= 3, "neither ran again");
     let left = fixture.count("SELECT sum(left_over) FROM stock").await;
     assert_eq!(left, 18);
     assert_eq!(fixture.notes().await, ["one", "two"]);
@@ -117,7 +118,7 @@ async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
     }
 }
 
-/// Runs a handler under a key, again where it lost; says how often it ran.
+/// Runs a handler under a key, again after each conflict; returns how often it ran.
 async fn run(
     store: &Postgres,
     key: &str,

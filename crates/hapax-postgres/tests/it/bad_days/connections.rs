@@ -1,4 +1,5 @@
-//! Connections that are all taken, that are ended by the server, or that nobody may use again.
+//! Connections: all of them in use, terminated by the server, or in a state in which they must not
+//! be used again.
 
 use std::time::Instant;
 
@@ -34,7 +35,10 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
             matches!(told, Err(StoreError::Unavailable { .. })),
             "{told:?}"
         );
-        assert!(start.elapsed() >= SHORT, "it waits for one");
+        assert!(
+            start.elapsed() >= SHORT,
+            "the request did not wait for a connection"
+        );
         assert!(start.elapsed() < SHORT * 5, "{:?}", start.elapsed());
     }
     assert_eq!(day.effects("k").await, (0, 0, 0));
@@ -56,7 +60,7 @@ async fn a_backend_that_is_terminated_between_two_statements_leaves_nothing() {
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
         let ClaimOutcome::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
-            panic!("the key is free");
+            panic!("expected a free key");
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
         tx.emit(event(&key)).unwrap();
@@ -110,7 +114,7 @@ async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
 async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
     let day = Day::new().await;
     let ClaimOutcome::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
-        panic!("the key is free");
+        panic!("expected a free key");
     };
     tx.execute(INSERT, &[&"k"]).await.unwrap();
     tx.execute("SET LOCAL statement_timeout = 20", &[])
@@ -128,11 +132,11 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
 async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_go() {
     let day = Day::with(|settings| settings.idle_max = SHORT).await;
     let ClaimOutcome::Open(mut tx) = day.node.claim(claim("k")).await.unwrap() else {
-        panic!("the key is free");
+        panic!("expected a free key");
     };
     tx.execute(INSERT, &[&"k"]).await.unwrap();
     tx.emit(event("k")).unwrap();
-    // The server ends it.
+    // The server terminates the transaction.
     day.good.idle().await;
     assert_eq!(
         order(&day.good.store, Way::Handler, "k").await.unwrap(),
@@ -159,7 +163,8 @@ async fn a_connection_that_may_be_in_the_middle_of_something_is_never_given_back
         ));
         assert_eq!(trap.count(), 1);
         drop(tx);
-        // Whatever is given out now is in no transaction and answers what it is asked.
+        // A connection that is handed out now is not in a transaction and returns the results of
+        // its own statements.
         for _ in 0..4 {
             let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
             assert!(!backends.contains(&backend(&mut tx).await), "{deed:?}");
@@ -182,7 +187,7 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     })
     .await;
     let late = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
-    // A client leaves in the middle of a statement.
+    // A client disconnects in the middle of a statement.
     let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
     let leaving = tokio::spawn(async move {
         drop(tx.execute("SELECT pg_sleep(2)", &[]).await);
@@ -191,7 +196,7 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     leaving.abort();
     late.sprung().await;
     day.good.idle().await;
-    // Both connections are somebody else's now, in the middle of a statement.
+    // Both connections now belong to other transactions, in the middle of a statement.
     let mut others = Vec::new();
     for _ in 0..2 {
         let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
@@ -209,7 +214,7 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     }
 }
 
-/// Ends the node's connections on the server; says how many there were.
+/// Terminates the node's connections on the server; returns how many there were.
 async fn terminate(day: &Day) -> u64 {
     day.good.database.terminate_backends("hapax").await
 }
@@ -218,7 +223,7 @@ async fn backend(tx: &mut hapax_postgres::Tx) -> i32 {
     tx.query("SELECT pg_backend_pid()", &[]).await.unwrap()[0].get(0)
 }
 
-/// Waits until a statement runs.
+/// Waits until a statement is running.
 async fn running_statement(day: &Day, statement: &str) {
     const RUNNING: &str = "SELECT 1 FROM pg_stat_activity
         WHERE datname = current_database() AND state = 'active' AND query = $1";

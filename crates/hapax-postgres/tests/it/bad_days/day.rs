@@ -1,4 +1,5 @@
-//! A node behind a proxy, a client that asks it for an order, and what must hold afterwards.
+//! Fixture: a node with a faulty network, a client that sends it an order, and the invariants that
+//! must hold afterwards.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +17,13 @@ use hapax_testkit::{
 
 use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
 
-/// How long a node on a bad day waits for anything: what works has to be done within it too, also
-/// beside others.
+/// The timeouts of a node in these tests. Successful work must fit into them too, on a machine that
+/// runs other tests.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A database, and a node that reaches it through a proxy.
 pub(crate) struct Day {
-    /// Past the proxy.
+    /// A store that bypasses the proxy.
     pub(crate) good: Fixture,
     pub(crate) proxy: Proxy,
     pub(crate) node: Postgres,
@@ -31,11 +32,11 @@ pub(crate) struct Day {
 /// How a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// A claim, a statement, an event, and the answer.
+    /// A claim, a statement, an event, and the response.
     Handler,
-    /// The same, with the claim behind the first statement.
+    /// The same, with the claim pipelined with the first statement.
     Riding,
-    /// All in one go.
+    /// A write plan, sent at once.
     PlannedRequest,
 }
 
@@ -50,12 +51,14 @@ impl Day {
         let proxy = Proxy::to_postgres(database.address());
         let mut settings = hasty(&proxy.url(&database.url()));
         set(&mut settings);
-        let node = Postgres::open(settings).await.expect("the node opens");
+        let node = Postgres::open(settings)
+            .await
+            .expect("the node does not open");
         Self { good, proxy, node }
     }
 
-    /// Requires what must hold of a key whose request was told this, and retries until it is told
-    /// its answer.
+    /// Requires the invariants of a key whose request had the result `told`, and retries until the
+    /// request returns its response.
     pub(crate) async fn settle(
         &self,
         way: Way,
@@ -67,9 +70,9 @@ impl Day {
         match &told {
             Ok(told) => {
                 assert_eq!(*told, response(key), "{key}");
-                assert_eq!(effects, (1, 1, 1), "{key}: it was acknowledged");
+                assert_eq!(effects, (1, 1, 1), "{key}: the request was acknowledged");
             }
-            // Nobody could know.
+            // The result is unknown, so both outcomes are allowed.
             Err(StoreError::Unavailable { .. }) => {
                 assert!(
                     [(0, 0, 0), (1, 1, 1)].contains(&effects),
@@ -83,7 +86,7 @@ impl Day {
         self.good.idle().await;
     }
 
-    /// How many notes, events and answers there are of a key.
+    /// How many notes, events and responses a key has.
     pub(crate) async fn effects(&self, key: &str) -> (i64, i64, i64) {
         const EFFECTS: &str = "SELECT (SELECT count(*) FROM note WHERE text = $1),
             (SELECT count(*) FROM hapax.outbox_event WHERE aggregate_id = $1),
@@ -93,7 +96,7 @@ impl Day {
     }
 }
 
-/// Settings of a node that waits for nothing long.
+/// Settings of a node with short timeouts.
 pub(crate) fn hasty(url: &str) -> Settings {
     let mut settings = settings(url);
     settings.statement_max = SHORT;
@@ -102,7 +105,7 @@ pub(crate) fn hasty(url: &str) -> Settings {
     settings
 }
 
-/// Orders once; what the first request of the key was answered is answered again.
+/// Sends an order once; if its key has a stored response, that is replayed.
 pub(crate) async fn order(
     node: &Postgres,
     way: Way,
@@ -135,7 +138,7 @@ fn replayed(known: Taken) -> Result<StoredResponse, StoreError> {
     }
 }
 
-/// What the handler of an order does.
+/// The handler of an order.
 pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<StoredResponse, StoreError> {
     if let Err(error) = tx.execute(INSERT, &[&key]).await {
         let known = tx.taken();
@@ -148,7 +151,7 @@ pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<StoredResponse, Stor
     Ok(response)
 }
 
-/// Orders until it is answered, as a client does that retries.
+/// Sends an order until it gets a response, as a client does that retries.
 pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {

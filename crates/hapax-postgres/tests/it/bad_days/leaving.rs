@@ -1,4 +1,4 @@
-//! A client goes away in the middle: nothing of its request stays behind.
+//! Clients that disconnect during a request: neither locks nor transactions remain.
 
 use std::{
     future::{Future, poll_fn},
@@ -12,7 +12,7 @@ use hapax_testkit::events::{claim, event, response};
 use super::day::{Day, Way, ask};
 use crate::fixture::{INSERT, shot};
 
-/// A request is given up before its n-th look at the wire, for every n that there is.
+/// A request is dropped at its n-th poll, for every n until it completes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transaction() {
     let day = Day::with(|settings| settings.connections = 4).await;
@@ -22,7 +22,7 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
         let node = day.node.clone();
         let request = async {
             let ClaimOutcome::Open(mut tx) = node.claim(claim(&key)).await.unwrap() else {
-                panic!("the key is free");
+                panic!("expected a free key");
             };
             tx.execute(INSERT, &[&key]).await.unwrap();
             tx.emit(event(&key)).unwrap();
@@ -32,7 +32,7 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
         check_left(&day, Way::Handler, &key).await;
         ended += usize::from(has_ended);
         if ended == 2 {
-            assert!(polls > 3, "it was given up at {polls} points only");
+            assert!(polls > 3, "the request was dropped at only {polls} points");
             return;
         }
     }
@@ -58,7 +58,7 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
     for effect in [Some(Effect::Drop), None] {
         let key = format!("{effect:?}");
         let ClaimOutcome::Open(mut tx) = day.node.claim(claim(&key)).await.unwrap() else {
-            panic!("the key is free");
+            panic!("expected a free key");
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
         let given_up = give_up_after(
@@ -70,13 +70,14 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
                 }
             }),
         );
-        assert!(!given_up.await, "it takes more than one look");
+        assert!(!given_up.await, "the rollback ended at the first poll");
         day.good.idle().await;
         assert_eq!(day.effects(&key).await.0, 0);
     }
 }
 
-/// Requires that nothing is open, that it is whole or nothing, and that a retry is answered.
+/// Requires that no transaction is open, that the request is applied completely or not at all, and
+/// that a retry gets its response.
 async fn check_left(day: &Day, way: Way, key: &str) {
     day.good.idle().await;
     let left = day.effects(key).await;
@@ -85,7 +86,7 @@ async fn check_left(day: &Day, way: Way, key: &str) {
     assert_eq!(day.effects(key).await, (1, 1, 1), "{key}");
 }
 
-/// Polls a request at most so often; says whether it ended by then.
+/// Polls a request at most `polls` times; returns whether it ended.
 async fn give_up_after(polls: usize, request: impl Future<Output = ()>) -> bool {
     let mut request = pin!(request);
     let mut left = polls;

@@ -1,7 +1,7 @@
-//! Bad days: networks that lose, servers that die, transactions that cross.
+//! Fault tests: networks that lose data, servers that crash, and transactions that conflict.
 //!
-//! Whatever happens, of each key there is at most one effect, what was acknowledged is there,
-//! what failed for certain left nothing, and the next retry gets the right answer.
+//! After every fault, each key has at most one effect, acknowledged requests are stored, requests
+//! that certainly failed have left nothing, and the next retry gets the right response.
 
 pub(crate) mod day;
 mod network;

@@ -1,4 +1,4 @@
-//! The network loses a connection or goes silent, at every step of a request.
+//! Network faults: the connection is lost or goes silent, at every step of a request.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use hapax_testkit::{
 
 use super::day::{Day, SHORT, Way, hasty, order};
 
-/// The statements of a request, and the parts that name them.
+/// The statements of a request, by a part of their text.
 const CLAIM: &str = "SELECT pg_try_advisory_xact_lock(";
 const FIND: &str = "FROM hapax.idempotency_key";
 const HANDLER: &str = "INSERT INTO note";
@@ -80,7 +80,8 @@ async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
                         | StoreError::NotClaimed)
             );
             assert!(fits, "{key}: {told:?}");
-            // What was swallowed holds its transaction open until the connection is gone.
+            // A statement whose data was swallowed holds its transaction open until the connection
+            // ends.
             day.proxy.reset();
             day.settle(way, &key, told).await;
         }

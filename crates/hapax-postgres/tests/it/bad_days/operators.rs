@@ -1,4 +1,4 @@
-//! What people do: delete a key by hand, and set a clock wrong.
+//! Operators' mistakes: a key deleted by hand, and clocks that are wrong.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
         let waiting = tokio::spawn(async move { ask(&store, Way::Handler, &asked).await });
         let statements = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
             AND application_name = 'hapax'";
-        // The duplicate has asked on a connection of its own.
+        // The duplicate has sent its claim on another connection.
         eventually(PATIENCE, async || fixture.count(statements).await >= 2).await;
         tx.execute(INSERT, &[&key]).await.unwrap();
         tx.emit(event(&key)).unwrap();
@@ -35,7 +35,8 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
             fixture.store.forget(&claim(&key).scope).await.unwrap();
         }
         assert_eq!(waiting.await.unwrap(), response(&body));
-        // Who deletes a key lets it run again: once, and under its lock.
+        // If an operator deletes a key, its request runs again: once, and under the lock of the
+        // key.
         let notes = fixture
             .notes()
             .await
@@ -85,7 +86,7 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
         assert_eq!(ask(&writer.store, Way::Handler, &key).await, response(&key));
         for reader in &nodes {
             let ClaimOutcome::Taken(known) = reader.store.claim(claim(&key)).await.unwrap() else {
-                panic!("{key} is stored");
+                panic!("{key} is not stored");
             };
             let Taken::Replay {
                 response: told,
@@ -95,16 +96,16 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
                 panic!("{key}: {known:?}");
             };
             assert_eq!(told, response(&key));
-            // An hour of retention, less the moments since.
+            // The remaining retention is an hour, less the time since the key was stored.
             assert!(fresh_for <= Duration::from_hours(1), "{fresh_for:?}");
             assert!(fresh_for > Duration::from_mins(55), "{fresh_for:?}");
         }
-        // Nothing of it has expired, whoever asks.
+        // None of the keys has expired, on any node.
         for purger in &nodes {
             assert_eq!(purger.store.purge_keys().await.unwrap(), []);
         }
     }
-    // And what has expired by the database's clock has expired on every node.
+    // A key that has expired by the database's clock has expired on every node.
     let expire = "UPDATE hapax.idempotency_key SET expires_at = clock_timestamp()";
     nodes[2].plain.batch_execute(expire).await.unwrap();
     for (number, node) in nodes.iter().enumerate() {

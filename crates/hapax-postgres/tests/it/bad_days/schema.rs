@@ -1,4 +1,5 @@
-//! A database whose tables are missing, newer, or not those that were applied.
+//! Schema checks: tables that are missing, newer than this version, or different from the
+//! migrations.
 
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError};
 use hapax_testkit::{postgres::Database, wait::eventually};

@@ -1,4 +1,4 @@
-//! The server dies under load and comes back; a standby takes its place, or fails to.
+//! Server crashes under load, with a restart, and with a standby that takes over or fails to.
 
 use std::{
     sync::{
@@ -26,7 +26,9 @@ async fn node(proxy: &Proxy, cluster: &Cluster) -> Postgres {
     settings.connections = 8;
     settings.connect_max = Duration::from_secs(1);
     settings.statement_max = Duration::from_secs(2);
-    let node = Postgres::open(settings).await.expect("the node opens");
+    let node = Postgres::open(settings)
+        .await
+        .expect("the node does not open");
     node.migrate("test", &[(1, "note", ROWS)]).await.unwrap();
     node
 }
@@ -39,7 +41,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
     let is_over = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let failed = Arc::new(AtomicUsize::new(0));
-    // Each client asks until it is answered, and then for the next thing.
+    // Each client repeats a request until it gets a response, and then sends the next one.
     let clients: Vec<_> = (0..16)
         .map(|client| {
             let (node, is_over) = (node.clone(), Arc::clone(&is_over));
@@ -65,7 +67,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         let has_moved = async || acknowledged.load(Ordering::SeqCst) > before + 100;
         eventually(PATIENCE, has_moved).await;
         cluster.stop_immediate().await;
-        // It bites: requests fail while nobody is there.
+        // The crash must have an effect: requests fail while no server runs.
         eventually(PATIENCE, async || {
             failed.load(Ordering::SeqCst) >= crash * 4
         })
@@ -83,7 +85,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         keys.extend(client.await.unwrap());
     }
     let plain = cluster.client().await;
-    // One note, one event and one answer of each key, and of no other.
+    // Each key has one note, one event and one response, and there are no others.
     let count = "SELECT (SELECT count(*) FROM note), (SELECT count(DISTINCT text) FROM note),
                 (SELECT count(*) FROM hapax.outbox_event),
                 (SELECT count(DISTINCT aggregate_id) FROM hapax.outbox_event),
@@ -118,7 +120,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
             );
         }
     }
-    // A transaction without a key is told the same.
+    // A transaction without a key gets the same error.
     let mut tx = node
         .begin(None, hapax::event::Headers::new())
         .await
@@ -130,7 +132,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     );
     tx.rollback().await;
 
-    // The address leads to the primary again; nobody resets the connections to the standby.
+    // The address leads to the primary again; no test code resets the connections to the standby.
     proxy.lead_to(cluster.address());
     assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));
     assert_eq!(ask(&node, Way::PlannedRequest, "l").await, response("l"));

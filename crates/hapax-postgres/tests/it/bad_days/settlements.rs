@@ -1,4 +1,5 @@
-//! The answer to a settlement's COMMIT is lost, and somebody does something before it comes again.
+//! The response to a settlement's COMMIT is lost, and an operator changes the dead letter before
+//! the settlement is sent again.
 
 use std::sync::{
     Arc,
@@ -21,7 +22,7 @@ use tokio::sync::Semaphore;
 use super::day::{Day, Way, ask};
 use crate::fixture::{PATIENCE, clock};
 
-/// Rejects the first offer, once it may, and takes all others.
+/// Rejects the first offer, as soon as it is allowed to, and accepts all others.
 struct Far {
     offered: AtomicUsize,
     gate: Semaphore,

@@ -1,4 +1,4 @@
-//! The store and SQL callers on one key, one inbox and one outbox.
+//! The store and SQL callers with the same key, the same inbox and the same outbox.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,8 @@ use hapax_testkit::{
 use super::{SCOPE, Told, claim, claim_with, complete, open};
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
-/// With all that an answer may hold: repeated and empty headers, bytes that are no text.
+/// A response with everything that a response may contain: repeated and empty headers, and a body
+/// that is not text.
 fn rich_answer() -> StoredResponse {
     let headers: [(&str, &[u8]); 5] = [
         ("content-type", b"application/octet-stream"),
@@ -59,7 +60,7 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     assert_eq!((told.outcome.as_str(), told.status), ("replay", Some(201)));
     assert_eq!(told.body.as_deref(), Some(&*response.body));
 
-    // What SQL was told goes back in through SQL, and comes out of the store as it was.
+    // The response that SQL has returned is stored through SQL, and the store replays it unchanged.
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "sql").await;
     let sql = format!("SELECT hapax.complete({SCOPE}, 201, $2::text::jsonb, $3)");
@@ -75,7 +76,7 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
             assert_eq!(stored, response);
             assert!(fresh_for > Duration::from_hours(23), "{fresh_for:?}");
         }
-        other => panic!("it should be replayed, not {other:?}"),
+        other => panic!("expected a replay, got {other:?}"),
     }
     let mut other = rust_claim("sql");
     other.fingerprint = fingerprint(2);
@@ -217,16 +218,16 @@ fn sample(text: &str, bytes: &[u8], soon: hapax::Timestamp) -> [NewEvent; 2] {
     [json, NewEvent::new("blob", binary)]
 }
 
-/// Reads the outbox until there are four events.
+/// Reads the outbox until it has four events.
 async fn read(fixture: &Fixture) -> [Event; 4] {
     let patience = Patience::within(PATIENCE);
     let (mut frontier, mut events) = (Frontier::default(), Vec::new());
     while events.len() < 4 {
         let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 10).await;
-        let batch = batch.expect("the outbox is read");
+        let batch = batch.expect("the outbox was not read");
         events.extend(batch.events.iter().map(|it| it.event.clone()));
         frontier = batch.frontier;
         patience.pause().await;
     }
-    events.try_into().expect("there are four events")
+    events.try_into().expect("expected four events")
 }

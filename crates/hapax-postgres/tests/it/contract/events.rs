@@ -1,4 +1,4 @@
-//! Emit: what a row of the outbox holds, in which order, and what is refused.
+//! `hapax.emit`: the row that it writes, the order of events, and the input that it rejects.
 
 use hapax::limits::{EVENTS_PER_TRANSACTION_MAX, PAYLOAD_BYTES_MAX};
 use hapax_testkit::wait::eventually;
@@ -96,7 +96,7 @@ async fn ordered_events_of_one_aggregate_wait_for_each_others_commit() {
     let tx = client.transaction().await.unwrap();
     tx.execute(emit, &[&"1"]).await.unwrap();
     let other = fixture.database.client().await;
-    // Another aggregate does not wait, nor does an event that asks for no order.
+    // An event of another aggregate does not wait, nor does an event without an order.
     let free = "SELECT hapax.emit('a', '0', 'order', '2', ordered => true),
                        hapax.emit('a', '0', 'order', '1')";
     other.execute(free, &[]).await.unwrap();

@@ -1,10 +1,11 @@
-//! A service's role: what the reference grants is enough for every call, and for little more.
+//! Grants: with the grants of the reference a service can make every call of the contract, and
+//! little else.
 
 use super::{claim, complete, open};
 use crate::fixture::Fixture;
 
 const REFERENCE: &str = include_str!("../../../../../docs/reference/sql-contract.md");
-/// The role of the reference.
+/// The role in the reference.
 const SERVICE: &str = "shop_service";
 
 #[tokio::test]
@@ -58,12 +59,14 @@ async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event
     fixture.plain.batch_execute(&leave).await.unwrap();
 }
 
-/// The block of the reference that grants.
+/// The block of the reference that contains the grants.
 fn grants() -> String {
     let begins = REFERENCE
         .find("```sql\nGRANT")
-        .expect("the reference grants");
+        .expect("the reference has no grants");
     let block = &REFERENCE[begins + "```sql\n".len()..];
-    let end = block.find("```").expect("the block ends");
+    let end = block
+        .find("```")
+        .expect("the block of the reference does not end");
     block[..end].to_owned()
 }

@@ -1,4 +1,4 @@
-//! Accept: a message is taken once for each consumer.
+//! `hapax.accept`: each consumer accepts a message once.
 
 use hapax_testkit::wait::eventually;
 

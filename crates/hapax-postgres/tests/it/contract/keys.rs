@@ -1,4 +1,5 @@
-//! Claim, complete and release: who holds a key, until when, and what is told meanwhile.
+//! `hapax.claim`, `hapax.complete` and `hapax.release`: who owns a key, until when, and what other
+//! callers receive meanwhile.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ async fn locks(session: &impl GenericClient) -> i64 {
     let sql =
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
     let row = session.query_one(sql, &[]).await;
-    row.expect("locks are counted").get(0)
+    row.expect("the locks were not counted").get(0)
 }
 
 async fn release(session: &impl GenericClient, key: &str) -> Result<u64, tokio_postgres::Error> {
@@ -59,7 +60,7 @@ async fn a_key_that_another_transaction_claimed_is_in_progress_until_that_ends()
         ", wait => '50 milliseconds'",
     );
     assert_eq!(busy.await.unwrap(), Told::of("in_progress"));
-    // Nothing tells that the fingerprint differs, until there is an answer.
+    // Without a stored response, a claim does not report that the fingerprint differs.
     let other = claim_with(&fixture.plain, "k", fingerprint(2), ", wait => '0'").await;
     assert_eq!(other.unwrap(), Told::of("in_progress"));
     tx.rollback().await.unwrap();
@@ -82,7 +83,7 @@ async fn a_claim_that_waits_is_told_the_answer_as_soon_as_it_is_committed() {
     eventually(PATIENCE, async || fixture.count(asleep).await == 1).await;
     complete(&tx, "k", "{}").await.unwrap();
     tx.commit().await.unwrap();
-    // And it holds nothing that others would have to wait for.
+    // The waiting transaction holds no lock after it received the response.
     assert_eq!(waiting.await.unwrap(), ("replay".to_owned(), 0));
 }
 
@@ -218,7 +219,7 @@ async fn what_was_written_beside_a_released_key_is_kept() {
     let tx = open(&mut client, "k").await;
     tx.execute(INSERT, &[&"kept"]).await.unwrap();
     release(&tx, "k").await.unwrap();
-    // It may be claimed anew meanwhile: the transaction still holds it.
+    // The same transaction may claim the key again: it still owns it.
     assert_eq!(claim(&tx, "k").await.unwrap(), Told::of("open"));
     release(&tx, "k").await.unwrap();
     tx.commit().await.unwrap();
@@ -230,7 +231,7 @@ async fn what_was_written_beside_a_released_key_is_kept() {
 async fn without_a_claim_of_this_transaction_there_is_nothing_to_complete_or_release() {
     let fixture = Fixture::new().await;
     let mut client = fixture.database.client().await;
-    // Outside a transaction a claim ends with its own statement.
+    // Outside a transaction a claim ends with its statement.
     assert_eq!(claim(&client, "k").await.unwrap(), Told::of("open"));
     let (state_of, words) = refused(complete(&client, "k", "{}").await);
     assert_eq!(state_of, "HX002");
@@ -305,7 +306,7 @@ async fn an_expired_key_gives_way_or_is_gone_as_the_claim_asks() {
     }
     check_expired(&fixture, "new").await;
     check_expired(&fixture, "gone").await;
-    // What the second claim left of `gone` became a tombstone, which judges alike.
+    // The second claim has turned `gone` into a tombstone, which has the same outcomes.
     fixture.store.purge_keys().await.unwrap();
     assert_eq!(fixture.count(COUNT_KEYS).await, 1);
     check_expired(&fixture, "gone").await;
@@ -320,14 +321,14 @@ async fn an_expired_key_gives_way_or_is_gone_as_the_claim_asks() {
     );
 }
 
-/// An expired key is free to who asks for `new`, whatever its fingerprint.
+/// A claim that asks for `new` finds an expired key free, with any fingerprint.
 async fn check_expired(fixture: &Fixture, key: &str) {
     for print in [1, 2] {
         let gone = ", on_expired => 'gone', wait => '0'";
         let gone = claim_with(&fixture.plain, key, fingerprint(print), gone).await;
-        assert_eq!(gone.expect("a claim is answered"), Told::of("gone"));
+        assert_eq!(gone.expect("the claim failed"), Told::of("gone"));
         let new = claim_with(&fixture.plain, key, fingerprint(print), ", wait => '0'").await;
-        assert_eq!(new.expect("a claim is answered"), Told::of("open"));
+        assert_eq!(new.expect("the claim failed"), Told::of("open"));
     }
 }
 

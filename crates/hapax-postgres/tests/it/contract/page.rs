@@ -1,11 +1,13 @@
-//! The page of the contract: it names every argument with its type, and every error that a caller can meet.
+//! The reference page of the contract: it lists every argument with its type, and every error that
+//! a caller can receive.
 
 use std::collections::BTreeSet;
 
 use crate::fixture::Fixture;
 
 const PAGE: &str = include_str!("../../../../../docs/reference/sql-contract.md");
-/// What services call; the page has a section for each but `emit_bytes`, which stands with `emit`.
+/// The functions that services call. The page has a section for each, except `emit_bytes`, which is
+/// described with `emit`.
 const FUNCTIONS: [(&str, &str); 6] = [
     ("claim", "claim"),
     ("complete", "complete"),
@@ -36,7 +38,7 @@ async fn the_page_names_every_argument_with_its_type() {
             };
             assert!(
                 spans.clone().any(names),
-                "the page has no {name} of {function}"
+                "the page has no argument {name} of {function}"
             );
             let rows = section.lines().filter(|line| {
                 let first = line
@@ -61,7 +63,7 @@ async fn the_page_names_every_argument_with_its_type() {
 #[tokio::test]
 async fn the_page_has_every_error_of_the_contract_and_no_other() {
     let fixture = Fixture::new().await;
-    // Those between are of operators' functions, and HX000 is caught where it is raised.
+    // The codes in between belong to operators' functions, and HX000 is caught where it is raised.
     let raised = "SELECT DISTINCT found[1]
         FROM pg_proc AS p, regexp_matches(p.prosrc, 'HX00[1-4]|HX010', 'g') AS found
         WHERE p.pronamespace = 'hapax'::regnamespace";
@@ -81,7 +83,7 @@ fn section_name(function: &str) -> &str {
     found.map_or(function, |(_, section)| section)
 }
 
-/// The text below a heading.
+/// The text under a heading.
 fn section_of(name: &str) -> &'static str {
     let heading = match name {
         "errors" => "\n## Errors\n".to_owned(),

@@ -1,4 +1,4 @@
-//! Hostile words: refused with the contract's own states, before anything is done.
+//! Invalid input: rejected with the SQLSTATEs of the contract, before anything is written.
 
 use super::{COUNT_KEYS, claim, complete, open, refused, state};
 use crate::fixture::Fixture;
@@ -124,15 +124,16 @@ async fn no_function_looks_where_its_caller_does() {
         WHERE pronamespace = 'hapax'::regnamespace AND prosqlbody IS NULL
           AND NOT coalesce(proconfig, '{}') @> ARRAY['search_path=pg_catalog, pg_temp']";
     assert_eq!(fixture.count(open_to_its_caller).await, 0);
-    // Those that empty a table may do what their caller may not, and ask for its rights themselves;
-    // the two triggers that keep an epoch do nothing but that, for whoever may delete or insert a lease;
-    // of a saga whoever may read keys learns that its key stands, and nothing else.
+    // These functions run with the rights of their owner. Those that empty a table check the
+    // caller's rights themselves. The two triggers that keep an epoch do nothing else, for a caller
+    // who may delete or insert a lease. `stands_until` lets a caller who may read keys see for how
+    // long a key must be kept for its saga, and nothing else of the saga.
     let privileged = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
             empty_segment, go_on_counting, has_misplaced, keep_epoch, lagging, look_anew, raise_sequences,
             refuse_removed, spill, stands_until, sweep_checkpoints, sweep_signs, turn_on}')";
     assert_eq!(fixture.count(privileged).await, 0);
-    // A caller whose path leads elsewhere is told the same.
+    // A caller with another `search_path` gets the same outcome.
     let evil = "CREATE SCHEMA evil;
         CREATE FUNCTION evil.octet_length(text) RETURNS integer LANGUAGE sql RETURN 0;
         CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql RETURN 'infinity'::timestamptz;

@@ -1,4 +1,4 @@
-//! Transactions that keep their snapshot: right, or 40001 and nothing done.
+//! Transactions with a fixed snapshot: they succeed, or fail with 40001 and write nothing.
 
 use super::{COUNT_KEYS, Told, claim, complete, state, store_answer};
 use crate::fixture::{Fixture, INSERT};

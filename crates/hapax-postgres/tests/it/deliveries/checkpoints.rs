@@ -1,7 +1,8 @@
-//! The log of checkpoints: it stays short, it loses none that counts, whoever dies over it.
+//! The log of checkpoints: it stays short, and it keeps the last checkpoint of every partition even
+//! if a sweep crashes.
 //!
-//! `HAPAX_TEST_ROUNDS` says how many checkpoints the longest run writes, and has it print what a
-//! settlement takes.
+//! `HAPAX_TEST_ROUNDS` is the number of checkpoints that the longest test writes. If it is set, the
+//! tests also print how long a settlement takes.
 
 use std::time::{Duration, Instant};
 
@@ -37,9 +38,9 @@ async fn checkpoints_stay_few_while_a_snapshot_is_pinned() {
     let rows = fixture
         .count("SELECT count(*) FROM hapax.checkpoint_log")
         .await;
-    assert!(rows <= 2_048 + 129, "{rows} checkpoints are kept");
+    assert!(rows <= 2_048 + 129, "the log has {rows} checkpoints");
     let pinned_size = fixture.count(SIZE).await;
-    assert!(pinned_size < 8 << 20, "{pinned_size} bytes");
+    assert!(pinned_size < 8 << 20, "the log has {pinned_size} bytes");
     check(&fixture, "hook", count).await;
     drop(pinned);
     for high in count + 1..=count + 600 {
@@ -67,7 +68,7 @@ async fn a_half_that_somebody_reads_is_swept_later() {
         .unwrap();
     let lay = "SELECT setval('hapax.checkpoint_number', $1::int8)";
     fixture.store.settle(moved("hook", epoch, 1)).await.unwrap();
-    // The next is a number at which half 0 is to be swept.
+    // The next checkpoint number is one at which half 0 is swept.
     fixture
         .plain
         .execute(lay, &[&(2_048_i64 + 127)])
@@ -116,7 +117,7 @@ async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
     settling.await.unwrap().unwrap();
     check(&fixture, "hook", 8).await;
     check(&fixture, "mail", 7).await;
-    // A part that writes nothing for long is carried from half to half.
+    // The checkpoint of a partition that does not settle is copied from one half to the other.
     for half in [0, 1, 0, 1] {
         let sweep = format!("SELECT hapax.sweep_checkpoints({half}::int2)");
         fixture.plain.batch_execute(&sweep).await.unwrap();
@@ -131,7 +132,7 @@ async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
     }
 }
 
-/// Which settlement wrote a checkpoint is carried with it.
+/// A sweep also copies which settlement has written the checkpoint.
 #[tokio::test]
 async fn a_settlement_that_comes_again_after_a_sweep_is_known() {
     let fixture = quick().await;
@@ -153,10 +154,10 @@ async fn a_settlement_that_comes_again_after_a_sweep_is_known() {
     }
     fixture.store.settle(dying()).await.unwrap();
     let dead = fixture.store.dead_letters("hook", 0, 10).await.unwrap();
-    assert!(dead.is_empty(), "it is back");
+    assert!(dead.is_empty(), "the discarded dead letter is back");
 }
 
-/// After a failover two owners may have the same epoch, and one of them be fenced by nothing yet.
+/// After a failover two owners may have the same epoch before one of them is fenced.
 #[tokio::test]
 async fn the_numbers_of_another_owner_of_the_epoch_say_nothing() {
     let fixture = quick().await;
@@ -192,7 +193,7 @@ async fn sweeps_among_settlements_lose_no_checkpoint() {
     let mut swept = 0_u32;
     while !carried.is_finished() {
         let sweep = format!("SELECT hapax.sweep_checkpoints({}::int2)", swept % 2);
-        // Whoever cannot have the half at once tries later.
+        // A sweep that cannot lock the half at once is repeated later.
         swept += u32::from(fixture.plain.batch_execute(&sweep).await.is_ok());
     }
     for carrier in carried.await.unwrap() {
@@ -219,7 +220,8 @@ async fn a_sweep_that_could_not_see_the_last_checkpoint_is_refused() {
     check(&fixture, "hook", 1).await;
 }
 
-/// What a settlement of many arrivals takes, when that is asked for.
+/// A settlement with 5,000 arrivals writes one row; if `HAPAX_TEST_ROUNDS` is set, its duration is
+/// printed.
 #[tokio::test]
 async fn a_settlement_of_thousands_of_arrivals_is_a_few_rows() {
     let count = if rounds().is_some() { 200 } else { 3 };
@@ -252,7 +254,7 @@ async fn a_settlement_of_thousands_of_arrivals_is_a_few_rows() {
     }
 }
 
-/// A store on a database that does not wait for its disk.
+/// A store on a database with `synchronous_commit = off`.
 async fn quick() -> Fixture {
     let fixture = emitted(3).await;
     let name = fixture.database.name();
@@ -266,7 +268,7 @@ async fn taken(fixture: &Fixture, part: &str) -> i64 {
     opened.unwrap().epoch
 }
 
-/// Moves a part's checkpoint and does nothing else.
+/// A settlement that only moves the checkpoint.
 fn moved(part: &str, epoch: i64, high: i64) -> Settlement {
     Settlement {
         checkpoint: Some(Checkpoint {
@@ -280,7 +282,7 @@ fn moved(part: &str, epoch: i64, high: i64) -> Settlement {
     }
 }
 
-/// Requires that a part is where its last checkpoint says.
+/// Requires that a partition is at the position of its last checkpoint.
 async fn check(fixture: &Fixture, part: &str, high: i64) {
     let at = "SELECT frontier FROM hapax.position WHERE part = $1";
     let row = fixture.plain.query_one(at, &[&part]).await.unwrap();
@@ -290,7 +292,7 @@ async fn check(fixture: &Fixture, part: &str, high: i64) {
 fn rounds() -> Option<i64> {
     #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
     let rounds = std::env::var("HAPAX_TEST_ROUNDS").ok()?;
-    Some(rounds.parse().expect("a number of rounds"))
+    Some(rounds.parse().expect("HAPAX_TEST_ROUNDS is not a number"))
 }
 
 /// Prints the median and the 99th percentile of the first and of the last tenth.

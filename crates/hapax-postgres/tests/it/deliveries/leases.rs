@@ -1,4 +1,5 @@
-//! Leases on a server: whose clock judges, who waits for whom, and what is left behind.
+//! Leases on PostgreSQL: the clock that decides about expiry, which transactions wait for each
+//! other, and which rows remain.
 
 use std::time::{Duration, SystemTime};
 
@@ -37,7 +38,7 @@ async fn clocks_an_hour_apart_judge_no_lease() {
         let seen = other.store.heartbeat("two", &[], LEASE).await.unwrap();
         assert_eq!(seen.nodes, ["one", "two"]);
         assert_eq!(seen.held[0].epoch, epoch);
-        // Silence is silence, whatever the clocks say.
+        // A lease expires because its node is silent, independently of the node's clock.
         let short = Duration::from_millis(50);
         eventually(PATIENCE, async || {
             other
@@ -97,7 +98,7 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
             .await
             .unwrap();
     }
-    // A purge is nothing to a part that was there before it.
+    // A purge does not block taking a partition that existed before the purge.
     let purging = other.transaction().await.unwrap();
     let purge = "SELECT pg_advisory_xact_lock('hapax.outbox_event'::regclass::oid::int4, 0)";
     purging.execute(purge, &[]).await.unwrap();
@@ -107,7 +108,8 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
     fixture.idle().await;
 }
 
-/// Whoever opens a part may wait for the one that forgets it: what it finds then is no first life.
+/// Opening a partition may wait for the transaction that removes it. The partition's epoch then
+/// continues instead of starting at 1.
 #[tokio::test]
 async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
     let fixture = emitted(1).await;
@@ -125,7 +127,7 @@ async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
     assert!(opening.await.unwrap() > old);
 }
 
-/// It was not set back under its owner.
+/// The owner's partition was removed by an operator, not set back by a restore.
 #[tokio::test]
 async fn the_owner_of_a_part_that_was_removed_is_fenced() {
     let fixture = emitted(1).await;
@@ -156,7 +158,11 @@ async fn settlements_and_signs_leave_no_version_of_a_lease_behind() {
             .unwrap();
         fixture.store.heartbeat("one", &[], LEASE).await.unwrap();
     }
-    assert_eq!(fixture.count(row).await, before, "the row was written anew");
+    assert_eq!(
+        fixture.count(row).await,
+        before,
+        "the row of the lease was written again"
+    );
 }
 
 #[tokio::test]
@@ -174,14 +180,14 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
         fixture.store.heartbeat(node, &[], LEASE).await.unwrap();
     }
     let rows = fixture.count("SELECT count(*) FROM hapax.sign").await;
-    assert!(rows <= 1_024, "{rows} signs are kept");
+    assert!(rows <= 1_024, "the log has {rows} heartbeats");
     let seen = fixture.store.heartbeat("two", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "two"]);
     assert_eq!((&*seen.held[0].part, &*seen.held[0].node), ("hook", "one"));
     drop(pinned);
 }
 
-/// The last word of a node that is carried over is its last word still.
+/// The last heartbeat of a node remains its last heartbeat after a sweep has copied it.
 #[tokio::test]
 async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     let fixture = Fixture::new().await;
@@ -200,7 +206,7 @@ async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     assert_eq!(seen.nodes, ["one", "three"]);
 }
 
-/// A transaction whose snapshot keeps every version that is dead from now on.
+/// Opens a transaction whose snapshot keeps every row version that dies from now on.
 pub(super) async fn pin(fixture: &Fixture) -> tokio_postgres::Client {
     let client = fixture.database.client().await;
     let pin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
@@ -208,7 +214,7 @@ pub(super) async fn pin(fixture: &Fixture) -> tokio_postgres::Client {
     client
 }
 
-/// The machine's clock, an hour fast or an hour slow.
+/// The system clock, an hour fast or an hour slow.
 fn clock(is_fast: bool) -> Clock {
     #[expect(
         clippy::disallowed_methods,

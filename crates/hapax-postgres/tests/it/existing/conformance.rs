@@ -1,4 +1,4 @@
-//! The law of sources, held against tables of both classic shapes.
+//! The conformance suite of sources, run against tables of both classic shapes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const WRITE_AGGREGATE: &str = "
     INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
     VALUES ('order', $1::text, 'order.changed', $2::int8, $3::text::json)";
 
-/// A table and a source over it; `AGGREGATES` says of which sample.
+/// A table and its source; `AGGREGATES` selects the sample.
 struct Existing<const AGGREGATES: bool> {
     database: Arc<Database>,
     imported: Imported,
@@ -31,8 +31,8 @@ impl<const AGGREGATES: bool> Existing<AGGREGATES> {
     async fn open(database: &Database) -> Imported {
         let store = Postgres::open(settings(&database.url())).await;
         let table = sample(AGGREGATES).table();
-        let imported = Imported::open(&store.expect("the store opens"), table).await;
-        imported.expect("the sample fits its table")
+        let imported = Imported::open(&store.expect("the store does not open"), table).await;
+        imported.expect("the sample does not fit its table")
     }
 }
 
@@ -44,13 +44,13 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
 
     async fn fresh() -> Self {
         let database = Arc::new(Database::empty().await);
-        // Its own service needs nothing of ours, and a payload byte for byte is json's.
+        // The suite compares payloads byte for byte, which `json` preserves and `jsonb` does not.
         let ddl = sample(AGGREGATES)
             .ddl()
             .replace("payload        jsonb", "payload json");
         let ddl = ddl.replace("payload      jsonb", "payload json");
         let made = database.client().await.batch_execute(&ddl).await;
-        made.expect("the table is made");
+        made.expect("the table was not created");
         let imported = Self::open(&database).await;
         assert!(imported.is_served(), "{}", imported.index());
         Self { database, imported }
@@ -72,7 +72,10 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
 
     async fn begin(&self) -> Client {
         let client = self.database.client().await;
-        client.batch_execute("BEGIN").await.expect("it begins");
+        client
+            .batch_execute("BEGIN")
+            .await
+            .expect("the transaction did not begin");
         client
     }
 
@@ -86,15 +89,21 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
         } else {
             writer.execute(WRITE_TOPIC, &[&event.payload()]).await
         };
-        wrote.expect("a row is written");
+        wrote.expect("the row was not written");
     }
 
     async fn commit(writer: Client) {
-        writer.batch_execute("COMMIT").await.expect("it commits");
+        writer
+            .batch_execute("COMMIT")
+            .await
+            .expect("the commit failed");
     }
 
     async fn roll_back(writer: Client) {
-        writer.batch_execute("ROLLBACK").await.expect("it ends");
+        writer
+            .batch_execute("ROLLBACK")
+            .await
+            .expect("the rollback failed");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Killed between any two lines: a row is where it was, or moved, and never both or neither.
+//! Crashes of a table source: wherever its connection is cut, a row is either in the table or
+//! moved, never both or neither.
 
 use std::{
     collections::BTreeSet,
@@ -39,7 +40,7 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
         tokio::spawn(async move {
             let mut failed = 0;
             while !done.load(Ordering::Relaxed) {
-                // A cut connection is what this is about.
+                // Errors from cut connections are expected here.
                 failed += u32::from(imported.move_batch().await.is_err());
             }
             failed
@@ -50,7 +51,7 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
         let moved = "SELECT count(*) FROM outbox WHERE published_at IS NOT NULL";
         let moved = usize::try_from(fixture.count(moved).await).unwrap();
         if moved > before {
-            // Whatever it is in the middle of by now.
+            // The next cut hits the mover in an arbitrary statement.
             before = moved;
             cut += fixture.database.terminate_backends("hapax").await;
         }
@@ -62,14 +63,20 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
     for mover in movers {
         failed += mover.await.unwrap();
     }
-    assert!(cut > 0 && failed > 0, "{cut} were cut, {failed} felt it");
+    assert!(
+        cut > 0 && failed > 0,
+        "{cut} connections were cut, {failed} batches failed"
+    );
     let events = events(&fixture).await;
     let payloads = events.iter().map(|it| it.event.payload.bytes());
     let numbers: Vec<usize> = payloads
         .map(|it| String::from_utf8_lossy(it).parse().unwrap())
         .collect();
     let expected: Vec<_> = (1..=ROWS).collect();
-    assert_eq!(numbers, expected, "in the order of their ids, each once");
+    assert_eq!(
+        numbers, expected,
+        "expected each row once, in the order of the ids"
+    );
     let ids: BTreeSet<_> = events.iter().map(|it| it.event.id).collect();
     assert_eq!(ids.len(), ROWS);
 }
@@ -88,7 +95,7 @@ async fn a_batch_that_is_dropped_in_the_middle_leaves_its_rows() {
         .await
         .unwrap();
     let moving = tokio::time::timeout(Duration::from_millis(100), imported.move_batch()).await;
-    assert!(moving.is_err(), "it waits for the lock");
+    assert!(moving.is_err(), "the batch did not wait for the lock");
     other.batch_execute("COMMIT").await.unwrap();
     fixture.idle().await;
     let moved = "SELECT count(*) FROM outbox WHERE published_at IS NOT NULL";
@@ -96,6 +103,6 @@ async fn a_batch_that_is_dropped_in_the_middle_leaves_its_rows() {
     assert_eq!(
         events(&fixture).await.len(),
         moved,
-        "moved and marked are the same"
+        "the events and the published rows differ in number"
     );
 }

@@ -1,4 +1,5 @@
-//! Descriptions that do not fit: each is refused at the start, by one sentence that says why.
+//! Invalid descriptions of a table source: each is rejected at the start with one sentence that
+//! gives the reason.
 
 use hapax_postgres::{ExistingTable, Imported, Postgres, Schema};
 use hapax_testkit::postgres::connect;
@@ -126,13 +127,16 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
     settings.schema = Schema::Check;
     let store = Postgres::open(settings).await.unwrap();
     let mut grants = Vec::new();
-    // Each refusal says what to grant: doing so again and again must lead to a source that moves.
+    // Each error names a missing grant. Granting it and trying again must lead to a source that
+    // works.
     let imported = loop {
         match Imported::open(&store, topic()).await {
             Ok(imported) => break imported,
             Err(error) => {
                 let refusal = error.to_string();
-                let at = refusal.find("GRANT ").expect("it names a grant");
+                let at = refusal
+                    .find("GRANT ")
+                    .expect("the error does not name a grant");
                 grants.push(refusal[at..].to_owned());
                 run(&fixture, &format!("{} TO {role}", &refusal[at..])).await;
             }
@@ -158,7 +162,7 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
     run(&fixture, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
-/// Row-level security hides rows without a word: where it hides all of them, that is said.
+/// Row-level security hides rows without an error; if it hides all of them, the source reports it.
 #[tokio::test]
 async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let fixture = Fixture::new().await;

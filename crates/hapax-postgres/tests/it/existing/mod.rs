@@ -1,4 +1,4 @@
-//! Outbox tables that a service has already: the law of sources, and what is theirs alone.
+//! Table sources: the conformance suite of sources, and the behaviour that only table sources have.
 
 mod conformance;
 mod samples;
@@ -18,7 +18,7 @@ use hapax_postgres::{ExistingTable, Imported, Moved};
 
 use crate::fixture::Fixture;
 
-/// The classic table, with what differs from test to test.
+/// The classic table; tests replace parts of it.
 pub(crate) const TOPIC: &str = "CREATE TABLE outbox (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, payload text,
     published_at timestamptz)";
@@ -30,12 +30,15 @@ pub(crate) fn topic() -> ExistingTable {
     table
 }
 
-/// A database with the table that `ddl` makes, and a source over it.
+/// A database with the table that `ddl` creates, and a source that reads it.
 pub(crate) async fn imported(ddl: &str, table: ExistingTable) -> (Fixture, Imported) {
     let fixture = Fixture::new().await;
     run(&fixture, ddl).await;
     let imported = Imported::open(&fixture.store, table).await;
-    (fixture, imported.expect("the description fits"))
+    (
+        fixture,
+        imported.expect("the description does not fit the table"),
+    )
 }
 
 pub(crate) async fn run(fixture: &Fixture, sql: &str) {
@@ -44,15 +47,18 @@ pub(crate) async fn run(fixture: &Fixture, sql: &str) {
 }
 
 pub(crate) async fn move_batch(imported: &Imported) -> Moved {
-    imported.move_batch().await.expect("a batch is moved")
+    imported
+        .move_batch()
+        .await
+        .expect("the batch was not moved")
 }
 
-/// Every event that is in the outbox.
+/// Every event in the outbox.
 pub(crate) async fn events(fixture: &Fixture) -> Vec<Arc<OutboxEvent>> {
     let (mut all, mut frontier) = (Vec::new(), Frontier::default());
     loop {
         let batch = Source::read(&fixture.store, &frontier, Shards::ALL, 1_000).await;
-        let batch = batch.expect("the outbox is read");
+        let batch = batch.expect("the outbox was not read");
         frontier = batch.frontier;
         if batch.events.is_empty() {
             return all;
@@ -61,7 +67,7 @@ pub(crate) async fn events(fixture: &Fixture) -> Vec<Arc<OutboxEvent>> {
     }
 }
 
-/// The types of every event in the outbox.
+/// The types of all events in the outbox.
 pub(crate) async fn kinds(fixture: &Fixture) -> Vec<String> {
     let events = events(fixture).await;
     events.iter().map(|it| it.event.kind.clone()).collect()

@@ -1,4 +1,5 @@
-//! Moving: in order, by one at a time, past what others hold, and on and on.
+//! Moving rows into the outbox: in order, by one mover at a time, past rows that are locked,
+//! without end.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,7 +20,7 @@ async fn of_two_that_move_one_does_and_the_other_says_so() {
     .await;
     let other = fixture.beside().await;
     let mut named = topic();
-    // By whatever name: what counts is the table.
+    // The lock depends on the table, not on the name of the source.
     named.name = "otherwise".to_owned();
     let theirs = Imported::open(&other.store, named).await.unwrap();
     run(
@@ -60,7 +61,7 @@ async fn a_row_that_somebody_holds_is_passed_and_its_key_waits_for_it() {
     assert_eq!(kinds(&fixture).await, ["a1", "b1", "b2", "b3", "a2", "a3"]);
 }
 
-/// However many rows wait behind one that somebody holds, rows of others are moved past them.
+/// However many rows wait for a locked row, the rows of other aggregates are moved.
 #[tokio::test]
 async fn a_busy_aggregate_that_waits_stops_no_other() {
     let (fixture, imported) = imported(&AGGREGATE.ddl(), AGGREGATE.table()).await;
@@ -118,7 +119,7 @@ async fn a_row_has_one_id_for_all_time() {
     )
     .await;
     move_batch(&imported).await;
-    // Its owner publishes it anew: consumers see the event that they know.
+    // If the service publishes a row again, consumers see the event id that they know.
     run(&fixture, "UPDATE outbox SET published_at = NULL").await;
     move_batch(&imported).await;
     let events = events(&fixture).await;
@@ -193,7 +194,8 @@ async fn a_mover_goes_on_until_it_is_stopped() {
         })
         .await;
     }
-    // A table that went away is said, and waited for; whoever is not alone moves nothing.
+    // If the table is missing, a batch fails and the running mover waits. A batch that finds the
+    // other mover's lock moves nothing and does not fail, so the test repeats it.
     run(&fixture, "ALTER TABLE outbox RENAME TO gone").await;
     eventually(PATIENCE, async || imported.move_batch().await.is_err()).await;
     run(&fixture, "ALTER TABLE gone RENAME TO outbox").await;
@@ -230,7 +232,7 @@ async fn a_constant_type_stands_only_where_there_is_an_id() {
     assert_eq!(about.collect::<Vec<_>>(), [true, false]);
 }
 
-/// How many rows of the table were looked at, one way or another.
+/// How many rows of the table were scanned, with or without an index.
 async fn reads(fixture: &Fixture) -> i64 {
     fixture
         .store

@@ -1,4 +1,4 @@
-//! Rows that can be no event: set aside with the reason, and in nobody's way.
+//! Rows that are not valid events: set aside with the reason, without blocking other rows.
 
 use hapax::limits::PAYLOAD_BYTES_MAX;
 use hapax_postgres::{ExistingTable, Imported, Moved};
@@ -85,7 +85,10 @@ async fn a_head_full_of_bad_rows_is_passed() {
     let mut batches = 0;
     while kinds(&fixture).await.is_empty() {
         let moved = move_batch(&imported).await;
-        assert!(moved.rows + moved.set_aside > 0, "it came to a stop");
+        assert!(
+            moved.rows + moved.set_aside > 0,
+            "the source stopped moving rows"
+        );
         batches += 1;
     }
     assert_eq!(batches, 10);
@@ -244,7 +247,7 @@ async fn a_trigger_that_keeps_a_row_unmarked_keeps_it_unmoved() {
     assert_eq!(kinds(&fixture).await, [""; 0]);
 }
 
-/// What was set aside, in the order of its keys as numbers.
+/// The rows that were set aside with their problems, in the numeric order of their keys.
 async fn problems(fixture: &Fixture) -> Vec<(String, String)> {
     let lines = "SELECT row_key, problem FROM hapax.set_aside ORDER BY row_key::int8";
     let lines = fixture.plain.query(lines, &[]).await.unwrap();

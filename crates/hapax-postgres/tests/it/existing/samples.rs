@@ -2,7 +2,7 @@
 
 use hapax_postgres::ExistingTable;
 
-/// A sample: what its comment makes, and what its source says.
+/// The text of a sample configuration.
 pub(crate) struct Sample(&'static str);
 
 pub(crate) const TOPIC: Sample = Sample(include_str!(
@@ -13,17 +13,17 @@ pub(crate) const AGGREGATE: Sample = Sample(include_str!(
 ));
 
 impl Sample {
-    /// The table of the comment, and its index.
+    /// The table in the comment, and its index.
     pub(crate) fn ddl(&self) -> String {
         let lines = self.0.lines().filter_map(|line| line.strip_prefix("#   "));
         let ddl: Vec<_> = lines.collect();
-        // In a transaction nothing is made concurrently.
+        // `CONCURRENTLY` is not possible in a transaction.
         ddl.join("\n").replace("CONCURRENTLY ", "")
     }
 
     /// The source `outbox` of the configuration.
     pub(crate) fn table(&self) -> ExistingTable {
-        let config: toml::Table = self.0.parse().expect("a sample is TOML");
+        let config: toml::Table = self.0.parse().expect("the sample is not valid TOML");
         let source = config["sources"]["outbox"].as_table().unwrap();
         let text = |value: &toml::Value| value.as_str().unwrap().to_owned();
         let many = |value: &toml::Value| value.as_array().unwrap().iter().map(text).collect();
@@ -41,7 +41,7 @@ impl Sample {
                 "sequence" => table.sequence = Some(text(value)),
                 "available_at" => table.available_at = Some(text(value)),
                 "published" => table.published = Some(text(value)),
-                other => panic!("the samples do not say {other}"),
+                other => panic!("unexpected setting in a sample: {other}"),
             }
         }
         table

@@ -1,4 +1,5 @@
-//! The guide to moving to another server, followed line by line between real servers.
+//! The guide to moving to another server: its commands are executed as written, between real
+//! servers.
 
 use std::process::Command;
 
@@ -36,7 +37,7 @@ async fn by_logical_replication_every_event_arrives() {
     new.create(SHOP).await;
     old.emit("first", 20).await;
     run(&begin, &old.cluster, &new);
-    // It is in use meanwhile.
+    // The server is in use meanwhile.
     old.emit("first", 60).await;
     run(&copied, &old.cluster, &new);
     let old = ended(old).await;
@@ -47,12 +48,12 @@ async fn by_logical_replication_every_event_arrives() {
     check_goes_on(&old, &new).await;
 }
 
-/// Who forgets the sequences loses nothing either.
+/// If the sequences are not raised, no event is lost either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn by_logical_replication_without_the_sequences_every_event_arrives() {
     let [begin, copied, cut_over, _] = blocks("Logical replication");
     let old = stopped(&[("wal_level", "logical")]).await;
-    // What was purged long ago leaves ids that can be given again.
+    // Events that were purged long ago leave ids that can be drawn a second time.
     let purge = "DELETE FROM hapax.outbox_event WHERE id <= 30";
     old.client_of(SHOP)
         .await
@@ -104,22 +105,22 @@ async fn stopped(settings: &[(&str, &str)]) -> Cluster {
     ended(scene).await
 }
 
-/// Waits for what was emitted, and stops the relay.
+/// Waits until every event is delivered, and stops the relay.
 async fn ended(scene: Scene) -> Cluster {
     scene.arrived("first", 60).await;
     scene.settled().await;
     scene.end().await
 }
 
-/// Starts a relay on the new server, and requires that what is emitted there arrives, and nothing that
-/// had arrived before.
+/// Starts a relay on the new server. Requires that events emitted there are delivered, and that no
+/// event is delivered twice.
 async fn check_goes_on(old: &Cluster, new: &Cluster) -> [Far; 2] {
     assert_ne!(old.url_of(SHOP), new.url_of(SHOP));
     let store = Postgres::open(settings(&new.url_of(SHOP))).await.unwrap();
     let far = [Far::default(), Far::default()];
     let relay = spawn(&store, &far, Some("one"));
     let client = new.client_of(SHOP).await;
-    // Before that the ids may be taken.
+    // Until then the ids may be in use.
     let taken = "SELECT count(*) FROM hapax.lease WHERE node LIKE 'one#%'
         AND taken_at > now() - interval '1 minute'";
     eventually(PATIENCE, async || number(&client, taken).await == 3).await;
@@ -134,7 +135,7 @@ async fn check_goes_on(old: &Cluster, new: &Cluster) -> [Far; 2] {
     far
 }
 
-/// The blocks for a shell in a section of the guide.
+/// The shell blocks in a section of the guide.
 fn blocks<const COUNT: usize>(section: &str) -> [String; COUNT] {
     let title = format!("\n## {section}\n");
     let (_, text) = GUIDE.split_once(&title).expect("the guide has the section");
@@ -144,7 +145,7 @@ fn blocks<const COUNT: usize>(section: &str) -> [String; COUNT] {
     blocks.collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// Runs lines of the guide as they stand.
+/// Runs lines of the guide as written.
 fn run(block: &str, old: &Cluster, new: &Cluster) {
     let folder = tempfile::tempdir().unwrap();
     let mut bash = Command::new("bash");

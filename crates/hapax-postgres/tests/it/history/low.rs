@@ -1,5 +1,5 @@
-//! Sequences that stand too low, as a logical replication leaves them: what is committed under ids that
-//! were passed already is delivered all the same.
+//! Sequences that are too low, as after a logical replication: events that are committed under ids
+//! that a partition has already passed are delivered nevertheless.
 
 use hapax::{
     delivery::{Frontier, Settlement, Shards},
@@ -16,7 +16,7 @@ use crate::fixture::{Fixture, settings};
 
 const PART: &str = "hook";
 
-/// A part that has read thirty events, of which ten are left.
+/// A partition that has read thirty events, of which ten still exist.
 async fn passed() -> (Fixture, Frontier) {
     let fixture = Fixture::new().await;
     for _ in 0..30 {
@@ -62,7 +62,8 @@ async fn what_was_committed_under_passed_ids_is_read_and_what_was_read_is_not_re
     );
 }
 
-/// The service has done nothing wrong, and the relay raises the sequence within a second.
+/// A repeated id is not an error of the service's statement: the error is transient, and opening a
+/// partition raises the sequence.
 #[tokio::test]
 async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
     let (fixture, _) = passed().await;
@@ -88,7 +89,7 @@ async fn whoever_opens_a_part_raises_the_sequences_first() {
     assert_eq!(opened.checkpoint.frontier.high, 30);
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
     assert_eq!(positions(&batch), [31]);
-    // Its checkpoint is the newest again.
+    // The partition's checkpoint is the newest again.
     let settled = settlement(opened.epoch, Some(at(&batch.frontier)));
     fixture.store.settle(settled).await.unwrap();
     let opened = fixture.store.open(PART).await.unwrap();
@@ -96,7 +97,8 @@ async fn whoever_opens_a_part_raises_the_sequences_first() {
     assert_eq!(fixture.count(LOW).await, 0);
 }
 
-/// Nobody has to read or settle before they are raised: who reads what was passed could be another.
+/// Opening one partition raises the sequences, without a read or a settlement: another partition
+/// may be the one that has read the passed ids.
 #[tokio::test]
 async fn one_low_sequence_or_one_misplaced_event_is_enough_for_whoever_opens_a_part() {
     let (fixture, head) = passed().await;
@@ -114,7 +116,8 @@ async fn one_low_sequence_or_one_misplaced_event_is_enough_for_whoever_opens_a_p
     assert_eq!(fixture.count(misplaced).await, 0);
 }
 
-/// The newest checkpoint may be one like its own: what it has read or written was never given.
+/// The newest checkpoint may look like the owner's own. A settlement is rejected if a sequence is
+/// below what the owner has read or written.
 #[tokio::test]
 async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
     let (fixture, head) = passed().await;
@@ -139,7 +142,8 @@ async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
 
 const LOW: &str = "SELECT count(*) FROM hapax.low_sequences()";
 
-/// The ids have passed the highest one again when somebody looks: the checkpoints' number tells.
+/// The ids may have passed the highest known id again before a check runs. The
+/// sequence of checkpoint numbers reveals that the database was set back.
 #[tokio::test]
 async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     let (fixture, head) = passed().await;
@@ -155,7 +159,7 @@ async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     emit(&fixture.plain).await;
     let opened = fixture.store.open(PART).await.unwrap();
     assert_eq!(opened.checkpoint.frontier.high, head.high);
-    // Of the old ones nobody can say by whom they were read: they come again.
+    // No partition is known to have read the old events, so they are delivered again.
     let batch = Source::read(
         &fixture.store,
         &opened.checkpoint.frontier,
@@ -166,7 +170,7 @@ async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     assert_eq!(batch.unwrap().events.len(), 1 + 3 + 10);
 }
 
-/// What every part that is beyond it has read in this history stays where it is.
+/// Events that every partition has read in this history keep their positions.
 #[tokio::test]
 async fn of_ids_that_have_caught_up_only_what_was_not_read_comes_again() {
     let (fixture, _) = passed().await;
@@ -183,7 +187,8 @@ async fn of_ids_that_have_caught_up_only_what_was_not_read_comes_again() {
     assert_eq!(positions(&batch), [31, 32, 33, 34]);
 }
 
-/// Each name is compared, as far as both have one.
+/// Histories are compared by cluster, timeline and database. A part that is missing on one side is
+/// ignored.
 #[tokio::test]
 async fn a_frontier_is_of_the_history_of_its_cluster_its_timeline_and_its_database() {
     let fixture = Fixture::new().await;
@@ -202,7 +207,7 @@ async fn a_frontier_is_of_the_history_of_its_cluster_its_timeline_and_its_databa
     }
 }
 
-/// A row with a later transaction than that of its writer was copied from where that is counted.
+/// If a row's xid is later than the current one, the row was copied from another server.
 #[tokio::test]
 async fn what_was_copied_and_not_written_here_stays_where_it_is() {
     let (fixture, _) = passed().await;
@@ -214,7 +219,7 @@ async fn what_was_copied_and_not_written_here_stays_where_it_is() {
     assert_eq!(fixture.count(stays).await, 10);
 }
 
-/// One that has read on in the new history opens nothing.
+/// A partition that has already read in the new history need not be opened again.
 #[tokio::test]
 async fn whoever_reads_on_in_another_history_raises_the_sequences_first() {
     let (fixture, head) = passed().await;
@@ -236,7 +241,8 @@ async fn whoever_reads_on_in_another_history_raises_the_sequences_first() {
     assert_eq!(fixture.count(LOW).await, 0);
 }
 
-/// It was read under ids that this database has not given, and no part knows of it.
+/// The frontier was read under ids that this database has not drawn, and no stored checkpoint knows
+/// of it.
 #[tokio::test]
 async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
     let (fixture, head) = passed().await;
@@ -247,7 +253,7 @@ async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
     assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
 }
 
-/// It is waited for, not passed over.
+/// A read waits for such a writer instead of passing its event.
 #[tokio::test]
 async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
     let (mut fixture, head) = passed().await;
@@ -263,7 +269,7 @@ async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
     assert_eq!(positions(&batch), [31, 32]);
 }
 
-/// What a delivery waits for keeps its position.
+/// The event of a parked delivery keeps its position.
 #[tokio::test]
 async fn parked_deliveries_keep_their_events() {
     const PARK: &str = "
@@ -281,7 +287,8 @@ async fn parked_deliveries_keep_their_events() {
     assert_eq!(dead, [25]);
 }
 
-/// Frontiers of before the upgrade name no database: nothing is read again for that.
+/// Frontiers written before the upgrade do not contain a database; that alone does not cause a
+/// second read.
 #[tokio::test]
 async fn a_frontier_that_names_no_database_goes_on() {
     let (fixture, _) = passed().await;

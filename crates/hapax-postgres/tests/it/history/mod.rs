@@ -1,5 +1,6 @@
-//! A standby that takes over had not heard of everything, and a backup even less: what was read of
-//! the lost history is read anew from the checkpoint, and what stands in the new one goes on.
+//! Lost history: a promoted standby, or a restored backup, does not have everything that was
+//! committed. Events read from the lost history are read again from the checkpoint; reading in the
+//! new history continues.
 
 mod reading;
 mod guide;
@@ -24,23 +25,23 @@ const EMIT: &str = "
     INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
     VALUES (gen_random_uuid(), 'a', '{}', '{}', now())";
 
-/// Two servers that parted: both have the first event and its checkpoint, and from then on each
-/// gives the ids and xids that the other gives as well.
+/// Two servers that have diverged: both have the first event and its checkpoint. From then on each
+/// draws the same ids and xids as the other.
 struct Parted {
     old: Postgres,
     new: Postgres,
-    /// Past the stores.
+    /// Connections that bypass the stores.
     on_old: Client,
     on_new: Client,
-    /// The owner that both know.
+    /// The epoch of the owner, which both servers know.
     epoch: i64,
-    /// The checkpoint that stands in both.
+    /// The checkpoint that both servers have.
     stands: Checkpoint,
     servers: [Cluster; 2],
 }
 
 impl Parted {
-    /// By a standby that takes over.
+    /// Diverges by promoting a standby.
     async fn by_failover() -> Self {
         let (primary, epoch, stands) = begun().await;
         let standby = primary.standby().await;
@@ -54,7 +55,7 @@ impl Parted {
         Self::of([primary, standby], epoch, stands).await
     }
 
-    /// By a dump that is restored on another server.
+    /// Diverges by restoring a dump on another server.
     async fn by_restore() -> Self {
         let (server, epoch, stands) = begun().await;
         let restored = server.restored().await;
@@ -74,7 +75,7 @@ impl Parted {
         }
     }
 
-    /// Emits three events on each side, under the same ids, and reads those that are lost.
+    /// Emits three events on each server, under the same ids, and reads those of the old server.
     async fn lost(&self) -> Batch {
         for _ in 0..3 {
             self.on_old.batch_execute(EMIT).await.unwrap();
@@ -85,8 +86,8 @@ impl Parted {
         batch
     }
 
-    /// Opens the part where it goes on, and requires that it is where it was, and that the events
-    /// under the ids of the lost ones are read and can be settled.
+    /// Opens the partition on the new server. Requires that its checkpoint is unchanged, and that
+    /// the events with the ids of the lost ones are read and can be settled.
     async fn goes_on(&self) {
         let opened = self.new.open(PART).await.unwrap();
         assert_eq!(opened.checkpoint, self.stands);
@@ -102,7 +103,7 @@ impl Parted {
     }
 }
 
-/// A server with one event, which is settled.
+/// A server with one settled event.
 async fn begun() -> (Cluster, i64, Checkpoint) {
     let server = Cluster::start().await;
     let store = Postgres::open(settings(&server.url())).await.unwrap();

@@ -1,5 +1,5 @@
-//! A relay whose database is replaced by an earlier state of itself, whatever its name: no event that
-//! is committed afterwards is passed over.
+//! A relay whose database is replaced by an earlier state of itself, under the same name: every
+//! event that is committed afterwards is delivered.
 
 use std::{
     collections::BTreeMap,
@@ -19,21 +19,21 @@ use tokio_postgres::Client;
 use crate::fixture::{PATIENCE, clock, settings};
 
 pub(super) const SHOP: &str = "shop";
-/// Destinations, and in how many parts each is carried.
+/// Destinations with their number of partitions.
 const PLACES: [(&str, u8); 2] = [("whole", 1), ("halves", 2)];
 
-/// How often each type of event was taken, by its number.
+/// How often each event was received, by type and number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Far(Arc<Mutex<BTreeMap<(String, i64), usize>>>);
 
 impl Far {
-    /// How many different events of a type were taken.
+    /// How many different events of a type were received.
     pub(super) fn count(&self, kind: &str) -> usize {
         let taken = self.0.lock().unwrap();
         taken.keys().filter(|(of, _)| of == kind).count()
     }
 
-    /// Whether some event of a type was taken more than once.
+    /// Whether an event of a type was received more than once.
     fn has_repeated(&self, kind: &str) -> bool {
         let taken = self.0.lock().unwrap();
         taken
@@ -64,7 +64,7 @@ impl Sink for Far {
     }
 }
 
-/// A server with the database of a shop, and a relay that comes to it by a proxy.
+/// A server with the database of a shop, and a relay that connects through a proxy.
 pub(super) struct Scene {
     pub(super) cluster: Cluster,
     proxy: Proxy,
@@ -95,13 +95,13 @@ impl Scene {
         }
     }
 
-    /// Commits events, past the proxy.
+    /// Commits events, bypassing the proxy.
     pub(super) async fn emit(&self, kind: &str, count: i32) {
         emit(&self.cluster.client_of(SHOP).await, kind, count).await;
         self.store.notifier().notify();
     }
 
-    /// Waits until so many different events of a type have come everywhere.
+    /// Waits until every destination has received `count` different events of a type.
     pub(super) async fn arrived(&self, kind: &str, count: usize) {
         eventually(PATIENCE, async || {
             self.far.iter().all(|far| far.count(kind) == count)
@@ -109,15 +109,15 @@ impl Scene {
         .await;
     }
 
-    /// Waits until every part has written down all that it was given.
+    /// Waits until every partition has settled all events.
     pub(super) async fn settled(&self) {
         let client = self.cluster.client_of(SHOP).await;
         settled(&client).await;
     }
 
-    /// Keeps the relay from its database.
+    /// Cuts the relay off from its database.
     fn cut(&self) {
-        // Nobody listens there.
+        // Nothing listens on this port.
         self.proxy.lead_to("127.0.0.1:1");
         self.proxy.reset();
     }
@@ -127,7 +127,7 @@ impl Scene {
         self.proxy.reset();
     }
 
-    /// Ends the relay as a crash would, and starts another.
+    /// Ends the relay as a crash would, and starts another one.
     async fn restart(&mut self) {
         drop(self.relay.take());
         self.store = Postgres::open(self.store.settings().clone()).await.unwrap();
@@ -174,24 +174,24 @@ async fn of_a_dump_that_takes_the_name_under_a_connected_relay_every_later_event
     scene.end().await;
 }
 
-/// The same database, the same server: only what it holds tells.
+/// The database and the server are the same, so only the stored data can reveal the restore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_a_dump_that_is_restored_over_its_database_every_later_event_arrives() {
-    // The sequence stays below what was read, is just there, and is beyond.
+    // After the restore, the sequence ends below the highest id that was read, at it, or above it.
     for later in [50, 200, 250] {
         let (scene, dump) = dumped().await;
         scene.cut();
         scene.cluster.restore(&dump, SHOP).await;
         scene.emit("kept", later).await;
         scene.lead_to(&scene.cluster);
-        // Nothing comes after them that would tell.
+        // No later event follows that could reveal the restore.
         scene.arrived("kept", usize::try_from(later).unwrap()).await;
         scene.settled().await;
         scene.end().await;
     }
 }
 
-/// As a file system or a virtual machine is set back: the same cluster, timeline and database.
+/// A restored file system or virtual machine: cluster, timeline and database are the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_a_disk_that_is_set_back_every_later_event_arrives() {
     for later in [50, 250] {
@@ -234,7 +234,8 @@ async fn a_relay_that_begins_after_a_restore_delivers_every_later_event() {
     }
 }
 
-/// A relay that shares its database with nobody is not told that somebody took over.
+/// A relay without a node name has no membership, which would otherwise reveal that the database
+/// was replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_relay_that_is_alone_goes_on_too() {
     let scene = Scene::on(Cluster::start().await, None).await;
@@ -254,7 +255,7 @@ async fn a_relay_that_is_alone_goes_on_too() {
     scene.end().await;
 }
 
-/// A relay with 20 events behind it when its database is dumped, and 200 more now.
+/// A relay that has delivered 20 events when its database is dumped, and 200 more since then.
 async fn dumped() -> (Scene, hapax_testkit::postgres::Dump) {
     let scene = Scene::begin().await;
     scene.emit("first", 20).await;
@@ -279,7 +280,7 @@ pub(super) async fn emit(client: &Client, kind: &str, count: i32) {
     client.execute(EMIT, &[&kind, &count]).await.unwrap();
 }
 
-/// Waits until every part has passed every event.
+/// Waits until every partition has passed every event.
 pub(super) async fn settled(client: &Client) {
     const BEHIND: &str = "
         SELECT count(*) FROM hapax.position

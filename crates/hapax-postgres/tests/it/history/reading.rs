@@ -1,4 +1,4 @@
-//! Reading on from a frontier that was read elsewhere.
+//! Reading from a frontier that was read on another server.
 
 use hapax::{
     delivery::{Frontier, Shards},
@@ -23,7 +23,7 @@ async fn a_frontier_of_a_history_that_was_lost_is_fenced_and_one_that_stands_goe
     }
 }
 
-/// The address leads to the old primary again, when only one connection is there to the new one.
+/// The address leads to the old primary again while only one connection to the new one exists.
 #[tokio::test]
 async fn what_stands_where_another_connection_leads_does_not_stand_here() {
     let parted = Parted::by_failover().await;
@@ -55,7 +55,8 @@ async fn past_a_crowd_nothing_is_found_of_another_history_than_what_was_read_bef
     assert_eq!(past(&parted.old, &kept).await, 0);
 }
 
-/// Where so much is late that it is read in pieces, the rest is not read elsewhere.
+/// If the late events are so many that they are read in pieces, the remaining pieces are not read
+/// from another history.
 #[tokio::test]
 async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
     let mut parted = Parted::by_failover().await;
@@ -71,7 +72,8 @@ async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
     let piece = Source::read(&parted.old, &batch.frontier, Shards::ALL, 1).await;
     let piece = piece.unwrap();
     assert_eq!(positions(&piece), [2]);
-    // The xid of the late one is given again as well, and would be looked for.
+    // The new server draws the xid of the late transaction as well; a search by xid alone would
+    // find these events.
     let again = parted.on_new.transaction().await.unwrap();
     for _ in 0..4 {
         again.batch_execute(EMIT).await.unwrap();

@@ -1,4 +1,5 @@
-//! A relay that is led to a standby which took over, with events in its hands that are lost.
+//! A relay whose address is switched to a promoted standby while it delivers events that the
+//! standby does not have.
 
 use std::{
     sync::{Arc, Mutex},
@@ -20,7 +21,7 @@ use crate::fixture::{PATIENCE, clock, settings};
 
 const PLACES: [&str; 2] = ["far", "near"];
 
-/// Notes the types of the events that it takes, and answers when it may.
+/// Records the types of the events that it receives, and responds when it is allowed to.
 #[derive(Clone)]
 struct Slow {
     taken: Arc<Mutex<Vec<String>>>,
@@ -54,19 +55,20 @@ impl Sink for Slow {
     }
 }
 
-/// What a relay that is led astray has.
+/// A relay, its sinks, a primary, a standby, and the proxy in between.
 struct Led {
     primary: Cluster,
     standby: Cluster,
     proxy: Proxy,
     store: Postgres,
     relay: RelayHandle,
-    /// One for each place.
+    /// One sink per destination.
     sinks: [Slow; 2],
 }
 
 impl Led {
-    /// A relay that has delivered one event to each place, of which the standby knows.
+    /// Starts a relay that has delivered one event to each destination; the standby has both
+    /// checkpoints.
     async fn begin() -> Self {
         let primary = Cluster::start().await;
         let standby = primary.standby().await;
@@ -82,7 +84,7 @@ impl Led {
         let relay = spawn(&store, &sinks);
         let there = standby.client().await;
         eventually(PATIENCE, async || {
-            // Until then the standby may not even have the table.
+            // At first the standby may not even have the table.
             let told = there.query_one(
                 "SELECT count(*) FROM hapax.position WHERE frontier = 1",
                 &[],
@@ -106,7 +108,7 @@ impl Led {
         }
     }
 
-    /// How many events of a type each place has taken.
+    /// How many events of a type each destination has received.
     fn all(&self, kind: &str) -> [usize; 2] {
         [0, 1].map(|place| self.sinks[place].count(kind))
     }
@@ -117,7 +119,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     let led = Led::begin().await;
     led.response(false);
     led.standby.promote().await;
-    // The standby never hears of these, nor of the checkpoints that say who has them.
+    // The standby never receives these events, nor the checkpoints after them.
     emit(&led.primary.client().await, "lost", 3).await;
     led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("lost") == [3, 3]).await;
@@ -140,7 +142,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     led.store.notifier().notify();
     eventually(PATIENCE, async || led.all("last") == [1, 1]).await;
     assert_eq!((led.all("kept"), led.all("lost")), ([3, 3], [3, 3]));
-    // It was enough to take each place once more.
+    // Each partition was taken only once more.
     let epochs = there
         .query("SELECT epoch FROM hapax.lease ORDER BY part", &[])
         .await
@@ -150,7 +152,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     led.relay.drain().await;
 }
 
-/// Nothing is left to settle: it hears of the failover when it reads on.
+/// Nothing remains to be settled, so the relay notices the failover at its next read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_idle_relay_whose_last_checkpoint_is_lost_delivers_what_comes_behind_it() {
     let led = Led::begin().await;
@@ -188,7 +190,7 @@ fn spawn(store: &Postgres, sinks: &[Slow; 2]) -> RelayHandle {
     let destinations =
         destinations.map(|(name, sink)| Destination::new(*name, Arc::new(sink.clone())));
     let mut settings = Settings::new(clock(), seeded_random(2));
-    // It seldom looks by itself: what it has in its hands is written down before it looks again.
+    // With a long poll interval, the relay settles the events that it holds before it reads again.
     settings.poll_idle = Duration::from_mins(10);
     settings.node = Some(Node {
         name: "one".to_owned(),

@@ -1,4 +1,4 @@
-//! Settling what was read in a history that is lost, by the owner that both sides know.
+//! Settling events that were read in a lost history, by the owner that both servers know.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 use super::{Parted, at, read, settlement};
 use crate::fixture::settings;
 
-/// All that a settlement may have written.
+/// Counts all rows that a settlement may have written.
 const WRITTEN: &str = "
     SELECT (SELECT count(*) FROM hapax.arrival) + (SELECT count(*) FROM hapax.attempt)
          + (SELECT count(*) FROM hapax.delivery)
@@ -34,7 +34,8 @@ async fn a_checkpoint_of_a_lost_history_is_fenced_and_nothing_is_written_with_it
     }
 }
 
-/// Nobody heard of its commit, which is lost with the history: where it goes again it is not written.
+/// The result of its commit was lost, and the commit itself is lost with the history. When it is
+/// sent again to the new server, it is not written.
 #[tokio::test]
 async fn a_settlement_in_doubt_whose_commit_was_lost_too_is_fenced() {
     for parted in [Parted::by_failover().await, Parted::by_restore().await] {
@@ -52,7 +53,8 @@ async fn a_settlement_in_doubt_whose_commit_was_lost_too_is_fenced() {
     }
 }
 
-/// Its frontier stands, but what is settled beyond it was read in the lost history.
+/// The frontier exists in both histories, but the events that are settled beyond it were read in
+/// the lost one.
 #[tokio::test]
 async fn a_standing_frontier_excuses_nothing_that_was_read_beyond_it() {
     let parted = Parted::by_failover().await;
@@ -83,7 +85,7 @@ async fn without_a_checkpoint_it_is_what_was_read_that_counts() {
     let parted = Parted::by_failover().await;
     let lost = parted.lost().await.frontier;
     let kept = read(&parted.new, &parted.stands.frontier).await.frontier;
-    // One of them is enough.
+    // One lost frontier is sufficient.
     for read in [vec![lost.clone()], vec![kept, lost]] {
         let settlement = Settlement {
             read,
@@ -95,7 +97,7 @@ async fn without_a_checkpoint_it_is_what_was_read_that_counts() {
     parted.goes_on().await;
 }
 
-/// An owner that had settled all that it read is no worse for the failover.
+/// If an owner had settled everything that it had read, the failover does not affect it.
 #[tokio::test]
 async fn what_stands_may_be_said_again_and_parked_deliveries_go_on() {
     let parted = Parted::by_failover().await;
@@ -129,7 +131,7 @@ async fn on_one_timeline_every_settlement_passes() {
     let parted = Parted::by_failover().await;
     let lost = parted.lost().await.frontier;
     let both = vec![parted.stands.frontier.clone(), lost.clone()];
-    // The old primary goes on, and knows nothing of another.
+    // The old primary continues and does not know of another history.
     for checkpoint in [
         Checkpoint {
             offered: [2, 3, 4].into(),
@@ -147,7 +149,7 @@ async fn on_one_timeline_every_settlement_passes() {
         };
         parted.old.settle(settlement).await.unwrap();
     }
-    // What another cluster or timeline never gave a name is nobody's.
+    // A frontier without the name of a cluster and a timeline is accepted everywhere.
     let unnamed = Frontier {
         high: 9,
         snapshot: Some("7:9: 0 - = - - 0@0".into()),
@@ -156,7 +158,7 @@ async fn on_one_timeline_every_settlement_passes() {
     parted.old.settle(settlement).await.unwrap();
 }
 
-/// Who may not ask for the cluster's name goes by the timeline.
+/// A role that may not read the cluster's identifier relies on the timeline.
 #[tokio::test]
 async fn a_role_that_may_not_ask_which_cluster_it_is_is_fenced_all_the_same() {
     let mut parted = Parted::by_failover().await;
@@ -186,7 +188,7 @@ const CURIOUS: &str = "
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO dull;
     GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO dull";
 
-/// A settlement with something of everything.
+/// A settlement with one entry of every kind.
 fn everything(epoch: i64, checkpoint: Option<Checkpoint>) -> Settlement {
     Settlement {
         park: vec![park()],

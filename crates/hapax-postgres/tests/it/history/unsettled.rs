@@ -1,7 +1,8 @@
-//! An image takes the database's place between a read and its settlement, under the same name, and the
-//! ids that were read are given again: only the events themselves tell.
+//! An earlier state of the database is restored under the same name between a read and its
+//! settlement, and the ids that were read are drawn again: only the events themselves reveal it.
 //!
-//! Without [`Settlement::seen`] such a settlement succeeds, and what has the ids now is lost.
+//! Without [`Settlement::seen`] such a settlement would succeed, and the events that now have the
+//! ids would be lost.
 
 use hapax::{
     delivery::{CheckpointId, Frontier, Park, ParkedState, Settlement, Shards},
@@ -17,12 +18,12 @@ use crate::{
     retention::{emit, pass, purge},
 };
 
-/// The database that is set back.
+/// The database that is restored.
 const DATABASE: &str = "postgres";
 
 #[tokio::test]
 async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed_over() {
-    // The ids that were read are given again, all of them or more.
+    // The ids that were read are drawn again, exactly those or more.
     for later in [3, 5] {
         let cluster = Cluster::start().await;
         let store = opened(&cluster).await;
@@ -37,7 +38,7 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
         commit(&cluster, later).await;
 
         let store = opened(&cluster).await;
-        // Nobody may notice before the relay has read on, and what it reads then stands.
+        // The relay may read on before the restore is noticed, and what it reads then exists.
         let beyond = read(&store, &lost.frontier).await;
         for read in [&lost, &beyond] {
             let seen = last(&lost).into_iter().chain(last(&beyond));
@@ -64,7 +65,8 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
     }
 }
 
-/// An id that was given to nobody yet is as good as another's: its event may still be on its way.
+/// An id without an event counts like an id with another event: its transaction may not be
+/// committed yet.
 #[tokio::test]
 async fn an_event_that_is_not_there_is_no_event_that_stands() {
     let fixture = Fixture::new().await;
@@ -83,7 +85,8 @@ async fn an_event_that_is_not_there_is_no_event_that_stands() {
     assert_eq!(fixture.count(written).await, 0);
 }
 
-/// Its answer may be lost, and what it has passed be purged before it comes again.
+/// The result of a settlement may be lost, and the events that it has passed be purged before it is
+/// sent again.
 #[tokio::test]
 async fn a_settlement_that_is_written_comes_again_though_its_events_are_gone() {
     for parks in [vec![], vec![park(3)]] {
@@ -103,7 +106,7 @@ async fn a_settlement_that_is_written_comes_again_though_its_events_are_gone() {
         let left = "SELECT count(*) FROM hapax.outbox_event WHERE segment <> -1";
         assert_eq!(fixture.count(left).await, 0);
         fixture.store.settle(settled.clone()).await.unwrap();
-        // The parked one is kept apart, and delivered.
+        // The parked event is kept apart from its segment, and is delivered.
         let after = Settlement {
             number: 2,
             delivered: settled.park.iter().map(|park| park.position).collect(),
@@ -116,8 +119,8 @@ async fn a_settlement_that_is_written_comes_again_though_its_events_are_gone() {
     }
 }
 
-/// The ring goes on meanwhile, and others park what they have read of it: no event leaves its segment
-/// before every part has settled it.
+/// Meanwhile the outbox rotates, and another destination parks what it has read: no event leaves
+/// its segment before every partition has settled it.
 #[tokio::test]
 async fn what_was_read_stands_until_it_is_settled_however_often_is_purged() {
     let fixture = Fixture::new().await;
@@ -136,14 +139,14 @@ async fn what_was_read_stands_until_it_is_settled_however_often_is_purged() {
         }
     }
     let drawn = "SELECT last_value >> 36 FROM hapax.outbox_event_id";
-    assert!(fixture.count(drawn).await > 2, "the ring stands still");
+    assert!(fixture.count(drawn).await > 2, "the outbox does not rotate");
     let settled = Settlement {
         destination: "slow".to_owned(),
         epoch: opened.epoch,
         ..of(&first, opened.newest)
     };
     fixture.store.settle(settled.clone()).await.unwrap();
-    // It lies in another segment than the one before.
+    // These events are in another segment than the ones before.
     let next = slowly(&fixture, &first.frontier).await;
     assert!(next.events[0].position >> 36 > 0);
     let next = Settlement {
@@ -155,8 +158,8 @@ async fn what_was_read_stands_until_it_is_settled_however_often_is_purged() {
     fixture.store.settle(next).await.unwrap();
 }
 
-/// Who lags a whole ring has what it has read parked by another hand, and is fenced: it opens its part
-/// anew, and goes on.
+/// If a partition lags all segments, the purge parks the events that it has read and fences its
+/// owner. The owner opens the partition again and continues.
 #[tokio::test]
 async fn what_was_read_and_spilled_is_fenced_and_no_sign_of_another_history() {
     let fixture = Fixture::new().await;
@@ -195,7 +198,7 @@ async fn slowly(fixture: &Fixture, from: &Frontier) -> Batch {
     batch
 }
 
-/// The first event is settled; says by which checkpoint, and up to where.
+/// Settles the first event; returns its checkpoint, and the frontier after it.
 async fn begun(store: &Postgres, cluster: &Cluster) -> (CheckpointId, Frontier) {
     commit(cluster, 1).await;
     let opened = store.open(PART).await.unwrap();
@@ -208,7 +211,8 @@ async fn begun(store: &Postgres, cluster: &Cluster) -> (CheckpointId, Frontier) 
     (written(&first), batch.frontier)
 }
 
-/// The settlement of a whole read, as a relay makes it of the first that it settles behind `newest`.
+/// The settlement of a whole batch, as a relay makes it for the first batch that it settles after
+/// `newest`.
 fn of(batch: &Batch, newest: CheckpointId) -> Settlement {
     Settlement {
         number: newest.settlement + 1,
@@ -219,7 +223,7 @@ fn of(batch: &Batch, newest: CheckpointId) -> Settlement {
     }
 }
 
-/// The last event of a read.
+/// The last event of a batch.
 fn last(batch: &Batch) -> Vec<(i64, EventId)> {
     let last = batch.events.last();
     last.map(|event| (event.position, event.event.id))
@@ -227,7 +231,7 @@ fn last(batch: &Batch) -> Vec<(i64, EventId)> {
         .collect()
 }
 
-/// The checkpoint of a settlement.
+/// The checkpoint that a settlement writes.
 fn written(settled: &Settlement) -> CheckpointId {
     CheckpointId {
         epoch: settled.epoch,
@@ -258,7 +262,8 @@ async fn commit(cluster: &Cluster, count: i64) {
     }
 }
 
-/// The name of the database and its newest checkpoint's number: what else a settlement is compared with.
+/// The name of the database's history and the number of its newest checkpoint: the other values
+/// with which a settlement is compared.
 async fn history(cluster: &Cluster) -> (String, i64) {
     let history = "SELECT hapax.history(), max(checkpoint_number) FROM hapax.position";
     let row = cluster

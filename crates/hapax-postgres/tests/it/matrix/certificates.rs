@@ -1,4 +1,4 @@
-//! An authority made for a test, and a server that shows a certificate of it.
+//! Fixture: a certificate authority, and a server certificate that it has signed.
 
 use std::{
     fs,
@@ -12,17 +12,17 @@ use tempfile::TempDir;
 
 const INSTALL: &str = "no openssl: install the package openssl";
 
-/// An authority and the certificate that it gave to a server.
+/// A certificate authority and the server certificate that it has signed.
 pub(crate) struct Certificates {
     directory: TempDir,
 }
 
 impl Certificates {
-    /// Makes an authority, and a certificate for a server of that name.
+    /// Creates an authority, and a certificate for a server of that name.
     pub(crate) fn of(name: &str) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
+        let directory = tempfile::tempdir().expect("no temporary directory");
         let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(directory.path(), open).expect("a directory can be opened to all");
+        fs::set_permissions(directory.path(), open).expect("the directory's mode was not set");
         let made = Self { directory };
         made.make("ca", "basicConstraints = critical, CA:TRUE", &[]);
         let extensions = format!("basicConstraints = CA:FALSE\nsubjectAltName = DNS:{name}");
@@ -31,19 +31,22 @@ impl Certificates {
         made
     }
 
-    /// The authority's certificate, in a file.
+    /// The file with the authority's certificate.
     pub(crate) fn root(&self) -> PathBuf {
         self.path("ca.pem")
     }
 
-    /// Has a server show its certificate from now on.
+    /// Configures a server to present its certificate from now on.
     pub(crate) async fn install(&self, cluster: &Cluster) {
         let key = self.path("server.key");
         own_as(&key, &data(cluster).await);
         let (certificate, key) = (self.path("server.pem"), key);
         let settings = [
-            ("ssl_cert_file", certificate.to_str().expect("a plain path")),
-            ("ssl_key_file", key.to_str().expect("a plain path")),
+            (
+                "ssl_cert_file",
+                certificate.to_str().expect("the path is not UTF-8"),
+            ),
+            ("ssl_key_file", key.to_str().expect("the path is not UTF-8")),
             ("ssl", "on"),
         ];
         cluster.settings(&settings).await;
@@ -59,7 +62,7 @@ impl Certificates {
              [name]\nCN = {name} in {}\n[extensions]\n{extensions}\n",
             self.directory.path().display(),
         );
-        fs::write(self.path("configuration"), configuration).expect("a file can be written");
+        fs::write(self.path("configuration"), configuration).expect("the file was not written");
         let mut openssl = Command::new("openssl");
         openssl.current_dir(self.directory.path());
         openssl.args([
@@ -85,18 +88,19 @@ impl Certificates {
     }
 }
 
-/// Where the server keeps its files.
+/// The data directory of the server.
 async fn data(cluster: &Cluster) -> PathBuf {
     let client = cluster.client().await;
     let row = client.query_one("SHOW data_directory", &[]).await;
-    let path: String = row.expect("a setting is shown").get(0);
+    let path: String = row.expect("the setting was not read").get(0);
     path.into()
 }
 
-/// A server takes a key only from whoever runs it, and only where nobody else can read it.
+/// Gives a key file to the server's user and makes it private: the server rejects other key files.
 fn own_as(key: &Path, like: &Path) {
-    let owner = fs::metadata(like).expect("the server has a directory");
+    let owner = fs::metadata(like).expect("the server has no data directory");
     let given = chown(key, Some(owner.uid()), Some(owner.gid()));
-    given.expect("a key can be given to the server");
-    fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("a key can be closed");
+    given.expect("the owner of the key was not set");
+    fs::set_permissions(key, fs::Permissions::from_mode(0o600))
+        .expect("the mode of the key was not set");
 }

@@ -1,9 +1,9 @@
-//! The ways to a database: directly, behind a pooler, as a role with no more than its grants, and
-//! in private.
+//! Connection types: a direct connection, a pooler, a role with only the documented grants, and
+//! TLS.
 //!
-//! `HAPAX_TEST_WAY` says which one the whole law is held over (`direct` when it says nothing);
-//! `cargo x matrix` goes through all of them, with every version of PostgreSQL. What is worth its
-//! time in every run stands in the files here.
+//! `HAPAX_TEST_WAY` selects the type for the whole conformance suite (default: `direct`). To run
+//! all types with every version of PostgreSQL, use `cargo x matrix`. The tests in this folder run
+//! every time.
 
 mod certificates;
 mod pooler;
@@ -23,16 +23,16 @@ use pooler::Pooler;
 pub(crate) enum Way {
     /// As a superuser, without TLS.
     Direct,
-    /// Behind a pooler that gives a server connection to whoever has a transaction.
+    /// Through a pooler in transaction mode, which assigns a server connection per transaction.
     Pooled,
-    /// As a role that owns nothing and may do what the guide grants.
+    /// As a role that owns nothing and has only the grants of the guide.
     Role,
-    /// With TLS, to a server whose authority `HAPAX_TEST_ROOT` names.
+    /// With TLS, to a server whose authority is in the file `HAPAX_TEST_ROOT`.
     Tls,
 }
 
 impl Way {
-    /// The way that the environment asks for.
+    /// The connection type that the environment selects.
     pub(crate) fn asked() -> Self {
         match variable("HAPAX_TEST_WAY").as_deref() {
             None | Some("direct") => Self::Direct,
@@ -44,7 +44,7 @@ impl Way {
     }
 }
 
-/// A database of its own, and the way to it; dropping it drops the database.
+/// A fresh database and how to reach it; dropping the value drops the database.
 pub(crate) struct Reached {
     way: Way,
     pooler: Option<Pooler>,
@@ -52,7 +52,7 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// Makes an empty database that is reached this way.
+    /// Creates an empty database that is reached this way.
     pub(crate) async fn fresh(way: Way) -> Self {
         let database = Database::empty().await;
         let pooler = match way {
@@ -69,14 +69,16 @@ impl Reached {
         }
     }
 
-    /// The settings of a store that goes this way; its clock judges keys too.
+    /// The settings of a store that connects this way; `clock` also decides when keys expire.
     pub(crate) fn settings(&self, clock: Clock, random: Random) -> Settings {
         let url = match (self.way, &self.pooler) {
             (Way::Pooled, Some(pooler)) => pooler.url(self.database.name()),
             (Way::Role, _) => role::url(&self.database, role::SERVICE),
             (Way::Tls, _) => {
                 let root = variable("HAPAX_TEST_ROOT");
-                let root = root.expect("HAPAX_TEST_ROOT names the authority of the server");
+                let root = root.expect(
+                    "HAPAX_TEST_ROOT is not set: it names the file with the server's authority",
+                );
                 format!(
                     "{}?sslmode=verify-full&sslrootcert={root}",
                     self.database.url()
@@ -93,24 +95,26 @@ impl Reached {
         settings
     }
 
-    /// A connection past the store, as whoever owns the database.
+    /// A connection that bypasses the store, as the owner of the database.
     pub(crate) async fn client(&self) -> Client {
         self.database.client().await
     }
 
-    /// Opens a store with tables of the service's own.
+    /// Opens a store with additional tables of the service.
     pub(crate) async fn open(&self, settings: Settings, tables: &[Migration<'_>]) -> Postgres {
         if self.way == Way::Role {
             role::install(&self.database, &settings, tables).await;
         }
-        let store = Postgres::open(settings).await.expect("the store opens");
+        let store = Postgres::open(settings)
+            .await
+            .expect("the store does not open");
         let made = store.migrate("law", tables).await;
-        made.expect("the tables are made");
+        made.expect("the migrations failed");
         store
     }
 }
 
-/// Runs SQL as whoever the URL names.
+/// Runs SQL as the user of the URL.
 async fn run(url: &str, sql: &str) {
     let ran = connect(url).await.batch_execute(sql).await;
     ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));

@@ -1,4 +1,5 @@
-//! Behind a pooler in transaction mode: nothing is left on a connection that others use next.
+//! A pooler in transaction mode: the store leaves nothing on a server connection that other clients
+//! use next.
 
 use std::{process::Stdio, sync::Arc};
 
@@ -22,7 +23,7 @@ use crate::{
 
 const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql";
 
-/// A store behind a pooler with so many connections to the server.
+/// A store behind a pooler with a fixed number of server connections.
 struct Pooled {
     store: Postgres,
     pooler: Pooler,
@@ -35,7 +36,7 @@ impl Pooled {
         let pooler = Pooler::before(&server(), connections).await;
         let store = open(&pooler.url(database.name())).await;
         let made = store.migrate("test", &[(1, "note", ROWS)]).await;
-        made.expect("the table is made");
+        made.expect("the migration failed");
         Self {
             store,
             pooler,
@@ -43,7 +44,7 @@ impl Pooled {
         }
     }
 
-    /// Another client of the pooler, which prepares nothing.
+    /// Another client of the pooler, which prepares no statements.
     async fn other(&self) -> Client {
         hapax_testkit::postgres::connect(&self.pooler.url(self.database.name())).await
     }
@@ -52,10 +53,13 @@ impl Pooled {
 async fn open(url: &str) -> Postgres {
     let mut settings = settings(url);
     settings.pooled = true;
-    Postgres::open(settings).await.expect("the store opens")
+    Postgres::open(settings)
+        .await
+        .expect("the store does not open")
 }
 
-/// The laws that a pooler could break, in every run; the matrix holds all of them.
+/// The modules of the conformance suite that a pooler could affect, in every run; the matrix runs
+/// all modules.
 type Law = Server<true>;
 
 hapax_testkit::suite! { Law, store,
@@ -104,7 +108,7 @@ async fn no_statement_is_left_on_a_shared_connection_whatever_became_of_it() {
     let store = &pooled.store;
     let other = pooled.other().await;
     check_nothing_left(&other, "opening").await;
-    // The rows outlive the transaction, and so does what they hold.
+    // The rows outlive their transaction, and with them the statement that they reference.
     let read = store
         .read("SELECT $1::text, $2::int8", &[&"a", &1_i64])
         .await
@@ -174,7 +178,8 @@ async fn a_statement_is_learned_anew_after_its_table_has_changed() {
     let change = "ALTER TABLE thing ALTER COLUMN value TYPE date USING '2026-01-01'";
     other.batch_execute(change).await.unwrap();
     let as_text = "INSERT INTO thing VALUES ($1)";
-    // What it was before does not fit; the next time it is asked again what does.
+    // The old type does not fit any more, so the first read fails; the next one prepares the
+    // statement again.
     pooled.store.read(as_text, &[&1_i32]).await.unwrap_err();
     let refused = pooled
         .store
@@ -222,7 +227,7 @@ async fn bounds_hold_in_a_transaction_and_are_not_left_on_a_shared_connection() 
     let other = pooled.other().await;
     let outside = other.simple_query(bound).await.unwrap();
     let tokio_postgres::SimpleQueryMessage::Row(outside) = &outside[1] else {
-        panic!("a setting should be shown")
+        panic!("the setting was not read")
     };
     assert_eq!(
         (inside.as_str(), inside_a_read.as_str()),
@@ -251,7 +256,7 @@ async fn a_caller_that_leaves_in_the_middle_of_a_read_leaves_no_transaction_open
 async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
     let pooled = Pooled::with(2).await;
     let ClaimOutcome::Open(mut tx) = pooled.store.claim(claim("k")).await.unwrap() else {
-        panic!("the key should be free")
+        panic!("expected a free key")
     };
     let pid: i32 = tx.query("SELECT pg_backend_pid()", &[]).await.unwrap()[0].get(0);
     let plain = pooled.database.client().await;
@@ -259,7 +264,7 @@ async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
         .query("SELECT pg_terminate_backend($1, 5000)", &[&pid])
         .await
         .unwrap();
-    // Asked about, and not there: it may run again at once.
+    // Commit recovery looks the key up and does not find it, so the request may run again at once.
     let lost = tx.complete(&response("k"), Effect::Keep).await.unwrap_err();
     assert!(
         matches!(lost, StoreError::Conflict { .. }),
@@ -272,8 +277,8 @@ async fn a_commit_whose_server_is_lost_behind_the_pooler_is_asked_about() {
     ));
 }
 
-/// The driver numbers its statements from nought in every process, so two processes that share a
-/// server connection give the same names. This test runs itself twice, as two such services.
+/// The driver numbers its statements from zero in every process, so two processes that share a
+/// server connection use the same names. This test starts itself twice, as two such services.
 #[tokio::test]
 async fn services_in_two_processes_share_connections_and_never_a_name() {
     if let Some(url) = variable("HAPAX_TEST_SERVICE") {
@@ -282,7 +287,7 @@ async fn services_in_two_processes_share_connections_and_never_a_name() {
     let pooled = Pooled::with(2).await;
     let url = pooled.pooler.url(pooled.database.name());
     let services = (0..2).map(|_| {
-        let program = std::env::current_exe().expect("a test knows its program");
+        let program = std::env::current_exe().expect("the test does not know its executable");
         let mut service = tokio::process::Command::new(program);
         let name = "matrix::pooled::services_in_two_processes_share_connections_and_never_a_name";
         service
@@ -291,7 +296,7 @@ async fn services_in_two_processes_share_connections_and_never_a_name() {
         service.stdin(Stdio::null()).kill_on_drop(true).output()
     });
     for served in join_all(services).await {
-        let served = served.expect("a service runs");
+        let served = served.expect("the service did not run");
         let said = String::from_utf8_lossy(&served.stdout);
         assert!(served.status.success(), "{said}");
         assert!(said.contains("1 passed"), "{said}");
@@ -304,7 +309,8 @@ async fn services_in_two_processes_share_connections_and_never_a_name() {
     assert_eq!(notes[0].get::<_, i64>(0), 2 * 8 * 20);
 }
 
-/// What each of the two does: statements of many texts, over as many connections as it may have.
+/// The work of each of the two processes: many different statements, on as many connections as
+/// allowed.
 async fn serve(url: &str) {
     let store = open(url).await;
     let clients = (0..8).map(|client| {
@@ -326,7 +332,7 @@ async fn serve(url: &str) {
         })
     });
     for client in join_all(clients).await {
-        client.expect("no statement fails");
+        client.expect("a statement failed");
     }
 }
 
@@ -334,9 +340,9 @@ async fn check_nothing_left(other: &Client, by: &str) {
     let left = other
         .simple_query(LEFT)
         .await
-        .expect("the connection is shared");
+        .expect("the connection is still shared");
     let tokio_postgres::SimpleQueryMessage::Row(row) = &left[1] else {
-        panic!("a number should be counted")
+        panic!("the count was not read")
     };
     assert_eq!(row.get(0), Some("0"), "{by} left a statement");
 }

@@ -1,8 +1,8 @@
-//! A pooler before a server: pgbouncer in transaction mode, with very few server connections.
+//! Fixture: pgbouncer in transaction mode, with very few server connections.
 //!
-//! Each transaction goes to the server connection that was idle longest, so that what one leaves
-//! behind meets the next one at once. The pooler ends with its value, and with the test's process
-//! where that dies first.
+//! Each transaction uses the server connection that was idle longest, so that anything that one
+//! transaction leaves on a connection affects the next one at once. The pooler ends when its value
+//! is dropped, or with the test process.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, config::Host};
 
 const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
-/// Ends the pooler when the test's side of its input closes.
+/// Ends the pooler when the test's end of its input closes.
 const GUARD: &str =
     "( { read -r _; kill -INT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 
@@ -29,25 +29,26 @@ pub(crate) struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one with so many connections to each database of the server at `url`.
+    /// Starts a pooler with this number of connections to each database of the server at `url`.
     pub(crate) async fn before(url: &str, connections: usize) -> Self {
-        let directory = tempfile::tempdir().expect("a directory can be made");
+        let directory = tempfile::tempdir().expect("no temporary directory");
         let open = fs::Permissions::from_mode(0o777);
-        fs::set_permissions(directory.path(), open).expect("a directory can be opened to all");
-        let server: Config = url.parse().expect("the server has a URL");
+        fs::set_permissions(directory.path(), open).expect("the directory's mode was not set");
+        let server: Config = url.parse().expect("the URL of the server is not valid");
         let user = server.get_user().unwrap_or("postgres").to_owned();
         let file = directory.path().join("pgbouncer.ini");
         fs::write(&file, configuration(&server, directory.path(), connections))
-            .expect("a configuration can be written");
+            .expect("the configuration was not written");
         let password = String::from_utf8_lossy(server.get_password().unwrap_or_default());
         let users = format!("\"{user}\" \"{password}\"\n");
-        fs::write(directory.path().join("users"), users).expect("users can be written");
-        let log = fs::File::create(directory.path().join("log")).expect("a log can be written");
+        fs::write(directory.path().join("users"), users)
+            .expect("the list of users was not written");
+        let log = fs::File::create(directory.path().join("log")).expect("the log was not created");
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, program(), "-q"]);
         if fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
         {
-            // It refuses to run as root, and becomes somebody else by itself.
+            // pgbouncer refuses to run as root, and switches to this user itself.
             command.args(["-u", "nobody"]);
         }
         command
@@ -55,7 +56,7 @@ impl Pooler {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log);
-        let process = command.spawn().expect("a shell can be started");
+        let process = command.spawn().expect("the shell did not start");
         let pooler = Self {
             process,
             user,
@@ -65,20 +66,20 @@ impl Pooler {
         pooler
     }
 
-    /// Where a database is reached.
+    /// The URL of a database behind the pooler.
     pub(crate) fn url(&self, database: &str) -> String {
         let path = self
             .directory
             .path()
             .to_str()
-            .expect("a temporary directory has a plain name");
+            .expect("the path of the temporary directory is not UTF-8");
         let host = path.replace('/', "%2F");
         format!("postgres://{}@{host}:6432/{database}", self.user)
     }
 
     async fn ready(&self) {
         let patience = Patience::within(Duration::from_secs(20));
-        // Its console is there as soon as it is.
+        // The pooler accepts connections as soon as its console does.
         let console = self.url("pgbouncer");
         let connects = || tokio_postgres::connect(&console, NoTls);
         while let Err(error) = patience.bounds(connects()).await {
@@ -97,7 +98,7 @@ impl Drop for Pooler {
         let crashed = self.process.try_wait();
         let _killed = self.process.kill();
         let _ended = self.process.wait();
-        // If pgbouncer has crashed, that is why a test fails.
+        // If pgbouncer has crashed, the output of the failing test must say so.
         if let Ok(Some(status)) = crashed {
             let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             let _told = writeln!(io::stderr(), "pgbouncer has ended ({status}): {log}");

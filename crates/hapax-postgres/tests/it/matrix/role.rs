@@ -1,4 +1,4 @@
-//! A service's role: it owns nothing, and may do what the guide grants, word for word.
+//! A service's role: it owns nothing and has exactly the grants of the guide.
 
 use hapax::store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction};
 use hapax_postgres::{Migration, OpenError, Postgres, Schema, SchemaError, Settings, Statement};
@@ -19,7 +19,7 @@ const TABLES: &[Migration<'static>] = &[(1, "note", ROWS)];
 async fn a_role_with_the_guides_grants_and_no_more_serves() {
     let (_cluster, store) = served().await;
     let ClaimOutcome::Open(mut tx) = store.claim(claim("k")).await.unwrap() else {
-        panic!("the key should be free")
+        panic!("expected a free key")
     };
     tx.execute(INSERT, &[&"one"]).await.unwrap();
     tx.emit(event("one")).unwrap();
@@ -84,7 +84,7 @@ async fn a_service_that_may_not_migrate_says_which_version_is_missing() {
     };
 }
 
-/// A store opened by the service's role, on a server where the guide was followed.
+/// A store opened by the service's role, on a server that was set up as the guide says.
 async fn served() -> (Cluster, Postgres) {
     let cluster = Cluster::start().await;
     for statement in lines(0).split_inclusive(';') {
@@ -102,10 +102,10 @@ async fn served() -> (Cluster, Postgres) {
     (cluster, store)
 }
 
-/// Makes the guide's roles, and one of them the owner of a database.
+/// Creates the roles of the guide, one of which owns the database.
 pub(super) async fn prepare(database: &Database) {
     for role in [OWNER, SERVICE] {
-        // Of many tests that do this at once, one does it.
+        // Many tests run this at once; only one of them creates the roles.
         let make = format!(
             "DO $$ BEGIN CREATE ROLE {role} LOGIN;
              EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
@@ -123,23 +123,25 @@ pub(super) async fn install(database: &Database, service: &Settings, tables: &[M
     settings.schema = Schema::Apply;
     let owner = Postgres::open(settings)
         .await
-        .expect("the owner opens the store");
+        .expect("the store does not open for the owner");
     let made = owner.migrate("law", tables).await;
-    made.expect("the owner makes the tables");
+    made.expect("the migrations failed for the owner");
     owner.close();
     run(&url(database, OWNER), lines(1)).await;
 }
 
-/// A database's address for this role.
+/// The URL of a database for this role.
 pub(super) fn url(database: &Database, role: &str) -> String {
     let url = database.url();
-    let (_, rest) = url.split_once('@').expect("the server's URL names a user");
+    let (_, rest) = url.split_once('@').expect("the server's URL has no user");
     format!("postgres://{role}@{rest}")
 }
 
-/// The SQL of the guide, block by block.
+/// A block of SQL in the guide.
 fn lines(block: usize) -> &'static str {
     let blocks = GUIDE.split("```sql\n").skip(1);
     let mut blocks = blocks.filter_map(|rest| rest.split_once("\n```").map(|(sql, _)| sql));
-    blocks.nth(block).expect("the guide has this block")
+    blocks
+        .nth(block)
+        .expect("the guide does not have this block")
 }

@@ -1,4 +1,4 @@
-//! TLS: whom a store speaks to in private, and whom it refuses.
+//! TLS: the servers to which a store connects, and those that it rejects.
 
 use hapax::store::Keys;
 use hapax_postgres::{OpenError, Postgres};
@@ -37,7 +37,7 @@ async fn a_server_is_refused_whose_certificate_another_authority_gave() {
         another.root().display()
     );
     check_refused(&url, "certificate: UnknownIssuer").await;
-    // Without an authority the web's are asked.
+    // Without a configured authority, the web's authorities are used.
     let url = format!("{}?sslmode=require", named(&cluster));
     check_refused(&url, "certificate: UnknownIssuer").await;
 }
@@ -67,7 +67,7 @@ async fn a_server_without_tls_is_refused_where_tls_is_asked_for() {
 async fn any_certificate_is_taken_where_none_is_asked_for_and_none_on_the_loopback_interface() {
     let (cluster, _certificates) = server("somebody").await;
     let port = cluster.address().split_once(':').unwrap().1.to_owned();
-    // A name that is not this machine's, on an address that is.
+    // A name that does not belong to this machine, with an address that does.
     let url = format!("postgres://postgres@db.example.com:{port}/postgres?hostaddr=127.0.0.1");
     assert!(is_private(&url).await);
     assert!(!is_private(&named(&cluster)).await);
@@ -125,7 +125,7 @@ async fn server(name: &str) -> (Cluster, Certificates) {
     (cluster, certificates)
 }
 
-/// The server's address, by name.
+/// The server's URL with a host name.
 fn named(cluster: &Cluster) -> String {
     cluster.url().replace("127.0.0.1", "localhost")
 }
@@ -142,7 +142,7 @@ async fn check_refused(url: &str, problem: &str) {
     assert!(said.contains(problem), "{said}");
 }
 
-/// The failure and what caused it.
+/// The error with its sources.
 fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |error_chain, cause| {

@@ -1,4 +1,5 @@
-//! The AMQP sink in the conformance suite, with the RabbitMQ broker of this machine after a proxy.
+//! The AMQP sink in the conformance suite, with the RabbitMQ broker of this machine, through a
+//! proxy.
 
 use std::{sync::Arc, time::Duration};
 
