@@ -51,7 +51,7 @@ pub(super) struct Flags {
     who: Who,
     /// Number of partitions that relays share
     #[arg(long, default_value_t = 1)]
-    parts: u8,
+    partitions: u8,
     /// Runs until SIGTERM, and writes the number of delivered events to this file: 8 bytes, little
     /// endian
     #[arg(long)]
@@ -109,17 +109,17 @@ impl Flags {
         let terminate = terminate.transpose()?;
         let store = self.outbox.open().await?;
         let start = Instant::now();
-        let told = self.tell.as_ref().map(File::create).transpose()?;
+        let outcome = self.tell.as_ref().map(File::create).transpose()?;
         let into = self.into.zip(self.to.as_deref());
         let into = into.map(|(broker, to)| broker.sink(to)).transpose()?;
-        let sink = Arc::new(Null::new(self.events, start, told, into));
+        let sink = Arc::new(Null::new(self.events, start, outcome, into));
         let order = if self.ordered {
             Order::Key
         } else {
             Order::None
         };
         let destination = Destination::new(&self.destination, sink.clone()).order(order);
-        let destination = destination.parts(self.parts)?;
+        let destination = destination.partitions(self.partitions)?;
         let settings = self.who.settings();
         let relay = Relay::spawn(&store, vec![destination], &settings, &store.notifier());
         if let Some(mut terminate) = terminate {

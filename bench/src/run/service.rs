@@ -59,9 +59,9 @@ impl Running {
     /// Sends SIGTERM, waits until the process ends, and returns its output.
     pub(super) async fn told_to_end(self) -> anyhow::Result<String> {
         let id = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &id]).status()?;
-        if !told.success() {
-            bail!("kill ended with {told}");
+        let outcome = Command::new("kill").args(["-TERM", &id]).status()?;
+        if !outcome.success() {
+            bail!("kill ended with {outcome}");
         }
         self.ended().await
     }

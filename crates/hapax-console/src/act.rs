@@ -32,7 +32,7 @@ use crate::{
 /// The fields that are copied from the query to the form.
 const FIELDS: [&str; 12] = [
     "act",
-    "part",
+    "partition",
     "position",
     "dest",
     "q",
@@ -51,15 +51,15 @@ const ASKED_AT: &str = "asked_at";
 /// An action and its object.
 enum Act {
     Replay {
-        part: String,
+        partition: String,
         position: i64,
     },
     Edit {
-        part: String,
+        partition: String,
         position: i64,
     },
     Discard {
-        part: String,
+        partition: String,
         position: i64,
     },
     ReplayDead {
@@ -232,7 +232,7 @@ fn hidden(name: &str, value: &str) -> Element {
 }
 
 /// The message on the page after an action.
-pub(crate) fn told(said: &str) -> Option<&'static str> {
+pub(crate) fn notice(said: &str) -> Option<&'static str> {
     Some(match said {
         "replayed" => "It is due again.",
         "edited" => "It is due again, with your changes, at this destination only.",
@@ -264,15 +264,15 @@ impl Act {
         let q = || fields.text("q").to_owned();
         Ok(match fields.text("act") {
             "replay" => Self::Replay {
-                part: text("part")?,
+                partition: text("partition")?,
                 position: whole("position")?,
             },
             "edit" => Self::Edit {
-                part: text("part")?,
+                partition: text("partition")?,
                 position: whole("position")?,
             },
             "discard" => Self::Discard {
-                part: text("part")?,
+                partition: text("partition")?,
                 position: whole("position")?,
             },
             "replay-dead" => Self::ReplayDead {

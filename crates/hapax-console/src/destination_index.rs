@@ -20,7 +20,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configured {
     /// The number of partitions.
-    pub parts: Option<u8>,
+    pub partitions: Option<u8>,
     /// The tenant whose events are routed to it.
     pub tenant: Option<String>,
     /// Whether its own setting pauses it.
@@ -60,13 +60,13 @@ impl DestinationIndex {
             && let Some(text) = known.spec
         {
             let spec: Value = serde_json::from_str(&text).unwrap_or_default();
-            let parts = u8::try_from(spec["parts"].as_u64().unwrap_or(1)).ok();
-            return Ok((parts, spec["tenant"].as_str().map(str::to_owned)));
+            let partitions = u8::try_from(spec["partitions"].as_u64().unwrap_or(1)).ok();
+            return Ok((partitions, spec["tenant"].as_str().map(str::to_owned)));
         }
         if let Some(known) = self.configured.get(name) {
-            return Ok((known.parts, known.tenant.clone()));
+            return Ok((known.partitions, known.tenant.clone()));
         }
-        let opened = destinations::parts(&self.store, Some(name)).await?;
+        let opened = destinations::partitions(&self.store, Some(name)).await?;
         if opened.is_empty() || actor.tenant.is_some() {
             let what = format!("destination {name}");
             return Err(AdminError::NotFound { what });
@@ -104,7 +104,7 @@ impl DestinationIndex {
         }
         traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
         for trace in traces {
-            if !self.is_own(actor, destination_of(&trace.part)).await? {
+            if !self.is_own(actor, destination_of(&trace.partition)).await? {
                 for attempt in &mut trace.log {
                     attempt.response_head.clear();
                 }
@@ -126,7 +126,7 @@ impl DestinationIndex {
         name: &str,
         mut filter: Filter,
     ) -> Result<(Filter, Option<u8>), AdminError> {
-        let (parts, tenant) = self.carried(actor, name).await?;
+        let (partitions, tenant) = self.carried(actor, name).await?;
         let only = tenant.and_then(|name| Tenant::new(name).ok());
         if actor.tenant.is_some() && actor.tenant != only {
             let what = format!("destination {name}");
@@ -140,7 +140,7 @@ impl DestinationIndex {
             }
             filter.tenant = Some(only);
         }
-        Ok((filter, parts))
+        Ok((filter, partitions))
     }
 
     /// Resumes a paused or disabled destination. Returns false if it is neither.

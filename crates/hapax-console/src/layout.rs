@@ -119,7 +119,7 @@ pub(crate) fn render(page_request: &PageRequest, page: Page) -> String {
         .attr("id", "main")
         .attr("tabindex", "-1")
         .add(el("h1").add(&title))
-        .add(told(page_request))
+        .add(notice(page_request))
         .add(filter.map(|filter| filter_form(page_request, filter)))
         .add(el("div").attr("id", "results").add(body));
     let skip = link("#main", "Skip to the content").class("skip");
@@ -137,8 +137,8 @@ pub(crate) fn render(page_request: &PageRequest, page: Page) -> String {
 }
 
 /// The result of the action that led to this page.
-fn told(page_request: &PageRequest) -> Option<Element> {
-    let said = act::told(page_request.fields.get("said")?)?;
+fn notice(page_request: &PageRequest) -> Option<Element> {
+    let said = act::notice(page_request.fields.get("said")?)?;
     Some(el("p").class("told").attr("role", "status").add(said))
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Place {
     /// The declaration as JSON, without secrets.
     pub(crate) spec: Option<String>,
     /// The partitions that a relay has opened.
-    pub(crate) parts: Vec<String>,
+    pub(crate) partitions: Vec<String>,
 }
 
 type Answer<T> = Result<T, AdminError>;
@@ -88,11 +88,10 @@ impl Queries {
         let tenant = actor.tenant.as_ref().map(Tenant::as_str);
         for (name, known) in self.destinations_index.configured() {
             let is_own = tenant.is_none() || known.tenant.as_deref() == tenant;
-            let told =
-                |it: &Stalled| matches!(&it.what, What::Part(part) if destination_of(part) == name);
-            if known.paused && is_own && !all.iter().any(told) {
+            let outcome = |it: &Stalled| matches!(&it.what, What::Partition(partition) if destination_of(partition) == name);
+            if known.paused && is_own && !all.iter().any(outcome) {
                 all.push(Stalled {
-                    what: What::Part(name.clone()),
+                    what: What::Partition(name.clone()),
                     cause: Cause::Paused { by: None },
                     since: None,
                     waiting: 0,
@@ -275,7 +274,7 @@ impl Queries {
                 break;
             }
         }
-        let opened = op::destinations::parts(&self.store, None).await?;
+        let opened = op::destinations::partitions(&self.store, None).await?;
         let mut names: Vec<String> = declared.keys().cloned().collect();
         // An actor of a tenant sees only the destinations in the database, because the tenant of
         // the others is not known.
@@ -286,13 +285,13 @@ impl Queries {
         names.sort_unstable();
         names.dedup();
         let place = |name: String| {
-            let parts: Vec<_> = opened
+            let partitions: Vec<_> = opened
                 .iter()
                 .filter(|it| destination_of(&it.name) == name)
                 .collect();
             let known = declared.get(&name);
             let configured = self.destinations_index.configured().get(&name);
-            let disabled = parts.iter().find(|it| it.disabled_at.is_some());
+            let disabled = partitions.iter().find(|it| it.disabled_at.is_some());
             let spec = known.and_then(|it| it.spec.clone());
             let says_paused = match &spec {
                 Some(text) => {
@@ -318,7 +317,7 @@ impl Queries {
                 changed_by: known.map(|it| it.changed_by.clone()),
                 changed_at: known.map(|it| it.changed_at),
                 spec,
-                parts: parts.iter().map(|it| it.name.clone()).collect(),
+                partitions: partitions.iter().map(|it| it.name.clone()).collect(),
                 name,
             }
         };
@@ -378,28 +377,28 @@ impl Queries {
         events::count(&self.store, actor, &filter).await
     }
 
-    pub(crate) async fn replay(&self, actor: &Actor, part: &str, position: i64) -> Answer<()> {
-        op::dead_letters::replay(&self.store, actor, part, position).await
+    pub(crate) async fn replay(&self, actor: &Actor, partition: &str, position: i64) -> Answer<()> {
+        op::dead_letters::replay(&self.store, actor, partition, position).await
     }
 
     pub(crate) async fn edit(
         &self,
         actor: &Actor,
-        part: &str,
+        partition: &str,
         position: i64,
         patch: &str,
     ) -> Answer<()> {
-        op::dead_letters::edit_and_replay(&self.store, actor, part, position, patch).await
+        op::dead_letters::edit_and_replay(&self.store, actor, partition, position, patch).await
     }
 
     pub(crate) async fn discard(
         &self,
         actor: &Actor,
-        part: &str,
+        partition: &str,
         position: i64,
         reason: &str,
     ) -> Answer<()> {
-        op::dead_letters::discard(&self.store, actor, part, position, reason).await
+        op::dead_letters::discard(&self.store, actor, partition, position, reason).await
     }
 
     pub(crate) async fn replay_dead(
@@ -430,8 +429,8 @@ impl Queries {
         filter: &Filter,
         asked: &jobs::Asked,
     ) -> Answer<jobs::Job> {
-        let (filter, parts) = self.offered(actor, destination, filter).await?;
-        jobs::replay_events(&self.store, actor, destination, &filter, parts, asked).await
+        let (filter, partitions) = self.offered(actor, destination, filter).await?;
+        jobs::replay_events(&self.store, actor, destination, &filter, partitions, asked).await
     }
 
     pub(crate) async fn pause(&self, actor: &Actor, name: &str) -> Answer<()> {

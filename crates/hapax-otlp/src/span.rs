@@ -34,7 +34,7 @@ const KNOWN: [&str; 19] = [
     "sink",
     "source",
     "step",
-    "way",
+    "direction",
 ];
 
 /// The value of an attribute.

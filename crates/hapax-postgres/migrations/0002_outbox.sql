@@ -60,8 +60,8 @@ CREATE FUNCTION hapax.shard_of(aggregate_type text, aggregate_id text, event_id 
 -- its producer said. The first rotation has no row before the first purge. `last` is approximately
 -- the last id of the rotation. `kept_until` is the id up to which needed events were moved out of
 -- its segment.
-CREATE TABLE hapax.turn (
-    turn       bigint NOT NULL PRIMARY KEY,
+CREATE TABLE hapax.rotation (
+    rotation       bigint NOT NULL PRIMARY KEY,
     opened_at  timestamptz NOT NULL,
     closed_at  timestamptz,
     last       bigint,
@@ -75,9 +75,9 @@ CREATE FUNCTION hapax.backlog(frontier bigint) RETURNS bigint
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce((
-        SELECT sum(greatest(turn.last - greatest(frontier, turn.turn << 36), 0))
-        FROM hapax.turn AS turn
-        WHERE turn.turn >= frontier >> 36 AND turn.turn < drawn.last >> 36
+        SELECT sum(greatest(rotation.last - greatest(frontier, rotation.rotation << 36), 0))
+        FROM hapax.rotation AS rotation
+        WHERE rotation.rotation >= frontier >> 36 AND rotation.rotation < drawn.last >> 36
     ), 0)::bigint + greatest(drawn.last - greatest(frontier, drawn.last >> 36 << 36), 0)
     FROM (SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.outbox_event_id) AS drawn
 $$;

@@ -14,7 +14,7 @@ CREATE TABLE hapax.destination (
 -- which its events are divided. A row changes only when ownership changes; without an owner, `node`
 -- is null.
 CREATE TABLE hapax.lease (
-    part     text NOT NULL PRIMARY KEY,
+    partition     text NOT NULL PRIMARY KEY,
     epoch    bigint NOT NULL,
     node     text,
     taken_at timestamptz NOT NULL
@@ -22,26 +22,26 @@ CREATE TABLE hapax.lease (
 
 -- A new owner may read and park events that a purge has already checked, so the purge must check
 -- again.
-CREATE FUNCTION hapax.look_anew() RETURNS trigger
+CREATE FUNCTION hapax.check_again() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    UPDATE hapax.turn SET kept_until = NULL WHERE kept_until IS NOT NULL;
+    UPDATE hapax.rotation SET kept_until = NULL WHERE kept_until IS NOT NULL;
     RETURN NULL;
 END
 $$;
-REVOKE ALL ON FUNCTION hapax.look_anew() FROM PUBLIC;
-CREATE TRIGGER lease_has_purges_look_anew
+REVOKE ALL ON FUNCTION hapax.check_again() FROM PUBLIC;
+CREATE TRIGGER lease_has_purges_check_again
     AFTER INSERT OR UPDATE OF epoch ON hapax.lease
-    FOR EACH STATEMENT EXECUTE FUNCTION hapax.look_anew();
+    FOR EACH STATEMENT EXECUTE FUNCTION hapax.check_again();
 
 -- The last epoch of deleted partitions. A partition that is created again under the same name
 -- continues from it. Otherwise, a former owner that has not noticed the deletion would hold a valid
 -- epoch and write the state of the old partition into the new one. The epochs are in a table
 -- because a dump contains it, and triggers fill it whichever program deletes a lease.
 CREATE TABLE hapax.former_lease (
-    part  text NOT NULL PRIMARY KEY,
+    partition  text NOT NULL PRIMARY KEY,
     epoch bigint NOT NULL
 );
 
@@ -50,9 +50,9 @@ CREATE FUNCTION hapax.keep_epoch() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    INSERT INTO hapax.former_lease AS former (part, epoch)
-    VALUES (OLD.part, OLD.epoch)
-    ON CONFLICT (part) DO UPDATE SET epoch = greatest(former.epoch, excluded.epoch);
+    INSERT INTO hapax.former_lease AS former (partition, epoch)
+    VALUES (OLD.partition, OLD.epoch)
+    ON CONFLICT (partition) DO UPDATE SET epoch = greatest(former.epoch, excluded.epoch);
     RETURN NULL;
 END
 $$;
@@ -61,23 +61,23 @@ CREATE TRIGGER lease_leaves_its_epoch
     AFTER DELETE ON hapax.lease
     FOR EACH ROW EXECUTE FUNCTION hapax.keep_epoch();
 
-CREATE FUNCTION hapax.go_on_counting() RETURNS trigger
+CREATE FUNCTION hapax.continue_epoch() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- Wait for a transaction that is deleting the row; its former_lease row is then visible.
-    PERFORM FROM hapax.lease WHERE part = NEW.part FOR NO KEY UPDATE;
+    PERFORM FROM hapax.lease WHERE partition = NEW.partition FOR NO KEY UPDATE;
     NEW.epoch := greatest(NEW.epoch, (
-        SELECT former.epoch + 1 FROM hapax.former_lease AS former WHERE former.part = NEW.part
+        SELECT former.epoch + 1 FROM hapax.former_lease AS former WHERE former.partition = NEW.partition
     ));
     RETURN NEW;
 END
 $$;
-REVOKE ALL ON FUNCTION hapax.go_on_counting() FROM PUBLIC;
-CREATE TRIGGER lease_goes_on_counting
+REVOKE ALL ON FUNCTION hapax.continue_epoch() FROM PUBLIC;
+CREATE TRIGGER lease_continues_epoch
     BEFORE INSERT ON hapax.lease
-    FOR EACH ROW EXECUTE FUNCTION hapax.go_on_counting();
+    FOR EACH ROW EXECUTE FUNCTION hapax.continue_epoch();
 
 -- Checkpoints of each partition, of which the one with the highest number is valid. `settled` and
 -- `offered` are ranges, such as "5-9,12". Checkpoints and heartbeats are only appended, to one half
@@ -88,7 +88,7 @@ CREATE SEQUENCE hapax.checkpoint_number AS bigint CACHE 1;
 CREATE TABLE hapax.checkpoint_log (
     half       smallint NOT NULL,
     number     bigint NOT NULL,
-    part       text NOT NULL,
+    partition       text NOT NULL,
     epoch      bigint NOT NULL,
     frontier   bigint NOT NULL,
     snapshot   text,
@@ -96,7 +96,7 @@ CREATE TABLE hapax.checkpoint_log (
     offered    text NOT NULL,
     written_at timestamptz NOT NULL,
     settlement bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (part, number, half)
+    PRIMARY KEY (partition, number, half)
 ) PARTITION BY LIST (half);
 -- Autovacuum would only hold up the truncation.
 CREATE TABLE hapax.checkpoint_log_0 PARTITION OF hapax.checkpoint_log FOR VALUES IN (0)
@@ -107,7 +107,7 @@ CREATE TABLE hapax.checkpoint_log_1 PARTITION OF hapax.checkpoint_log FOR VALUES
 -- Read position of every partition, with the epoch and the settlement that wrote its newest
 -- checkpoint. A partition without a checkpoint is before the first event.
 CREATE VIEW hapax.position AS
-SELECT lease.part, lease.epoch, coalesce(newest.frontier, 0) AS frontier, newest.snapshot,
+SELECT lease.partition, lease.epoch, coalesce(newest.frontier, 0) AS frontier, newest.snapshot,
        coalesce(newest.settled, '') AS settled, coalesce(newest.offered, '') AS offered,
        coalesce(newest.written_at, lease.taken_at) AS written_at,
        coalesce(newest.epoch, 0) AS checkpoint_epoch,
@@ -118,29 +118,29 @@ LEFT JOIN LATERAL (
     SELECT log.frontier, log.snapshot, log.settled, log.offered, log.written_at, log.epoch,
            log.settlement, log.number
     FROM hapax.checkpoint_log AS log
-    WHERE log.part = lease.part
+    WHERE log.partition = lease.partition
     ORDER BY log.number DESC
     LIMIT 1
 ) AS newest ON true;
 COMMENT ON VIEW hapax.position IS
-    'Where every part is. A snapshot that is kept may find an older one, or none: read it anew.';
+    'Where every partition is. A snapshot that is kept may find an older one, or none: read it anew.';
 
 -- Heartbeats of relays: a relay is alive, or has ended. `knows` holds the destinations that it is
 -- configured for.
-CREATE SEQUENCE hapax.sign_number AS bigint CACHE 1;
-CREATE TABLE hapax.sign (
+CREATE SEQUENCE hapax.heartbeat_number AS bigint CACHE 1;
+CREATE TABLE hapax.heartbeat (
     half    smallint NOT NULL,
     number  bigint NOT NULL,
     node    text NOT NULL,
-    lives   boolean NOT NULL,
+    is_alive   boolean NOT NULL,
     seen_at timestamptz NOT NULL,
-    knows   text[]
+    destinations   text[]
 ) PARTITION BY LIST (half);
-CREATE TABLE hapax.sign_0 PARTITION OF hapax.sign FOR VALUES IN (0)
+CREATE TABLE hapax.heartbeat_0 PARTITION OF hapax.heartbeat FOR VALUES IN (0)
     WITH (autovacuum_enabled = false);
-CREATE TABLE hapax.sign_1 PARTITION OF hapax.sign FOR VALUES IN (1)
+CREATE TABLE hapax.heartbeat_1 PARTITION OF hapax.heartbeat FOR VALUES IN (1)
     WITH (autovacuum_enabled = false);
-CREATE INDEX sign_seen ON hapax.sign (seen_at);
+CREATE INDEX heartbeat_seen ON hapax.heartbeat (seen_at);
 
 -- Positions parsed from text such as "5-9,12".
 CREATE FUNCTION hapax.positions(ranges text) RETURNS int8multirange
@@ -169,7 +169,7 @@ $$;
 -- Fields of a checkpoint's snapshot text, as the store's frontier writes them. `mask` has one bit
 -- per shard of the partition.
 CREATE FUNCTION hapax.mark(
-    part text, snapshot text,
+    partition text, snapshot text,
     OUT before pg_snapshot, OUT floor bigint, OUT seen pg_snapshot, OUT after bigint, OUT mask integer
 )
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -179,30 +179,30 @@ AS $$
            CASE word[4] WHEN '-' THEN NULL WHEN '=' THEN word[1] ELSE word[4] END::pg_snapshot,
            nullif(word[5], '-')::bigint,
            CASE WHEN word[8] IS NOT NULL THEN word[8]::integer
-                WHEN position('/' IN part) = 0 THEN 65535 END
+                WHEN position('/' IN partition) = 0 THEN 65535 END
     FROM (SELECT string_to_array(snapshot, ' ') AS word) AS words
 $$;
 
 -- Shards of a partition that has never read and so has not recorded them: as many as its siblings
 -- have, if a sibling has read; otherwise all shards, because a duplicate is better than a loss. The
 -- shards of a destination are assigned to its partitions round-robin.
-CREATE FUNCTION hapax.mask_of(of_part text) RETURNS integer
+CREATE FUNCTION hapax.mask_of(of_partition text) RETURNS integer
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce((
         SELECT sum(1 << shard)::integer
         FROM (
-            SELECT 16 / length(replace(said.mask::bit(16)::text, '0', '')) AS parts
+            SELECT 16 / length(replace(said.mask::bit(16)::text, '0', '')) AS partitions
             FROM hapax.position AS place
-            CROSS JOIN LATERAL hapax.mark(place.part, place.snapshot) AS said
-            WHERE place.part LIKE '%/%' AND said.mask > 0
-              AND split_part(place.part, '/', 1) = split_part(of_part, '/', 1)
+            CROSS JOIN LATERAL hapax.mark(place.partition, place.snapshot) AS said
+            WHERE place.partition LIKE '%/%' AND said.mask > 0
+              AND split_part(place.partition, '/', 1) = split_part(of_partition, '/', 1)
             ORDER BY place.written_at DESC
             LIMIT 1
         ) AS sibling
         JOIN generate_series(0, 15) AS shards (shard)
-            ON shard % sibling.parts = split_part(of_part, '/', 2)::integer
+            ON shard % sibling.partitions = split_part(of_partition, '/', 2)::integer
     ), 65535)
 $$;
 
@@ -269,15 +269,15 @@ BEGIN
     END IF;
     EXECUTE 'LOCK TABLE ' || name || ' IN ACCESS EXCLUSIVE MODE';
     INSERT INTO hapax.checkpoint_log
-        (half, number, part, epoch, frontier, snapshot, settled, offered, written_at, settlement)
-    SELECT 1 - swept, newest.number, newest.part, newest.epoch, newest.frontier, newest.snapshot,
+        (half, number, partition, epoch, frontier, snapshot, settled, offered, written_at, settlement)
+    SELECT 1 - swept, newest.number, newest.partition, newest.epoch, newest.frontier, newest.snapshot,
            newest.settled, newest.offered, newest.written_at, newest.settlement
     FROM hapax.lease AS lease
     CROSS JOIN LATERAL (
-        SELECT log.half, log.number, log.part, log.epoch, log.frontier, log.snapshot, log.settled,
+        SELECT log.half, log.number, log.partition, log.epoch, log.frontier, log.snapshot, log.settled,
                log.offered, log.written_at, log.settlement
         FROM hapax.checkpoint_log AS log
-        WHERE log.part = lease.part
+        WHERE log.partition = lease.partition
         ORDER BY log.number DESC
         LIMIT 1
     ) AS newest
@@ -288,15 +288,15 @@ END
 $$;
 
 -- The same for heartbeats: the last one of each relay is kept for a day.
-CREATE FUNCTION hapax.sweep_signs(swept smallint) RETURNS boolean
+CREATE FUNCTION hapax.sweep_heartbeats(swept smallint) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '50ms'
 AS $$
 DECLARE
-    name text := CASE swept WHEN 0 THEN 'hapax.sign_0' ELSE 'hapax.sign_1' END;
+    name text := CASE swept WHEN 0 THEN 'hapax.heartbeat_0' ELSE 'hapax.heartbeat_1' END;
 BEGIN
-    IF NOT has_table_privilege(session_user, 'hapax.sign', 'INSERT') THEN
+    IF NOT has_table_privilege(session_user, 'hapax.heartbeat', 'INSERT') THEN
         RAISE 'the role may not sweep the log' USING ERRCODE = 'insufficient_privilege';
     ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE 'a log is swept in a transaction that is read committed' USING ERRCODE = 'HX002';
@@ -304,11 +304,11 @@ BEGIN
         RETURN false;
     END IF;
     EXECUTE 'LOCK TABLE ' || name || ' IN ACCESS EXCLUSIVE MODE';
-    INSERT INTO hapax.sign (half, number, node, lives, seen_at, knows)
-    SELECT 1 - swept, number, node, lives, seen_at, knows
+    INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at, destinations)
+    SELECT 1 - swept, number, node, is_alive, seen_at, destinations
     FROM (
-        SELECT DISTINCT ON (node) half, number, node, lives, seen_at, knows
-        FROM hapax.sign
+        SELECT DISTINCT ON (node) half, number, node, is_alive, seen_at, destinations
+        FROM hapax.heartbeat
         ORDER BY node, number DESC
     ) AS last
     WHERE half = swept AND seen_at > clock_timestamp() - interval '1 day';

@@ -17,7 +17,7 @@ CREATE TABLE hapax.delivery (
     reason      text,
     payload     text,
     headers     text,
-    asked       boolean,
+    manual      boolean,
     PRIMARY KEY (destination, position)
 );
 CREATE INDEX delivery_due ON hapax.delivery (destination, next_at, position)
@@ -34,7 +34,7 @@ CREATE INDEX delivery_live ON hapax.delivery (position)
     WHERE state IN ('scheduled', 'retrying', 'blocked', 'dead');
 
 -- Delivery attempts, append-only. If an attempt was interrupted because another relay took the
--- partition, `owner` is the previous owner and `owner_sign` the number of its last heartbeat at
+-- partition, `owner` is the previous owner and `owner_heartbeat` the number of its last heartbeat at
 -- that time: a relay that sends a later heartbeat was alive, so the event did not kill it.
 CREATE TABLE hapax.attempt (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -48,21 +48,21 @@ CREATE TABLE hapax.attempt (
     error         text,
     response_head bytea NOT NULL,
     owner         text,
-    owner_sign    bigint
+    owner_heartbeat    bigint
 );
 CREATE INDEX attempt_position ON hapax.attempt (position, destination);
 
 -- Events delivered at the first attempt, as ranges: one row for events that were settled together
 -- and are within 8,192 positions of each other, which bounds the rows to search for one position.
 CREATE TABLE hapax.arrival (
-    part        text NOT NULL,
+    partition        text NOT NULL,
     positions   text NOT NULL,
     first       bigint NOT NULL,
     last        bigint NOT NULL,
     started_at  timestamptz NOT NULL,
     duration_ms bigint NOT NULL,
     status      smallint,
-    PRIMARY KEY (first, part, started_at)
+    PRIMARY KEY (first, partition, started_at)
 );
 -- For recent deliveries; one row covers all events that were settled together.
 CREATE INDEX arrival_started ON hapax.arrival (started_at);

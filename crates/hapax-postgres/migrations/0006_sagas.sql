@@ -2,7 +2,7 @@
 -- Applied once and then checked by its hash: never edit this file, add another one.
 
 -- Sagas. A saga is due at `wake_at`, and if a worker holds it, not before the end of its lease.
--- `told` counts the signals received: a worker that releases the saga locks this row and so learns
+-- `signals_received` counts the signals received: a worker that releases the saga locks this row and so learns
 -- whether a signal arrived meanwhile; a count of the signal rows could be older than the lock.
 -- `key` and its scope are those of the request that started the saga, if any.
 CREATE TABLE hapax.saga (
@@ -14,7 +14,7 @@ CREATE TABLE hapax.saga (
     headers       text NOT NULL,
     state         text NOT NULL CHECK (state IN
                       ('running', 'needs_attention', 'completed', 'failed')),
-    undoing       boolean NOT NULL DEFAULT false,
+    compensating       boolean NOT NULL DEFAULT false,
     reason_code   text,
     reason_detail text,
     deadline_at   timestamptz NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE hapax.saga (
     lease_until   timestamptz,
     wake_at       timestamptz,
     waiting_for   text,
-    told          bigint NOT NULL DEFAULT 0,
+    signals_received          bigint NOT NULL DEFAULT 0,
     created_at    timestamptz NOT NULL,
     ended_at      timestamptz,
     key_tenant    text,
@@ -46,7 +46,7 @@ CREATE INDEX saga_key ON hapax.saga (key, key_operation, key_tenant)
 CREATE TABLE hapax.saga_step (
     saga         text NOT NULL COLLATE "C" REFERENCES hapax.saga (id) ON DELETE CASCADE,
     name         text NOT NULL COLLATE "C",
-    way          text NOT NULL CHECK (way IN ('do', 'undo')),
+    direction          text NOT NULL CHECK (direction IN ('forward', 'compensate')),
     place        bigint GENERATED ALWAYS AS IDENTITY,
     state        text NOT NULL CHECK (state IN ('open', 'done', 'refused')),
     provider_key text,
@@ -58,7 +58,7 @@ CREATE TABLE hapax.saga_step (
     next_at      timestamptz NOT NULL,
     began_at     timestamptz NOT NULL,
     ended_at     timestamptz,
-    PRIMARY KEY (saga, name, way)
+    PRIMARY KEY (saga, name, direction)
 );
 
 -- Signals of a saga, one per name.
@@ -86,7 +86,7 @@ $$;
 -- Expiry of a key at a given time. A key whose retention is over, but which has a running saga, is
 -- extended by one minute on every call. Runs as its owner: a role that may claim keys needs no
 -- right to read sagas, and learns nothing from this function but the expiry.
-CREATE FUNCTION hapax.stands_until(
+CREATE FUNCTION hapax.effective_expiry(
     tenant text, operation text, key text, expires_at timestamptz, at timestamptz
 ) RETURNS timestamptz
     LANGUAGE sql STABLE SECURITY DEFINER

@@ -56,7 +56,7 @@ CREATE TABLE hapax.job (
     arguments   text NOT NULL,
     state       text NOT NULL CHECK (state IN
                     ('waiting', 'running', 'done', 'cancelled', 'failed')),
-    part        text NOT NULL DEFAULT '',
+    partition        text NOT NULL DEFAULT '',
     position    bigint NOT NULL DEFAULT 0,
     total       bigint,
     done        bigint NOT NULL DEFAULT 0,

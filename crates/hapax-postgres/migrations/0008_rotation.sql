@@ -31,7 +31,7 @@ $$;
 -- Absent partitions, and since when: no live relay owns the partition, and its epoch and checkpoint
 -- have not changed since.
 CREATE TABLE hapax.absence (
-    part       text NOT NULL PRIMARY KEY,
+    partition       text NOT NULL PRIMARY KEY,
     epoch      bigint NOT NULL,
     written_at timestamptz NOT NULL,
     since      timestamptz NOT NULL,
@@ -47,31 +47,31 @@ CREATE FUNCTION hapax.note_absent(at timestamptz) RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
     WITH living AS MATERIALIZED (
-        SELECT node, knows
+        SELECT node, destinations
         FROM (
-            SELECT DISTINCT ON (node) node, lives, knows
-            FROM hapax.sign
+            SELECT DISTINCT ON (node) node, is_alive, destinations
+            FROM hapax.heartbeat
             WHERE seen_at > at - interval '1 day'
             ORDER BY node, number DESC
         ) AS last
-        WHERE lives
+        WHERE is_alive
     ), held AS MATERIALIZED (
-        SELECT part FROM hapax.lease WHERE node IN (SELECT node FROM living)
+        SELECT partition FROM hapax.lease WHERE node IN (SELECT node FROM living)
     ), known AS MATERIALIZED (
-        SELECT DISTINCT unnest(knows) AS name FROM living
+        SELECT DISTINCT unnest(destinations) AS name FROM living
     ), absent AS MATERIALIZED (
-        SELECT part, epoch, written_at
+        SELECT partition, epoch, written_at
         FROM hapax.position
-        WHERE part NOT IN (SELECT part FROM held) AND EXISTS (SELECT FROM held)
-          AND split_part(part, '/', 1) NOT IN (SELECT name FROM known)
+        WHERE partition NOT IN (SELECT partition FROM held) AND EXISTS (SELECT FROM held)
+          AND split_part(partition, '/', 1) NOT IN (SELECT name FROM known)
     ), back AS (
         DELETE FROM hapax.absence
-        WHERE part NOT IN (SELECT part FROM absent)
+        WHERE partition NOT IN (SELECT partition FROM absent)
     )
-    INSERT INTO hapax.absence AS old (part, epoch, written_at, since, noted_at)
-    SELECT part, epoch, written_at, at, at
+    INSERT INTO hapax.absence AS old (partition, epoch, written_at, since, noted_at)
+    SELECT partition, epoch, written_at, at, at
     FROM absent
-    ON CONFLICT (part) DO UPDATE SET
+    ON CONFLICT (partition) DO UPDATE SET
         epoch = excluded.epoch,
         written_at = excluded.written_at,
         since = CASE
@@ -87,44 +87,44 @@ $$;
 -- milliseconds, of a destination that no operator has declared, that was not disabled because of
 -- failures, and that no relay was configured for within a day (between the end of one relay and the
 -- start of the next there may be none).
-CREATE FUNCTION hapax.gone_parts(age bigint, at timestamptz) RETURNS SETOF text
+CREATE FUNCTION hapax.abandoned_partitions(age bigint, at timestamptz) RETURNS SETOF text
     LANGUAGE sql VOLATILE
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT absence.part
+    SELECT absence.partition
     FROM hapax.absence AS absence
     JOIN hapax.position AS place
-        ON (place.part, place.epoch, place.written_at)
-         = (absence.part, absence.epoch, absence.written_at)
+        ON (place.partition, place.epoch, place.written_at)
+         = (absence.partition, absence.epoch, absence.written_at)
     WHERE absence.since <= hapax.ago(age, at)
       AND NOT EXISTS (
           SELECT FROM hapax.declaration
-          WHERE name = split_part(absence.part, '/', 1) AND removed_at IS NULL
+          WHERE name = split_part(absence.partition, '/', 1) AND removed_at IS NULL
       )
       AND NOT EXISTS (
           SELECT FROM hapax.destination
-          WHERE split_part(name, '/', 1) = split_part(absence.part, '/', 1)
+          WHERE split_part(name, '/', 1) = split_part(absence.partition, '/', 1)
             AND disabled_at IS NOT NULL
       )
       AND NOT EXISTS (
-          SELECT FROM hapax.sign
+          SELECT FROM hapax.heartbeat
           WHERE seen_at > coalesce(at, clock_timestamp()) - interval '1 day'
-            AND split_part(absence.part, '/', 1) = ANY (knows)
+            AND split_part(absence.partition, '/', 1) = ANY (destinations)
       )
 $$;
 
 -- Records rotations: the current one as open, earlier ones as closed. A change that was not
 -- recorded when it happened, or that carries a time in the future because the clock was set back,
 -- is recorded with the current time, so that events are kept longer rather than shorter.
-CREATE FUNCTION hapax.note_turns(this bigint, at timestamptz) RETURNS void
+CREATE FUNCTION hapax.note_rotations(this bigint, at timestamptz) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     newest bigint;
 BEGIN
-    INSERT INTO hapax.turn AS old (turn, opened_at) VALUES (this, at)
-    ON CONFLICT (turn) DO UPDATE SET opened_at = at
+    INSERT INTO hapax.rotation AS old (rotation, opened_at) VALUES (this, at)
+    ON CONFLICT (rotation) DO UPDATE SET opened_at = at
     WHERE old.opened_at > at;
     FOR segment IN 0..7 LOOP
         CONTINUE WHEN segment = this & 7;
@@ -133,24 +133,24 @@ BEGIN
         CONTINUE WHEN newest IS NULL;
         -- A rotation that was emptied may hold events whose transactions were in progress at that
         -- time.
-        INSERT INTO hapax.turn AS old (turn, opened_at, closed_at, last)
+        INSERT INTO hapax.rotation AS old (rotation, opened_at, closed_at, last)
         VALUES (newest >> 36, at, at, newest)
-        ON CONFLICT (turn) DO UPDATE SET
+        ON CONFLICT (rotation) DO UPDATE SET
             closed_at = at,
             last = greatest(old.last, newest),
             kept_until = NULL,
             emptied_at = NULL
         WHERE old.closed_at IS NULL OR old.emptied_at IS NOT NULL;
     END LOOP;
-    UPDATE hapax.turn SET closed_at = at, last = coalesce(last, turn << 36)
-    WHERE turn < this AND (closed_at IS NULL OR closed_at > at);
+    UPDATE hapax.rotation SET closed_at = at, last = coalesce(last, rotation << 36)
+    WHERE rotation < this AND (closed_at IS NULL OR closed_at > at);
 END
 $$;
 
 -- Starts the next rotation if the current one began more than `age` milliseconds ago, contains
 -- events, and the next segment is empty; returns whether it did. The record follows the sequence:
 -- if the sequence was advanced but the record was rolled back, the next call writes it.
-CREATE FUNCTION hapax.turn_on(age bigint, at timestamptz) RETURNS boolean
+CREATE FUNCTION hapax.rotate(age bigint, at timestamptz) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -161,13 +161,13 @@ DECLARE
     is_due boolean;
 BEGIN
     PERFORM hapax.check_may_purge();
-    PERFORM hapax.note_turns(this, now);
+    PERFORM hapax.note_rotations(this, now);
     PERFORM hapax.note_absent(now);
     EXECUTE format('
         SELECT opened_at <= hapax.ago($1, $2)
            AND EXISTS (SELECT FROM hapax.outbox_event_%s)
            AND NOT EXISTS (SELECT FROM hapax.outbox_event_%s)
-        FROM hapax.turn WHERE turn = $3', this & 7, this + 1 & 7)
+        FROM hapax.rotation WHERE rotation = $3', this & 7, this + 1 & 7)
     INTO is_due USING age, now, this;
     IF NOT is_due THEN
         RETURN false;
@@ -176,14 +176,14 @@ BEGIN
     PERFORM setval('hapax.outbox_event_id', this + 1 << 36);
     -- By now no transaction draws an id of the previous rotation, so the time must be read again.
     now := coalesce(at, clock_timestamp());
-    UPDATE hapax.turn SET closed_at = now, last = drawn WHERE turn = this;
-    INSERT INTO hapax.turn (turn, opened_at) VALUES (this + 1, now);
+    UPDATE hapax.rotation SET closed_at = now, last = drawn WHERE rotation = this;
+    INSERT INTO hapax.rotation (rotation, opened_at) VALUES (this + 1, now);
     RETURN true;
 END
 $$;
 
 -- Whether a partition has unread events in a segment. The caller prevents writes to the segment.
-CREATE FUNCTION hapax.has_unread(segment integer, part text, frontier bigint, snapshot text)
+CREATE FUNCTION hapax.has_unread(segment integer, partition text, frontier bigint, snapshot text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -193,7 +193,7 @@ DECLARE
     unread boolean;
 BEGIN
     SELECT before, floor, seen, after, coalesce(mask, 65535) AS mask INTO mark
-    FROM hapax.mark(part, snapshot);
+    FROM hapax.mark(partition, snapshot);
     EXECUTE format('SELECT EXISTS (
         SELECT FROM hapax.outbox_event_%s WHERE id > $1 AND 1 << shard & $2 <> 0
     ) OR $3 IS NOT NULL AND EXISTS (
@@ -286,18 +286,18 @@ BEGIN
     PERFORM hapax.check_may_purge();
     EXECUTE format('SELECT id FROM %s ORDER BY id DESC LIMIT 1', name) INTO newest;
     SELECT kept_until INTO beyond
-    FROM hapax.turn WHERE turn = newest >> 36 AND closed_at <= hapax.ago(age, at);
+    FROM hapax.rotation WHERE rotation = newest >> 36 AND closed_at <= hapax.ago(age, at);
     IF NOT FOUND OR this & 7 = emptied OR NOT EXISTS (SELECT FROM hapax.position) THEN
         RETURN 0;
     END IF;
     -- An abandoned partition whose relay returns must wait for this transaction.
-    PERFORM FROM hapax.lease WHERE part IN (SELECT hapax.gone_parts(age, at)) FOR UPDATE;
+    PERFORM FROM hapax.lease WHERE partition IN (SELECT hapax.abandoned_partitions(age, at)) FOR UPDATE;
     -- From here on no row is added, and no existing row is invisible to other transactions.
     EXECUTE format('LOCK TABLE %s IN SHARE MODE', name);
     IF EXISTS (
-        SELECT FROM hapax.position AS part
-        WHERE part.part NOT IN (SELECT hapax.gone_parts(age, at))
-          AND hapax.has_unread(emptied, part.part, part.frontier, part.snapshot)
+        SELECT FROM hapax.position AS partition
+        WHERE partition.partition NOT IN (SELECT hapax.abandoned_partitions(age, at))
+          AND hapax.has_unread(emptied, partition.partition, partition.frontier, partition.snapshot)
     ) THEN
         RETURN 0;
     END IF;
@@ -307,7 +307,7 @@ BEGIN
     END IF;
     SELECT reached, is_all, kept INTO moved FROM hapax.keep_apart(emptied, beyond, newest);
     IF NOT moved.is_all THEN
-        UPDATE hapax.turn SET kept_until = moved.reached WHERE turn = newest >> 36;
+        UPDATE hapax.rotation SET kept_until = moved.reached WHERE rotation = newest >> 36;
         RETURN greatest(moved.kept, 1);
     END IF;
     EXECUTE format('SELECT id FROM %s ORDER BY id LIMIT 1', name) INTO first;
@@ -329,20 +329,20 @@ BEGIN
         RETURN 0;
     END IF;
     EXECUTE format('TRUNCATE %s', name);
-    INSERT INTO hapax.turn (turn, opened_at, closed_at, last, emptied_at)
-    SELECT turn, now, now, newest, now
-    FROM generate_series(coalesce(first, newest) >> 36, newest >> 36, 8) AS turns (turn)
-    ON CONFLICT (turn) DO UPDATE SET kept_until = NULL, emptied_at = now;
+    INSERT INTO hapax.rotation (rotation, opened_at, closed_at, last, emptied_at)
+    SELECT rotation, now, now, newest, now
+    FROM generate_series(coalesce(first, newest) >> 36, newest >> 36, 8) AS rotations (rotation)
+    ON CONFLICT (rotation) DO UPDATE SET kept_until = NULL, emptied_at = now;
     RETURN greatest(gone + moved.kept, 1);
 END
 $$;
 
--- Partitions that prevent a rotation that is due: the current one began more than `turn_age`
+-- Partitions that prevent a rotation that is due: the current one began more than `rotation_age`
 -- milliseconds ago, and these partitions have not read the next segment, which was closed more than
 -- `age` milliseconds ago.
 CREATE FUNCTION hapax.lagging(
-    turn_age bigint, age bigint, at timestamptz,
-    OUT segment integer, OUT part text
+    rotation_age bigint, age bigint, at timestamptz,
+    OUT segment integer, OUT partition text
 ) RETURNS SETOF record
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -360,17 +360,17 @@ BEGIN
     INTO is_written, newest;
     IF is_written
         AND EXISTS (
-            SELECT FROM hapax.turn WHERE turn = this AND opened_at <= hapax.ago(turn_age, at)
+            SELECT FROM hapax.rotation WHERE rotation = this AND opened_at <= hapax.ago(rotation_age, at)
         )
         AND EXISTS (
-            SELECT FROM hapax.turn
-            WHERE turn = newest >> 36 AND closed_at <= hapax.ago(age, at)
+            SELECT FROM hapax.rotation
+            WHERE rotation = newest >> 36 AND closed_at <= hapax.ago(age, at)
         )
     THEN
-        FOR part IN
-            SELECT place.part FROM hapax.position AS place
-            WHERE place.part NOT IN (SELECT hapax.gone_parts(age, at))
-              AND hapax.has_unread(segment, place.part, place.frontier, place.snapshot)
+        FOR partition IN
+            SELECT place.partition FROM hapax.position AS place
+            WHERE place.partition NOT IN (SELECT hapax.abandoned_partitions(age, at))
+              AND hapax.has_unread(segment, place.partition, place.frontier, place.snapshot)
         LOOP
             RETURN NEXT;
         END LOOP;
@@ -383,7 +383,7 @@ $$;
 -- event that was being delivered counts as an interrupted attempt, as it does when a partition is
 -- opened.
 CREATE FUNCTION hapax.spill_batch(
-    spilled integer, of_part text, events_max integer, at timestamptz
+    spilled integer, of_partition text, events_max integer, at timestamptz
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -400,12 +400,12 @@ DECLARE
     parked bigint;
 BEGIN
     SELECT epoch, frontier, snapshot, settled, offered, written_at INTO STRICT place
-    FROM hapax.position WHERE part = of_part;
-    SELECT before, floor, seen, after, mask INTO mark FROM hapax.mark(of_part, place.snapshot);
-    IF NOT hapax.has_unread(spilled, of_part, place.frontier, place.snapshot) THEN
+    FROM hapax.position WHERE partition = of_partition;
+    SELECT before, floor, seen, after, mask INTO mark FROM hapax.mark(of_partition, place.snapshot);
+    IF NOT hapax.has_unread(spilled, of_partition, place.frontier, place.snapshot) THEN
         RETURN 0;
     END IF;
-    mark.mask := coalesce(mark.mask, hapax.mask_of(of_part));
+    mark.mask := coalesce(mark.mask, hapax.mask_of(of_partition));
     EXECUTE format('SELECT min(id), max(id) FROM %s', name) INTO first, newest;
     EXECUTE format('
         SELECT coalesce(max(id), $1) FROM (
@@ -464,13 +464,13 @@ BEGIN
         ORDER BY position
         )
         SELECT count(*) FROM parked', name)
-    INTO parked USING of_part, mark.mask, place.frontier, until, mark.before, mark.floor, mark.after,
+    INTO parked USING of_partition, mark.mask, place.frontier, until, mark.before, mark.floor, mark.after,
           mark.seen, at, hapax.positions(place.settled), read,
           hapax.positions(place.offered), place.written_at;
     passed := int8multirange(int8range(first, least(until, newest), '[]'));
     INSERT INTO hapax.checkpoint_log
-        (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
-    SELECT (number >> 11 & 1)::int2, number, of_part, place.epoch, until,
+        (half, number, partition, epoch, frontier, snapshot, settled, offered, written_at)
+    SELECT (number >> 11 & 1)::int2, number, of_partition, place.epoch, until,
            format('%s %s %s = - %s %s %s', read, coalesce(mark.floor, 0),
                   coalesce(split_part(place.snapshot, ' ', 3), '-'),
                   coalesce(split_part(place.snapshot, ' ', 6), '-'),
@@ -486,7 +486,7 @@ $$;
 -- milliseconds; returns the number parked. The owner is fenced once and then finds the events as
 -- deliveries. Of each order key the first event is due now, and the others wait for it.
 CREATE FUNCTION hapax.spill(
-    spilled integer, of_part text, events_max integer, time_max bigint, at timestamptz
+    spilled integer, of_partition text, events_max integer, time_max bigint, at timestamptz
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -500,16 +500,16 @@ BEGIN
     PERFORM hapax.check_may_purge();
     EXECUTE format('LOCK TABLE hapax.outbox_event_%s IN SHARE MODE', spilled);
     -- The lock that every change of deliveries takes.
-    PERFORM FROM hapax.lease WHERE part = of_part FOR NO KEY UPDATE;
+    PERFORM FROM hapax.lease WHERE partition = of_partition FOR NO KEY UPDATE;
     IF NOT EXISTS (
         SELECT FROM hapax.position
-        WHERE part = of_part AND hapax.has_unread(spilled, part, frontier, snapshot)
+        WHERE partition = of_partition AND hapax.has_unread(spilled, partition, frontier, snapshot)
     ) THEN
         RETURN 0;
     END IF;
-    UPDATE hapax.lease SET epoch = epoch + 1 WHERE part = of_part;
+    UPDATE hapax.lease SET epoch = epoch + 1 WHERE partition = of_partition;
     LOOP
-        batch := hapax.spill_batch(spilled, of_part, events_max, at);
+        batch := hapax.spill_batch(spilled, of_partition, events_max, at);
         EXIT WHEN batch = 0;
         parked := parked + batch;
         EXIT WHEN began <= hapax.ago(time_max, NULL);

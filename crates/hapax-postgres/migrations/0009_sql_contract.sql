@@ -125,7 +125,7 @@ $$;
 -- Outcome of a claim of a known key; null if the key is free. Expiry is checked first, then the
 -- fingerprint, then the state, by the clock of the database. A key does not expire while a saga
 -- that was started under it is running.
-CREATE FUNCTION hapax.judge(
+CREATE FUNCTION hapax.evaluate_claim(
     tenant text, operation text, key text, fingerprint bytea, on_expired text,
     OUT outcome text, OUT status integer, OUT headers jsonb, OUT body bytea,
     OUT fresh_for interval
@@ -141,11 +141,11 @@ BEGIN
            row.response_body,
            CASE
                WHEN row.expires_at > at OR row.state = 'tombstone' THEN row.expires_at
-               ELSE hapax.stands_until(row.tenant, row.operation, row.key, row.expires_at, at)
+               ELSE hapax.effective_expiry(row.tenant, row.operation, row.key, row.expires_at, at)
            END AS expires_at
     INTO stored
     FROM hapax.idempotency_key AS row
-    WHERE row.key = judge.key AND row.operation = judge.operation AND row.tenant = judge.tenant;
+    WHERE row.key = evaluate_claim.key AND row.operation = evaluate_claim.operation AND row.tenant = evaluate_claim.tenant;
     IF NOT FOUND THEN
         RETURN;
     ELSIF stored.state = 'tombstone' OR stored.state <> 'in_progress' AND stored.expires_at <= at THEN
@@ -169,7 +169,7 @@ $$;
 
 -- Acquires the advisory lock of a key: true with the lock, false if another transaction holds it,
 -- null if the key is known. The block is a savepoint: the lock is kept only if the result is true.
-CREATE FUNCTION hapax.take(
+CREATE FUNCTION hapax.lock_key(
     tenant text, operation text, key text, fingerprint bytea, on_expired text
 ) RETURNS boolean
     LANGUAGE plpgsql VOLATILE
@@ -180,7 +180,7 @@ BEGIN
         RETURN false;
     END IF;
     -- A separate statement, so that it sees what the last holder of the lock committed.
-    IF (hapax.judge(tenant, operation, key, fingerprint, on_expired)).outcome IS NOT NULL THEN
+    IF (hapax.evaluate_claim(tenant, operation, key, fingerprint, on_expired)).outcome IS NOT NULL THEN
         RAISE SQLSTATE 'HX000';
     END IF;
     RETURN true;
@@ -240,10 +240,10 @@ BEGIN
         -- Without the lock, so that replays never wait.
         SELECT known.outcome, known.status, known.headers, known.body, known.fresh_for
         INTO outcome, status, headers, body, fresh_for
-        FROM hapax.judge(tenant, operation, key, fingerprint, on_expired) AS known;
+        FROM hapax.evaluate_claim(tenant, operation, key, fingerprint, on_expired) AS known;
         EXIT WHEN outcome <> 'in_progress';
         IF outcome IS NULL THEN
-            taken := hapax.take(tenant, operation, key, fingerprint, on_expired);
+            taken := hapax.lock_key(tenant, operation, key, fingerprint, on_expired);
             CONTINUE WHEN taken IS NULL;
             EXIT WHEN taken;
             outcome := 'in_progress';

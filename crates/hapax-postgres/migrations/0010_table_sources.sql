@@ -24,7 +24,7 @@ CREATE FUNCTION hapax.row_event_id(of_table text, row_key text) RETURNS uuid
     );
 
 -- Bytes as text; null if they are not valid UTF-8.
-CREATE FUNCTION hapax.words_of(bytes bytea) RETURNS text
+CREATE FUNCTION hapax.text_of(bytes bytea) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
 AS $$

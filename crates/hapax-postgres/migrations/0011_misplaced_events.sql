@@ -28,7 +28,7 @@ AS $$
     SELECT greatest(
         (SELECT id FROM hapax.outbox_event ORDER BY id DESC LIMIT 1),
         (SELECT max(frontier) FROM hapax.position),
-        (SELECT max(turn) << 36 FROM hapax.turn),
+        (SELECT max(rotation) << 36 FROM hapax.rotation),
         0
     )
 $$;
@@ -45,7 +45,7 @@ BEGIN
         SELECT low.name, low.given FROM (VALUES
             ('hapax.outbox_event_id', hapax.highest_id()),
             ('hapax.checkpoint_number', (SELECT max(checkpoint_number) FROM hapax.position)),
-            ('hapax.sign_number', (SELECT max(number) FROM hapax.sign)),
+            ('hapax.heartbeat_number', (SELECT max(number) FROM hapax.heartbeat)),
             ('hapax.declaration_version', (SELECT max(version) FROM hapax.declaration)),
             (pg_get_serial_sequence('hapax.attempt', 'id'), (SELECT max(id) FROM hapax.attempt)),
             (pg_get_serial_sequence('hapax.job', 'id'), (SELECT max(id) FROM hapax.job)),
@@ -121,12 +121,12 @@ BEGIN
     -- A row whose xid is higher than that of its writing transaction was copied from another
     -- server. An event is read if every partition whose frontier is past it has seen its xid in
     -- this history.
-    WITH part AS MATERIALIZED (
+    WITH partition AS MATERIALIZED (
         SELECT place.frontier,
                CASE WHEN hapax.is_read_in(history.name, place.snapshot) THEN mark.before END AS seen
         FROM (SELECT hapax.history() AS name OFFSET 0) AS history
         CROSS JOIN hapax.position AS place
-        CROSS JOIN LATERAL hapax.mark(place.part, place.snapshot) AS mark
+        CROSS JOIN LATERAL hapax.mark(place.partition, place.snapshot) AS mark
     ), looked AS MATERIALIZED (
         SELECT id, xid, xid::text::bigint <= CASE
                    WHEN writer > next THEN writer - (1::bigint << 32)
@@ -149,9 +149,9 @@ BEGIN
         ) AS found
     )
     SELECT count(*) < rows_max, max(id), array_agg(id) FILTER (WHERE is_native AND EXISTS (
-        SELECT FROM part
-        WHERE part.frontier >= looked.id
-          AND NOT coalesce(pg_visible_in_snapshot(looked.xid, part.seen), false)
+        SELECT FROM partition
+        WHERE partition.frontier >= looked.id
+          AND NOT coalesce(pg_visible_in_snapshot(looked.xid, partition.seen), false)
     ))
     INTO is_all, reached, unread
     FROM looked;

@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::Link,
-    delivery::told,
+    delivery::pipeline_failed,
     error::corrupt,
     outbox::{self, begin, rows},
     postgres::Postgres,
@@ -51,16 +51,16 @@ pub(crate) async fn list(
     Ok(letters)
 }
 
-/// Reads every attempt at some deliveries, each a position at a part, in order, with the part of each.
+/// Reads every attempt at some deliveries, each a position at a partition, in order, with the partition of each.
 pub(crate) async fn attempts(
     store: &Postgres,
     deliveries: &[(i64, &str)],
 ) -> Result<Vec<(String, Attempt)>, StoreError> {
-    let (positions, parts): (Vec<i64>, Vec<&str>) = deliveries.iter().copied().unzip();
-    let params: [&dyn Param; 2] = [&positions, &parts];
+    let (positions, partitions): (Vec<i64>, Vec<&str>) = deliveries.iter().copied().unzip();
+    let params: [&dyn Param; 2] = [&positions, &partitions];
     let tried = store.ask(query!("delivery/attempts"), &params).await?;
-    let with_part = |row: &Row| Ok((row.get(8), attempt(row)?));
-    tried.iter().map(with_part).collect()
+    let with_partition = |row: &Row| Ok((row.get(8), attempt(row)?));
+    tried.iter().map(with_partition).collect()
 }
 
 /// Makes a dead letter due again.
@@ -139,7 +139,7 @@ async fn decide(
             Box::pin(link.rows(decide, params)),
         ]
     });
-    let completed = results.await.map_err(told)?;
+    let completed = results.await.map_err(pipeline_failed)?;
     Ok(match completed[2].first() {
         None => Decided::Nothing,
         Some(row) => Decided::Yes(row.try_get(0).unwrap_or_default()),

@@ -44,16 +44,16 @@ struct Claimant<'a> {
 impl Partitions for Postgres {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
         let opened = opening::open(self, destination, None).await?;
-        opened.ok_or_else(|| corrupt(format!("part {destination} is refused to nobody")))
+        opened.ok_or_else(|| corrupt(format!("partition {destination} is refused to nobody")))
     }
 
     async fn take(
         &self,
-        part: &str,
+        partition: &str,
         node: &str,
         lease: Duration,
     ) -> Result<Option<Opened>, StoreError> {
-        opening::open(self, part, Some(Claimant { node, lease })).await
+        opening::open(self, partition, Some(Claimant { node, lease })).await
     }
 
     async fn heartbeat(
@@ -65,16 +65,20 @@ impl Partitions for Postgres {
         lease::heartbeat(self, node, knows, lease).await
     }
 
-    async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {
-        lease::give_up(self, part, epoch).await
+    async fn give_up(&self, partition: &str, epoch: i64) -> Result<(), StoreError> {
+        lease::give_up(self, partition, epoch).await
     }
 
     async fn leave(&self, node: &str) -> Result<(), StoreError> {
         lease::leave(self, node).await
     }
 
-    async fn outlived(&self, part: &str, positions: &[i64]) -> Result<Vec<(i64, u32)>, StoreError> {
-        let params: [&dyn Param; 2] = [&part, &positions];
+    async fn outlived(
+        &self,
+        partition: &str,
+        positions: &[i64],
+    ) -> Result<Vec<(i64, u32)>, StoreError> {
+        let params: [&dyn Param; 2] = [&partition, &positions];
         let rows = self.ask(query!("delivery/outlived"), &params).await?;
         let count = |row: &Row| u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
         Ok(rows.iter().map(|row| (row.get(0), count(row))).collect())
@@ -84,13 +88,13 @@ impl Partitions for Postgres {
 impl Settlements for Postgres {
     async fn ignore_keys(
         &self,
-        part: &str,
+        partition: &str,
         epoch: i64,
         after: i64,
         limit: usize,
     ) -> Result<Option<i64>, StoreError> {
         let (now, limit) = (self.now(), rows(limit));
-        let params: [&dyn Param; 5] = [&part, &epoch, &after, &limit, &now];
+        let params: [&dyn Param; 5] = [&partition, &epoch, &after, &limit, &now];
         let looked = self.ask(query!("delivery/ignore_keys"), &params).await?;
         Ok(looked.first().and_then(|row| row.get(0)))
     }
@@ -99,14 +103,14 @@ impl Settlements for Postgres {
         settle::settle(self, &settlement).await
     }
 
-    async fn blocked_keys(&self, part: &str, limit: usize) -> Result<Vec<String>, StoreError> {
-        let params: [&dyn Param; 2] = [&part, &rows(limit)];
+    async fn blocked_keys(&self, partition: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let params: [&dyn Param; 2] = [&partition, &rows(limit)];
         let keys = self.ask(query!("delivery/blocked_keys"), &params).await?;
         Ok(keys.iter().map(|row| row.get(0)).collect())
     }
 
-    async fn blocked(&self, part: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let params: [&dyn Param; 2] = [&part, &keys];
+    async fn blocked(&self, partition: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let params: [&dyn Param; 2] = [&partition, &keys];
         let blocked = self.ask(query!("delivery/blocked"), &params).await?;
         Ok(blocked.iter().map(|row| row.get(0)).collect())
     }
@@ -138,8 +142,8 @@ impl Settlements for Postgres {
 }
 
 impl DeadLetters for Postgres {
-    async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
-        let tried = dead_letter::attempts(self, &[(position, part)]).await?;
+    async fn attempts(&self, partition: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
+        let tried = dead_letter::attempts(self, &[(position, partition)]).await?;
         Ok(tried.into_iter().map(|(_, attempt)| attempt).collect())
     }
 
@@ -177,7 +181,7 @@ pub(crate) fn word(state: ParkedState) -> &'static str {
 }
 
 /// Why a flight of deliveries did not land.
-pub(crate) fn told(failed: PipelineError) -> StoreError {
+pub(crate) fn pipeline_failed(failed: PipelineError) -> StoreError {
     failed.cause.into()
 }
 
@@ -195,6 +199,6 @@ fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {
         attempt: row.try_get::<_, i32>(12).map_err(bad)?.unsigned_abs(),
         next_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,
         order_key: row.try_get(14).map_err(bad)?,
-        asked: row.try_get(15).map_err(bad)?,
+        manual: row.try_get(15).map_err(bad)?,
     })
 }

@@ -125,11 +125,11 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
     }
     let state = state.clone();
     let fatal = error.as_db_error().is_some_and(is_fatal);
-    let told = error.as_db_error();
-    if told.is_some_and(|told| is_given_again(&state, told.schema(), told.table())) {
+    let outcome = error.as_db_error();
+    if outcome.is_some_and(|outcome| is_given_again(&state, outcome.schema(), outcome.table())) {
         return unavailable(error);
     }
-    let constraint = told.and_then(DbError::constraint).map(str::to_owned);
+    let constraint = outcome.and_then(DbError::constraint).map(str::to_owned);
     sorted(&state, fatal, constraint, error.into())
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
     let source = |error: sqlx::Error| error.into();
-    let sqlx::Error::Database(told) = &error else {
+    let sqlx::Error::Database(outcome) = &error else {
         return match error {
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
@@ -194,11 +194,11 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
             },
         };
     };
-    let told = told.downcast_ref::<PgDatabaseError>();
-    let fatal = matches!(told.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-    let constraint = told.constraint().map(str::to_owned);
-    let state = SqlState::from_code(told.code());
-    if is_given_again(&state, told.schema(), told.table()) {
+    let outcome = outcome.downcast_ref::<PgDatabaseError>();
+    let fatal = matches!(outcome.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+    let constraint = outcome.constraint().map(str::to_owned);
+    let state = SqlState::from_code(outcome.code());
+    if is_given_again(&state, outcome.schema(), outcome.table()) {
         return unavailable(error);
     }
     sorted(&state, fatal, constraint, source(error))

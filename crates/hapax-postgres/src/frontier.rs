@@ -558,7 +558,7 @@ mod tests {
 
     #[test]
     fn a_mark_says_which_shards_it_has_read() {
-        let shards = Shards::of_part(1, 4.try_into().unwrap()).unwrap();
+        let shards = Shards::of_partition(1, 4.try_into().unwrap()).unwrap();
         let mark = Mark::at(0).of_shards(shards);
         let mark = mark.looked(&sight("7:7:", 7, 4, 1, 1), "-/1", 3, None);
         check(&mark, "7:7: 0 -/1 = - 4@1 0@0 8738");

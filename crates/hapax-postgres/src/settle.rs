@@ -24,7 +24,7 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::{Link, Ready},
-    delivery::{sweep, told, word},
+    delivery::{pipeline_failed, sweep, word},
     idempotency::millis,
     outbox::{begin, is_refused},
     postgres::Postgres,
@@ -303,7 +303,7 @@ fn fenced(failed: PipelineError, asked: usize) -> StoreError {
     if (1..asked).contains(&failed.statement) && is_refused(&failed.cause) {
         return StoreError::Fenced;
     }
-    told(failed)
+    pipeline_failed(failed)
 }
 
 fn free(released: &[String], held: &[Row]) -> Vec<String> {

@@ -64,7 +64,7 @@ pub(crate) async fn run(
     if seeded::has(Bug::PublishBeforeCommit) {
         emit_apart(store, &std::mem::take(&mut events)).await;
     }
-    let (reply, told) = oneshot::channel();
+    let (reply, outcome) = oneshot::channel();
     let turn = Turn::default();
     let member = Member {
         claim,
@@ -79,7 +79,7 @@ pub(crate) async fn run(
         return Box::pin(by_claim(store, &member)).await;
     }
     let closed = || unavailable("the store is closed");
-    answered(store.queue(), member, &turn, told, deadline, closed).await
+    answered(store.queue(), member, &turn, outcome, deadline, closed).await
 }
 
 impl Member {

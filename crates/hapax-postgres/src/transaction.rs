@@ -354,10 +354,10 @@ impl Transaction for Tx {
         effect: Effect,
     ) -> Result<Duration, StoreError> {
         if self.has_conflict()
-            && let Err(told) = self.check()
+            && let Err(outcome) = self.check()
         {
             self.session.rollback().await;
-            return Err(told);
+            return Err(outcome);
         }
         if self.pipelined.is_some() {
             // No statement was sent yet, so the claim is sent alone.

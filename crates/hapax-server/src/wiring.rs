@@ -92,10 +92,12 @@ pub(crate) fn destination(
     if let Some(timeout) = spec.timeout {
         destination.timeout = timeout.0.saturating_add(OUTLASTS);
     }
-    destination.parts(spec.parts).map_err(|error| SpecError {
-        field: "parts".to_owned(),
-        problem: format!("is not valid: {error}"),
-    })
+    destination
+        .partitions(spec.partitions)
+        .map_err(|error| SpecError {
+            field: "partitions".to_owned(),
+            problem: format!("is not valid: {error}"),
+        })
 }
 
 /// Runs the relay until a signal stops it.
@@ -146,7 +148,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         }
     }
     for imported in imported {
-        tasks.spawn(imported.run(told(stopping.clone())));
+        tasks.spawn(imported.run(stopped(stopping.clone())));
     }
     if config.admin.console {
         let (console, stopping) = (console.clone(), stopping.clone());
@@ -275,7 +277,7 @@ fn desk(
 async fn watched(console: &Console, stopping: watch::Receiver<bool>) {
     tokio::select! {
         () = console.watch() => {},
-        () = told(stopping) => console.close(),
+        () = stopped(stopping) => console.close(),
     }
 }
 
@@ -319,7 +321,7 @@ async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Fa
     Ok(opened)
 }
 
-async fn told(mut stop: watch::Receiver<bool>) {
+async fn stopped(mut stop: watch::Receiver<bool>) {
     let _told = stop.wait_for(|stop| *stop).await;
 }
 

@@ -160,7 +160,7 @@ struct Turn {
 
 impl Turn {
     async fn take(mut self, tell: watch::Sender<Option<Answer>>) {
-        let mut told = tell.subscribe();
+        let mut outcome = tell.subscribe();
         let place = if self.is_slow {
             None
         } else {
@@ -177,7 +177,7 @@ impl Turn {
             // The sender was dropped with the thread that could not be started.
             return;
         }
-        let mut ended = std::pin::pin!(told.wait_for(Option::is_some));
+        let mut ended = std::pin::pin!(outcome.wait_for(Option::is_some));
         if timeout(LOOKUP_SLOW, ended.as_mut()).await.is_err() {
             drop(place);
             self.is_found_slow();

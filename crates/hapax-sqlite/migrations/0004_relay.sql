@@ -30,7 +30,7 @@ CREATE TABLE hapax_checkpoint (
 CREATE TABLE hapax_node (
     name    TEXT NOT NULL PRIMARY KEY,
     seen_at INTEGER NOT NULL,
-    knows   TEXT
+    destinations   TEXT
 ) WITHOUT ROWID;
 
 -- Absent destinations, which no relay serves; retention stops waiting for them after the retention

@@ -55,12 +55,12 @@ CREATE INDEX hapax_attempt_position ON hapax_attempt (position, destination);
 -- settled together and are within 8,192 positions of each other, which bounds the rows to search
 -- for one position.
 CREATE TABLE hapax_arrival (
-    part        TEXT NOT NULL,
+    partition        TEXT NOT NULL,
     positions   TEXT NOT NULL,
     first       INTEGER NOT NULL,
     last        INTEGER NOT NULL,
     started_at  INTEGER NOT NULL,
     duration_ms INTEGER NOT NULL,
     status      INTEGER,
-    PRIMARY KEY (first, part, started_at)
+    PRIMARY KEY (first, partition, started_at)
 ) WITHOUT ROWID;

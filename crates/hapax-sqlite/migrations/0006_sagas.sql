@@ -9,7 +9,7 @@ CREATE TABLE hapax_saga (
     input         BLOB NOT NULL,
     headers       TEXT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('running', 'needs_attention', 'completed', 'failed')),
-    undoing       INTEGER NOT NULL DEFAULT 0,
+    compensating       INTEGER NOT NULL DEFAULT 0,
     reason_code   TEXT,
     reason_detail TEXT,
     deadline_at   INTEGER NOT NULL,
@@ -35,7 +35,7 @@ CREATE INDEX hapax_saga_key ON hapax_saga (key_tenant, key_operation, key)
 CREATE TABLE hapax_saga_step (
     saga         TEXT NOT NULL,
     name         TEXT NOT NULL,
-    way          TEXT NOT NULL CHECK (way IN ('do', 'undo')),
+    direction          TEXT NOT NULL CHECK (direction IN ('forward', 'compensate')),
     state        TEXT NOT NULL CHECK (state IN ('open', 'done', 'refused')),
     provider_key TEXT,
     request      BLOB NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE hapax_saga_step (
     next_at      INTEGER NOT NULL,
     began_at     INTEGER NOT NULL,
     ended_at     INTEGER,
-    UNIQUE (saga, name, way)
+    UNIQUE (saga, name, direction)
 );
 
 CREATE TABLE hapax_saga_signal (

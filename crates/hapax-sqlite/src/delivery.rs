@@ -48,12 +48,12 @@ impl Partitions for Sqlite {
 
     async fn take(
         &self,
-        part: &str,
+        partition: &str,
         node: &str,
         lease: Duration,
     ) -> Result<Option<Opened>, StoreError> {
-        let (part, node) = (part.to_owned(), node.to_owned());
-        self.submit(move |ctx| lease::take(ctx, &part, &node, lease))
+        let (partition, node) = (partition.to_owned(), node.to_owned());
+        self.submit(move |ctx| lease::take(ctx, &partition, &node, lease))
             .await
     }
 
@@ -72,9 +72,9 @@ impl Partitions for Sqlite {
         self.follow_relay(known);
     }
 
-    async fn give_up(&self, part: &str, epoch: i64) -> Result<(), StoreError> {
-        let part = part.to_owned();
-        self.submit(move |ctx| lease::give_up(ctx, &part, epoch))
+    async fn give_up(&self, partition: &str, epoch: i64) -> Result<(), StoreError> {
+        let partition = partition.to_owned();
+        self.submit(move |ctx| lease::give_up(ctx, &partition, epoch))
             .await
     }
 
@@ -84,9 +84,13 @@ impl Partitions for Sqlite {
             .await
     }
 
-    async fn outlived(&self, part: &str, positions: &[i64]) -> Result<Vec<(i64, u32)>, StoreError> {
-        let (part, positions) = (part.to_owned(), positions.to_owned());
-        self.read(move |conn| lease::outlived(conn, &part, &positions))
+    async fn outlived(
+        &self,
+        partition: &str,
+        positions: &[i64],
+    ) -> Result<Vec<(i64, u32)>, StoreError> {
+        let (partition, positions) = (partition.to_owned(), positions.to_owned());
+        self.read(move |conn| lease::outlived(conn, &partition, &positions))
             .await
     }
 }
@@ -94,14 +98,14 @@ impl Partitions for Sqlite {
 impl Settlements for Sqlite {
     async fn ignore_keys(
         &self,
-        part: &str,
+        partition: &str,
         epoch: i64,
         after: i64,
         limit: usize,
     ) -> Result<Option<i64>, StoreError> {
-        let part = part.to_owned();
+        let partition = partition.to_owned();
         let ignore = move |ctx: &mut WriterContext| {
-            let ignored = due::ignore_keys(ctx, &part, epoch, after, limit);
+            let ignored = due::ignore_keys(ctx, &partition, epoch, after, limit);
             ignored.map_err(store_error)
         };
         self.submit(ignore).await
@@ -112,19 +116,19 @@ impl Settlements for Sqlite {
             .await
     }
 
-    async fn blocked_keys(&self, part: &str, limit: usize) -> Result<Vec<String>, StoreError> {
-        let part = part.to_owned();
-        self.read(move |conn| blocked_keys(conn, &part, limit))
+    async fn blocked_keys(&self, partition: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+        let partition = partition.to_owned();
+        self.read(move |conn| blocked_keys(conn, &partition, limit))
             .await
     }
 
-    async fn blocked(&self, part: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
-        let (part, mut keys) = (part.to_owned(), keys.to_vec());
+    async fn blocked(&self, partition: &str, keys: &[String]) -> Result<Vec<String>, StoreError> {
+        let (partition, mut keys) = (partition.to_owned(), keys.to_vec());
         let look = move |conn: &Connection| {
             let mut is_held = conn.prepare_cached(query!("delivery/is_held"))?;
             let mut failed = None;
             keys.retain(|key| {
-                let held = is_held.query_row([&part, key], |row| row.get(0));
+                let held = is_held.query_row([&partition, key], |row| row.get(0));
                 held.unwrap_or_else(|error| {
                     failed = Some(error);
                     false
@@ -172,9 +176,9 @@ impl Settlements for Sqlite {
 }
 
 impl DeadLetters for Sqlite {
-    async fn attempts(&self, part: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
-        let part = part.to_owned();
-        self.look(move |conn| dead_letter::attempts(conn, &part, position))
+    async fn attempts(&self, partition: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {
+        let partition = partition.to_owned();
+        self.look(move |conn| dead_letter::attempts(conn, &partition, position))
             .await
     }
 
@@ -383,10 +387,10 @@ fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
     }
 }
 
-fn blocked_keys(conn: &Connection, part: &str, limit: usize) -> rusqlite::Result<Vec<String>> {
+fn blocked_keys(conn: &Connection, partition: &str, limit: usize) -> rusqlite::Result<Vec<String>> {
     let mut statement = conn.prepare_cached(query!("delivery/blocked_keys"))?;
     statement
-        .query_map(params![part, rows(limit)], |row| row.get(0))?
+        .query_map(params![partition, rows(limit)], |row| row.get(0))?
         .collect()
 }
 

@@ -178,10 +178,10 @@ fn refused(error: rusqlite::Error) -> StoreError {
     }
 }
 
-fn kind(told: rusqlite::ffi::Error) -> DatabaseErrorKind {
+fn kind(outcome: rusqlite::ffi::Error) -> DatabaseErrorKind {
     use rusqlite::ffi;
 
-    match (told.extended_code, told.code) {
+    match (outcome.extended_code, outcome.code) {
         (
             ffi::SQLITE_CONSTRAINT_UNIQUE
             | ffi::SQLITE_CONSTRAINT_PRIMARYKEY

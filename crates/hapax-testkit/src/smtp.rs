@@ -385,13 +385,13 @@ mod tests {
     async fn a_mail_is_recorded_with_its_dots_unstuffed() {
         let server = SmtpReceiver::start().await;
         let content = "Subject: hi\r\n\r\n..dot\r\nend\r\n";
-        let told = speak(
+        let outcome = speak(
             &server,
             &format!("EHLO me\r\n{ENVELOPE}DATA\r\n{content}.\r\nQUIT\r\n"),
         )
         .await;
         assert_eq!(
-            codes(&told),
+            codes(&outcome),
             ["220", "250", "250", "250", "354", "250", "221"]
         );
         let mails = server.mails();
@@ -407,11 +407,11 @@ mod tests {
         let server = SmtpReceiver::start().await;
         server.fail_next(SmtpFault::Refuse(Stage::Recipient, 450));
         server.fail_next(SmtpFault::Refuse(Stage::Dot, 554));
-        let told = speak(&server, &format!("{ENVELOPE}QUIT\r\n")).await;
-        assert_eq!(codes(&told), ["220", "250", "450", "221"]);
+        let outcome = speak(&server, &format!("{ENVELOPE}QUIT\r\n")).await;
+        assert_eq!(codes(&outcome), ["220", "250", "450", "221"]);
         let whole = format!("{ENVELOPE}DATA\r\nx\r\n.\r\nQUIT\r\n");
-        let told = speak(&server, &whole).await;
-        assert_eq!(codes(&told), ["220", "250", "250", "354", "554", "221"]);
+        let outcome = speak(&server, &whole).await;
+        assert_eq!(codes(&outcome), ["220", "250", "250", "354", "554", "221"]);
         assert_eq!(server.mails(), []);
         speak(&server, &whole).await;
         assert_eq!(server.mails().len(), 1);
@@ -421,8 +421,8 @@ mod tests {
     async fn a_connection_dropped_at_the_final_dot_has_taken_the_mail() {
         let server = SmtpReceiver::start().await;
         server.fail_next(SmtpFault::Drop(Stage::Dot));
-        let told = speak(&server, &format!("{ENVELOPE}DATA\r\nx\r\n.\r\n")).await;
-        assert_eq!(codes(&told), ["220", "250", "250", "354"]);
+        let outcome = speak(&server, &format!("{ENVELOPE}DATA\r\nx\r\n.\r\n")).await;
+        assert_eq!(codes(&outcome), ["220", "250", "250", "354"]);
         assert_eq!(server.mails().len(), 1);
     }
 
@@ -439,14 +439,18 @@ mod tests {
         use tokio::io::AsyncReadExt;
         let mut stream = TcpStream::connect(server.address()).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
-        let mut told = Vec::new();
+        let mut outcome = Vec::new();
         // A dropped connection may end with a reset. The bytes that were received before count.
-        drop(stream.read_to_end(&mut told).await);
-        String::from_utf8(told).unwrap()
+        drop(stream.read_to_end(&mut outcome).await);
+        String::from_utf8(outcome).unwrap()
     }
 
-    fn codes(told: &str) -> Vec<&str> {
+    fn codes(outcome: &str) -> Vec<&str> {
         let last = |line: &&str| line.as_bytes().get(3) != Some(&b'-');
-        told.lines().filter(last).map(|line| &line[..3]).collect()
+        outcome
+            .lines()
+            .filter(last)
+            .map(|line| &line[..3])
+            .collect()
     }
 }

@@ -249,14 +249,14 @@ pub trait SagaRows: Transaction {
         payload: &[u8],
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Writes the row of a step or of its compensation. Requires a transaction of [`Sagas::turn`].
+    /// Writes the row of a step or of its compensation. Requires a transaction of [`Sagas::lock_saga`].
     fn write_step(
         &mut self,
         owned: &Owned,
         step: &StepRecord,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Writes the status of a saga. Requires a transaction of [`Sagas::turn`]. A saga that has
+    /// Writes the status of a saga. Requires a transaction of [`Sagas::lock_saga`]. A saga that has
     /// ended is never due again. A saga that needs attention is not due after it is given back.
     fn write_status(
         &mut self,
@@ -290,14 +290,14 @@ pub trait Sagas: Keys<Tx: SagaRows> + SagaRecords {
     /// # Errors
     /// Fails with [`StoreError::Fenced`] if the saga has another owner by now. Until this
     /// transaction ends, no other owner can take the saga.
-    fn turn(
+    fn lock_saga(
         &self,
         owned: &Owned,
         lease: Duration,
     ) -> impl Future<Output = Result<Held<Self::Tx>, StoreError>> + Send;
 
     /// Releases a saga and makes it due again after `pause`; at once if it has received more than
-    /// `signals_seen` signals; never if it needs attention. Fenced like [`turn`](Self::turn).
+    /// `signals_seen` signals; never if it needs attention. Fenced like [`lock_saga`](Self::lock_saga).
     fn give_back_saga(
         &self,
         owned: &Owned,

@@ -220,8 +220,8 @@ mod tests {
             said: "statement failed",
             source: Some(Box::new(driver)),
         };
-        let told = "statement failed: db error: ERROR: duplicate key";
-        assert_eq!(error_chain(&store), told);
+        let outcome = "statement failed: db error: ERROR: duplicate key";
+        assert_eq!(error_chain(&store), outcome);
     }
 
     #[test]

@@ -37,13 +37,13 @@ mod tests {
         let trouble = trouble(folder.path());
         for hours in [-5_i64, 0, 7] {
             trouble.set_clock(hours * 3_600_000_000_000 + 1);
-            let told = python(&trouble, "import time; print(int(time.time()))");
-            let told: i64 = String::from_utf8(told.stdout)
+            let outcome = python(&trouble, "import time; print(int(time.time()))");
+            let outcome: i64 = String::from_utf8(outcome.stdout)
                 .unwrap()
                 .trim()
                 .parse()
                 .unwrap();
-            let ahead = told - i64::try_from(now() / 1_000_000_000).unwrap();
+            let ahead = outcome - i64::try_from(now() / 1_000_000_000).unwrap();
             assert!((ahead - hours * 3_600).abs() < 60, "{ahead} s");
         }
     }

@@ -96,12 +96,12 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     nemesis.look().await?;
     let rows = stored_rows::all(&nemesis.deployment).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
-    let told = json!({
+    let outcome = json!({
         "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
         "began": began, "quiet_from": quiet_from, "drained_ms": u64::try_from(drained.as_millis())?,
         "previous": flags.previous.is_some(), "bug": flags.bug, "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
     });
-    std::fs::write(folder.join("run.json"), told.to_string())?;
+    std::fs::write(folder.join("run.json"), outcome.to_string())?;
     drop(nemesis);
     check(&Check { folder })
 }
@@ -157,9 +157,9 @@ async fn settle(deployment: &mut Deployment) -> anyhow::Result<(u64, Duration)> 
     deployment.be_kind().await?;
     for is_payment in [true, false] {
         let url = deployment.provider(is_payment, "/faults");
-        let told = json!({ "operation": "any", "mode": "ok" }).to_string();
-        let told = deployment.http.post(&url, &[], told).await;
-        told.map_err(|error| anyhow::anyhow!("cannot configure a provider: {error}"))?;
+        let outcome = json!({ "operation": "any", "mode": "ok" }).to_string();
+        let outcome = deployment.http.post(&url, &[], outcome).await;
+        outcome.map_err(|error| anyhow::anyhow!("cannot configure a provider: {error}"))?;
     }
     let (quiet_from, quiet_at) = (now(), Instant::now());
     pace(CALM).await;

@@ -41,7 +41,7 @@ pub(crate) struct Flags {
 
 /// Writes one note after the other; SIGTERM leaves the last one's transaction to the server.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let mut told = signal(SignalKind::terminate())?;
+    let mut outcome = signal(SignalKind::terminate())?;
     // Each note has two lines or one: no number comes again.
     let written = lines::read(&flags.history)?.len() as u64;
     let history = Lines::open(&flags.history)?;
@@ -62,7 +62,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         Ok(())
     };
     tokio::select! {
-        _ = told.recv() => Ok(()),
+        _ = outcome.recv() => Ok(()),
         ended = write => ended,
     }
 }

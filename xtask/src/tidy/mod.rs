@@ -7,6 +7,7 @@ mod tree;
 mod text;
 mod source;
 mod direction;
+mod circles;
 mod queries;
 mod pages;
 mod blocks;
@@ -33,6 +34,7 @@ const RULES: &[Rule] = &[
     direction::crates,
     direction::absences,
     direction::wiring,
+    circles::circles,
     queries::one_statement,
     queries::columns,
     queries::twins,

@@ -24,7 +24,7 @@ use super::{
 /// Number of events in the smallest backlog.
 const LEAST: u64 = 10_000;
 /// Number of partitions, for one relay as well as for two.
-const PARTS: &str = "4";
+const PARTITIONS: &str = "4";
 
 /// Drains backlogs of several sizes, and one with two relays.
 pub(in crate::run) async fn growth(bench: &Bench) -> anyhow::Result<Section> {
@@ -98,22 +98,25 @@ async fn shared(
     let start = Instant::now();
     let mut running = Vec::new();
     for relay in 0..relays {
-        let told = folder.join(format!("{destination}-{relay}.told"));
-        let (node, path) = (format!("node-{relay}"), told.display().to_string());
+        let outcome = folder.join(format!("{destination}-{relay}.told"));
+        let (node, path) = (format!("node-{relay}"), outcome.display().to_string());
         let of = [
             "--destination",
             destination,
             "--node",
             &node,
-            "--parts",
-            PARTS,
+            "--partitions",
+            PARTITIONS,
         ];
         let drain = ["relay", "drain", "--database", url, "--events", &count];
         let arguments = [&drain[..], &of[..], &["--tell", &path]].concat();
-        running.push((parts::start(folder, &node, &arguments)?, told));
+        running.push((parts::start(folder, &node, &arguments)?, outcome));
     }
     let took = loop {
-        let taken = running.iter().map(|(_, told)| taken(told)).sum::<u64>();
+        let taken = running
+            .iter()
+            .map(|(_, outcome)| taken(outcome))
+            .sum::<u64>();
         if taken >= events {
             break start.elapsed();
         }
@@ -123,9 +126,9 @@ async fn shared(
         sleep(Duration::from_millis(2)).await;
     };
     let mut delivered = 0;
-    for (relay, told) in running {
+    for (relay, outcome) in running {
         // A relay that found no event left may still be starting.
-        while !told.exists() {
+        while !outcome.exists() {
             ensure!(
                 start.elapsed() < PATIENCE * 5,
                 "a relay did not start in time"
@@ -142,8 +145,8 @@ async fn shared(
 }
 
 /// The number of delivered events that a relay has written to its file.
-fn taken(told: &Path) -> u64 {
-    let told = fs::read(told).ok();
-    let told = told.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-    told.map_or(0, u64::from_le_bytes)
+fn taken(outcome: &Path) -> u64 {
+    let outcome = fs::read(outcome).ok();
+    let outcome = outcome.and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    outcome.map_or(0, u64::from_le_bytes)
 }

@@ -50,22 +50,22 @@ fn an_answer_that_stands_ends_the_operation_whatever_it_says() {
             Stopped::Final,
         );
     }
-    let mut told = operation(Policy::default(), true);
-    waits(&mut told, answer(409, Some(1)));
+    let mut outcome = operation(Policy::default(), true);
+    waits(&mut outcome, answer(409, Some(1)));
 }
 
 #[test]
 fn a_failure_of_the_class_internal_is_not_tried_again() {
-    let mut told = operation(Policy::default(), true);
+    let mut outcome = operation(Policy::default(), true);
     let code = |code: &str| Some(code.to_owned());
-    let step = told.seen(
+    let step = outcome.seen(
         answer(500, None),
         code("TRANSIENT.internal"),
         "",
         Duration::ZERO,
     );
     assert!(matches!(step, Step::Wait(_)), "{step:?}");
-    let step = told.seen(
+    let step = outcome.seen(
         answer(500, None),
         code("INTERNAL.statement"),
         "",

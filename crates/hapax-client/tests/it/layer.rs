@@ -47,11 +47,11 @@ async fn a_post_gets_a_key_and_the_same_request_is_sent_until_it_is_answered() {
     let answer = send(quick(), request(Method::POST, &receiver.url("/a")))
         .await
         .unwrap();
-    let told: &Retried = answer.extensions().get().unwrap();
-    assert_eq!((answer.status().as_u16(), told.attempts.len()), (200, 3));
-    assert_eq!(told.stopped, Stopped::Final);
+    let outcome: &Retried = answer.extensions().get().unwrap();
+    assert_eq!((answer.status().as_u16(), outcome.attempts.len()), (200, 3));
+    assert_eq!(outcome.stopped, Stopped::Final);
     let arrived = receiver.received();
-    let key = told.key.as_ref().unwrap().to_str().unwrap();
+    let key = outcome.key.as_ref().unwrap().to_str().unwrap();
     for request in &arrived {
         assert_eq!(request.header("idempotency-key"), Some(key));
         assert_eq!(&request.body[..], b"{}");

@@ -28,26 +28,35 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         match self {
-            Self::Replay { part, position } => {
+            Self::Replay {
+                partition,
+                position,
+            } => {
                 console
                     .queries()
                     .event(actor, &position.to_string())
                     .await?;
                 let says = format!(
-                    "One dead letter, event {position} at {part}, becomes due again, as if never \
+                    "One dead letter, event {position} at {partition}, becomes due again, as if never \
                      tried."
                 );
                 let back = path_of("/console/events", &position.to_string());
                 Ok(Plan::new("Replay a dead letter", says, "Replay it", back))
             }
-            Self::Edit { part, position } => edit(console, actor, part, *position).await,
-            Self::Discard { part, position } => {
+            Self::Edit {
+                partition,
+                position,
+            } => edit(console, actor, partition, *position).await,
+            Self::Discard {
+                partition,
+                position,
+            } => {
                 console
                     .queries()
                     .event(actor, &position.to_string())
                     .await?;
                 let says = format!(
-                    "One dead letter, event {position} at {part}, is given up for good; what waits \
+                    "One dead letter, event {position} at {partition}, is given up for good; what waits \
                      behind it goes on."
                 );
                 let back = path_of("/console/events", &position.to_string());
@@ -225,18 +234,18 @@ fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
 async fn edit(
     console: &Console,
     actor: &Actor,
-    part: &str,
+    partition: &str,
     position: i64,
 ) -> Result<Plan, Trouble> {
     let queries = console.queries();
     let found = queries.event(actor, &position.to_string()).await?;
     let traces = queries.traces(actor, position).await?;
-    let edited = traces.into_iter().find(|it| it.part == part);
+    let edited = traces.into_iter().find(|it| it.partition == partition);
     let payload = edited.and_then(|it| it.edited);
     let payload = payload.as_ref().unwrap_or(&found.event.payload);
     let shown = queries.shown(Some(payload.content_type()), payload.bytes());
     let says = format!(
-        "One dead letter, event {position} at {part}, becomes due again, as if never tried, and says what \
+        "One dead letter, event {position} at {partition}, becomes due again, as if never tried, and says what \
          you write; the event itself, and what other destinations are offered, stay as they are."
     );
     let back = path_of("/console/events", &position.to_string());
@@ -276,10 +285,10 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
     let decision = run::decided(word, step, &Fields::default())?;
     let judged = decision.evaluate(saga, "", look.at);
     judged.map_err(|error| Trouble::late(&error))?;
-    let way = saga
+    let direction = saga
         .asked_about(step)
-        .map_or(Direction::Forward, |row| row.way);
-    let does = match (&decision, way) {
+        .map_or(Direction::Forward, |row| row.direction);
+    let does = match (&decision, direction) {
         (Decision::Done { .. }, Direction::Forward) => "It happened",
         (Decision::Done { .. }, Direction::Compensate) => "It is undone",
         (Decision::Refused { .. }, Direction::Forward) => "It did not happen",
@@ -290,7 +299,7 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
     };
     let back = path_of("/console/sagas", &saga.id);
     let mut plan = Plan::new("Decide about a saga", decision.says(saga), does, back);
-    let more = match (&decision, way) {
+    let more = match (&decision, direction) {
         (Decision::Done { .. }, Direction::Forward) => {
             field("made", "Result, as JSON (empty: none)", "")
         }
@@ -299,7 +308,9 @@ fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Pla
         }
         _ => Html::default(),
     };
-    plan.more = Html::default().add(hidden("way", way.as_str())).add(more);
+    plan.more = Html::default()
+        .add(hidden("direction", direction.as_str()))
+        .add(more);
     Ok(plan.looked_at("epoch", &saga.epoch))
 }
 

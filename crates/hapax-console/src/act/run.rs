@@ -46,17 +46,26 @@ impl Act {
         let event = |position: &i64| path_of("/console/events", &position.to_string());
         let place = |dest: &str| path_of("/console/destinations", dest);
         Ok(match self {
-            Self::Replay { part, position } => {
-                queries.replay(actor, part, *position).await?;
+            Self::Replay {
+                partition,
+                position,
+            } => {
+                queries.replay(actor, partition, *position).await?;
                 (event(position), "replayed")
             }
-            Self::Edit { part, position } => {
+            Self::Edit {
+                partition,
+                position,
+            } => {
                 let patch = fields.text("patch");
-                queries.edit(actor, part, *position, patch).await?;
+                queries.edit(actor, partition, *position, patch).await?;
                 (event(position), "edited")
             }
-            Self::Discard { part, position } => {
-                queries.discard(actor, part, *position, reason).await?;
+            Self::Discard {
+                partition,
+                position,
+            } => {
+                queries.discard(actor, partition, *position, reason).await?;
                 (event(position), "discarded")
             }
             Self::ReplayDead { dest, q } => {
@@ -113,7 +122,7 @@ impl Act {
             } => {
                 let decision = decided(decision, step, fields)?;
                 let epoch = looked_at(*epoch, "epoch")?;
-                is_of_this_way(&queries.saga(actor, saga).await?, step, fields)?;
+                is_of_this_direction(&queries.saga(actor, saga).await?, step, fields)?;
                 queries
                     .decide(actor, saga, epoch, &decision, reason)
                     .await?;
@@ -150,15 +159,15 @@ fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
 
 /// Refuses a decision about a step if the form was about its compensation, or the reverse. Both
 /// have the same name.
-fn is_of_this_way(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
+fn is_of_this_direction(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
     let Some(row) = look.saga.asked_about(step) else {
         // The store refuses it with a reason and writes that to the audit log.
         return Ok(());
     };
-    if fields.text("way") == row.way.as_str() {
+    if fields.text("direction") == row.direction.as_str() {
         return Ok(());
     }
-    let now = match row.way {
+    let now = match row.direction {
         Direction::Forward => "whether it happened",
         Direction::Compensate => "whether it is undone",
     };

@@ -137,7 +137,7 @@ async fn rows(
     }
     let next = found
         .next
-        .map(|next| format!("{}:{}", next.position, next.part));
+        .map(|next| format!("{}:{}", next.position, next.partition));
     let list = list_of(table, next.is_some(), "delivery");
     let q = asked.filter.to_string();
     let before = page_request.fields.text("before");
@@ -151,13 +151,13 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
     };
     let waits = matches!(it.state.as_str(), "scheduled" | "retrying");
     let at = if waits { it.next_at } else { it.changed_at };
-    let to = path_of("/console/destinations", destination_of(&it.part));
+    let to = path_of("/console/destinations", destination_of(&it.partition));
     [
         cell(open(
             &path_of("/console/events", &it.position.to_string()),
             &it.kind,
         )),
-        cell(link(&to, &it.part)),
+        cell(link(&to, &it.partition)),
         cell(badge(&it.state)),
         cell(it.attempts),
         cell(time(at, now)),
@@ -175,9 +175,9 @@ pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::queries::Fi
 }
 
 fn cursor(word: &str) -> Option<Cursor> {
-    let (position, part) = word.split_once(':')?;
+    let (position, partition) = word.split_once(':')?;
     Some(Cursor {
         position: position.parse().ok()?,
-        part: part.to_owned(),
+        partition: partition.to_owned(),
     })
 }

@@ -99,7 +99,7 @@ pub(crate) async fn show(
         ("Dead", dead),
         ("Declared in", cell(place.declared_in)),
         ("Changed", changed),
-        ("Parts", code(Some(&place.parts.join(", ")))),
+        ("Parts", code(Some(&place.partitions.join(", ")))),
     ]);
     let spec = place.spec.as_deref().map(|spec| {
         let shown = console

@@ -91,21 +91,21 @@ fn line(to: &str, state: &str, what: &str, said: String) -> Element {
 
 fn stalled(it: &Stalled, now: Timestamp) -> Element {
     let (what, place) = match &it.what {
-        What::Part(part) => (
-            part.clone(),
-            path_of("/console/destinations", destination_of(part)),
+        What::Partition(partition) => (
+            partition.clone(),
+            path_of("/console/destinations", destination_of(partition)),
         ),
         What::OrderKey {
-            part,
+            partition,
             aggregate_type,
             aggregate_id,
         } => (
-            format!("{aggregate_type}/{aggregate_id} at {part}"),
-            path_of("/console/destinations", destination_of(part)),
+            format!("{aggregate_type}/{aggregate_id} at {partition}"),
+            path_of("/console/destinations", destination_of(partition)),
         ),
-        What::EventType { part, kind } => (
-            format!("{kind} at {part}"),
-            path_of("/console/destinations", destination_of(part)),
+        What::EventType { partition, kind } => (
+            format!("{kind} at {partition}"),
+            path_of("/console/destinations", destination_of(partition)),
         ),
         What::Sagas { name, version } => {
             let q = term(Qualifier::Saga, name);

@@ -88,7 +88,11 @@ pub(crate) async fn show(
         ),
         (
             "Undoing",
-            cell(if saga.status.undoing { "yes" } else { "no" }),
+            cell(if saga.status.compensating {
+                "yes"
+            } else {
+                "no"
+            }),
         ),
         ("Tenant", code(saga.tenant.as_ref().map(Tenant::as_str))),
         ("Begun", cell(time(saga.created_at, now))),
@@ -129,7 +133,7 @@ fn acts(saga: &SagaRecord) -> Element {
     };
     let steps = saga.asked().map(|it| {
         let name = &it.name;
-        let (happened, did_not) = match it.way {
+        let (happened, did_not) = match it.direction {
             Direction::Forward => (format!("{name} happened"), format!("{name} did not happen")),
             Direction::Compensate => (
                 format!("{name} is undone"),
@@ -154,7 +158,7 @@ fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {
         let head = el("h3")
             .add(&it.name)
             .add(" ")
-            .add(el("span").class("soft").add(it.way.as_str()))
+            .add(el("span").class("soft").add(it.direction.as_str()))
             .add(" ")
             .add(badge(it.state.as_str()));
         let known = facts([

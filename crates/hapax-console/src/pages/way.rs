@@ -38,14 +38,18 @@ fn one(
     position: i64,
     now: Timestamp,
 ) -> Element {
-    let name = destination_of(&trace.part);
+    let name = destination_of(&trace.partition);
     let head = el("h3")
-        .add(link(&path_of("/console/destinations", name), &trace.part))
+        .add(link(
+            &path_of("/console/destinations", name),
+            &trace.partition,
+        ))
         .add(" ")
         .add(badge(trace.standing.as_str()));
-    let attempts = (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.part, now));
+    let attempts =
+        (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.partition, now));
     let acts = (page_request.acts() && trace.standing == Standing::Dead)
-        .then(|| dead_acts(&trace.part, position));
+        .then(|| dead_acts(&trace.partition, position));
     let edited = trace.edited.as_ref().map(|it| {
         let shown = queries.shown(Some(it.content_type()), it.bytes());
         Html::default()
@@ -102,8 +106,8 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
     Html::default().add(said).add(error()).add(behind)
 }
 
-fn attempts(queries: &Queries, log: &[Attempt], part: &str, now: Timestamp) -> Table {
-    let caption = format!("Attempts at {part}");
+fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp) -> Table {
+    let caption = format!("Attempts at {partition}");
     let heads = &[
         "#No", "Began", "#Took", "Outcome", "#Status", "Error", "Response",
     ];
@@ -124,10 +128,14 @@ fn attempts(queries: &Queries, log: &[Attempt], part: &str, now: Timestamp) -> T
 }
 
 /// The actions on a dead letter.
-pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
+pub(crate) fn dead_acts(partition: &str, position: i64) -> Element {
     let position = position.to_string();
     let to = |act| {
-        let fields = [("act", act), ("part", part), ("position", &position)];
+        let fields = [
+            ("act", act),
+            ("partition", partition),
+            ("position", &position),
+        ];
         url("/console/act", &fields)
     };
     el("p")
@@ -139,7 +147,10 @@ pub(crate) fn dead_acts(part: &str, position: i64) -> Element {
 
 /// The forms that deliver an event to a destination again.
 pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
-    let mut names: Vec<&str> = traces.iter().map(|it| destination_of(&it.part)).collect();
+    let mut names: Vec<&str> = traces
+        .iter()
+        .map(|it| destination_of(&it.partition))
+        .collect();
     names.dedup();
     let offers = names.into_iter().map(|name| {
         let q = format!("id:{event}");

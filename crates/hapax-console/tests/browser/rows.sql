@@ -21,12 +21,12 @@ INSERT INTO hapax.destination (name, first_opened_at, opened_at)
 SELECT name, now() - interval '9 days', now() - interval '1 hour'
 FROM unnest(ARRAY['mail', 'hooks', 'billing', 'search']) AS name;
 -- A live relay owns every partition and has read all events.
-INSERT INTO hapax.lease (part, epoch, node, taken_at)
+INSERT INTO hapax.lease (partition, epoch, node, taken_at)
 SELECT name, 3, 'relay-1', now() - interval '1 hour' FROM hapax.destination;
-INSERT INTO hapax.sign (half, number, node, lives, seen_at)
-VALUES (0, nextval('hapax.sign_number'), 'relay-1', true, now() + interval '1 day');
+INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
+VALUES (0, nextval('hapax.heartbeat_number'), 'relay-1', true, now() + interval '1 day');
 INSERT INTO hapax.checkpoint_log
-    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+    (half, number, partition, epoch, frontier, snapshot, settled, offered, written_at)
 SELECT 0, nextval('hapax.checkpoint_number'), name, 3, (SELECT max(id) FROM hapax.outbox_event), NULL, '', '', now()
 FROM hapax.destination;
 INSERT INTO hapax.delivery
@@ -70,10 +70,10 @@ SELECT 'checkout-' || n, 'checkout', 1, 'shop', convert_to('{"cart": ' || n || '
        now() - interval '40 minutes', CASE WHEN n > 4 THEN now() - interval '30 minutes' END
 FROM generate_series(1, 12) AS n;
 INSERT INTO hapax.saga_step
-    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at, ended_at)
-VALUES ('checkout-1', 'reserve', 'do', 'done', NULL, '', convert_to('{"reservation": "r-77"}', 'UTF8'), NULL, NULL, 1,
+    (saga, name, direction, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at, ended_at)
+VALUES ('checkout-1', 'reserve', 'forward', 'done', NULL, '', convert_to('{"reservation": "r-77"}', 'UTF8'), NULL, NULL, 1,
         now() - interval '39 minutes', now() - interval '39 minutes', now() - interval '39 minutes'),
-       ('checkout-1', 'charge', 'do', 'open', 'checkout-1/charge', convert_to('{"amount": 500, "card": "4111111111111111"}', 'UTF8'), '',
+       ('checkout-1', 'charge', 'forward', 'open', 'checkout-1/charge', convert_to('{"amount": 500, "card": "4111111111111111"}', 'UTF8'), '',
         'timeout', 'no answer within 10 s', 6, now(), now() - interval '38 minutes', NULL);
 INSERT INTO hapax.declaration (name, spec, version, created_at, changed_at, changed_by)
 VALUES ('search', '{"events":["order.*"],"sink":{"webhook":{"url":"https://search.example.com/index","secret":"***"}}}',

@@ -27,13 +27,13 @@ async fn what_is_agreed_to_is_done_and_written_down_with_its_reason() {
             "destination mail",
         ),
         (
-            "act=replay&part=mail&position=1",
+            "act=replay&partition=mail&position=1",
             "/console/events/1?said=replayed",
             "replay",
             "delivery mail 1",
         ),
         (
-            "act=edit&part=%3Cscript%3Eevil&position=3&patch=%7B%22said%22%3A%22sorry%22%7D",
+            "act=edit&partition=%3Cscript%3Eevil&position=3&patch=%7B%22said%22%3A%22sorry%22%7D",
             "/console/events/3?said=edited",
             "edit",
             "delivery <script>evil 3",
@@ -231,13 +231,13 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
     let form = |page: &HttpAnswer| format!("{}&reason=asked+them", form_of(page));
     // Meanwhile another operator has found out that the step happened, and the outcome of its
     // compensation is unknown.
-    let undoing =
+    let compensating =
         "UPDATE hapax.saga_step SET state = 'done', ended_at = now() WHERE saga = 'saga-1';
         INSERT INTO hapax.saga_step
-            (saga, name, way, state, provider_key, request, made, attempts, next_at, began_at)
-        VALUES ('saga-1', 'charge', 'undo', 'open', 'key', '', '', 1, now(), now());
-        UPDATE hapax.saga SET undoing = true WHERE id = 'saga-1'";
-    scene.client.batch_execute(undoing).await.unwrap();
+            (saga, name, direction, state, provider_key, request, made, attempts, next_at, began_at)
+        VALUES ('saga-1', 'charge', 'compensate', 'open', 'key', '', '', 1, now(), now());
+        UPDATE hapax.saga SET compensating = true WHERE id = 'saga-1'";
+    scene.client.batch_execute(compensating).await.unwrap();
     let page = ops.see("/console/sagas/saga-1").await;
     assert!(page.contains("charge is undone") && page.contains("charge cannot be undone"));
     assert!(!page.contains("charge happened") && !page.contains("charge did not happen"));
@@ -248,7 +248,8 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
         "{}",
         late.text()
     );
-    let undone = "hapax.saga_step WHERE saga = 'saga-1' AND way = 'undo' AND state = 'done'";
+    let undone =
+        "hapax.saga_step WHERE saga = 'saga-1' AND direction = 'compensate' AND state = 'done'";
     assert_eq!(scene.count(undone).await, 0);
     let asked = ops.get(ask).await;
     assert!(asked.text().contains("as if step charge were undone"));
@@ -274,7 +275,7 @@ async fn what_is_refused_behind_the_pivot_can_be_taken_for_done() {
     scene.client.batch_execute(refused).await.unwrap();
     let page = ops.see("/console/sagas/saga-1").await;
     assert!(page.contains("charge happened"), "{page}");
-    let turned = "UPDATE hapax.saga SET undoing = true WHERE id = 'saga-1'";
+    let turned = "UPDATE hapax.saga SET compensating = true WHERE id = 'saga-1'";
     scene.client.batch_execute(turned).await.unwrap();
     let page = ops.see("/console/sagas/saga-1").await;
     assert!(!page.contains("charge happened"), "{page}");
@@ -299,7 +300,7 @@ async fn an_act_without_a_reason_or_out_of_its_time_is_refused() {
         400
     );
     assert_eq!(
-        post("act=replay&part=hooks&position=2&reason=x")
+        post("act=replay&partition=hooks&position=2&reason=x")
             .await
             .status,
         409

@@ -31,8 +31,8 @@ impl Watcher {
 
     /// Waits until the server closes the connection.
     async fn ends(&mut self) {
-        let told = async { while self.line("data: ").await.is_some() {} };
-        timeout(PATIENCE, told)
+        let outcome = async { while self.line("data: ").await.is_some() {} };
+        timeout(PATIENCE, outcome)
             .await
             .expect("the connection must be closed in time");
     }
@@ -62,15 +62,16 @@ async fn what_moves_is_told_and_ends_with_the_session_or_the_server() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let mut watcher = Watcher::open(&scene, ops.cookie()).await;
-    let told = watcher.line("data: ").await.unwrap();
-    let told: serde_json::Value = serde_json::from_str(told.trim_start_matches("data: ")).unwrap();
-    let why = told["why"].as_str().unwrap();
+    let outcome = watcher.line("data: ").await.unwrap();
+    let outcome: serde_json::Value =
+        serde_json::from_str(outcome.trim_start_matches("data: ")).unwrap();
+    let why = outcome["why"].as_str().unwrap();
     assert!(
         why.contains("behind dead letter") || why.contains("Behind dead letter"),
         "{why}"
     );
     assert!(!why.contains("<script>"));
-    assert!(told["figures"].as_str().unwrap().contains("<svg"));
+    assert!(outcome["figures"].as_str().unwrap().contains("<svg"));
     let csrf_token = crate::scene::seal_of(&ops.get("/console").await);
     ops.post("/console/logout", &format!("seal={csrf_token}"))
         .await;
@@ -91,9 +92,12 @@ async fn a_tenant_is_told_of_its_own_rows_whoever_else_watches() {
     let others = ["globex", "turtle", "hooks", "held"];
     for (browser, is_told) in [(&ops, true), (&alice, false), (&ops, true)] {
         let mut watcher = Watcher::open(&scene, browser.cookie()).await;
-        let told = watcher.line("data: ").await.unwrap();
-        let found: Vec<_> = others.into_iter().filter(|it| told.contains(it)).collect();
-        assert_eq!(!found.is_empty(), is_told, "{found:?}: {told}");
+        let outcome = watcher.line("data: ").await.unwrap();
+        let found: Vec<_> = others
+            .into_iter()
+            .filter(|it| outcome.contains(it))
+            .collect();
+        assert_eq!(!found.is_empty(), is_told, "{found:?}: {outcome}");
     }
 }
 

@@ -7,7 +7,7 @@ async fn nothing_that_a_row_says_becomes_markup() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let coded = "%3Cscript%3Ealert%28%27x%27%29%3C%2Fscript%3E";
-    let mut told = 0;
+    let mut outcome = 0;
     for path in [
         "/console".to_owned(),
         "/console/events".to_owned(),
@@ -41,10 +41,10 @@ async fn nothing_that_a_row_says_becomes_markup() {
             );
         }
         assert!(!page.contains(EVIL), "{path}");
-        told += usize::from(page.contains("&lt;script&gt;"));
+        outcome += usize::from(page.contains("&lt;script&gt;"));
     }
     // Without this check the test would pass on pages that do not show the rows.
-    assert!(told >= 14, "{told}");
+    assert!(outcome >= 14, "{outcome}");
 }
 
 #[tokio::test]

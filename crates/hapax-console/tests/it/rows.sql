@@ -26,12 +26,12 @@ INSERT INTO hapax.destination (name, first_opened_at, opened_at)
 VALUES ('mail', now(), now()), ('hooks', now(), now()),
        ('<script>evil', now(), now());
 -- A live relay owns all partitions and has read all events.
-INSERT INTO hapax.lease (part, epoch, node, taken_at)
+INSERT INTO hapax.lease (partition, epoch, node, taken_at)
 SELECT name, 1, 'relay-1', now() FROM hapax.destination;
-INSERT INTO hapax.sign (half, number, node, lives, seen_at)
-VALUES (0, nextval('hapax.sign_number'), 'relay-1', true, now() + interval '1 day');
+INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
+VALUES (0, nextval('hapax.heartbeat_number'), 'relay-1', true, now() + interval '1 day');
 INSERT INTO hapax.checkpoint_log
-    (half, number, part, epoch, frontier, snapshot, settled, offered, written_at)
+    (half, number, partition, epoch, frontier, snapshot, settled, offered, written_at)
 SELECT 0, nextval('hapax.checkpoint_number'), name, 1, (SELECT max(id) FROM hapax.outbox_event), NULL, '', '', now()
 FROM hapax.destination;
 INSERT INTO hapax.delivery
@@ -64,17 +64,17 @@ INSERT INTO hapax.saga
     (id, name, version, tenant, input, headers, state, reason_code, reason_detail, deadline_at,
      wake_at, created_at)
 VALUES ('saga-1', 'checkout', 1, 'acme', convert_to('{"cart": 7, "card": "4111"}', 'UTF8'), '{}',
-        'needs_attention', 'unknown', 'nobody knows whether the card was charged', now() + interval '1 hour', NULL, now()),
+        'needs_attention', 'unknown', 'nobody destinations whether the card was charged', now() + interval '1 hour', NULL, now()),
        ('saga-2', 'checkout', 1, 'globex', convert_to('{}', 'UTF8'), '{}', 'running', NULL, NULL,
         now() + interval '1 hour', now() - interval '10 minutes', now() - interval '10 minutes'),
        ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', 1, 'acme',
         convert_to('"<script>alert(1)</script>"', 'UTF8'), '{}', 'needs_attention',
         '<script>alert(''x'')</script>', '<script>alert(''x'')</script>', now() + interval '1 hour', NULL, now());
 INSERT INTO hapax.saga_step
-    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at)
-VALUES ('saga-1', 'charge', 'do', 'open', 'saga-1-charge', convert_to('{"amount": 500}', 'UTF8'), '',
+    (saga, name, direction, state, provider_key, request, made, error_code, error_detail, attempts, next_at, began_at)
+VALUES ('saga-1', 'charge', 'forward', 'open', 'saga-1-charge', convert_to('{"amount": 500}', 'UTF8'), '',
         'timeout', 'no answer', 3, now(), now()),
-       ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', 'do', 'open', NULL,
+       ('<script>alert(''x'')</script>', '<script>alert(''x'')</script>', 'forward', 'open', NULL,
         convert_to('<script>alert(1)</script>', 'UTF8'), '', '<script>alert(''x'')</script>',
         '<script>alert(''x'')</script>', 3, now(), now());
 INSERT INTO hapax.declaration (name, spec, version, created_at, changed_at, changed_by, paused_at, paused_by)

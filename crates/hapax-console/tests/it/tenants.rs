@@ -37,7 +37,7 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         "/console/timeline?key=key-of-globex&tenant=globex",
         "/console/sagas/saga-2",
         "/console/destinations/turtle",
-        "/console/act?act=replay&part=hooks&position=2",
+        "/console/act?act=replay&partition=hooks&position=2",
         "/console/act?act=decide&saga=saga-2&decision=close",
     ] {
         let answer = alice.get(path).await;

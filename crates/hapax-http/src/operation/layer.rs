@@ -73,9 +73,9 @@ where
         if span.is_disabled() {
             return Box::pin(context);
         }
-        let told = span.clone();
+        let outcome = span.clone();
         let context = context.map_ok(move |response| {
-            trace::answered(&told, &response);
+            trace::answered(&outcome, &response);
             response
         });
         Box::pin(context.instrument(span))

@@ -134,9 +134,9 @@ impl<T: Transaction> Owner<T> {
     /// Waits until another owner has the key.
     pub(crate) async fn fenced(&self) {
         while !self.is_fenced() {
-            let told = self.fence.notified();
+            let outcome = self.fence.notified();
             if !self.is_fenced() {
-                told.await;
+                outcome.await;
             }
         }
     }

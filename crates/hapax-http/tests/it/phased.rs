@@ -335,9 +335,9 @@ async fn a_duplicate_on_another_node_waits_and_is_then_told_to_come_again() {
     let running = tokio::spawn(sends(&first, "k", gated));
     far.entered(1).await;
     let short = node(&stage, &far, |it| it.wait = Duration::from_millis(50));
-    let told = pay(&short, "k", gated).await;
-    told.check_problem(409, "CONFLICT.idempotency.in_progress");
-    assert_eq!(told.header("retry-after"), Some("1"));
+    let outcome = pay(&short, "k", gated).await;
+    outcome.check_problem(409, "CONFLICT.idempotency.in_progress");
+    assert_eq!(outcome.header("retry-after"), Some("1"));
     let other = pay(&short, "k", "{}").await;
     other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
     let long = node(&stage, &far, |it| it.wait = PATIENCE);
@@ -491,8 +491,11 @@ async fn a_fenced_owner_is_cut_off_by_its_next_renewal() {
             break sent;
         }
     };
-    let told = tokio::time::timeout(PATIENCE, stalled).await;
-    told.expect("it is aborted").unwrap().check_replays(&winner);
+    let outcome = tokio::time::timeout(PATIENCE, stalled).await;
+    outcome
+        .expect("it is aborted")
+        .unwrap()
+        .check_replays(&winner);
 }
 
 #[tokio::test]
@@ -511,8 +514,8 @@ async fn a_slow_handler_keeps_its_key_as_long_as_it_lives() {
             row(&stage, "k").await.unwrap().lease_until > before
         })
         .await;
-        let told = pay(&next, "k", body).await;
-        told.check_problem(409, "CONFLICT.idempotency.in_progress");
+        let outcome = pay(&next, "k", body).await;
+        outcome.check_problem(409, "CONFLICT.idempotency.in_progress");
     }
     far.gate.add_permits(1);
     assert_eq!(running.await.unwrap().idempotency(), Some("stored"));
@@ -524,10 +527,10 @@ async fn a_renewal_that_waits_for_an_open_phase_is_not_waited_for() {
     let (stage, far) = stage().await;
     let node = node(&stage, &far, |it| it.lease = DAWDLING / 2);
     // The phase has the single writer, so a renewal waits until the phase has ended.
-    let told = pay(&node, "k", "{\"first\":\"dawdle\"}").await;
-    assert_eq!(told.status, StatusCode::CREATED);
-    let told = pay(&node, "k2", "{\"end\":\"dawdle\"}").await;
-    assert_eq!(told.status, StatusCode::CREATED);
+    let outcome = pay(&node, "k", "{\"first\":\"dawdle\"}").await;
+    assert_eq!(outcome.status, StatusCode::CREATED);
+    let outcome = pay(&node, "k2", "{\"end\":\"dawdle\"}").await;
+    assert_eq!(outcome.status, StatusCode::CREATED);
     check(&stage, &far, 2, 2, 4).await;
 }
 

@@ -131,8 +131,8 @@ async fn ask<K: Keys>(store: &K, handlers: [MethodRouter; 3]) {
             let router = Router::new().route(path, handler);
             let router = router.layer(RequestIds::new(random));
             let sent = send(router, post_json(path, "k", body)).await;
-            let told = (sent.status, sent.idempotency());
-            assert_eq!(told, (status, said), "{path} {body}");
+            let outcome = (sent.status, sent.idempotency());
+            assert_eq!(outcome, (status, said), "{path} {body}");
         }
     }
 }

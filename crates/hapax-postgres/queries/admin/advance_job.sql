@@ -2,7 +2,7 @@
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = CASE WHEN $6::bool THEN 'done' ELSE 'running' END,
-    part = $2::text,
+    partition = $2::text,
     position = $3::int8,
     done = done + $4::int8,
     next_at = clock_timestamp() + $5::int8 * interval '1 millisecond',

@@ -7,5 +7,5 @@ VALUES ($1::text, $2::text, $3::text, $4::text, 'waiting', $5::int8, $6::int8, $
         clock_timestamp() + $8::int8 * interval '1 millisecond', $9::text, $10::text,
         clock_timestamp())
 ON CONFLICT (actor, request_key) WHERE request_key IS NOT NULL DO NOTHING
-RETURNING id, kind, destination, tenant, arguments, state, part, position, total, done, per_second,
+RETURNING id, kind, destination, tenant, arguments, state, partition, position, total, done, per_second,
           next_at, failures, error, actor, request_key, created_at, started_at, ended_at

@@ -1,17 +1,17 @@
 -- Like deliveries, but only for dead letters, and only with their index. This is why the inner
 -- query reads only columns of that index, and why a destination is compared as a range: see
--- parts_now.
+-- partitions_now.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
            whole.order_key, whole.last_error, whole.changed_at, whole.reason
     FROM (
         SELECT found.destination, found.position
-        FROM unnest($8::text[]) AS part (name)
+        FROM unnest($8::text[]) AS partition (name)
         CROSS JOIN LATERAL (
             SELECT destination, position
             FROM hapax.delivery
-            WHERE destination >= part.name AND destination <= part.name
+            WHERE destination >= partition.name AND destination <= partition.name
               AND position <= $11::int8
               AND (position < $11::int8 OR destination < $12::text)
               AND state = 'dead'

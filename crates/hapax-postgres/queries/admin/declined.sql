@@ -1,22 +1,22 @@
 -- Lists, by type, the events that their receiver declined while it accepts others, for some
 -- partitions ($1). It examines the $2 retries that are due next and the $2 oldest dead letters of
 -- each partition, and keeps those whose last attempt was declined. For each type it returns the
--- first event, the reason and the number of events. For the range of one destination see parts_now.
+-- first event, the reason and the number of events. For the range of one destination see partitions_now.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, event.type, min(head.position), count(*),
        (array_agg(last.error ORDER BY head.position DESC))[1], min(head.changed_at)
-FROM unnest($1::text[]) AS part (name)
+FROM unnest($1::text[]) AS partition (name)
 CROSS JOIN LATERAL (
     (
         SELECT destination, position, changed_at
         FROM hapax.delivery
-        WHERE destination = part.name AND state IN ('scheduled', 'retrying')
+        WHERE destination = partition.name AND state IN ('scheduled', 'retrying')
         ORDER BY next_at, position
         LIMIT $2::int8
     ) UNION ALL (
         SELECT destination, position, changed_at
         FROM hapax.delivery
-        WHERE destination >= part.name AND destination <= part.name AND state = 'dead'
+        WHERE destination >= partition.name AND destination <= partition.name AND state = 'dead'
         ORDER BY destination, position
         LIMIT $2::int8
     )

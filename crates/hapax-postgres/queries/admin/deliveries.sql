@@ -4,12 +4,12 @@
 WITH looked AS MATERIALIZED (
     SELECT found.destination, found.position, found.state, found.attempt, found.next_at,
            found.order_key, found.last_error, found.changed_at, found.reason
-    FROM unnest($8::text[]) AS part (name)
+    FROM unnest($8::text[]) AS partition (name)
     CROSS JOIN LATERAL (
         SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at,
                reason
         FROM hapax.delivery
-        WHERE destination = part.name
+        WHERE destination = partition.name
           AND position <= $11::int8
           AND (position < $11::int8 OR destination < $12::text)
         ORDER BY position DESC

@@ -3,9 +3,9 @@
 DELETE FROM hapax.delivery
 WHERE ctid = ANY (ARRAY(
     SELECT delivery.ctid
-    FROM unnest($1::text[]) AS part (name)
+    FROM unnest($1::text[]) AS partition (name)
     CROSS JOIN LATERAL (
-        SELECT ctid FROM hapax.delivery WHERE destination = part.name LIMIT $2::int8
+        SELECT ctid FROM hapax.delivery WHERE destination = partition.name LIMIT $2::int8
     ) AS delivery
     LIMIT $2::int8
 ))

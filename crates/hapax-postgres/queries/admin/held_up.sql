@@ -1,22 +1,22 @@
 -- Lists the deliveries that block later ones of their order key at some partitions ($1). It
 -- examines the $2 oldest dead letters and the $2 retries that are due next, keeps those that block
 -- a delivery, and returns the number of blocked deliveries, counted up to $2. For the range of one
--- destination see parts_now.
+-- destination see partitions_now.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, head.position, head.state, head.attempt, head.next_at, head.order_key,
        head.last_error, head.changed_at, behind.number
-FROM unnest($1::text[]) AS part (name)
+FROM unnest($1::text[]) AS partition (name)
 CROSS JOIN LATERAL (
     (
         SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at
         FROM hapax.delivery
-        WHERE destination >= part.name AND destination <= part.name AND state = 'dead'
+        WHERE destination >= partition.name AND destination <= partition.name AND state = 'dead'
         ORDER BY destination, position
         LIMIT $2::int8
     ) UNION ALL (
         SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at
         FROM hapax.delivery
-        WHERE destination = part.name AND state IN ('scheduled', 'retrying')
+        WHERE destination = partition.name AND state IN ('scheduled', 'retrying')
         ORDER BY next_at, position
         LIMIT $2::int8
     )

@@ -1,6 +1,6 @@
 -- Reads the job that an actor requested with a key.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
-SELECT id, kind, destination, tenant, arguments, state, part, position, total, done, per_second,
+SELECT id, kind, destination, tenant, arguments, state, partition, position, total, done, per_second,
        next_at, failures, error, actor, request_key, created_at, started_at, ended_at
 FROM hapax.job
 WHERE actor = $1::text AND request_key = $2::text

@@ -12,7 +12,7 @@ WITH event AS MATERIALIZED (
     ORDER BY id DESC
     LIMIT $2::int8
 ), arrived AS MATERIALIZED (
-    SELECT part, positions, first, last, started_at
+    SELECT partition, positions, first, last, started_at
     FROM hapax.arrival
     WHERE started_at >= $1::timestamptz
     ORDER BY started_at DESC
@@ -39,7 +39,7 @@ SELECT 'committed', '', count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::
        (SELECT created_at FROM event ORDER BY id LIMIT 1)
 FROM event
 UNION ALL
-SELECT 'delivered', part,
+SELECT 'delivered', partition,
        sum(CASE WHEN strpos(positions, ',') = 0 THEN last - first + 1
                 ELSE length(positions) - length(replace(positions, ',', '')) + 1 + (
                     SELECT coalesce(sum(split_part(run, '-', 2)::int8 - split_part(run, '-', 1)::int8), 0)::int8
@@ -48,8 +48,8 @@ SELECT 'delivered', part,
                 ) END)::int8,
        (SELECT count(*) FROM arrived), (SELECT min(started_at) FROM arrived)
 FROM arrived
-WHERE part = ANY ($5::text[])
-GROUP BY part
+WHERE partition = ANY ($5::text[])
+GROUP BY partition
 UNION ALL
 SELECT CASE outcome WHEN 'delivered' THEN 'delivered' ELSE 'failed' END, destination, count(*),
        (SELECT count(*) FROM tried), (SELECT min(started_at) FROM tried)

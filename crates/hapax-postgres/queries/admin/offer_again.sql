@@ -24,10 +24,10 @@ WITH looked AS MATERIALIZED (
     ORDER BY id
     LIMIT $11::int8
 ), chosen AS (
-    SELECT looked.id, position.part
+    SELECT looked.id, position.partition
     FROM looked
     JOIN hapax.position AS position
-        ON position.part = CASE WHEN $13::int8 = 1 THEN $12::text
+        ON position.partition = CASE WHEN $13::int8 = 1 THEN $12::text
                                 ELSE $12::text || '/' || looked.shard % $13::int8 END
     WHERE hapax.positions(position.settled) @> looked.id
        OR (looked.id <= position.frontier AND (
@@ -37,10 +37,10 @@ WITH looked AS MATERIALIZED (
                 looked.xid, split_part(position.snapshot, ' ', 1)::pg_snapshot)))
 ), offered AS (
     INSERT INTO hapax.delivery AS old
-        (destination, position, state, attempt, next_at, changed_at, asked)
-    SELECT part, id, 'scheduled', 0, $14::timestamptz, $14::timestamptz, true
+        (destination, position, state, attempt, next_at, changed_at, manual)
+    SELECT partition, id, 'scheduled', 0, $14::timestamptz, $14::timestamptz, true
     FROM chosen
-    ORDER BY part, id
+    ORDER BY partition, id
     ON CONFLICT (destination, position) DO UPDATE SET
         state = CASE WHEN old.state = 'dead' THEN 'retrying' ELSE 'scheduled' END,
         order_key = CASE WHEN old.state = 'dead' THEN old.order_key END,
@@ -49,7 +49,7 @@ WITH looked AS MATERIALIZED (
         begun_at = NULL,
         reason = NULL,
         changed_at = excluded.changed_at,
-        asked = true
+        manual = true
     WHERE old.state IN ('dead', 'delivered', 'discarded')
     RETURNING 1
 )

@@ -5,11 +5,11 @@ WITH looked AS MATERIALIZED (
            whole.order_key, whole.last_error, whole.changed_at, whole.reason
     FROM (
         SELECT found.destination, found.position
-        FROM unnest($8::text[]) AS part (name)
+        FROM unnest($8::text[]) AS partition (name)
         CROSS JOIN LATERAL (
             SELECT destination, position
             FROM hapax.delivery
-            WHERE destination >= part.name AND destination <= part.name
+            WHERE destination >= partition.name AND destination <= partition.name
               AND position <= $11::int8
               AND (position < $11::int8 OR destination < $12::text)
               AND state IN ('scheduled', 'retrying', 'blocked')

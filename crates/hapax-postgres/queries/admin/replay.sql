@@ -6,6 +6,6 @@ UPDATE hapax.delivery SET
     next_at = $3::timestamptz,
     begun_at = NULL,
     changed_at = $3::timestamptz,
-    asked = true
+    manual = true
 WHERE destination = $1::text AND position = ANY ($2::int8[]) AND state = 'dead'
 RETURNING 1

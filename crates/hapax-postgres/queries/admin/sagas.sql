@@ -23,7 +23,7 @@ WITH looked AS MATERIALIZED (
     LIMIT $4::int8
 )
 SELECT saga.id, saga.name, saga.version, saga.tenant, ''::bytea, saga.headers, saga.state,
-       saga.undoing, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch, saga.wake_at,
+       saga.compensating, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch, saga.wake_at,
        saga.waiting_for, saga.created_at, saga.ended_at, saga.lease_until, clock.at, ends.count, ends.id
 FROM (SELECT coalesce($5::timestamptz, clock_timestamp()) AS at) AS clock
 CROSS JOIN (SELECT count(*) AS count, max(id) AS id FROM looked) AS ends

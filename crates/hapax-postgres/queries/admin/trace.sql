@@ -11,11 +11,11 @@ WITH event AS MATERIALIZED (
         WHERE event.id = asked.id AND event.segment IN (((asked.id >> 36) & 7)::int2, -1)
         LIMIT 1
     ) AS found
-), part AS MATERIALIZED (
-    SELECT name, disabled_reason, count(*) OVER (PARTITION BY split_part(name, '/', 1)) AS parts
+), partition AS MATERIALIZED (
+    SELECT name, disabled_reason, count(*) OVER (PARTITION BY split_part(name, '/', 1)) AS partitions
     FROM hapax.destination
 )
-SELECT part.name, part.disabled_reason, delivery.state, delivery.attempt, delivery.next_at,
+SELECT partition.name, partition.disabled_reason, delivery.state, delivery.attempt, delivery.next_at,
        delivery.order_key, delivery.last_error, delivery.changed_at, delivery.reason,
        (event.id <= position.frontier AND (
             position.snapshot IS NULL
@@ -25,7 +25,7 @@ SELECT part.name, part.disabled_reason, delivery.state, delivery.attempt, delive
             IS TRUE AS is_read,
        (SELECT earlier.position
         FROM hapax.delivery AS earlier
-        WHERE earlier.destination = part.name
+        WHERE earlier.destination = partition.name
           AND earlier.order_key = delivery.order_key
           AND earlier.position < delivery.position
           AND delivery.state = 'blocked'
@@ -34,10 +34,10 @@ SELECT part.name, part.disabled_reason, delivery.state, delivery.attempt, delive
         LIMIT 1) AS behind,
        event.id, event.event_id::text, delivery.payload, delivery.headers
 FROM event
-CROSS JOIN part
-LEFT JOIN hapax.position AS position ON position.part = part.name
+CROSS JOIN partition
+LEFT JOIN hapax.position AS position ON position.partition = partition.name
 LEFT JOIN hapax.delivery AS delivery
-    ON delivery.destination = part.name AND delivery.position = event.id
-WHERE split_part(part.name, '/', 2) = ''
-   OR split_part(part.name, '/', 2)::int8 = event.shard % part.parts
-ORDER BY event.id, part.name
+    ON delivery.destination = partition.name AND delivery.position = event.id
+WHERE split_part(partition.name, '/', 2) = ''
+   OR split_part(partition.name, '/', 2)::int8 = event.shard % partition.partitions
+ORDER BY event.id, partition.name

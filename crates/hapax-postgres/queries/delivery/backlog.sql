@@ -4,7 +4,7 @@
 -- the newest checkpoint. Its id is null if the partition was never opened, and has the settlement
 -- -1 if the sequence has not yet reached the checkpoint's number.
 -- Only here: the SQLite store asks in several statements, because it has no round trips.
-WITH part AS MATERIALIZED (
+WITH partition AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
                AS settled,
            checkpoint_epoch, checkpoint_settlement
@@ -18,24 +18,24 @@ WITH part AS MATERIALIZED (
                    ELSE -1
                END) AS checkpoint_settlement
         FROM hapax.position
-        WHERE part = $1::text
+        WHERE partition = $1::text
     ) AS found
 ), beyond AS MATERIALIZED (
     SELECT count(*) AS number
     FROM (
         SELECT 1
         FROM hapax.outbox_event
-        WHERE id > (SELECT frontier FROM part) AND segment <> -1
+        WHERE id > (SELECT frontier FROM partition) AND segment <> -1
         ORDER BY id
         LIMIT $2::int8
     ) AS counted
 )
 SELECT CASE
     WHEN beyond.number < $2::int8 THEN beyond.number
-    ELSE greatest(beyond.number, hapax.backlog(part.frontier))
+    ELSE greatest(beyond.number, hapax.backlog(partition.frontier))
 END - (
     SELECT coalesce(sum(upper(run) - lower(run)), 0)::int8
-    FROM unnest(part.settled) AS runs (run)
+    FROM unnest(partition.settled) AS runs (run)
 ), (
     SELECT count(*)
     FROM (
@@ -66,8 +66,8 @@ END - (
 ), (
     SELECT event.created_at
     FROM hapax.outbox_event AS event
-    WHERE event.id > part.frontier AND segment <> -1 AND NOT part.settled @> event.id
+    WHERE event.id > partition.frontier AND segment <> -1 AND NOT partition.settled @> event.id
     ORDER BY event.id
     LIMIT 1
-), part.checkpoint_epoch, part.checkpoint_settlement, part.frontier
-FROM part, beyond
+), partition.checkpoint_epoch, partition.checkpoint_settlement, partition.frontier
+FROM partition, beyond

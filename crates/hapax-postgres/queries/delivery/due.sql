@@ -4,7 +4,7 @@
 -- deliveries; blocked and dead ones are never due. If an operator has edited the payload or the
 -- headers, these are read.
 WITH due AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key, payload, headers, asked
+    SELECT position, state, attempt, next_at, order_key, payload, headers, manual
     FROM hapax.delivery
     WHERE destination = $1::text
       AND state IN ('scheduled', 'retrying')
@@ -13,20 +13,20 @@ WITH due AS MATERIALIZED (
     ORDER BY next_at, position
     LIMIT $4::int8
 ), parked AS MATERIALIZED (
-    SELECT position, state, attempt, next_at, order_key, payload, headers, asked, place
+    SELECT position, state, attempt, next_at, order_key, payload, headers, manual, place
     FROM (
-        SELECT position, state, attempt, next_at, order_key, payload, headers, asked, 0 AS place
+        SELECT position, state, attempt, next_at, order_key, payload, headers, manual, 0 AS place
         FROM due
         UNION ALL
         SELECT behind.position, behind.state, behind.attempt, due.next_at, due.order_key,
-               behind.payload, behind.headers, behind.asked, behind.place
+               behind.payload, behind.headers, behind.manual, behind.place
         FROM due
         CROSS JOIN LATERAL (
-            SELECT position, state, attempt, payload, headers, asked,
+            SELECT position, state, attempt, payload, headers, manual,
                    row_number() OVER (ORDER BY position) AS place,
                    bool_and(state = 'blocked') OVER (ORDER BY position) AS waits
             FROM (
-                SELECT position, state, attempt, payload, headers, asked
+                SELECT position, state, attempt, payload, headers, manual
                 FROM hapax.delivery AS unfinished
                 WHERE unfinished.destination = $1::text
                   AND unfinished.order_key = due.order_key
@@ -44,10 +44,10 @@ WITH due AS MATERIALIZED (
     LIMIT $4::int8
 )
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-       created_at, available_at, state, attempt, next_at, order_key, coalesce(asked, false)
+       created_at, available_at, state, attempt, next_at, order_key, coalesce(manual, false)
 FROM (
     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-           created_at, available_at, state, attempt, next_at, order_key, asked, place,
+           created_at, available_at, state, attempt, next_at, order_key, manual, place,
            sum(bytes) OVER (ORDER BY place, next_at, id ROWS UNBOUNDED PRECEDING) - bytes AS before
     FROM (
         SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
@@ -55,7 +55,7 @@ FROM (
                coalesce(parked.payload, event.payload) AS payload,
                coalesce(parked.headers, event.headers) AS headers, event.created_at,
                event.available_at, parked.state, parked.attempt, parked.next_at,
-               parked.order_key, parked.asked, parked.place,
+               parked.order_key, parked.manual, parked.place,
                octet_length(coalesce(parked.payload, event.payload))
                    + octet_length(coalesce(parked.headers, event.headers))
                    + octet_length(concat(event.type, event.tenant, event.aggregate_type,

@@ -10,7 +10,7 @@
 SELECT 1 / coalesce((
     SELECT (epoch = $2::int8)::int4
     FROM hapax.lease
-    WHERE part = $1::text
+    WHERE partition = $1::text
     FOR NO KEY UPDATE
 ), 0) / (
     SELECT (count(*) = 0)::int4
@@ -19,7 +19,7 @@ SELECT 1 / coalesce((
     WHERE NOT CASE WHEN hapax.is_read_in(history.name, read.snapshot) THEN true ELSE EXISTS (
         SELECT 1
         FROM hapax.position AS stands
-        WHERE stands.part = $1::text
+        WHERE stands.partition = $1::text
           AND stands.frontier = read.high
           AND stands.snapshot = read.snapshot
           AND ($5::text IS NULL OR (stands.settled = $5::text AND stands.offered = $6::text))
@@ -33,7 +33,7 @@ SELECT 1 / coalesce((
     CROSS JOIN (
         SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.checkpoint_number
     ) AS counted
-    WHERE part = $1::text
+    WHERE partition = $1::text
 ), 0) / (
     SELECT (coalesce(max(read.high), 0) <= drawn.last)::int4
     FROM (SELECT last_value - (NOT is_called)::int4 AS last FROM hapax.outbox_event_id) AS drawn

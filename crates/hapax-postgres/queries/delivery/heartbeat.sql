@@ -8,19 +8,19 @@ WITH now AS MATERIALIZED (
            at + $2::int8 * interval '1 millisecond' AS until
     FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
 ), said AS (
-    INSERT INTO hapax.sign (half, number, node, lives, seen_at, knows)
+    INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at, destinations)
     SELECT number >> 10 & 1, number, $1::text, true, at, $4::text[]
-    FROM now, (SELECT nextval('hapax.sign_number') AS number OFFSET 0) AS drawn
+    FROM now, (SELECT nextval('hapax.heartbeat_number') AS number OFFSET 0) AS drawn
     RETURNING number
 ), last AS MATERIALIZED (
-    SELECT DISTINCT ON (node) node, lives, knows
-    FROM hapax.sign
+    SELECT DISTINCT ON (node) node, is_alive, destinations
+    FROM hapax.heartbeat
     WHERE seen_at > (SELECT since FROM now) AND seen_at < (SELECT until FROM now)
     ORDER BY node, number DESC
 ), living AS (
     SELECT node
     FROM last
-    WHERE lives
+    WHERE is_alive
     UNION
     SELECT node
     FROM hapax.lease, now
@@ -28,8 +28,8 @@ WITH now AS MATERIALIZED (
     UNION
     SELECT $1::text
 )
-SELECT living.node, lease.part, lease.epoch, (SELECT number FROM said),
-       clock_timestamp(), (SELECT knows FROM last WHERE last.node = living.node AND lives)
+SELECT living.node, lease.partition, lease.epoch, (SELECT number FROM said),
+       clock_timestamp(), (SELECT destinations FROM last WHERE last.node = living.node AND is_alive)
 FROM living
 LEFT JOIN hapax.lease AS lease ON lease.node = living.node
-ORDER BY living.node COLLATE "C", lease.part COLLATE "C"
+ORDER BY living.node COLLATE "C", lease.partition COLLATE "C"

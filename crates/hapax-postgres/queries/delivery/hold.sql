@@ -3,5 +3,5 @@
 -- Only here: the single writer of SQLite runs one job at a time.
 SELECT 1
 FROM hapax.lease
-WHERE part = $1::text
+WHERE partition = $1::text
 FOR NO KEY UPDATE

@@ -5,9 +5,9 @@
 SELECT 1 / CASE
     WHEN NOT pg_try_advisory_xact_lock('hapax.lease'::regclass::oid::int4, hashtext($1::text))
         THEN 0
-    WHEN EXISTS (SELECT 1 FROM hapax.lease WHERE part = $1::text)
+    WHEN EXISTS (SELECT 1 FROM hapax.lease WHERE partition = $1::text)
         THEN coalesce((
-            SELECT 1 FROM hapax.lease WHERE part = $1::text FOR NO KEY UPDATE SKIP LOCKED
+            SELECT 1 FROM hapax.lease WHERE partition = $1::text FOR NO KEY UPDATE SKIP LOCKED
         ), 0)
     ELSE pg_try_advisory_xact_lock_shared('hapax.outbox_event'::regclass::oid::int4, 0)::int4
-END, (SELECT node FROM hapax.lease WHERE part = $1::text)
+END, (SELECT node FROM hapax.lease WHERE partition = $1::text)

@@ -2,9 +2,9 @@
 -- position ($3), and removes their order keys, for a destination that no longer keeps order. Works
 -- for the owner only. Returns the last position that was visited.
 WITH own AS MATERIALIZED (
-    SELECT part
+    SELECT partition
     FROM hapax.lease
-    WHERE part = $1::text AND epoch = $2::int8
+    WHERE partition = $1::text AND epoch = $2::int8
     FOR NO KEY UPDATE
 ), looked AS MATERIALIZED (
     SELECT delivery.position, delivery.state

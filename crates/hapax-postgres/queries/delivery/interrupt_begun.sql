@@ -19,9 +19,9 @@ WITH begun AS MATERIALIZED (
 ), logged AS (
     INSERT INTO hapax.attempt
         (destination, position, number, started_at, duration_ms, outcome, error, response_head,
-         owner, owner_sign)
+         owner, owner_heartbeat)
     SELECT $1::text, position, attempt, begun_at, 0, 'interrupted', $3::text, '', $4::text,
-           coalesce(pg_sequence_last_value('hapax.sign_number'::regclass), 0)
+           coalesce(pg_sequence_last_value('hapax.heartbeat_number'::regclass), 0)
     FROM begun
     ORDER BY position
     RETURNING 1

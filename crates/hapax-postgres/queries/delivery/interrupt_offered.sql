@@ -15,9 +15,9 @@ WITH parked AS (
 ), logged AS (
     INSERT INTO hapax.attempt
         (destination, position, number, started_at, duration_ms, outcome, error, response_head,
-         owner, owner_sign)
+         owner, owner_heartbeat)
     SELECT $1::text, position, 1, $5::timestamptz, 0, 'interrupted', $4::text, '', $6::text,
-           coalesce(pg_sequence_last_value('hapax.sign_number'::regclass), 0)
+           coalesce(pg_sequence_last_value('hapax.heartbeat_number'::regclass), 0)
     FROM parked
     ORDER BY position
     RETURNING 1

@@ -8,7 +8,7 @@ SELECT 1 / (count(*) = 0)::int4
 FROM (
     SELECT epoch, settlement
     FROM hapax.checkpoint_log
-    WHERE part = $1::text
+    WHERE partition = $1::text
     ORDER BY number DESC
     LIMIT 4
 ) AS last

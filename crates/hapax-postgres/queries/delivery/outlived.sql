@@ -7,7 +7,7 @@ WHERE attempt.position = ANY ($2::int8[])
   AND attempt.owner IS NOT NULL
   AND EXISTS (
       SELECT 1
-      FROM hapax.sign AS sign
-      WHERE sign.node = attempt.owner AND sign.number > attempt.owner_sign
+      FROM hapax.heartbeat AS heartbeat
+      WHERE heartbeat.node = attempt.owner AND heartbeat.number > attempt.owner_heartbeat
   )
 GROUP BY attempt.position

@@ -11,4 +11,4 @@ CROSS JOIN (
 CROSS JOIN (
     SELECT last_value - (NOT is_called)::int4 AS drawn FROM hapax.checkpoint_number
 ) AS checkpoints
-WHERE part = $1::text
+WHERE partition = $1::text

@@ -8,10 +8,10 @@ WITH now AS MATERIALIZED (
            at + $3::int8 * interval '1 millisecond' AS until
     FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
 ), taken AS (
-    INSERT INTO hapax.lease AS old (part, epoch, node, taken_at)
+    INSERT INTO hapax.lease AS old (partition, epoch, node, taken_at)
     SELECT $1::text, 1, $2::text, at
     FROM now
-    ON CONFLICT (part) DO UPDATE SET
+    ON CONFLICT (partition) DO UPDATE SET
         epoch = old.epoch + 1,
         node = excluded.node,
         taken_at = excluded.taken_at
@@ -20,12 +20,12 @@ WITH now AS MATERIALIZED (
        OR NOT (
            old.taken_at > (SELECT since FROM now) AND old.taken_at < (SELECT until FROM now)
            OR coalesce((
-               SELECT sign.lives
-               FROM hapax.sign AS sign
-               WHERE sign.node = old.node
-                 AND sign.seen_at > (SELECT since FROM now)
-                 AND sign.seen_at < (SELECT until FROM now)
-               ORDER BY sign.number DESC
+               SELECT heartbeat.is_alive
+               FROM hapax.heartbeat AS heartbeat
+               WHERE heartbeat.node = old.node
+                 AND heartbeat.seen_at > (SELECT since FROM now)
+                 AND heartbeat.seen_at < (SELECT until FROM now)
+               ORDER BY heartbeat.number DESC
                LIMIT 1
            ), false)
        )

@@ -4,7 +4,7 @@ SELECT fingerprint, state, epoch, lease_until, response_status, response_headers
        created_at,
        CASE
            WHEN expires_at > at OR state IN ('tombstone', 'in_progress') THEN expires_at
-           ELSE hapax.stands_until(tenant, operation, key, expires_at, at)
+           ELSE hapax.effective_expiry(tenant, operation, key, expires_at, at)
        END,
        at, tenant, operation, key
 FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at) AS clock, hapax.idempotency_key

@@ -24,11 +24,11 @@ WITH done AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(
         SELECT ended.row
         FROM done
-        CROSS JOIN hapax.position AS part
+        CROSS JOIN hapax.position AS partition
         CROSS JOIN LATERAL (
             SELECT delivery.ctid AS row
             FROM hapax.delivery AS delivery
-            WHERE delivery.destination = part.part
+            WHERE delivery.destination = partition.partition
               AND delivery.position = done.id
               AND delivery.state IN ('delivered', 'discarded')
             OFFSET 0

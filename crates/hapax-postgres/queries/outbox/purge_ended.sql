@@ -2,21 +2,21 @@
 -- their segment, one rotation at a time. A rotation of which nothing is left is deleted too. Events
 -- that were kept keep their attempts.
 -- Only here: the SQLite store deletes them with the event.
-WITH turn AS MATERIALIZED (
-    SELECT turn, turn << 36 AS first, turn + 1 << 36 AS last
-    FROM hapax.turn
+WITH rotation AS MATERIALIZED (
+    SELECT rotation, rotation << 36 AS first, rotation + 1 << 36 AS last
+    FROM hapax.rotation
     WHERE emptied_at IS NOT NULL
-    ORDER BY turn
+    ORDER BY rotation
     LIMIT 1
 ), attempts AS (
     DELETE FROM hapax.attempt
     WHERE ctid = ANY (ARRAY(
         SELECT attempt.ctid
-        FROM turn
+        FROM rotation
         CROSS JOIN LATERAL (
             SELECT attempt.ctid
             FROM hapax.attempt AS attempt
-            WHERE attempt.position BETWEEN turn.first AND turn.last
+            WHERE attempt.position BETWEEN rotation.first AND rotation.last
               AND NOT EXISTS (
                   SELECT 1
                   FROM hapax.outbox_event_kept AS kept
@@ -31,11 +31,11 @@ WITH turn AS MATERIALIZED (
     DELETE FROM hapax.arrival
     WHERE ctid = ANY (ARRAY(
         SELECT arrival.ctid
-        FROM turn
+        FROM rotation
         CROSS JOIN LATERAL (
             SELECT arrival.ctid
             FROM hapax.arrival AS arrival
-            WHERE arrival.first BETWEEN turn.first AND turn.last
+            WHERE arrival.first BETWEEN rotation.first AND rotation.last
             ORDER BY arrival.first
             LIMIT $1::int8
         ) AS arrival
@@ -45,13 +45,13 @@ WITH turn AS MATERIALIZED (
     DELETE FROM hapax.delivery
     WHERE ctid = ANY (ARRAY(
         SELECT ended.ctid
-        FROM turn
-        CROSS JOIN hapax.position AS part
+        FROM rotation
+        CROSS JOIN hapax.position AS partition
         CROSS JOIN LATERAL (
             SELECT delivery.ctid
             FROM hapax.delivery AS delivery
-            WHERE delivery.destination = part.part
-              AND delivery.position BETWEEN turn.first AND turn.last
+            WHERE delivery.destination = partition.partition
+              AND delivery.position BETWEEN rotation.first AND rotation.last
               AND delivery.state IN ('delivered', 'discarded')
             ORDER BY delivery.position
             LIMIT $1::int8
@@ -59,8 +59,8 @@ WITH turn AS MATERIALIZED (
     ))
     RETURNING 1
 ), forgotten AS (
-    DELETE FROM hapax.turn
-    WHERE turn = (SELECT turn FROM turn)
+    DELETE FROM hapax.rotation
+    WHERE rotation = (SELECT rotation FROM rotation)
       AND NOT EXISTS (SELECT 1 FROM attempts)
       AND NOT EXISTS (SELECT 1 FROM arrivals)
       AND NOT EXISTS (SELECT 1 FROM deliveries)

@@ -12,7 +12,7 @@ WHERE CASE WHEN (
 ) = seen.event_id THEN false ELSE NOT EXISTS (
     SELECT 1
     FROM hapax.position AS stands
-    WHERE stands.part = $3::text
+    WHERE stands.partition = $3::text
       AND stands.checkpoint_epoch = $4::int8
       AND stands.checkpoint_settlement = $5::int8
       AND $5::int8 > 0

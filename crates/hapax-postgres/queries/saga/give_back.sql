@@ -6,7 +6,7 @@ UPDATE hapax.saga SET
     waiting_for = CASE WHEN ended_at IS NULL THEN $4::text END,
     wake_at = CASE
         WHEN ended_at IS NOT NULL THEN NULL
-        WHEN told > $5::int8 THEN at
+        WHEN signals_received > $5::int8 THEN at
         WHEN state = 'running' THEN at + $3::int8 * interval '1 millisecond'
     END
 FROM (SELECT date_trunc('milliseconds', coalesce($6::timestamptz, clock_timestamp())) AS at) AS clock

@@ -4,4 +4,4 @@
 UPDATE hapax.saga SET
     lease_until = coalesce($4::timestamptz, clock_timestamp()) + $3::int8 * interval '1 millisecond'
 WHERE id = $1::text AND epoch = $2::int8
-RETURNING told
+RETURNING signals_received

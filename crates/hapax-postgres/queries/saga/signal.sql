@@ -10,6 +10,6 @@ WITH said AS (
     RETURNING saga
 )
 UPDATE hapax.saga SET
-    told = told + 1
+    signals_received = signals_received + 1
 FROM said
 WHERE id = said.saga

@@ -7,5 +7,5 @@ CROSS JOIN LATERAL (
     FROM hapax.saga_signal AS signal
     WHERE signal.saga = asked.saga
     OFFSET 0
-) AS told
+) AS received
 ORDER BY place

@@ -28,5 +28,5 @@ WHERE saga.id = ANY (ARRAY(
     LIMIT $5::int8
 ))
 RETURNING saga.id, saga.name, saga.version, saga.tenant, saga.input, saga.headers, saga.state,
-          saga.undoing, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch,
+          saga.compensating, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch,
           saga.wake_at, saga.waiting_for, saga.created_at, saga.ended_at, saga.lease_until, judged.at

@@ -3,7 +3,7 @@
 -- the owner dies.
 UPDATE hapax.saga SET
     state = $3::text,
-    undoing = $4::boolean,
+    compensating = $4::boolean,
     reason_code = $5::text,
     reason_detail = $6::text,
     deadline_at = $7::timestamptz,

@@ -3,5 +3,5 @@
 SELECT (epoch = $2::int8 OR $3::int8[] IS NULL OR $4::text[] IS NULL OR $5::text = $6::text
         OR $7::int8 + $8::int8 + $9::int8 = $10::int8)::int4
 FROM hapax.lease
-WHERE part = $1::text
+WHERE partition = $1::text
 FOR NO KEY UPDATE

@@ -46,14 +46,14 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
         .fetch_one(tx)
         .await
         .map_err(sqlx_error)?;
-    let told = Told {
+    let result = Told {
         outcome: row.try_get(0).map_err(sqlx_error)?,
         status: row.try_get(1).map_err(sqlx_error)?,
         headers: row.try_get(2).map_err(sqlx_error)?,
         body: row.try_get(3).map_err(sqlx_error)?,
         fresh_for: row.try_get(4).map_err(sqlx_error)?,
     };
-    told.read()
+    result.read()
 }
 
 /// Stores the response under the key that this transaction has claimed. Returns its retention.

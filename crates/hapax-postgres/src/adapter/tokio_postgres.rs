@@ -48,14 +48,14 @@ pub async fn claim(
         &WAIT_SECS,
     ];
     let row = one(tx, query!("contract/claim"), &params).await?;
-    let told = Told {
+    let result = Told {
         outcome: row.try_get(0).map_err(store_error)?,
         status: row.try_get(1).map_err(store_error)?,
         headers: row.try_get(2).map_err(store_error)?,
         body: row.try_get(3).map_err(store_error)?,
         fresh_for: row.try_get(4).map_err(store_error)?,
     };
-    told.read()
+    result.read()
 }
 
 /// Stores the response under the key that this transaction has claimed. Returns its retention.

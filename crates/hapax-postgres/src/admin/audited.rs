@@ -34,8 +34,10 @@ impl<'a> AuditedTransaction<'a> {
     }
 
     /// Locks a partition, which every transaction does that changes its deliveries.
-    pub(super) async fn hold(&mut self, part: &str) -> Result<(), StoreError> {
-        self.ask(query!("delivery/hold"), &[&part]).await.map(drop)
+    pub(super) async fn hold(&mut self, partition: &str) -> Result<(), StoreError> {
+        self.ask(query!("delivery/hold"), &[&partition])
+            .await
+            .map(drop)
     }
 
     /// Writes the operation's line to the audit log.

@@ -9,7 +9,7 @@ use super::{
     Actor, AdminError, Filter,
     audited::AuditedTransaction,
     dead_letters,
-    destinations::{self, Part},
+    destinations::{self, Partition},
     filters::Filters,
     jobs::{Job, Kind},
 };
@@ -34,7 +34,7 @@ pub(super) struct Batch {
     /// The number of processed events.
     pub(super) done: u64,
     /// The partition and the position where the next batch begins.
-    pub(super) part: String,
+    pub(super) partition: String,
     pub(super) position: i64,
     /// Whether there is no next batch.
     pub(super) ended: bool,
@@ -72,21 +72,21 @@ pub(super) fn spell(actor: &Actor, filter: &Filter) -> Result<Value, AdminError>
 }
 
 /// The number of partitions of a destination: as the caller says, or as many as were opened.
-pub(super) fn count_parts(
+pub(super) fn count_partitions(
     destination: &str,
-    opened: &[Part],
-    told: Option<u8>,
+    opened: &[Partition],
+    declared: Option<u8>,
 ) -> Result<u8, AdminError> {
     if opened.is_empty() {
         return Err(AdminError::not_found(destinations::object(destination)));
     }
     let count = u8::try_from(opened.len()).unwrap_or(u8::MAX);
-    let parts = told.unwrap_or(count);
-    if !PARTS.contains(&parts) || count != parts {
+    let partitions = declared.unwrap_or(count);
+    if !PARTS.contains(&partitions) || count != partitions {
         let what = format!("{count} partitions of {destination} are open: let a relay open all");
         return Err(AdminError::conflict(what));
     }
-    Ok(parts)
+    Ok(partitions)
 }
 
 /// Replays or discards the next dead letters of the partition that the job has reached.
@@ -100,22 +100,31 @@ async fn dead(
 ) -> Result<Batch, AdminError> {
     let (arguments, find) = read(job)?;
     let opened = act
-        .ask(query!("admin/parts"), &[&Some(job.destination.as_str())])
+        .ask(
+            query!("admin/partitions"),
+            &[&Some(job.destination.as_str())],
+        )
         .await?;
-    let parts: Vec<String> = opened.iter().map(|row| row.get(0)).collect();
-    let mut rest = parts.iter().filter(|part| **part >= job.part);
-    let Some(part) = rest.next() else {
+    let partitions: Vec<String> = opened.iter().map(|row| row.get(0)).collect();
+    let mut rest = partitions
+        .iter()
+        .filter(|partition| **partition >= job.partition);
+    let Some(partition) = rest.next() else {
         return Ok(ended(job, 0));
     };
-    let after = if *part == job.part { job.position } else { 0 };
-    act.hold(part).await?;
+    let after = if *partition == job.partition {
+        job.position
+    } else {
+        0
+    };
+    act.hold(partition).await?;
     let size = i64::from(size(job));
     let until = arguments["until"].as_i64().unwrap_or(i64::MAX);
     let counted_at = arguments["counted_at"].as_i64();
     let counted_at = counted_at.map_or(job.created_at, Timestamp::from_millis);
     let (seen, counted_at) = (arguments["seen"].as_str(), Moment(counted_at));
     let params = find.with(&[
-        part,
+        partition,
         &after,
         &size,
         &find.attempts_min,
@@ -128,15 +137,15 @@ async fn dead(
     let fits = looked.iter().filter(|row| row.get(1));
     let positions: Vec<i64> = fits.map(|row| row.get(0)).collect();
     let done = if job.kind == Kind::ReplayDeadLetters {
-        dead_letters::replay_all(act, store, part, &positions).await?
+        dead_letters::replay_all(act, store, partition, &positions).await?
     } else {
         let reason = arguments["reason"].as_str().unwrap_or_default();
-        dead_letters::discard_all(act, store, part, &positions, reason).await?
+        dead_letters::discard_all(act, store, partition, &positions, reason).await?
     };
     if let Some(last) = looked.last().filter(|_| rows(looked.len()) == size) {
         return Ok(Batch {
             done,
-            part: part.clone(),
+            partition: partition.clone(),
             position: last.get(0),
             ended: false,
         });
@@ -144,7 +153,7 @@ async fn dead(
     Ok(match rest.next() {
         Some(next) => Batch {
             done,
-            part: next.clone(),
+            partition: next.clone(),
             position: 0,
             ended: false,
         },
@@ -159,13 +168,16 @@ async fn offer(
     job: &Job,
 ) -> Result<Batch, AdminError> {
     let (arguments, find) = read(job)?;
-    let parts = arguments["parts"].as_i64().unwrap_or(1);
+    let partitions = arguments["partitions"].as_i64().unwrap_or(1);
     let until = arguments["until"].as_i64().unwrap_or(0);
-    act.ask(query!("admin/hold_ring"), &[]).await?;
-    act.ask(query!("admin/look_anew"), &[]).await?;
+    act.ask(query!("admin/hold_rotation"), &[]).await?;
+    act.ask(query!("admin/check_again"), &[]).await?;
     // All partitions are locked in order, so that transactions which lock several do not deadlock.
     let opened = act
-        .ask(query!("admin/parts"), &[&Some(job.destination.as_str())])
+        .ask(
+            query!("admin/partitions"),
+            &[&Some(job.destination.as_str())],
+        )
         .await?;
     if opened.is_empty() {
         let what = destinations::object(&job.destination);
@@ -181,7 +193,7 @@ async fn offer(
         &LOOK,
         &size,
         &job.destination,
-        &parts,
+        &partitions,
         &now,
     ]);
     let offered = act.ask(query!("admin/offer_again"), &params).await?;
@@ -197,7 +209,7 @@ async fn offer(
     Ok(match position {
         Some(position) => Batch {
             done,
-            part: String::new(),
+            partition: String::new(),
             position,
             ended: false,
         },
@@ -208,15 +220,16 @@ async fn offer(
 /// Deletes the rows of a removed destination: its partitions first, then its deliveries.
 async fn forget(act: &mut AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> {
     let name = &job.destination;
-    let mut parts = vec![name.clone()];
-    parts.extend((0..16).map(|part| format!("{name}/{part}")));
+    let mut partitions = vec![name.clone()];
+    partitions.extend((0..16).map(|partition| format!("{name}/{partition}")));
     // Without these locks, an owner could commit a checkpoint that no delete of this batch sees.
     let named = Some(name.as_str());
-    for row in &act.ask(query!("admin/parts"), &[&named]).await? {
+    for row in &act.ask(query!("admin/partitions"), &[&named]).await? {
         act.hold(row.get(0)).await?;
     }
-    act.ask(query!("admin/forget_parts"), &[&parts]).await?;
-    let params: [&dyn Param; 2] = [&parts, &FORGET];
+    act.ask(query!("admin/forget_partitions"), &[&partitions])
+        .await?;
+    let params: [&dyn Param; 2] = [&partitions, &FORGET];
     let gone = act.ask(query!("admin/forget_deliveries"), &params).await?;
     let done = gone.len() as u64;
     if done > 0 {
@@ -238,7 +251,7 @@ fn size(job: &Job) -> u32 {
 fn ended(job: &Job, done: u64) -> Batch {
     Batch {
         done,
-        part: job.part.clone(),
+        partition: job.partition.clone(),
         position: job.position,
         ended: true,
     }

@@ -33,13 +33,22 @@ pub const REASON_BYTES_MAX: usize = 1024;
 pub async fn replay(
     store: &Postgres,
     actor: &Actor,
-    part: &str,
+    partition: &str,
     position: i64,
 ) -> Result<(), AdminError> {
     let mut act = AuditedTransaction::begin(store).await?;
-    look(&mut act, actor, part, position).await?;
-    let replayed = replay_all(&mut act, store, part, &[position]).await?;
-    finish(act, actor, "replay", part, position, json!({}), replayed).await
+    look(&mut act, actor, partition, position).await?;
+    let replayed = replay_all(&mut act, store, partition, &[position]).await?;
+    finish(
+        act,
+        actor,
+        "replay",
+        partition,
+        position,
+        json!({}),
+        replayed,
+    )
+    .await
 }
 
 /// Makes one dead letter due again with an edited payload, as if it had never been tried. The patch
@@ -56,24 +65,24 @@ pub async fn replay(
 pub async fn edit_and_replay(
     store: &Postgres,
     actor: &Actor,
-    part: &str,
+    partition: &str,
     position: i64,
     patch: &str,
 ) -> Result<(), AdminError> {
     let mut act = AuditedTransaction::begin(store).await?;
-    look(&mut act, actor, part, position).await?;
-    let params: [&dyn Param; 3] = [&part, &position.saturating_sub(1), &1_i64];
+    look(&mut act, actor, partition, position).await?;
+    let params: [&dyn Param; 3] = [&partition, &position.saturating_sub(1), &1_i64];
     let found = act.ask(query!("delivery/dead_letters"), &params).await?;
     let mut replayed = 0;
     if let Some(row) = found.iter().find(|row| row.get::<_, i64>(0) == position) {
         let edited = edited(store, row, patch)?;
         let (payload, headers) = (edited.payload(), edited.headers.as_str());
-        let params: [&dyn Param; 4] = [&part, &position, &payload, &headers];
+        let params: [&dyn Param; 4] = [&partition, &position, &payload, &headers];
         act.ask(query!("admin/edit"), &params).await?;
-        replayed = replay_all(&mut act, store, part, &[position]).await?;
+        replayed = replay_all(&mut act, store, partition, &[position]).await?;
     }
     let detail = json!({"members": patch::names(patch)});
-    finish(act, actor, "edit", part, position, detail, replayed).await
+    finish(act, actor, "edit", partition, position, detail, replayed).await
 }
 
 /// The edited event that is offered in place of a dead letter's event.
@@ -102,16 +111,19 @@ fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, AdminError
 pub async fn discard(
     store: &Postgres,
     actor: &Actor,
-    part: &str,
+    partition: &str,
     position: i64,
     reason: &str,
 ) -> Result<(), AdminError> {
     check_reason(reason)?;
     let mut act = AuditedTransaction::begin(store).await?;
-    look(&mut act, actor, part, position).await?;
-    let discarded = discard_all(&mut act, store, part, &[position], reason).await?;
+    look(&mut act, actor, partition, position).await?;
+    let discarded = discard_all(&mut act, store, partition, &[position], reason).await?;
     let detail = json!({"reason": reason});
-    finish(act, actor, "discard", part, position, detail, discarded).await
+    finish(
+        act, actor, "discard", partition, position, detail, discarded,
+    )
+    .await
 }
 
 /// Counts the dead letters of a destination that match a filter and were dead when `seen` was
@@ -130,12 +142,12 @@ pub async fn count(
         return Ok(0);
     };
     let mut count = 0;
-    for part in destinations::parts(store, Some(destination)).await? {
+    for partition in destinations::partitions(store, Some(destination)).await? {
         let mut after = 0_i64;
         loop {
             let at = Moment(seen.at);
             let params = find.with(&[
-                &part.name,
+                &partition.name,
                 &after,
                 &COUNTED,
                 &find.attempts_min,
@@ -162,11 +174,11 @@ const COUNTED: i64 = 5_000;
 pub(super) async fn replay_all(
     act: &mut AuditedTransaction<'_>,
     store: &Postgres,
-    part: &str,
+    partition: &str,
     positions: &[i64],
 ) -> Result<u64, AdminError> {
     let now = store.now();
-    let params: [&dyn Param; 3] = [&part, &positions, &now];
+    let params: [&dyn Param; 3] = [&partition, &positions, &now];
     let replayed = act.ask(query!("admin/replay"), &params).await?;
     Ok(replayed.len() as u64)
 }
@@ -175,19 +187,19 @@ pub(super) async fn replay_all(
 pub(super) async fn discard_all(
     act: &mut AuditedTransaction<'_>,
     store: &Postgres,
-    part: &str,
+    partition: &str,
     positions: &[i64],
     reason: &str,
 ) -> Result<u64, AdminError> {
     let (now, reason) = (store.now(), text(reason));
-    let params: [&dyn Param; 4] = [&part, &positions, &now, &reason];
+    let params: [&dyn Param; 4] = [&partition, &positions, &now, &reason];
     let discarded = act.ask(query!("admin/discard"), &params).await?;
     let keys = discarded
         .iter()
         .filter_map(|row| row.get::<_, Option<String>>(0));
     let keys: Vec<String> = keys.collect();
     if !keys.is_empty() {
-        let params: [&dyn Param; 3] = [&part, &keys, &now];
+        let params: [&dyn Param; 3] = [&partition, &keys, &now];
         act.ask(query!("delivery/release"), &params).await?;
     }
     Ok(discarded.len() as u64)
@@ -205,17 +217,17 @@ pub(super) fn check_reason(reason: &str) -> Result<(), AdminError> {
 async fn look(
     act: &mut AuditedTransaction<'_>,
     actor: &Actor,
-    part: &str,
+    partition: &str,
     position: i64,
 ) -> Result<(), AdminError> {
-    act.hold(part).await?;
-    let params: [&dyn Param; 2] = [&part, &position];
+    act.hold(partition).await?;
+    let params: [&dyn Param; 2] = [&partition, &position];
     let found = act.ask(query!("admin/delivery"), &params).await?;
     let tenant = found.first().map(|row| row.get::<_, Option<&str>>(1));
     match (tenant, actor.tenant()) {
-        (None, _) => Err(AdminError::not_found(object(part, position))),
+        (None, _) => Err(AdminError::not_found(object(partition, position))),
         (Some(tenant), Some(own)) if tenant != Some(own) => {
-            Err(AdminError::not_found(object(part, position)))
+            Err(AdminError::not_found(object(partition, position)))
         }
         _ => Ok(()),
     }
@@ -225,12 +237,12 @@ async fn finish(
     mut act: AuditedTransaction<'_>,
     actor: &Actor,
     action: &str,
-    part: &str,
+    partition: &str,
     position: i64,
     detail: serde_json::Value,
     changed: u64,
 ) -> Result<(), AdminError> {
-    let object = object(part, position);
+    let object = object(partition, position);
     let outcome = if changed == 0 { "refused" } else { "done" };
     act.note(actor, action, &object, &detail, outcome).await?;
     act.commit().await?;
@@ -240,6 +252,6 @@ async fn finish(
     Ok(())
 }
 
-fn object(part: &str, position: i64) -> String {
-    format!("delivery {part} {position}")
+fn object(partition: &str, position: i64) -> String {
+    format!("delivery {partition} {position}")
 }

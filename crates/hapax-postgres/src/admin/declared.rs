@@ -46,7 +46,7 @@ impl std::fmt::Debug for Declared {
 
 /// A partition of a destination that a relay has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Partition {
     /// The name, under which its deliveries are stored.
     pub name: String,
     /// When it was disabled, if it is disabled.

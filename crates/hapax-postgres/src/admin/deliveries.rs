@@ -26,7 +26,7 @@ const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The partition under which it is stored.
-    pub part: String,
+    pub partition: String,
     /// The position of the event.
     pub position: i64,
     /// The state, as in its row.
@@ -63,7 +63,7 @@ pub struct Cursor {
     /// The page contains deliveries of events below this position,
     pub position: i64,
     /// and those at this position whose partition sorts before this one.
-    pub part: String,
+    pub partition: String,
 }
 
 /// Lists deliveries that match a filter, the newest event first: in these states, or in any state
@@ -93,8 +93,11 @@ pub async fn list(
             next: None,
         });
     };
-    let parts = destinations::parts(store, destination).await?;
-    let parts: Vec<String> = parts.into_iter().map(|part| part.name).collect();
+    let partitions = destinations::partitions(store, destination).await?;
+    let partitions: Vec<String> = partitions
+        .into_iter()
+        .map(|partition| partition.name)
+        .collect();
     let is_dead = states == [Standing::Dead];
     let is_parked = states.iter().all(|state| PARKED.contains(state));
     let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
@@ -112,13 +115,13 @@ pub async fn list(
     };
     let (count, look) = (rows(limit), rows(look.max(limit)));
     let before_position = before.map_or(i64::MAX, |it| it.position);
-    let before_part = before.map_or("", |it| it.part.as_str());
+    let before_partition = before.map_or("", |it| it.partition.as_str());
     let behind: [&dyn Param; 8] = [
-        &parts,
+        &partitions,
         &find.attempts_min,
         &find.error,
         &before_position,
-        &before_part,
+        &before_partition,
         &look,
         &count,
         &words,
@@ -137,11 +140,11 @@ pub async fn list(
     let next = match (items.last(), found.first()) {
         (Some(last), _) if items.len() == limit => Some(Cursor {
             position: last.position,
-            part: last.part.clone(),
+            partition: last.partition.clone(),
         }),
         (_, Some(row)) if row.get::<_, i64>(0) == look => Some(Cursor {
             position: row.get(1),
-            part: row.get(2),
+            partition: row.get(2),
         }),
         _ => None,
     };
@@ -160,7 +163,7 @@ const ALL: &[Standing] = &[
 
 fn delivery(row: &Row) -> Delivery {
     Delivery {
-        part: row.get(3),
+        partition: row.get(3),
         position: row.get(4),
         state: row.get(5),
         attempts: row.get::<_, i32>(6).unsigned_abs(),

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
 
-pub use super::declared::{Declared, Part};
+pub use super::declared::{Declared, Partition};
 
 /// How long a job waits after the removal of a destination before it deletes rows, so that all
 /// relays know of the removal.
@@ -96,9 +96,9 @@ pub async fn change(
             "destination {name} is declared in a configuration file: change it there"
         )));
     };
-    if parts_of(&read(&old)?) != parts_of(&new) {
+    if partitions_of(&read(&old)?) != partitions_of(&new) {
         let problem = "cannot be changed: create another destination";
-        return Err(AdminError::invalid("parts", problem));
+        return Err(AdminError::invalid("partitions", problem));
     }
     let by = text(&actor.name);
     let params: [&dyn Param; 5] = [&name, &version, &spec, &sealed, &by];
@@ -220,14 +220,17 @@ pub async fn list(
 ///
 /// # Errors
 /// Fails if the store cannot be read.
-pub async fn parts(store: &Postgres, name: Option<&str>) -> Result<Vec<Part>, AdminError> {
-    let found = store.ask(query!("admin/parts"), &[&name]).await?;
-    let part = |row: &Row| Part {
+pub async fn partitions(
+    store: &Postgres,
+    name: Option<&str>,
+) -> Result<Vec<Partition>, AdminError> {
+    let found = store.ask(query!("admin/partitions"), &[&name]).await?;
+    let partition = |row: &Row| Partition {
         name: row.get(0),
         disabled_at: moment(row, 1),
         disabled_reason: row.get(2),
     };
-    Ok(found.iter().map(part).collect())
+    Ok(found.iter().map(partition).collect())
 }
 
 /// Pauses or resumes a destination.
@@ -292,7 +295,7 @@ async fn must_be_known(
     if known.is_some() {
         return present(known, actor, name).map(drop);
     }
-    let opened = act.ask(query!("admin/parts"), &[&Some(name)]).await?;
+    let opened = act.ask(query!("admin/partitions"), &[&Some(name)]).await?;
     if opened.is_empty() || actor.tenant.is_some() {
         return Err(AdminError::not_found(object(name)));
     }
@@ -361,6 +364,6 @@ fn read(spec: &str) -> Result<Value, AdminError> {
     read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
 }
 
-pub(super) fn parts_of(spec: &Value) -> u64 {
-    spec["parts"].as_u64().unwrap_or(1)
+pub(super) fn partitions_of(spec: &Value) -> u64 {
+    spec["partitions"].as_u64().unwrap_or(1)
 }

@@ -64,7 +64,7 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The partition of the destination to which it belongs.
-    pub part: String,
+    pub partition: String,
     /// The status.
     pub standing: Standing,
     /// Attempts made since it was parked or replayed.
@@ -278,24 +278,24 @@ pub async fn traces(
     let found = store.ask(query!("admin/trace"), &[&positions]).await?;
     let at: Vec<(i64, &str)> = found.iter().map(|row| (row.get(11), row.get(0))).collect();
     let mut logs: HashMap<(i64, String), Vec<Attempt>> = HashMap::new();
-    for (part, attempt) in attempts(store, &at).await? {
-        let log = logs.entry((attempt.position, part)).or_default();
+    for (partition, attempt) in attempts(store, &at).await? {
+        let log = logs.entry((attempt.position, partition)).or_default();
         log.push(attempt);
     }
     let mut traces: HashMap<i64, Vec<Trace>> = HashMap::new();
     for row in &found {
         let of = (row.get(11), row.get(0));
         let log = logs.remove(&of).unwrap_or_default();
-        let (position, part) = of;
+        let (position, partition) = of;
         traces
             .entry(position)
             .or_default()
-            .push(traced(row, store.keyring(), part, log));
+            .push(traced(row, store.keyring(), partition, log));
     }
     Ok(traces)
 }
 
-fn traced(row: &Row, keyring: &Keyring, part: String, log: Vec<Attempt>) -> Trace {
+fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) -> Trace {
     let state: Option<&str> = row.get(2);
     let standing = match state.and_then(Standing::parse) {
         Some(standing) => standing,
@@ -306,7 +306,7 @@ fn traced(row: &Row, keyring: &Keyring, part: String, log: Vec<Attempt>) -> Trac
     let waits = matches!(standing, Standing::Scheduled | Standing::Retrying);
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Trace {
-        part,
+        partition,
         standing,
         attempts: row.get::<_, Option<i32>>(3).unwrap_or(0).unsigned_abs(),
         next_at: moment(4).filter(|_| waits),

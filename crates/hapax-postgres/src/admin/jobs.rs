@@ -96,7 +96,7 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    pub(super) part: String,
+    pub(super) partition: String,
     pub(super) position: i64,
 }
 
@@ -179,7 +179,7 @@ pub async fn discard_dead_letters(
 /// same ids. It processes the events that match a filter and existed when they were counted.
 ///
 /// Events that the destination has not read yet, or has parked, will be delivered anyway and are
-/// not changed. `parts` is the number of partitions of the destination; if it is absent, the number
+/// not changed. `partitions` is the number of partitions of the destination; if it is absent, the number
 /// of partitions that relays have opened is used.
 ///
 /// # Errors
@@ -189,11 +189,11 @@ pub async fn replay_events(
     actor: &Actor,
     destination: &str,
     filter: &Filter,
-    parts: Option<u8>,
+    partitions: Option<u8>,
     asked: &Asked,
 ) -> Result<Job, AdminError> {
-    let opened = destinations::parts(store, Some(destination)).await?;
-    let parts = batch::count_parts(destination, &opened, parts)?;
+    let opened = destinations::partitions(store, Some(destination)).await?;
+    let partitions = batch::count_partitions(destination, &opened, partitions)?;
     let spelled = batch::spell(actor, filter)?;
     let seen = asked.seen(store).await?;
     let total = events::count(store, actor, filter).await?;
@@ -202,7 +202,8 @@ pub async fn replay_events(
         Some(position) => (position.saturating_sub(1), position),
         None => (0, seen.until.saturating_sub(1)),
     };
-    let arguments = json!({"filter": spelled, "parts": parts, "until": last.saturating_add(1)});
+    let arguments =
+        json!({"filter": spelled, "partitions": partitions, "until": last.saturating_add(1)});
     let mut new = NewJob::of(
         Kind::ReplayEvents,
         destination,
@@ -364,7 +365,7 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
     if let Some(Err(problem)) = key.map(IdempotencyKey::new) {
         return Err(AdminError::invalid("request_key", problem.to_string()));
     }
-    if destinations::parts(store, Some(new.destination))
+    if destinations::partitions(store, Some(new.destination))
         .await?
         .is_empty()
     {
@@ -416,7 +417,7 @@ pub(super) fn job(row: &Row) -> Result<Job, StoreError> {
         tenant: row.get(3),
         arguments: row.get(4),
         state: row.get(5),
-        part: row.get(6),
+        partition: row.get(6),
         position: row.get(7),
         total: row.get::<_, Option<i64>>(8).map(i64::unsigned_abs),
         done: row.get::<_, i64>(9).unsigned_abs(),

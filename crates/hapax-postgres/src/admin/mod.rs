@@ -162,6 +162,6 @@ impl AdminError {
 }
 
 /// The destination of a partition.
-pub fn destination_of(part: &str) -> &str {
-    part.split('/').next().unwrap_or(part)
+pub fn destination_of(partition: &str) -> &str {
+    partition.split('/').next().unwrap_or(partition)
 }

@@ -12,7 +12,7 @@ use super::{
     Actor, AdminError,
     declared::moment,
     destination_of, events, keys,
-    partitions::{self, PartNow},
+    partitions::{self, PartitionNow},
     stalled::{self, Stalled},
 };
 use crate::{
@@ -99,8 +99,8 @@ const ROWS: i64 = 2_000;
 /// # Errors
 /// Fails if the store cannot be read.
 pub async fn overview(store: &Postgres, actor: &Actor) -> Result<Overview, AdminError> {
-    let parts = partitions::parts(store, actor).await?;
-    of_parts(store, actor, &parts).await
+    let partitions = partitions::partitions(store, actor).await?;
+    of_partitions(store, actor, &partitions).await
 }
 
 /// Reads the figures and the list of what is stalled, with one query of the partitions.
@@ -111,32 +111,34 @@ pub async fn with_stalled(
     store: &Postgres,
     actor: &Actor,
 ) -> Result<(Overview, Vec<Stalled>), AdminError> {
-    let parts = partitions::parts(store, actor).await?;
+    let partitions = partitions::partitions(store, actor).await?;
     // The two queries are independent of each other.
-    let figures = of_parts(store, actor, &parts);
-    try_join(figures, stalled::of_parts(store, actor, &parts)).await
+    let figures = of_partitions(store, actor, &partitions);
+    try_join(figures, stalled::of_partitions(store, actor, &partitions)).await
 }
 
-async fn of_parts(
+async fn of_partitions(
     store: &Postgres,
     actor: &Actor,
-    parts: &[PartNow],
+    partitions: &[PartitionNow],
 ) -> Result<Overview, AdminError> {
     let at = store.now().0;
-    let lately = Lately::read(store, actor, at, parts).await?;
+    let lately = Lately::read(store, actor, at, partitions).await?;
     let (sagas, keys_stored) = stored(store, actor).await?;
     let mut destinations: Vec<DestinationFigures> = Vec::new();
-    for part in parts {
-        let name = destination_of(&part.name);
+    for partition in partitions {
+        let name = destination_of(&partition.name);
         if destinations.last().is_none_or(|last| last.name != name) {
             destinations.push(DestinationFigures::new(name));
         }
         if let Some(figures) = destinations.last_mut() {
-            figures.add(part);
+            figures.add(partition);
             figures
                 .delivered
-                .add(of_part(&lately.delivered, &part.name));
-            figures.failed.add(of_part(&lately.failed, &part.name));
+                .add(of_partition(&lately.delivered, &partition.name));
+            figures
+                .failed
+                .add(of_partition(&lately.failed, &partition.name));
         }
     }
     let sum = |of: fn(&DestinationFigures) -> Count| {
@@ -205,12 +207,12 @@ impl DestinationFigures {
         }
     }
 
-    fn add(&mut self, part: &PartNow) {
-        let unread = if part.looked < partitions::EVENTS {
-            Count::of(part.unread, part.looked, partitions::EVENTS)
+    fn add(&mut self, partition: &PartitionNow) {
+        let unread = if partition.looked < partitions::EVENTS {
+            Count::of(partition.unread, partition.looked, partitions::EVENTS)
         } else {
             Count {
-                number: part.unread.max(part.about),
+                number: partition.unread.max(partition.about),
                 kind: CountKind::About,
             }
         };
@@ -218,13 +220,15 @@ impl DestinationFigures {
         let bound = partitions::DELIVERIES;
         let counted =
             |number: u64| Count::of(number, i64::try_from(number).unwrap_or(bound), bound);
-        self.parked.add(counted(part.parked));
-        self.dead.add(counted(part.dead));
-        let oldest = [part.oldest_unread, part.oldest_parked]
+        self.parked.add(counted(partition.parked));
+        self.dead.add(counted(partition.dead));
+        let oldest = [partition.oldest_unread, partition.oldest_parked]
             .into_iter()
             .flatten()
             .min();
-        self.lag = self.lag.max(oldest.map(|oldest| part.at.since(oldest)));
+        self.lag = self
+            .lag
+            .max(oldest.map(|oldest| partition.at.since(oldest)));
     }
 }
 
@@ -241,11 +245,14 @@ impl Lately {
         store: &Postgres,
         actor: &Actor,
         at: Timestamp,
-        parts: &[PartNow],
+        partitions: &[PartitionNow],
     ) -> Result<Self, AdminError> {
         let since = Timestamp::from_millis(at.as_millis() - events::millis(WINDOW));
         let first = events::id_at(store, Moment(since)).await?;
-        let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        let names: Vec<&str> = partitions
+            .iter()
+            .map(|partition| partition.name.as_str())
+            .collect();
         let (since, tenant) = (Moment(since), actor.tenant());
         let params: [&dyn Param; 5] = [&since, &ROWS, &tenant, &first, &names];
         let found = store.ask(query!("admin/lately"), &params).await?;
@@ -273,8 +280,8 @@ impl Lately {
     }
 }
 
-fn of_part(counts: &BTreeMap<String, Count>, part: &str) -> Count {
-    counts.get(part).copied().unwrap_or_default()
+fn of_partition(counts: &BTreeMap<String, Count>, partition: &str) -> Count {
+    counts.get(partition).copied().unwrap_or_default()
 }
 
 /// Sagas by state, and the estimated number of keys, which is not available for a single tenant.

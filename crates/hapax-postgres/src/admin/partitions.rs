@@ -20,7 +20,7 @@ pub(super) const DELIVERIES: i64 = 2_000;
 
 /// The status of one partition.
 #[derive(Clone, Debug)]
-pub(super) struct PartNow {
+pub(super) struct PartitionNow {
     pub(super) name: String,
     pub(super) disabled: Option<(Timestamp, String)>,
     pub(super) paused_at: Option<Timestamp>,
@@ -60,19 +60,22 @@ pub(super) struct Next {
 }
 
 /// All partitions that an actor may see, by name.
-pub(super) async fn parts(store: &Postgres, actor: &Actor) -> Result<Vec<PartNow>, StoreError> {
+pub(super) async fn partitions(
+    store: &Postgres,
+    actor: &Actor,
+) -> Result<Vec<PartitionNow>, StoreError> {
     let (lease, time, tenant) = (age(NODE_LEASE), store.time(), actor.tenant());
     let params: [&dyn Param; 5] = [&EVENTS, &lease, &time, &tenant, &DELIVERIES];
-    let found = store.ask(query!("admin/parts_now"), &params).await?;
-    Ok(found.iter().map(part).collect())
+    let found = store.ask(query!("admin/partitions_now"), &params).await?;
+    Ok(found.iter().map(partition).collect())
 }
 
-fn part(row: &Row) -> PartNow {
+fn partition(row: &Row) -> PartitionNow {
     let count = |column| row.get::<_, i64>(column).unsigned_abs();
     let reason: Option<String> = row.get(2);
     let spec: Option<&str> = row.get(5);
     let spec = spec.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    PartNow {
+    PartitionNow {
         name: row.get(0),
         disabled: moment(row, 1).map(|at| (at, reason.unwrap_or_default())),
         paused_at: moment(row, 3),

@@ -84,7 +84,7 @@ async fn step(
     let done = i64::try_from(batch.done).unwrap_or(i64::MAX);
     let params: [&dyn Param; 6] = [
         &job.id,
-        &batch.part,
+        &batch.partition,
         &batch.position,
         &done,
         &pause,
@@ -101,11 +101,11 @@ async fn step(
 }
 
 async fn fail(store: &Postgres, job: &Job, error: &AdminError) -> Result<(), StoreError> {
-    let told = text(&match error {
+    let outcome = text(&match error {
         AdminError::Store(error) => error.error_chain(),
         other => other.to_string(),
     });
     let wait = BACKOFF_MS * i64::from(job.failures + 1);
-    let params: [&dyn Param; 4] = [&job.id, &told, &wait, &FAILURES_MAX];
+    let params: [&dyn Param; 4] = [&job.id, &outcome, &wait, &FAILURES_MAX];
     store.ask(query!("admin/fail_job"), &params).await.map(drop)
 }

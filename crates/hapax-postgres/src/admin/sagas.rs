@@ -148,7 +148,7 @@ async fn write(
     judged: &Judged,
     detail: &serde_json::Value,
 ) -> Result<(), AdminError> {
-    let mut tx = match store.turn(owned, LEASE).await {
+    let mut tx = match store.lock_saga(owned, LEASE).await {
         Ok(held) => held.tx,
         Err(StoreError::Fenced) => {
             let what = format!("{} was taken by another owner", object(&owned.id));

@@ -12,7 +12,7 @@ use super::{
     Actor, AdminError,
     declared::moment,
     destination_of,
-    partitions::{self, PartNow},
+    partitions::{self, PartitionNow},
 };
 use crate::{
     outbox::age,
@@ -38,11 +38,11 @@ pub struct Stalled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A partition of a destination.
-    Part(String),
+    Partition(String),
     /// One order key at a partition of a destination. Other keys make progress.
     OrderKey {
         /// The partition.
-        part: String,
+        partition: String,
         /// The type of the aggregate.
         aggregate_type: String,
         /// The id of the aggregate.
@@ -51,7 +51,7 @@ pub enum What {
     /// Events of one type at a partition of a destination. Events of other types make progress.
     EventType {
         /// The partition.
-        part: String,
+        partition: String,
         /// The type.
         kind: String,
     },
@@ -145,22 +145,30 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
 /// # Errors
 /// Fails if the store cannot be read.
 pub async fn stalled(store: &Postgres, actor: &Actor) -> Result<Vec<Stalled>, AdminError> {
-    let parts = partitions::parts(store, actor).await?;
-    of_parts(store, actor, &parts).await
+    let partitions = partitions::partitions(store, actor).await?;
+    of_partitions(store, actor, &partitions).await
 }
 
-pub(super) async fn of_parts(
+pub(super) async fn of_partitions(
     store: &Postgres,
     actor: &Actor,
-    parts: &[PartNow],
+    partitions: &[PartitionNow],
 ) -> Result<Vec<Stalled>, AdminError> {
-    let told: Vec<(&PartNow, Option<Stalled>)> = parts.iter().map(|it| (it, told_of(it))).collect();
-    // If the whole partition is stalled, its order keys are stalled for the same reason.
-    let moving = told
+    let outcome: Vec<(&PartitionNow, Option<Stalled>)> = partitions
         .iter()
-        .filter(|(_, told)| told.as_ref().is_none_or(|it| it.cause.is_passing()));
-    let moving: Vec<String> = moving.map(|(part, _)| part.name.clone()).collect();
-    let mut all: Vec<Stalled> = told.into_iter().filter_map(|(_, told)| told).collect();
+        .map(|it| (it, stalled_partition(it)))
+        .collect();
+    // If the whole partition is stalled, its order keys are stalled for the same reason.
+    let moving = outcome
+        .iter()
+        .filter(|(_, outcome)| outcome.as_ref().is_none_or(|it| it.cause.is_passing()));
+    let moving: Vec<String> = moving
+        .map(|(partition, _)| partition.name.clone())
+        .collect();
+    let mut all: Vec<Stalled> = outcome
+        .into_iter()
+        .filter_map(|(_, outcome)| outcome)
+        .collect();
     all.extend(order_keys(store, &moving).await?);
     all.extend(event_types(store, &moving).await?);
     all.extend(of_sagas(store, actor).await?);
@@ -175,9 +183,9 @@ impl What {
     /// The destination to which it belongs.
     pub fn destination(&self) -> Option<&str> {
         match self {
-            Self::Part(part) | Self::OrderKey { part, .. } | Self::EventType { part, .. } => {
-                Some(destination_of(part))
-            }
+            Self::Partition(partition)
+            | Self::OrderKey { partition, .. }
+            | Self::EventType { partition, .. } => Some(destination_of(partition)),
             Self::Sagas { .. } | Self::Outbox => None,
         }
     }
@@ -278,13 +286,13 @@ impl fmt::Display for Cause {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Part(part) => write!(f, "destination {part}"),
+            Self::Partition(partition) => write!(f, "destination {partition}"),
             Self::OrderKey {
-                part,
+                partition,
                 aggregate_type,
                 aggregate_id,
-            } => write!(f, "{aggregate_type} {aggregate_id} at {part}"),
-            Self::EventType { part, kind } => write!(f, "events {kind} at {part}"),
+            } => write!(f, "{aggregate_type} {aggregate_id} at {partition}"),
+            Self::EventType { partition, kind } => write!(f, "events {kind} at {partition}"),
             Self::Sagas { name, version } => write!(f, "sagas {name} version {version}"),
             Self::Outbox => write!(f, "the outbox"),
         }
@@ -301,67 +309,73 @@ const HEADS: i64 = 100;
 /// Maximum number of sagas of one kind that are counted.
 const SAGAS: i64 = 1_000;
 
-fn told_of(part: &PartNow) -> Option<Stalled> {
-    let waiting = part.unread.max(if part.looked < partitions::EVENTS {
-        0
-    } else {
-        part.about
-    }) + part.parked;
-    let told = |cause, since| {
+fn stalled_partition(partition: &PartitionNow) -> Option<Stalled> {
+    let waiting = partition
+        .unread
+        .max(if partition.looked < partitions::EVENTS {
+            0
+        } else {
+            partition.about
+        })
+        + partition.parked;
+    let stalled = |cause, since| {
         Some(Stalled {
-            what: What::Part(part.name.clone()),
+            what: What::Partition(partition.name.clone()),
             cause,
             since,
             waiting,
         })
     };
-    if let Some((at, reason)) = &part.disabled {
+    if let Some((at, reason)) = &partition.disabled {
         let reason = reason.clone();
-        return told(Cause::Disabled { reason }, Some(*at));
+        return stalled(Cause::Disabled { reason }, Some(*at));
     }
-    if part.paused_at.is_some() || part.is_set_paused {
-        let by = part.paused_by.clone().filter(|_| part.paused_at.is_some());
-        return told(Cause::Paused { by }, part.paused_at);
+    if partition.paused_at.is_some() || partition.is_set_paused {
+        let by = partition
+            .paused_by
+            .clone()
+            .filter(|_| partition.paused_at.is_some());
+        return stalled(Cause::Paused { by }, partition.paused_at);
     }
     if waiting == 0 {
         return None;
     }
-    match &part.node {
-        Some(node) if !part.lives && part.any_lives => {
-            let (node, seen_at) = (node.clone(), part.seen_at);
-            return told(Cause::OwnerSilent { node, seen_at }, seen_at);
+    match &partition.node {
+        Some(node) if !partition.lives && partition.any_lives => {
+            let (node, seen_at) = (node.clone(), partition.seen_at);
+            return stalled(Cause::OwnerSilent { node, seen_at }, seen_at);
         }
-        last if !part.lives => {
+        last if !partition.lives => {
             let last = last.clone();
-            return told(Cause::Unowned { last }, part.seen_at);
+            return stalled(Cause::Unowned { last }, partition.seen_at);
         }
         _ => {}
     }
-    let is_old = |at: Timestamp| part.at.since(at) > PATIENCE;
-    match &part.next {
-        Some(next) if next.due_at > part.at => {
+    let is_old = |at: Timestamp| partition.at.since(at) > PATIENCE;
+    match &partition.next {
+        Some(next) if next.due_at > partition.at => {
             let cause = Cause::WaitsForRetry {
                 position: next.position,
                 attempts: next.attempts,
                 next_at: next.due_at,
                 error: next.error.clone(),
             };
-            told(cause, Some(next.changed_at))
+            stalled(cause, Some(next.changed_at))
         }
-        Some(next) if is_old(next.due_at) => told(Cause::NotSettling, Some(next.due_at)),
-        _ if part.oldest_unread.is_some_and(is_old) && is_old(part.written_at) => {
-            told(Cause::NotSettling, Some(part.written_at))
+        Some(next) if is_old(next.due_at) => stalled(Cause::NotSettling, Some(next.due_at)),
+        _ if partition.oldest_unread.is_some_and(is_old) && is_old(partition.written_at) => {
+            stalled(Cause::NotSettling, Some(partition.written_at))
         }
         _ => None,
     }
 }
 
-async fn order_keys(store: &Postgres, parts: &[String]) -> Result<Vec<Stalled>, AdminError> {
-    if parts.is_empty() {
+async fn order_keys(store: &Postgres, partitions: &[String]) -> Result<Vec<Stalled>, AdminError> {
+    if partitions.is_empty() {
         return Ok(Vec::new());
     }
-    let parts = parts.to_vec();
-    let params: [&dyn Param; 3] = [&parts, &HEADS, &KEYS];
+    let partitions = partitions.to_vec();
+    let params: [&dyn Param; 3] = [&partitions, &HEADS, &KEYS];
     let found = store.ask(query!("admin/held_up"), &params).await?;
     Ok(found.iter().map(held_up).collect())
 }
@@ -382,7 +396,7 @@ fn held_up(row: &Row) -> Stalled {
     };
     Stalled {
         what: What::OrderKey {
-            part: row.get(0),
+            partition: row.get(0),
             aggregate_type: kind.to_owned(),
             aggregate_id: id.to_owned(),
         },
@@ -392,16 +406,16 @@ fn held_up(row: &Row) -> Stalled {
     }
 }
 
-async fn event_types(store: &Postgres, parts: &[String]) -> Result<Vec<Stalled>, AdminError> {
-    if parts.is_empty() {
+async fn event_types(store: &Postgres, partitions: &[String]) -> Result<Vec<Stalled>, AdminError> {
+    if partitions.is_empty() {
         return Ok(Vec::new());
     }
-    let parts = parts.to_vec();
-    let params: [&dyn Param; 3] = [&parts, &HEADS, &TYPES];
+    let partitions = partitions.to_vec();
+    let params: [&dyn Param; 3] = [&partitions, &HEADS, &TYPES];
     let found = store.ask(query!("admin/declined"), &params).await?;
     let declined = |row: &Row| Stalled {
         what: What::EventType {
-            part: row.get(0),
+            partition: row.get(0),
             kind: row.get(1),
         },
         cause: Cause::Declined {

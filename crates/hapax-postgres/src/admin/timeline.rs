@@ -347,7 +347,7 @@ async fn own_destinations(
 fn hide(traces: &mut Vec<Trace>, own: &BTreeSet<String>) {
     traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
     for trace in traces {
-        if !own.contains(destination_of(&trace.part)) {
+        if !own.contains(destination_of(&trace.partition)) {
             for attempt in &mut trace.log {
                 attempt.response_head = Bytes::new();
             }

@@ -17,8 +17,8 @@ const COUNTED: i64 = 1_000;
 const PARKED_COUNTED: i64 = 100_000;
 
 /// Reads the backlog of a partition.
-pub(super) async fn read(store: &Postgres, part: &str) -> Result<Backlog, StoreError> {
-    let params: [&dyn Param; 3] = [&part, &COUNTED, &PARKED_COUNTED];
+pub(super) async fn read(store: &Postgres, partition: &str) -> Result<Backlog, StoreError> {
+    let params: [&dyn Param; 3] = [&partition, &COUNTED, &PARKED_COUNTED];
     let found = store.ask(query!("delivery/backlog"), &params).await?;
     let Some(row) = found.first() else {
         return Ok(Backlog::default());

@@ -36,9 +36,9 @@ pub(super) async fn heartbeat(
     let mut membership = Membership::default();
     for row in &rows {
         let node: String = row.get(0);
-        if let Some(part) = row.get(1) {
+        if let Some(partition) = row.get(1) {
             membership.held.push(Held {
-                part,
+                partition,
                 node: node.clone(),
                 epoch: row.get(2),
             });
@@ -58,9 +58,13 @@ pub(super) async fn heartbeat(
     Ok(membership)
 }
 
-/// Lets a part go, if `epoch` is its own still.
-pub(super) async fn give_up(store: &Postgres, part: &str, epoch: i64) -> Result<(), StoreError> {
-    let params: [&dyn Param; 2] = [&part, &epoch];
+/// Releases a partition if `epoch` is still its epoch.
+pub(super) async fn give_up(
+    store: &Postgres,
+    partition: &str,
+    epoch: i64,
+) -> Result<(), StoreError> {
+    let params: [&dyn Param; 2] = [&partition, &epoch];
     let given_up = store.ask(query!("delivery/give_up"), &params).await?;
     if given_up.is_empty() {
         return Err(StoreError::Fenced);

@@ -25,7 +25,7 @@ use crate::{
     value::{Moment, Param},
 };
 
-use super::{Claimant, told};
+use super::{Claimant, pipeline_failed};
 
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
@@ -52,17 +52,17 @@ enum Taken {
     Low,
 }
 
-/// Opens a part; `None` where a claimant that does not wait is refused.
+/// Opens a partition; `None` if a caller that does not wait is refused.
 pub(super) async fn open(
     store: &Postgres,
-    part: &str,
+    partition: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Option<Opened>, StoreError> {
     // Of a history that was lost they would say which of the new transactions can be late.
     store.looks().forget();
     for _ in ["as it is", "with sequences that were raised"] {
         let mut session = Session::open(store).await?;
-        match take_over(store, &mut session, part, claimant).await {
+        match take_over(store, &mut session, partition, claimant).await {
             Ok(Taken::Opened(opened)) => {
                 session.end();
                 return Ok(Some(opened));
@@ -76,22 +76,24 @@ pub(super) async fn open(
         }
         store.raise_sequences().await?;
     }
-    Err(corrupt(format!("{part} is beyond what was ever written")))
+    Err(corrupt(format!(
+        "{partition} is beyond what was ever written"
+    )))
 }
 
 async fn take_over(
     store: &Postgres,
     session: &mut Session,
-    part: &str,
+    partition: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Taken, StoreError> {
-    let Some(mut found) = raise_epoch(store, session, part, claimant).await? else {
+    let Some(mut found) = raise_epoch(store, session, partition, claimant).await? else {
         return Ok(Taken::Refused);
     };
     if found.is_low {
         return Ok(Taken::Low);
     }
-    let (interrupted, blocked_keys) = interrupt(store, session, part, &mut found).await?;
+    let (interrupted, blocked_keys) = interrupt(store, session, partition, &mut found).await?;
     Ok(Taken::Opened(Opened {
         epoch: found.epoch,
         newest: found.newest,
@@ -105,7 +107,7 @@ async fn take_over(
 async fn raise_epoch(
     store: &Postgres,
     session: &mut Session,
-    part: &str,
+    partition: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Option<Found>, StoreError> {
     let (begin, now, time) = (begin(store), store.now(), store.time());
@@ -121,11 +123,11 @@ async fn raise_epoch(
     ];
     let ready = session.run(async |link| link.ready(sql).await).await?;
     let [hold, own, register, position] = &ready;
-    let name: [&dyn Param; 1] = [&part];
-    let named: [&dyn Param; 2] = [&part, &now];
-    let opener: [&dyn Param; 2] = [&part, &time];
+    let name: [&dyn Param; 1] = [&partition];
+    let named: [&dyn Param; 2] = [&partition, &now];
+    let opener: [&dyn Param; 2] = [&partition, &time];
     let (node, lease) = claimant.map_or(("", 0), |it| (it.node, millis(it.lease)));
-    let taker: [&dyn Param; 4] = [&part, &node, &lease, &time];
+    let taker: [&dyn Param; 4] = [&partition, &node, &lease, &time];
     let owner: &[&dyn Param] = if claimant.is_some() { &taker } else { &opener };
     let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
@@ -139,9 +141,9 @@ async fn raise_epoch(
     let completed = match results.await {
         Ok(completed) => completed,
         Err(failed) if claimant.is_some() && is_taken(&failed) => return Ok(None),
-        Err(failed) => return Err(told(failed)),
+        Err(failed) => return Err(pipeline_failed(failed)),
     };
-    let missing = || corrupt(format!("part {part} is not there"));
+    let missing = || corrupt(format!("partition {partition} is not there"));
     let epoch = completed[2].first().ok_or_else(missing)?.get(0);
     let was_disabled = completed[3].first().ok_or_else(missing)?.get(0);
     let row = completed[4].first().ok_or_else(missing)?;
@@ -149,7 +151,7 @@ async fn raise_epoch(
     let owner = claimant.and_then(|_| completed[1].first().and_then(had));
     Ok(Some(Found {
         epoch,
-        checkpoint: checkpoint(part, row)?,
+        checkpoint: checkpoint(partition, row)?,
         written_at: row.get(4),
         was_disabled,
         newest: CheckpointId {
@@ -167,9 +169,10 @@ fn is_taken(failed: &PipelineError) -> bool {
     (failed.statement == 1 || failed.statement == 2) && is_refused(&failed.cause)
 }
 
-fn checkpoint(part: &str, row: &Row) -> Result<Checkpoint, StoreError> {
+fn checkpoint(partition: &str, row: &Row) -> Result<Checkpoint, StoreError> {
     let set = |column| {
-        positions::parse(row.get(column)).ok_or_else(|| corrupt(format!("checkpoint of {part}")))
+        positions::parse(row.get(column))
+            .ok_or_else(|| corrupt(format!("checkpoint of {partition}")))
     };
     Ok(Checkpoint {
         frontier: Frontier {
@@ -185,7 +188,7 @@ fn checkpoint(part: &str, row: &Row) -> Result<Checkpoint, StoreError> {
 async fn interrupt(
     store: &Postgres,
     session: &mut Session,
-    part: &str,
+    partition: &str,
     found: &mut Found,
 ) -> Result<(u64, Vec<String>), StoreError> {
     let now = store.now();
@@ -204,14 +207,20 @@ async fn interrupt(
     let ready: [Ready; 4] = session.run(async |link| link.ready(sql).await).await?;
     let [begun, offers, move_checkpoint, blocked_keys] = &ready;
     let owner = found.owner.take();
-    let begun_params: [&dyn Param; 4] = [&part, &now, &INTERRUPTED, &owner];
+    let begun_params: [&dyn Param; 4] = [&partition, &now, &INTERRUPTED, &owner];
     let written_at = found.written_at;
-    let offered_params: [&dyn Param; 6] =
-        [&part, &offered, &now, &INTERRUPTED, &written_at, &owner];
-    let moved = Moved::of(part, found.epoch, 0, &found.checkpoint, now);
+    let offered_params: [&dyn Param; 6] = [
+        &partition,
+        &offered,
+        &now,
+        &INTERRUPTED,
+        &written_at,
+        &owner,
+    ];
+    let moved = Moved::of(partition, found.epoch, 0, &found.checkpoint, now);
     let moved = moved.params();
     let limit = rows(BLOCKED_KEYS + 1);
-    let some: [&dyn Param; 2] = [&part, &limit];
+    let some: [&dyn Param; 2] = [&partition, &limit];
     store.settings().failpoints.hit("postgres.commit.before");
     let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         let mut statements: Vec<QueuedStatement<'_>> = vec![
@@ -225,7 +234,7 @@ async fn interrupt(
         statements.push(Box::pin(link.none("COMMIT")));
         statements
     });
-    let completed = results.await.map_err(told)?;
+    let completed = results.await.map_err(pipeline_failed)?;
     store.settings().failpoints.hit("postgres.commit.after");
     let count = |statement: &[Row]| statement.first().map_or(0, |row| row.get::<_, i64>(0));
     let mut interrupted = count(&completed[0]);

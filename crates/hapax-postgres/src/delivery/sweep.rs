@@ -14,7 +14,7 @@ use crate::{
     value::Param,
 };
 
-use super::told;
+use super::pipeline_failed;
 
 /// A log: how its numbers choose a half, and what empties one.
 struct Log {
@@ -36,7 +36,7 @@ const SIGNS: Log = Log {
     name: "sign",
     bit: 10,
     every: 256,
-    sweep: query!("delivery/sweep_signs"),
+    sweep: query!("delivery/sweep_heartbeats"),
 };
 
 impl Log {
@@ -82,7 +82,7 @@ async fn sweep(store: &Postgres, log: &Log, number: i64) {
         Ok(_) => session.end(),
         Err(failed) => {
             session.rollback().await;
-            let error = told(failed).error_chain();
+            let error = pipeline_failed(failed).error_chain();
             tracing::debug!(
                 log.name,
                 half,

@@ -224,7 +224,7 @@ impl Writer<'_> {
         let small = format!("size <= {PAYLOAD_BYTES_MAX}");
         let base64 = |bytes: &str| format!("translate(encode({bytes}, 'base64'), E'\\n', '')");
         let words = match (self.carries_json(), self.holds_bytes()) {
-            (true, true) => "hapax.words_of(payload)".to_owned(),
+            (true, true) => "hapax.text_of(payload)".to_owned(),
             (true, false) => "payload::text".to_owned(),
             (false, true) => base64("payload"),
             (false, false) => base64("convert_to(payload::text, 'UTF8')"),

@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use super::{
     event::{event, until_unreadable},
     rows,
-    segment::{READ, READ_LATE, next_start, oldest, start, turn},
+    segment::{READ, READ_LATE, next_start, oldest, rotation, start},
 };
 use crate::{
     error::{corrupt, unavailable},
@@ -110,7 +110,7 @@ impl Postgres {
             high = reach.map_or(high, |reach| reach.max(high));
             let is_short = reach.is_some_and(|reach| reach > new.last.unwrap_or(mark.high));
             if late.events.is_empty() && !is_short {
-                is_end = turn(sight.last) <= turn(high);
+                is_end = rotation(sight.last) <= rotation(high);
                 if !is_end {
                     high = next_start(high, sight.last);
                 }
@@ -132,7 +132,7 @@ impl Postgres {
         limit: usize,
     ) -> Result<Step, StoreError> {
         let from = late.after.max(oldest(mark.high));
-        let bound = start(turn(from) + 1).min(mark.high);
+        let bound = start(rotation(from) + 1).min(mark.high);
         let before = &*late.before.text;
         let params: [&dyn Param; 8] = [
             &from,

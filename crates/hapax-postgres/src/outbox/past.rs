@@ -10,7 +10,7 @@ use hapax::{
 use super::{
     look::{Found, SCAN, shards},
     rows,
-    segment::{READ_PAST, next_start, oldest, turn},
+    segment::{READ_PAST, next_start, oldest, rotation},
 };
 use crate::{
     error::corrupt,
@@ -58,7 +58,7 @@ impl Postgres {
             (Some(last), _) if found.is_cut => last,
             (_, Some(until)) => until,
             // The rest of this turn was searched, and the next one has begun.
-            (_, None) if turn(last) > turn(beyond) => next_start(beyond, last),
+            (_, None) if rotation(last) > rotation(beyond) => next_start(beyond, last),
             (found, None) => found.unwrap_or(beyond).max(oldest(last)),
         };
         Ok(Past {

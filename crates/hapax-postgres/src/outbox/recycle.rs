@@ -87,10 +87,10 @@ impl Postgres {
     /// this one does nothing.
     pub(super) async fn recycle(&self, age: i64, tally: &mut Tally) {
         let time = self.time();
-        let turn_age = age / TURNS;
-        let turn: [&dyn Param; 2] = [&turn_age, &time];
-        let turned = self.purge_step(query!("outbox/turn_on"), &turn).await;
-        if let Some(None) = tally.pass("turn", turned) {
+        let rotation_age = age / TURNS;
+        let rotation: [&dyn Param; 2] = [&rotation_age, &time];
+        let rotated = self.purge_step(query!("outbox/rotate"), &rotation).await;
+        if let Some(None) = tally.pass("rotation", rotated) {
             return;
         }
         self.tell_gone(age, tally).await;
@@ -99,7 +99,7 @@ impl Postgres {
             let emptied = self.empty(row.get(0), age).await;
             tally.count("empty", emptied);
         }
-        let due: [&dyn Param; 3] = [&turn_age, &age, &time];
+        let due: [&dyn Param; 3] = [&rotation_age, &age, &time];
         let lagging = self.purge_step(query!("outbox/lagging"), &due).await;
         for row in tally.pass("lagging", lagging).flatten().unwrap_or_default() {
             let spilled = self.spill(row.get(0), row.get(1)).await;
@@ -120,11 +120,11 @@ impl Postgres {
     async fn tell_gone(&self, age: i64, tally: &mut Tally) {
         let time = self.time();
         let params: [&dyn Param; 2] = [&age, &time];
-        let gone = self.ask(query!("outbox/gone"), &params).await;
+        let gone = self.ask(query!("outbox/abandoned"), &params).await;
         for row in tally.pass("gone", gone).unwrap_or_default() {
-            let part: &str = row.get(0);
+            let partition: &str = row.get(0);
             tracing::warn!(
-                part,
+                partition,
                 "no relay has owned this partition for longer than events are kept: events that it \
                  has not read are deleted; remove its destination, or deliver to it again"
             );
@@ -148,14 +148,14 @@ impl Postgres {
     }
 
     /// Parks the events that a partition has not read in the segment that is needed next.
-    async fn spill(&self, segment: i32, part: &str) -> Result<u64, StoreError> {
+    async fn spill(&self, segment: i32, partition: &str) -> Result<u64, StoreError> {
         let now = self.now();
-        let params: [&dyn Param; 5] = [&segment, &part, &SPILLED, &SPILLING, &now];
+        let params: [&dyn Param; 5] = [&segment, &partition, &SPILLED, &SPILLING, &now];
         let spilled = self.purge_step(query!("outbox/spill"), &params);
         let count = number(spilled.await?.as_deref());
-        counter!(telemetry::OUTBOX_SPILLED, "destination" => part.to_owned()).increment(count);
+        counter!(telemetry::OUTBOX_SPILLED, "destination" => partition.to_owned()).increment(count);
         tracing::warn!(
-            part,
+            partition,
             segment,
             events = count,
             "a destination lags by a whole rotation of the outbox: its unread events are parked"

@@ -10,7 +10,7 @@ use crate::query;
 /// Number of segments.
 const SEGMENTS: i64 = 8;
 /// Number of bits of an id below its turn.
-const TURN_BITS: u32 = 36;
+const ROTATION_BITS: u32 = 36;
 
 /// A statement with one text for each segment.
 pub(crate) struct Segmented(LazyLock<[&'static str; 8]>);
@@ -29,30 +29,30 @@ pub(crate) static SEEN: Segmented = Segmented(LazyLock::new(|| each(query!("outb
 impl Segmented {
     /// The statement for the segment that contains `id`.
     pub(crate) fn at(&self, id: i64) -> &'static str {
-        let segment = turn(id).rem_euclid(SEGMENTS);
+        let segment = rotation(id).rem_euclid(SEGMENTS);
         self.0[usize::try_from(segment).expect("a segment is 0 to 7")]
     }
 }
 
 /// The turn of an id.
-pub(crate) fn turn(id: i64) -> i64 {
-    id >> TURN_BITS
+pub(crate) fn rotation(id: i64) -> i64 {
+    id >> ROTATION_BITS
 }
 
 /// The highest number below all ids of a turn. No event has it as its id.
-pub(crate) fn start(turn: i64) -> i64 {
-    turn << TURN_BITS
+pub(crate) fn start(rotation: i64) -> i64 {
+    rotation << ROTATION_BITS
 }
 
 /// The start of the earliest turn that the segments can still contain when the last id is `last`.
 pub(crate) fn oldest(last: i64) -> i64 {
-    start(turn(last) - SEGMENTS + 1)
+    start(rotation(last) - SEGMENTS + 1)
 }
 
 /// The start of the next turn after that of `id` that the segments can contain when the last id is
 /// `last`.
 pub(crate) fn next_start(id: i64, last: i64) -> i64 {
-    start(turn(id) + 1).max(oldest(last))
+    start(rotation(id) + 1).max(oldest(last))
 }
 
 /// The texts are built once per process and never freed: a prepared statement is found by its text.

@@ -64,7 +64,7 @@ impl Sagas for Postgres {
         seize(self, id, lease, None).await
     }
 
-    async fn turn(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
+    async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
         let mut session = Session::open(self).await?;
         session.begin(begin(self));
         let params: [&dyn Param; 4] = [&owned.id, &owned.epoch, &age(lease), &self.time()];

@@ -85,7 +85,7 @@ pub(super) async fn tell(
 
 /// Writes the row of a step.
 pub(super) async fn step(link: &Link, saga: &str, step: &StepRecord) -> Result<(), Error> {
-    let (way, state) = (step.way.as_str(), step.state.as_str());
+    let (direction, state) = (step.direction.as_str(), step.state.as_str());
     let (request, made): (&[u8], &[u8]) = (&step.request, &step.made);
     let (code, detail) = words(step.error.as_ref());
     let attempts = i32::try_from(step.attempts).unwrap_or(i32::MAX);
@@ -94,7 +94,7 @@ pub(super) async fn step(link: &Link, saga: &str, step: &StepRecord) -> Result<(
     let params: [&dyn Param; 13] = [
         &saga,
         &step.name,
-        &way,
+        &direction,
         &state,
         &step.provider_key,
         &request,
@@ -123,7 +123,7 @@ pub(super) async fn stand(
         &owned.id,
         &owned.epoch,
         &state,
-        &status.undoing,
+        &status.compensating,
         &code,
         &detail,
         &deadline_at,
@@ -140,7 +140,7 @@ pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
     let version: i64 = row.try_get(2).map_err(unreadable)?;
     let status = SagaStatus {
         state: named(row, 6, State::named)?,
-        undoing: row.try_get(7).map_err(unreadable)?,
+        compensating: row.try_get(7).map_err(unreadable)?,
         reason: refusal(row, 8)?,
         deadline_at: moment(row, 10)?,
     };
@@ -174,7 +174,7 @@ pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
     let attempts: i32 = row.try_get(9).map_err(unreadable)?;
     Ok(StepRecord {
         name: row.try_get(1).map_err(unreadable)?,
-        way: named(row, 2, Direction::named)?,
+        direction: named(row, 2, Direction::named)?,
         state: named(row, 3, StepState::named)?,
         provider_key: row.try_get(4).map_err(unreadable)?,
         request: bytes(row, 5)?,

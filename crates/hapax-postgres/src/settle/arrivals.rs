@@ -16,7 +16,7 @@ use crate::{
 const SPAN: i64 = 1 << 13;
 /// Number of bits of a position below its turn. All positions of a row have the same turn, so that
 /// the row can be deleted with it.
-const TURN: u32 = 36;
+const ROTATION_BITS: u32 = 36;
 
 /// Successful first attempts as the columns of `delivery/arrival`.
 pub(super) struct Arrivals {
@@ -75,7 +75,7 @@ fn split(positions: &BTreeSet<i64>) -> impl Iterator<Item = BTreeSet<i64>> {
         let first = next?;
         let reach = first
             .saturating_add(SPAN - 1)
-            .min(first | ((1 << TURN) - 1));
+            .min(first | ((1 << ROTATION_BITS) - 1));
         next = positions.range(reach.checked_add(1)?..).next().copied();
         Some(positions.range(first..=reach).copied().collect())
     })
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn a_row_ends_where_its_span_or_its_turn_does() {
-        let turn = 1 << TURN;
+        let rotation = 1 << ROTATION_BITS;
         check(&[], &[]);
         check(&[1, 2, 8_192, 8_193], &[&[1, 2, 8_192], &[8_193]]);
         check(
-            &[turn - 1, turn, turn + 1],
-            &[&[turn - 1], &[turn, turn + 1]],
+            &[rotation - 1, rotation, rotation + 1],
+            &[&[rotation - 1], &[rotation, rotation + 1]],
         );
-        check(&[7, 3 * turn], &[&[7], &[3 * turn]]);
+        check(&[7, 3 * rotation], &[&[7], &[3 * rotation]]);
     }
 
     #[track_caller]

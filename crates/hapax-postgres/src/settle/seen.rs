@@ -44,13 +44,13 @@ impl<'a> Seen<'a> {
 
     pub(super) fn params<'b>(
         &'b self,
-        part: &'b &'b str,
+        partition: &'b &'b str,
         settlement: &'b Settlement,
     ) -> [&'b dyn Param; 5] {
         [
             &self.ids,
             &self.event_ids,
-            part,
+            partition,
             &settlement.epoch,
             &settlement.number,
         ]

@@ -23,12 +23,12 @@ const DISABLE: &str = "UPDATE hapax.destination SET disabled_at = now() WHERE na
 
 /// A store with a live relay that owns "hook", and with the partition "left", which was opened and
 /// never read.
-async fn left(part: &str) -> Fixture {
+async fn left(partition: &str) -> Fixture {
     let fixture = Fixture::new().await;
     fixture.store.heartbeat(NODE, &[], LEASE).await.unwrap();
     let taken = fixture.store.take("hook", NODE, LEASE).await.unwrap();
     assert!(taken.is_some());
-    fixture.store.open(part).await.unwrap();
+    fixture.store.open(partition).await.unwrap();
     fixture
 }
 
@@ -70,7 +70,7 @@ async fn go_round(fixture: &Fixture) -> i64 {
 }
 
 #[tokio::test]
-async fn a_part_that_nobody_carries_any_more_neither_holds_the_ring_nor_is_parked_for() {
+async fn a_partition_without_a_relay_neither_holds_up_the_rotation_nor_gets_parked_events() {
     let fixture = left("left/3").await;
     assert_eq!(go_round(&fixture).await, 9);
     assert_eq!(
@@ -89,13 +89,13 @@ async fn a_part_that_nobody_carries_any_more_neither_holds_the_ring_nor_is_parke
     assert_eq!(batch.unwrap().events.len(), 2);
     fixture
         .plain
-        .batch_execute("UPDATE hapax.turn SET opened_at = opened_at - interval '9 days'")
+        .batch_execute("UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days'")
         .await
         .unwrap();
     purge_once(&fixture).await;
     fixture
         .plain
-        .batch_execute("UPDATE hapax.turn SET closed_at = closed_at - interval '9 days'")
+        .batch_execute("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
         .await
         .unwrap();
     assert_eq!(purge_once(&fixture).await, 0);
@@ -103,7 +103,8 @@ async fn a_part_that_nobody_carries_any_more_neither_holds_the_ring_nor_is_parke
 }
 
 #[tokio::test]
-async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_nobody_carries_it() {
+async fn a_partition_whose_destination_is_declared_or_disabled_gets_parked_events_without_a_relay()
+{
     for kept in [DECLARE, DISABLE] {
         let fixture = left("left").await;
         fixture.plain.batch_execute(kept).await.unwrap();
@@ -119,7 +120,7 @@ async fn a_part_whose_destination_is_declared_or_disabled_is_parked_for_though_n
 
 /// If a destination is paused by its own setting, a relay knows it but does not own it.
 #[tokio::test]
-async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
+async fn a_partition_that_a_node_knows_is_kept_without_an_owner() {
     let fixture = left("left").await;
     let knows = ["left".to_owned()];
     let signed = fixture.store.heartbeat("pausing", &knows, LEASE).await;
@@ -131,7 +132,7 @@ async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
     }
     assert_eq!(fixture.count(LEFT).await, 4);
     let unheard =
-        "UPDATE hapax.sign SET seen_at = seen_at - interval '2 days' WHERE node = 'pausing'";
+        "UPDATE hapax.heartbeat SET seen_at = seen_at - interval '2 days' WHERE node = 'pausing'";
     fixture.plain.batch_execute(unheard).await.unwrap();
     // The absence counts from this moment, however long the destination was paused before.
     assert_eq!(purge_once(&fixture).await, 0);
@@ -145,7 +146,7 @@ async fn a_part_that_a_node_knows_is_kept_though_nobody_carries_it() {
 
 /// While the relay is down and services purge, no partition counts as abandoned.
 #[tokio::test]
-async fn where_no_part_is_carried_none_counts_as_gone() {
+async fn if_no_partition_is_owned_none_counts_as_abandoned() {
     let fixture = left("left").await;
     emit(&fixture.plain, 4).await;
     carry(&fixture).await;
@@ -175,7 +176,7 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     purge_once(&fixture).await;
     fixture
         .plain
-        .batch_execute("UPDATE hapax.turn SET closed_at = closed_at - interval '9 days'")
+        .batch_execute("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
         .await
         .unwrap();
     assert_eq!(purge_once(&fixture).await, 0);
@@ -185,11 +186,11 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
 /// If a partition that has never read lags, only the events of its shards are parked. The division
 /// of the shards is taken from its siblings.
 #[tokio::test]
-async fn a_part_that_has_never_read_is_parked_what_is_its_own() {
+async fn a_partition_that_has_never_read_gets_its_own_events_parked() {
     let fixture = left("left/1").await;
     fixture.plain.batch_execute(DECLARE).await.unwrap();
     let opened = fixture.store.open("left/0").await.unwrap();
-    let shards = Shards::of_part(0, NonZeroU8::new(4).unwrap()).unwrap();
+    let shards = Shards::of_partition(0, NonZeroU8::new(4).unwrap()).unwrap();
     let batch = Source::read(&fixture.store, &opened.checkpoint.frontier, shards, 10);
     let settlement = Settlement {
         destination: "left/0".to_owned(),
@@ -242,7 +243,7 @@ async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
         carry(&fixture).await;
     }
     assert_eq!(fixture.count(PARKED).await, 12_000);
-    let epoch = "SELECT epoch FROM hapax.lease WHERE part = 'left'";
+    let epoch = "SELECT epoch FROM hapax.lease WHERE partition = 'left'";
     assert_eq!(fixture.count(epoch).await, opened.epoch + 1);
     let due = fixture.store.due("left", &[], 10, 0).await.unwrap();
     let counted: Vec<_> = due

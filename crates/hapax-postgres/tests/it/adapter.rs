@@ -225,16 +225,16 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
         let ran = writer.note(claim(&key), &key, &stored).await.unwrap();
         assert_eq!(ran, Told::Ran(stored.clone()));
         for reader in &town.services {
-            let told = reader
+            let outcome = reader
                 .note(claim(&key), "again", &response("again"))
                 .await
                 .unwrap();
             let Told::Taken(Taken::Replay {
                 response,
                 fresh_for,
-            }) = told
+            }) = outcome
             else {
-                panic!("expected a replay, got {told:?}")
+                panic!("expected a replay, got {outcome:?}")
             };
             assert_eq!(response, stored);
             let hour = Duration::from_hours(1);
@@ -244,8 +244,8 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
             );
             let mut other = claim(&key);
             other.fingerprint = fingerprint(2);
-            let told = reader.note(other, "again", &answer2()).await.unwrap();
-            assert_eq!(told, Told::Taken(Taken::Mismatch));
+            let outcome = reader.note(other, "again", &answer2()).await.unwrap();
+            assert_eq!(outcome, Told::Taken(Taken::Mismatch));
         }
     }
     assert_eq!(town.count("note").await, 3);
@@ -259,12 +259,15 @@ async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() 
         let service = town.services[number % 3].clone();
         tokio::spawn(async move { service.insist("k", &number.to_string()).await })
     });
-    let told: Vec<StoredResponse> = join_all(asked)
+    let outcome: Vec<StoredResponse> = join_all(asked)
         .await
         .into_iter()
         .map(Result::unwrap)
         .collect();
-    assert!(told.iter().all(|response| *response == told[0]), "{told:?}");
+    assert!(
+        outcome.iter().all(|response| *response == outcome[0]),
+        "{outcome:?}"
+    );
     assert_eq!(town.count("note").await, 1);
     assert_eq!(town.count("hapax.outbox_event").await, 1);
     assert_eq!(town.count("hapax.idempotency_key").await, 1);
@@ -539,11 +542,11 @@ async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
         let plain = town.plain.execute(sql.as_str(), &[]).await;
         let plain = adapter::tokio_postgres::store_error(plain.unwrap_err());
         for error in [by_sqlx, plain] {
-            let told = error
+            let outcome = error
                 .database_error()
                 .unwrap_or_else(|| panic!("{values}: {error:?}"));
             assert_eq!(
-                (told.kind(), error.constraint()),
+                (outcome.kind(), error.constraint()),
                 (kind, constraint),
                 "{values}"
             );
@@ -595,11 +598,11 @@ async fn last_event(plain: &Client) -> String {
 
 async fn check_held(services: &[&Service]) {
     for service in services {
-        let told = service
+        let outcome = service
             .note(claim("k"), "too early", &response("too early"))
             .await
             .unwrap();
-        assert_eq!(told, Told::Taken(Taken::InProgress));
+        assert_eq!(outcome, Told::Taken(Taken::InProgress));
     }
 }
 

@@ -81,8 +81,8 @@ async fn open<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
         .transaction()
         .await
         .expect("the transaction did not begin");
-    let told = claim(&tx, key).await.expect("the claim failed");
-    assert_eq!(told, Told::of("open"));
+    let outcome = claim(&tx, key).await.expect("the claim failed");
+    assert_eq!(outcome, Told::of("open"));
     tx
 }
 

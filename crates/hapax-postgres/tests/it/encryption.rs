@@ -61,7 +61,7 @@ async fn nothing_that_was_said_lies_in_a_table() {
 }
 
 #[tokio::test]
-async fn a_part_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it_takes() {
+async fn a_partition_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it_takes() {
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     for _ in 0..8_000 {
@@ -76,10 +76,10 @@ async fn a_part_reads_all_that_is_encrypted_however_much_shorter_it_says_than_it
     }
     tx.commit().await.unwrap();
     let (two, mut read) = (NonZeroU8::new(2).unwrap(), [0, 0]);
-    for (part, read) in (0..).zip(&mut read) {
+    for (partition, read) in (0..).zip(&mut read) {
         let mut frontier = Frontier::default();
         loop {
-            let shards = Shards::of_part(part, two).unwrap();
+            let shards = Shards::of_partition(partition, two).unwrap();
             let batch = Source::read(&fixture.store, &frontier, shards, 10_000).await;
             let batch = batch.unwrap();
             *read += batch.events.len();
@@ -118,16 +118,16 @@ async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
     // the encryption key.
     let mut changed = entry("tx");
     changed.claim.fingerprint = fingerprint(2);
-    let told = other.enter(changed).await.unwrap();
+    let outcome = other.enter(changed).await.unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::Mismatch)),
-        "{told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch)),
+        "{outcome:?}"
     );
     let expired = "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 s'
         WHERE key = 'tx'";
     fixture.plain.execute(expired, &[]).await.unwrap();
-    let told = other.enter(entry("tx")).await.unwrap();
-    assert!(matches!(told, ClaimOutcome::Open(_)), "{told:?}");
+    let outcome = other.enter(entry("tx")).await.unwrap();
+    assert!(matches!(outcome, ClaimOutcome::Open(_)), "{outcome:?}");
     // A request that cannot be decrypted does not affect other requests.
     assert!(
         other

@@ -86,22 +86,22 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
 }
 
 #[track_caller]
-fn check_committed(told: &Told) {
+fn check_committed(outcome: &Told) {
     let committed =
         |ran: &Result<ClaimOutcome<Duration>, StoreError>| matches!(ran, Ok(ClaimOutcome::Open(_)));
-    assert!(told.iter().all(committed), "{told:?}");
+    assert!(outcome.iter().all(committed), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_wait_together_share_a_commit() {
     let mut commits = None;
     let fixture = one_lane(|settings| commits = Some(counted(settings))).await;
-    let told = together(
+    let outcome = together(
         &fixture,
         (0..60).map(|it| shot(&format!("k{it:02}"))).collect(),
     )
     .await;
-    check_committed(&told);
+    check_committed(&outcome);
     assert_eq!(commits.unwrap().load(Ordering::SeqCst), 2);
     assert_eq!(fixture.notes().await.len(), 60);
     assert_eq!(
@@ -134,8 +134,8 @@ async fn groups_of_one_commit_one_by_one() {
         settings.group_max = 1;
     })
     .await;
-    let told = together(&fixture, (0..5).map(|it| shot(&format!("k{it}"))).collect()).await;
-    check_committed(&told);
+    let outcome = together(&fixture, (0..5).map(|it| shot(&format!("k{it}"))).collect()).await;
+    check_committed(&outcome);
     assert_eq!(commits.unwrap().load(Ordering::SeqCst), 6);
 }
 
@@ -146,22 +146,22 @@ async fn a_member_whose_statement_fails_fails_alone() {
     let odd = shot_of("odd", [Statement::new(INSERT, [Value::from(7_i64)])]);
     let mut shots = vec![bad, odd];
     shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
-    let told = together(&fixture, shots).await;
+    let outcome = together(&fixture, shots).await;
     assert!(
-        matches!(told[0], Err(StoreError::Statement { .. })),
+        matches!(outcome[0], Err(StoreError::Statement { .. })),
         "{:?}",
-        told[0]
+        outcome[0]
     );
     assert!(
-        matches!(told[1], Err(StoreError::Statement { .. })),
+        matches!(outcome[1], Err(StoreError::Statement { .. })),
         "{:?}",
-        told[1]
+        outcome[1]
     );
-    check_committed(&told[2..].iter().map(again).collect());
+    check_committed(&outcome[2..].iter().map(again).collect());
     assert_eq!(fixture.notes().await.len(), 10);
     // The failed request has left its key free.
-    let told = fixture.store.execute_plan(shot("bad")).await;
-    assert!(matches!(told, Ok(ClaimOutcome::Open(_))), "{told:?}");
+    let outcome = fixture.store.execute_plan(shot("bad")).await;
+    assert!(matches!(outcome, Ok(ClaimOutcome::Open(_))), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,23 +171,23 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     let mut mismatch = shot("old");
     mismatch.claim.fingerprint = fingerprint(9);
     let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
-    let told = together(&fixture, shots).await;
-    let mut told: Vec<_> = told.into_iter().map(Result::unwrap).collect();
+    let outcome = together(&fixture, shots).await;
+    let mut outcome: Vec<_> = outcome.into_iter().map(Result::unwrap).collect();
     // Two requests with the same key are never in one group, so either of them may be first.
-    if matches!(told[0], ClaimOutcome::Taken(_)) {
-        told.swap(0, 3);
+    if matches!(outcome[0], ClaimOutcome::Taken(_)) {
+        outcome.swap(0, 3);
     }
-    assert!(matches!(told[0], ClaimOutcome::Open(_)), "{told:?}");
+    assert!(matches!(outcome[0], ClaimOutcome::Open(_)), "{outcome:?}");
     assert!(
-        matches!(&told[1], ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{told:?}"
+        matches!(&outcome[1], ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{outcome:?}"
     );
-    assert!(matches!(told[2], ClaimOutcome::Open(_)), "{told:?}");
+    assert!(matches!(outcome[2], ClaimOutcome::Open(_)), "{outcome:?}");
     assert!(
-        matches!(&told[3], ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{told:?}"
+        matches!(&outcome[3], ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{outcome:?}"
     );
-    assert_eq!(told[4], ClaimOutcome::Taken(Taken::Mismatch));
+    assert_eq!(outcome[4], ClaimOutcome::Taken(Taken::Mismatch));
     assert_eq!(fixture.notes().await, ["k1", "k2", "old"]);
     fixture.idle().await;
 }
@@ -244,9 +244,9 @@ async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
     let hot = shot_of("hot", [Statement::new("UPDATE hot SET it = it + 1", [])]);
     let mut shots = vec![hot];
     shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
-    let told = together_but(&fixture, shots).await;
+    let outcome = together_but(&fixture, shots).await;
     blocker.batch_execute("COMMIT").await.unwrap();
-    assert!(matches!(told.await.unwrap(), Ok(ClaimOutcome::Open(_))));
+    assert!(matches!(outcome.await.unwrap(), Ok(ClaimOutcome::Open(_))));
     assert_eq!(fixture.count("SELECT it::int8 FROM hot").await, 3);
 }
 
@@ -272,7 +272,7 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
         fire(node, shot_of(&format!("k{it}"), ids.into_iter().map(take)))
     };
     let fired: Vec<_> = (0..200).map(ask).collect();
-    let mut told: Told = join_all(fired)
+    let mut outcome: Told = join_all(fired)
         .await
         .into_iter()
         .map(Result::unwrap)
@@ -280,18 +280,18 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
     let lost = |ran: &Result<ClaimOutcome<Duration>, StoreError>| {
         matches!(ran, Err(StoreError::Conflict { .. }))
     };
-    let losers = told.iter().filter(|ran| lost(ran)).count();
+    let losers = outcome.iter().filter(|ran| lost(ran)).count();
     assert!(
         losers < 20,
         "{losers} of 200 had to be retried by the caller"
     );
     // A request that lost more conflicts than the store retries is retried by its caller.
-    for (it, ran) in (0..).zip(&mut told) {
+    for (it, ran) in (0..).zip(&mut outcome) {
         if lost(ran) {
             *ran = ask(it).await.unwrap();
         }
     }
-    check_committed(&told);
+    check_committed(&outcome);
     assert_eq!(
         fixture.count("SELECT sum(left_over) FROM stock").await,
         10_000 - 2_000
@@ -306,9 +306,9 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
 }
 
 fn again(
-    told: &Result<ClaimOutcome<Duration>, StoreError>,
+    outcome: &Result<ClaimOutcome<Duration>, StoreError>,
 ) -> Result<ClaimOutcome<Duration>, StoreError> {
-    match told {
+    match outcome {
         Ok(ran) => Ok(ran.clone()),
         Err(_) => Err(StoreError::TimedOut),
     }

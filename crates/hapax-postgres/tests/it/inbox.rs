@@ -26,14 +26,14 @@ async fn the_second_to_take_a_message_waits_for_the_first() {
         let waiting = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND wait_event_type = 'Lock'";
         eventually(PATIENCE, async || fixture.count(waiting).await == 1).await;
-        let told = if first_commits {
+        let outcome = if first_commits {
             first.commit().await.unwrap();
             Acceptance::Duplicate
         } else {
             first.rollback().await;
             Acceptance::First
         };
-        assert_eq!(taking.await.unwrap(), told);
+        assert_eq!(taking.await.unwrap(), outcome);
         let taken = fixture.count("SELECT count(*) FROM hapax.inbox_message");
         assert_eq!(taken.await, 1);
     }

@@ -69,9 +69,9 @@ async fn a_batch_of_large_events_is_small() {
 #[tokio::test]
 async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
     for again in [
-        include_str!("../../queries/admin/look_anew.sql"),
-        "INSERT INTO hapax.lease (part, epoch, taken_at) VALUES ('new', 1, now());
-         DELETE FROM hapax.lease WHERE part = 'new'",
+        include_str!("../../queries/admin/check_again.sql"),
+        "INSERT INTO hapax.lease (partition, epoch, taken_at) VALUES ('new', 1, now());
+         DELETE FROM hapax.lease WHERE partition = 'new'",
         "UPDATE hapax.lease SET epoch = epoch + 1",
     ] {
         let fixture = parked(12_000, "dead").await;
@@ -123,7 +123,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
     while fixture.store.purge_events(DAY, Duration::MAX).await.is_ok() {
         fixture.plain.batch_execute(AGE).await.unwrap();
     }
-    let ended = "SELECT count(*) FROM hapax.turn WHERE emptied_at IS NOT NULL";
+    let ended = "SELECT count(*) FROM hapax.rotation WHERE emptied_at IS NOT NULL";
     assert_eq!(fixture.count(ended).await, 0);
     assert_eq!(
         fixture.count(LEFT).await,

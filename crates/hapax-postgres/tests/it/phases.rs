@@ -68,14 +68,14 @@ async fn an_owner_that_is_ending_its_phase_is_not_dead() {
         .unwrap();
     let hold = "UPDATE hapax.idempotency_key SET recovery_point = recovery_point";
     open.execute(hold, &[]).await.unwrap();
-    let told = there
+    let outcome = there
         .store
         .enter(entry(Duration::from_mins(1)))
         .await
         .unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::InProgress)),
-        "{told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::InProgress)),
+        "{outcome:?}"
     );
     open.commit().await.unwrap();
     let next = own(&there, Duration::from_mins(1)).await;
@@ -98,10 +98,10 @@ async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
     let entered = here.store.enter(other).await.unwrap();
     assert!(matches!(&entered, ClaimOutcome::Open(it) if it.epoch == first.epoch));
     held.release();
-    let told = retry.await.unwrap().unwrap();
+    let outcome = retry.await.unwrap().unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::Mismatch)),
-        "it continues an entry of another request: {told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch)),
+        "it continues an entry of another request: {outcome:?}"
     );
 }
 

@@ -38,10 +38,10 @@ async fn a_free_key_is_claimed_with_the_first_statement() {
             .await,
         1
     );
-    let told = fixture.store.claim(claim("k")).await.unwrap();
+    let outcome = fixture.store.claim(claim("k")).await.unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{outcome:?}"
     );
     fixture.idle().await;
 }
@@ -57,17 +57,20 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
     other.fingerprint = fingerprint(2);
     for (claim, taken) in [(claim("k"), None), (other, Some(Taken::Mismatch))] {
         let mut tx = ride(&fixture, claim).await;
-        let told = tx
+        let outcome = tx
             .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
             .await;
-        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
-        let told = tx
+        assert!(
+            matches!(outcome, Err(StoreError::NotClaimed)),
+            "{outcome:?}"
+        );
+        let outcome = tx
             .taken()
             .expect("the transaction does not know that its key is taken");
         match taken {
-            Some(taken) => assert_eq!(told, taken),
+            Some(taken) => assert_eq!(outcome, taken),
             None => assert!(
-                matches!(&told, Taken::Replay { response: it, .. } if *it == response("theirs"))
+                matches!(&outcome, Taken::Replay { response: it, .. } if *it == response("theirs"))
             ),
         }
         tx.rollback().await;
@@ -82,8 +85,11 @@ async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
     let other = fixture.beside().await;
     let theirs = other.claim(claim("k")).await;
     let mut tx = ride(&fixture, claim("k")).await;
-    let told = tx.execute(INSERT, &[&"mine"]).await;
-    assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+    let outcome = tx.execute(INSERT, &[&"mine"]).await;
+    assert!(
+        matches!(outcome, Err(StoreError::NotClaimed)),
+        "{outcome:?}"
+    );
     assert!(tx.has_conflict());
     assert_eq!(tx.taken(), None);
     // The transaction cannot be committed by mistake.
@@ -106,8 +112,11 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.emit(event(&key)).unwrap();
         tx.complete(&response(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
-        let told = tx.complete(&response("again"), effect).await;
-        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+        let outcome = tx.complete(&response("again"), effect).await;
+        assert!(
+            matches!(outcome, Err(StoreError::NotClaimed)),
+            "{outcome:?}"
+        );
     }
     assert_eq!(
         fixture
@@ -130,18 +139,18 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
 async fn a_first_statement_that_fails_dooms_the_transaction_and_frees_the_key() {
     let fixture = Fixture::new().await;
     let mut tx = ride(&fixture, claim("k")).await;
-    let told = tx.execute("INSERT INTO note VALUES (NULL)", &[]).await;
+    let outcome = tx.execute("INSERT INTO note VALUES (NULL)", &[]).await;
     assert!(
-        matches!(told, Err(StoreError::Statement { .. })),
-        "{told:?}"
+        matches!(outcome, Err(StoreError::Statement { .. })),
+        "{outcome:?}"
     );
     assert!(!tx.has_conflict());
     let kept = tx.complete(&response("{}"), Effect::Drop).await;
     assert!(kept.is_ok(), "the rejection was not stored: {kept:?}");
-    let told = fixture.store.claim(claim("k")).await.unwrap();
+    let outcome = fixture.store.claim(claim("k")).await.unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{outcome:?}"
     );
     fixture.idle().await;
 }

@@ -22,14 +22,20 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
         tx.execute(INSERT, &[&change]).await.unwrap();
         if change == "DEALLOCATE ALL" {
             tx.execute(change, &[]).await.unwrap();
-            let told = tx.query(read, &[]).await;
-            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+            let outcome = tx.query(read, &[]).await;
+            assert!(
+                matches!(outcome, Err(StoreError::Conflict { .. })),
+                "{outcome:?}"
+            );
         } else {
             tx.rollback().await;
             fixture.plain.batch_execute(change).await.unwrap();
             let mut again = fixture.claim(claim(change)).await;
-            let told = again.query(read, &[]).await;
-            assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+            let outcome = again.query(read, &[]).await;
+            assert!(
+                matches!(outcome, Err(StoreError::Conflict { .. })),
+                "{outcome:?}"
+            );
             assert!(again.has_conflict());
             again.rollback().await;
         }
@@ -41,8 +47,8 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
             .complete(&response(change), Effect::Keep)
             .await
             .unwrap();
-        let told = fixture.store.claim(claim(change)).await.unwrap();
-        assert!(matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })));
+        let outcome = fixture.store.claim(claim(change)).await.unwrap();
+        assert!(matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })));
     }
     assert_eq!(fixture.notes().await.len(), 3);
     fixture.idle().await;

@@ -61,15 +61,15 @@ const MANY: &str = "
     SELECT gen_random_uuid(), 'a', '{}', '{}', now() FROM generate_series(1, 20000);
     INSERT INTO hapax.destination (name, first_opened_at, opened_at)
     SELECT 'd' || number, now(), now() FROM generate_series(1, 3) AS number;
-    INSERT INTO hapax.lease (part, epoch, taken_at) SELECT name, 1, now() FROM hapax.destination;
+    INSERT INTO hapax.lease (partition, epoch, taken_at) SELECT name, 1, now() FROM hapax.destination;
     INSERT INTO hapax.checkpoint_log
-        (half, number, part, epoch, frontier, settled, offered, written_at)
+        (half, number, partition, epoch, frontier, settled, offered, written_at)
     SELECT number % 2, number, name, 1, number, '', '', now()
     FROM hapax.destination, generate_series(1, 15000) AS number;
-    INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+    INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
     SELECT number % 2, number, 'n' || number % 3, true, now() - number * interval '1 second'
     FROM generate_series(1, 20000) AS number;
-    INSERT INTO hapax.arrival (part, positions, first, last, started_at, duration_ms)
+    INSERT INTO hapax.arrival (partition, positions, first, last, started_at, duration_ms)
     SELECT 'd' || number % 3, number::text, number, number, now(), 1
     FROM generate_series(1, 20000) AS number;
     INSERT INTO hapax.delivery
@@ -98,8 +98,8 @@ const MANY: &str = "
         FROM generate_series(1, 20000) AS number
     ) AS saga;
     INSERT INTO hapax.saga_step
-        (saga, name, way, state, request, made, attempts, next_at, began_at)
-    SELECT id, 'a', 'do', 'done', '', '', 1, now(), now() FROM hapax.saga;
+        (saga, name, direction, state, request, made, attempts, next_at, began_at)
+    SELECT id, 'a', 'forward', 'done', '', '', 1, now(), now() FROM hapax.saga;
     INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
     SELECT id, 'a', '', now() FROM hapax.saga;
     ANALYZE";
@@ -273,8 +273,8 @@ const YOUNG_SAGAS: &str = "
            CASE WHEN number > 20100 THEN now() END
     FROM generate_series(1, 22000) AS number;
     INSERT INTO hapax.saga_step
-        (saga, name, way, state, request, made, attempts, next_at, began_at)
-    SELECT id, 'a', 'do', 'done', '', '', 1, now(), now() FROM hapax.saga;
+        (saga, name, direction, state, request, made, attempts, next_at, began_at)
+    SELECT id, 'a', 'forward', 'done', '', '', 1, now(), now() FROM hapax.saga;
     INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
     SELECT id, 'a', '', now() FROM hapax.saga";
 

@@ -127,9 +127,9 @@ async fn write(client: Client, random: Random, rounds: usize) {
         for _ in 0..=chance(&random, 3) {
             emit(&client, &key, "{}", 1 + chance(&random, 3)).await;
             if chance(&random, 3) == 0 {
-                client.batch_execute("SAVEPOINT part").await.unwrap();
+                client.batch_execute("SAVEPOINT partition").await.unwrap();
                 emit(&client, &key, "{}", 1).await;
-                let end = ["ROLLBACK TO part", "RELEASE part"][chance(&random, 2)];
+                let end = ["ROLLBACK TO partition", "RELEASE partition"][chance(&random, 2)];
                 client.batch_execute(end).await.unwrap();
             }
             if chance(&random, 4) == 0 {
@@ -381,13 +381,16 @@ async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_
     let old = frontier.snapshot.clone().unwrap();
     let mut words: Vec<String> = old.split(' ').map(str::to_owned).collect();
     let plus = |xid: &str| (xid.parse::<u64>().unwrap() + AHEAD).to_string();
-    let parts: Vec<&str> = words[0].split(':').collect();
-    let running = parts[2].split(',').filter(|xid| !xid.is_empty()).map(plus);
+    let partitions: Vec<&str> = words[0].split(':').collect();
+    let running = partitions[2]
+        .split(',')
+        .filter(|xid| !xid.is_empty())
+        .map(plus);
     let running: Vec<String> = running.collect();
     words[0] = format!(
         "{}:{}:{}",
-        plus(parts[0]),
-        plus(parts[1]),
+        plus(partitions[0]),
+        plus(partitions[1]),
         running.join(",")
     );
     words[2] = "1".to_owned();

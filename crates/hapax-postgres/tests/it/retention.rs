@@ -28,8 +28,8 @@ const EMIT: &str = "
 pub(crate) const LEFT: &str = "SELECT count(*) FROM hapax.outbox_event";
 /// Makes everything that the outbox has recorded about rotations and absences nine days older.
 pub(crate) const AGE: &str = "
-    WITH turns AS (
-        UPDATE hapax.turn SET opened_at = opened_at - interval '9 days',
+    WITH rotations AS (
+        UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days',
                               closed_at = closed_at - interval '9 days'
     )
     UPDATE hapax.absence SET since = since - interval '9 days'";
@@ -124,9 +124,9 @@ async fn no_event_goes_while_a_destination_is_being_opened() {
     assert_eq!(purge(&fixture).await, 0);
     opening.rollback().await.unwrap();
     fixture.store.open("new").await.unwrap();
-    let told = purge(&fixture).await;
+    let outcome = purge(&fixture).await;
     assert_eq!(
-        told, 0,
+        outcome, 0,
         "events were purged that the new destination has not read"
     );
     assert_eq!(fixture.count(LEFT).await, 3);
@@ -173,8 +173,8 @@ async fn a_purge_that_dies_in_the_middle_leaves_all_or_nothing_to_the_next() {
     emit(&fixture.plain, 5).await;
     assert_eq!(pass(&fixture, 10).await.len(), 5);
     let steps = [
-        "SELECT hapax.turn_on(0, now())",
-        "SELECT hapax.turn_on(0, now()); SELECT hapax.empty_segment(0, 0, now())",
+        "SELECT hapax.rotate(0, now())",
+        "SELECT hapax.rotate(0, now()); SELECT hapax.empty_segment(0, 0, now())",
     ];
     for step in steps {
         let victim = fixture.database.client().await;

@@ -60,7 +60,12 @@ async fn a_worker_whose_move_is_open_is_not_dead() {
     let taken = here.store.take_sagas(&kinds, Duration::ZERO, 1).await;
     let owned = Owned::of(&taken.unwrap()[0]);
     // The lease of the worker has expired and will expire again, but its commit is under way.
-    let mut tx = here.store.turn(&owned, Duration::ZERO).await.unwrap().tx;
+    let mut tx = here
+        .store
+        .lock_saga(&owned, Duration::ZERO)
+        .await
+        .unwrap()
+        .tx;
     assert!(take(&there.store, 1).await.is_empty());
     tx.write_step(&owned, &step("a")).await.unwrap();
     tx.commit().await.unwrap();
@@ -74,7 +79,7 @@ async fn who_takes_a_saga_out_of_an_open_move_reads_what_that_wrote() {
     let (here, there) = two().await;
     start(&here.store, "s1").await;
     let owned = Owned::of(&take(&here.store, 1).await[0]);
-    let mut tx = here.store.turn(&owned, LEASE).await.unwrap().tx;
+    let mut tx = here.store.lock_saga(&owned, LEASE).await.unwrap().tx;
     tx.write_step(&owned, &step("a")).await.unwrap();
     let store = there.store.clone();
     let seizing = tokio::spawn(async move { store.seize_saga("s1", LEASE).await });
@@ -83,7 +88,7 @@ async fn who_takes_a_saga_out_of_an_open_move_reads_what_that_wrote() {
     let seized = seizing.await.unwrap().unwrap().unwrap();
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > owned.epoch);
-    let fenced = here.store.turn(&owned, LEASE).await;
+    let fenced = here.store.lock_saga(&owned, LEASE).await;
     assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
 }
 
@@ -96,7 +101,7 @@ async fn a_move_that_waits_for_the_next_owner_is_fenced() {
     let raise = "BEGIN; UPDATE hapax.saga SET epoch = epoch + 1";
     client.batch_execute(raise).await.unwrap();
     let store = here.store.clone();
-    let turning = tokio::spawn(async move { store.turn(&owned, LEASE).await });
+    let turning = tokio::spawn(async move { store.lock_saga(&owned, LEASE).await });
     waits(&here).await;
     client.batch_execute("COMMIT").await.unwrap();
     let turned = turning.await.unwrap();
@@ -131,7 +136,7 @@ async fn a_word_that_is_committed_while_its_saga_is_to_be_held_is_counted() {
     let mut tx = there.store.begin(None, Headers::new()).await.unwrap();
     assert!(tx.signal_saga("s1", "paid", b"").await.unwrap());
     let store = here.store.clone();
-    let turning = tokio::spawn(async move { store.turn(&owned, LEASE).await });
+    let turning = tokio::spawn(async move { store.lock_saga(&owned, LEASE).await });
     waits(&here).await;
     tx.commit().await.unwrap();
     let held = turning.await.unwrap().unwrap();
@@ -202,7 +207,7 @@ async fn a_move_without_a_heard_commit_is_whole_or_nothing_and_its_rows_say_whic
     for (id, deed, kept) in [("s1", Deed::CutBefore, 0), ("s2", Deed::CutAfter, 1)] {
         start(&day.node, id).await;
         let owned = Owned::of(&take(&day.node, 1).await[0]);
-        let mut tx = day.node.turn(&owned, LEASE).await.unwrap().tx;
+        let mut tx = day.node.lock_saga(&owned, LEASE).await.unwrap().tx;
         tx.execute(INSERT, &[&id]).await.unwrap();
         tx.emit(event(id)).unwrap();
         tx.write_step(&owned, &step("a")).await.unwrap();
@@ -236,7 +241,7 @@ async fn a_move_is_three_flights() {
     let owned = Owned::of(&take(&store, 1).await[0]);
     let one = async || {
         let began = Instant::now();
-        let mut tx = store.turn(&owned, LEASE).await.unwrap().tx;
+        let mut tx = store.lock_saga(&owned, LEASE).await.unwrap().tx;
         tx.write_step(&owned, &step("a")).await.unwrap();
         tx.emit(event("a")).unwrap();
         tx.commit().await.unwrap();
@@ -280,7 +285,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
     }
     for saga in take(&fixture.store, 10).await {
         let owned = Owned::of(&saga);
-        let mut tx = fixture.store.turn(&owned, LEASE).await.unwrap().tx;
+        let mut tx = fixture.store.lock_saga(&owned, LEASE).await.unwrap().tx;
         tx.write_step(&owned, &step("a")).await.unwrap();
         tx.commit().await.unwrap();
         give_back(&fixture.store, &saga, Duration::ZERO).await;
@@ -304,7 +309,7 @@ async fn what_an_error_says_may_hold_anything() {
     start(&fixture.store, "s1").await;
     let saga = take(&fixture.store, 1).await.remove(0);
     let owned = Owned::of(&saga);
-    let mut tx = fixture.store.turn(&owned, LEASE).await.unwrap().tx;
+    let mut tx = fixture.store.lock_saga(&owned, LEASE).await.unwrap().tx;
     let said = StepRecord {
         error: Some(hapax::saga::Refusal::new("no", "nul: \0")),
         ..step("a")
@@ -361,7 +366,7 @@ async fn give_back(store: &Postgres, saga: &SagaRecord, pause: Duration) {
 fn step(name: &str) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
-        way: Direction::Forward,
+        direction: Direction::Forward,
         state: StepState::Done,
         provider_key: None,
         request: Bytes::new(),

@@ -14,7 +14,7 @@ use hapax_postgres::{
     Postgres,
     admin::{
         Actor, AdminError, PAGE_MAX, destination_of,
-        destinations::{self, Declared, Part},
+        destinations::{self, Declared, Partition},
     },
 };
 use serde_json::Value;
@@ -111,7 +111,7 @@ impl Declare {
                 break;
             }
         }
-        let opened = destinations::parts(&self.store, None).await?;
+        let opened = destinations::partitions(&self.store, None).await?;
         let mut names: Vec<String> = declared.keys().cloned().collect();
         // A tenant's token sees only the destinations in the database, because the tenant of the
         // others is not known.
@@ -120,20 +120,20 @@ impl Declare {
             names.extend(
                 opened
                     .iter()
-                    .map(|part| destination_of(&part.name).to_owned()),
+                    .map(|partition| destination_of(&partition.name).to_owned()),
             );
         }
         names.sort_unstable();
         names.dedup();
         let view = |name: String| {
-            let parts: Vec<Part> = opened
+            let partitions: Vec<Partition> = opened
                 .iter()
                 .filter(|it| destination_of(&it.name) == name)
                 .cloned()
                 .collect();
             let known = declared.remove(&name);
             let configured = self.configured.get(&name);
-            DestinationView::of(name, known.as_ref(), &parts, configured)
+            DestinationView::of(name, known.as_ref(), &partitions, configured)
         };
         Ok(names.into_iter().map(view).collect())
     }
@@ -157,8 +157,8 @@ impl Declare {
             .find(|it| it.name == name);
         let mut found = found.ok_or_else(|| not_found(name))?;
         let mut sum = StandingView::default();
-        for part in destinations::parts(&self.store, Some(name)).await? {
-            let standing = self.store.backlog(&part.name).await?;
+        for partition in destinations::partitions(&self.store, Some(name)).await? {
+            let standing = self.store.backlog(&partition.name).await?;
             sum.backlog += standing.events;
             sum.parked += standing.parked;
             sum.dead += standing.dead;
@@ -175,7 +175,7 @@ impl Declare {
     /// Refuses a name under which a relay already delivers events, wherever that destination is
     /// declared.
     async fn check_free(&self, actor: &Actor, name: &str) -> Result<(), AdminError> {
-        if destinations::parts(&self.store, Some(name))
+        if destinations::partitions(&self.store, Some(name))
             .await?
             .is_empty()
         {
@@ -239,7 +239,7 @@ impl Declare {
 pub(crate) fn configured(config: &Config) -> BTreeMap<String, Configured> {
     let known = |(name, spec): (&String, &Spec)| {
         let known = Configured {
-            parts: Some(spec.parts),
+            partitions: Some(spec.partitions),
             tenant: spec.tenant.clone(),
             paused: spec.paused,
         };

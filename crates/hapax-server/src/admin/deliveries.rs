@@ -65,51 +65,56 @@ pub(super) async fn dead(
 }
 
 /// Makes one dead letter due again, as if it had never been tried.
-#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/replay",
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{partition}/{position}/replay",
     tag = "dead letters",
-    params(("part" = String, Path), ("position" = i64, Path)),
+    params(("partition" = String, Path), ("position" = i64, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn replay(
     State(admin): State<Admin>,
     caller: Caller,
-    Path((part, position)): Path<(String, i64)>,
+    Path((partition, position)): Path<(String, i64)>,
 ) -> Result<StatusCode, Problem> {
-    dead_letters::replay(admin.store(), &caller.actor, &part, position).await?;
+    dead_letters::replay(admin.store(), &caller.actor, &partition, position).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Applies a patch to a dead letter's payload for this destination, and makes it due again.
-#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/edit",
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{partition}/{position}/edit",
     tag = "dead letters", request_body = Edit,
-    params(("part" = String, Path), ("position" = i64, Path)),
+    params(("partition" = String, Path), ("position" = i64, Path)),
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn edit(
     State(admin): State<Admin>,
     caller: Caller,
-    Path((part, position)): Path<(String, i64)>,
+    Path((partition, position)): Path<(String, i64)>,
     Body(body): Body<Edit>,
 ) -> Result<StatusCode, Problem> {
     let (store, actor) = (admin.store(), &caller.actor);
     let patch = body.patch.to_string();
-    dead_letters::edit_and_replay(store, actor, &part, position, &patch).await?;
+    dead_letters::edit_and_replay(store, actor, &partition, position, &patch).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Discards one dead letter permanently.
-#[utoipa::path(post, path = "/admin/v1/dead-letters/{part}/{position}/discard",
+#[utoipa::path(post, path = "/admin/v1/dead-letters/{partition}/{position}/discard",
     tag = "dead letters", request_body = Reason,
-    params(("part" = String, Path), ("position" = i64, Path)),
+    params(("partition" = String, Path), ("position" = i64, Path)),
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn discard(
     State(admin): State<Admin>,
     caller: Caller,
-    Path((part, position)): Path<(String, i64)>,
+    Path((partition, position)): Path<(String, i64)>,
     Body(body): Body<Reason>,
 ) -> Result<StatusCode, Problem> {
-    let discarded =
-        dead_letters::discard(admin.store(), &caller.actor, &part, position, &body.reason);
+    let discarded = dead_letters::discard(
+        admin.store(),
+        &caller.actor,
+        &partition,
+        position,
+        &body.reason,
+    );
     discarded.await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -76,7 +76,7 @@ pub(crate) struct TraceView {
     /// The name of the destination.
     pub(crate) destination: String,
     /// The partition that delivers the event.
-    pub(crate) part: String,
+    pub(crate) partition: String,
     /// `unread`, `scheduled`, `retrying`, `blocked`, `dead`, `delivered`, `discarded`, or `passed`
     /// if the event was read but no attempt is recorded: it is not routed to this destination, or
     /// is being sent.
@@ -104,8 +104,8 @@ pub(crate) struct TraceView {
 impl TraceView {
     fn of(it: Trace, mask: Option<&Mask>) -> Self {
         Self {
-            destination: destination_of(&it.part).to_owned(),
-            part: it.part,
+            destination: destination_of(&it.partition).to_owned(),
+            partition: it.partition,
             state: it.standing.as_str(),
             next_at: it.next_at.map(moment),
             last_error: it.last_error,

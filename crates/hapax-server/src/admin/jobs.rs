@@ -265,7 +265,7 @@ pub(crate) async fn begin(
     act: Act,
     request_key: Option<String>,
 ) -> Result<Job, Refusal> {
-    let (filter, parts) = filter(declare, actor, many, act).await?;
+    let (filter, partitions) = filter(declare, actor, many, act).await?;
     let wrong = |error: NotSeen| wrong("seen", &error.to_string());
     let seen = many.seen.as_deref().map(str::parse).transpose();
     let asked = Asked {
@@ -282,7 +282,9 @@ pub(crate) async fn begin(
             let reason = many.reason.as_deref().unwrap_or_default();
             jobs::discard_dead_letters(store, actor, name, &filter, reason, &asked).await
         }
-        Act::ReplayEvents => jobs::replay_events(store, actor, name, &filter, parts, &asked).await,
+        Act::ReplayEvents => {
+            jobs::replay_events(store, actor, name, &filter, partitions, &asked).await
+        }
     };
     Ok(job?)
 }

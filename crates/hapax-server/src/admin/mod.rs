@@ -133,15 +133,15 @@ fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
         ("/admin/v1/deliveries", get(deliveries::list)),
         ("/admin/v1/dead-letters", get(deliveries::dead)),
         (
-            "/admin/v1/dead-letters/{part}/{position}/replay",
+            "/admin/v1/dead-letters/{partition}/{position}/replay",
             post(deliveries::replay),
         ),
         (
-            "/admin/v1/dead-letters/{part}/{position}/edit",
+            "/admin/v1/dead-letters/{partition}/{position}/edit",
             post(deliveries::edit),
         ),
         (
-            "/admin/v1/dead-letters/{part}/{position}/discard",
+            "/admin/v1/dead-letters/{partition}/{position}/discard",
             post(deliveries::discard),
         ),
         (

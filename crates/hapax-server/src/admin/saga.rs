@@ -25,7 +25,7 @@ pub(crate) struct SagaView {
     /// `running`, `needs_attention`, `completed` or `failed`.
     pub(crate) state: &'static str,
     /// Whether the saga compensates, or has compensated, its completed steps.
-    pub(crate) undoing: bool,
+    pub(crate) compensating: bool,
     /// Why the saga compensates, has failed, or needs attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<ReasonView>,
@@ -70,7 +70,7 @@ pub(crate) struct ReasonView {
 pub(crate) struct StepView {
     pub(crate) name: String,
     /// `do` for the step, `undo` for its compensation.
-    pub(crate) way: &'static str,
+    pub(crate) direction: &'static str,
     /// `open`, `done` or `refused`.
     pub(crate) state: &'static str,
     /// The number of attempts. It is reset when an operator has the step retried.
@@ -139,7 +139,7 @@ impl SagaView {
             version: saga.kind.version,
             tenant: saga.tenant.map(|tenant| tenant.as_str().to_owned()),
             state: status.state.as_str(),
-            undoing: status.undoing,
+            compensating: status.compensating,
             reason: status.reason.map(ReasonView::of),
             why,
             waiting_for: saga.waiting_for,
@@ -168,7 +168,7 @@ impl StepView {
     fn of(step: &StepRecord, mask: &Mask) -> Self {
         Self {
             name: step.name.clone(),
-            way: step.way.as_str(),
+            direction: step.direction.as_str(),
             state: step.state.as_str(),
             attempts: step.attempts,
             provider_key: step.provider_key.clone(),

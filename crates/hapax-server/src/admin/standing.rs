@@ -18,13 +18,13 @@ use super::{
 /// Something that is stalled.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct StalledView {
-    /// What is stalled: `part`, `order_key`, `event_type`, `sagas` or `outbox`.
+    /// What is stalled: `partition`, `order_key`, `event_type`, `sagas` or `outbox`.
     pub(crate) what: &'static str,
     /// What is stalled, in words.
     pub(crate) name: String,
     /// The partition of a destination.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) part: Option<String>,
+    pub(crate) partition: Option<String>,
     /// The aggregate type of the events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) aggregate_type: Option<String>,
@@ -139,7 +139,7 @@ pub(super) async fn stalled(
             let is_told = |it: &StalledView| it.cause == "paused" && it.is_of(name);
             if !items.iter().any(is_told) {
                 items.push(StalledView::from(Stalled {
-                    what: What::Part(name.to_owned()),
+                    what: What::Partition(name.to_owned()),
                     cause: Cause::Paused { by: None },
                     since: None,
                     waiting: 0,
@@ -163,8 +163,8 @@ pub(super) async fn overview(
 
 impl StalledView {
     fn is_of(&self, destination: &str) -> bool {
-        let part = self.part.as_deref().unwrap_or_default();
-        hapax_postgres::admin::destination_of(part) == destination
+        let partition = self.partition.as_deref().unwrap_or_default();
+        hapax_postgres::admin::destination_of(partition) == destination
     }
 }
 
@@ -179,18 +179,21 @@ impl From<Stalled> for StalledView {
             ..Self::default()
         };
         match it.what {
-            What::Part(part) => (view.what, view.part) = ("part", Some(part)),
+            What::Partition(partition) => {
+                (view.what, view.partition) = ("partition", Some(partition))
+            }
             What::OrderKey {
-                part,
+                partition,
                 aggregate_type,
                 aggregate_id,
             } => {
-                (view.what, view.part) = ("order_key", Some(part));
+                (view.what, view.partition) = ("order_key", Some(partition));
                 view.aggregate_type = Some(aggregate_type);
                 view.aggregate_id = Some(aggregate_id);
             }
-            What::EventType { part, kind } => {
-                (view.what, view.part, view.event_type) = ("event_type", Some(part), Some(kind));
+            What::EventType { partition, kind } => {
+                (view.what, view.partition, view.event_type) =
+                    ("event_type", Some(partition), Some(kind));
             }
             What::Sagas { name, version } => {
                 (view.what, view.saga, view.version) = ("sagas", Some(name), Some(version));

@@ -6,7 +6,7 @@ use hapax_postgres::admin::{
     audit::Entry,
     deliveries::{Cursor, Delivery},
     destination_of,
-    destinations::{Declared, Part},
+    destinations::{Declared, Partition},
     events::Summary,
     jobs::Job,
 };
@@ -42,15 +42,15 @@ impl<T> PageView<T> {
 
 /// The cursor of a page of deliveries, made of position and partition.
 pub(crate) fn cursor_word(cursor: &Cursor) -> String {
-    format!("{}:{}", cursor.position, cursor.part)
+    format!("{}:{}", cursor.position, cursor.partition)
 }
 
 /// Parses such a cursor.
 pub(crate) fn cursor_of(word: &str) -> Option<Cursor> {
-    let (position, part) = word.split_once(':')?;
+    let (position, partition) = word.split_once(':')?;
     Some(Cursor {
         position: position.parse().ok()?,
-        part: part.to_owned(),
+        partition: partition.to_owned(),
     })
 }
 
@@ -110,11 +110,13 @@ impl DestinationView {
     pub(crate) fn of(
         name: String,
         declared: Option<&Declared>,
-        parts: &[Part],
+        partitions: &[Partition],
         configured: Option<&Spec>,
     ) -> Self {
         let known = declared;
-        let disabled = parts.iter().find(|part| part.disabled_at.is_some());
+        let disabled = partitions
+            .iter()
+            .find(|partition| partition.disabled_at.is_some());
         let spec = known.and_then(|it| it.spec.as_deref());
         let spec: Option<Value> = spec.and_then(|text| serde_json::from_str(text).ok());
         // Paused by its own setting, unless an operator has paused it.
@@ -139,7 +141,7 @@ impl DestinationView {
             spec,
             version: known.map(|it| it.version),
             state,
-            reason: disabled.and_then(|part| part.disabled_reason.clone()),
+            reason: disabled.and_then(|partition| partition.disabled_reason.clone()),
             paused_by: known.and_then(|it| it.paused_by.clone()),
             changed_at: known.map(|it| moment(it.changed_at)),
             changed_by: known.map(|it| it.changed_by.clone()),
@@ -198,7 +200,7 @@ pub(crate) struct DeliveryView {
     /// The name of the destination.
     pub(crate) destination: String,
     /// The partition; together with the position it identifies the delivery.
-    pub(crate) part: String,
+    pub(crate) partition: String,
     /// The position of the event.
     pub(crate) position: i64,
     /// `scheduled`, `retrying`, `blocked`, `dead`, `delivered` or `discarded`.
@@ -236,8 +238,8 @@ pub(crate) struct DeliveryView {
 impl From<Delivery> for DeliveryView {
     fn from(it: Delivery) -> Self {
         Self {
-            destination: destination_of(&it.part).to_owned(),
-            part: it.part,
+            destination: destination_of(&it.partition).to_owned(),
+            partition: it.partition,
             position: it.position,
             state: it.state,
             attempts: it.attempts,

@@ -49,7 +49,7 @@ pub(super) async fn list(
     }
     let row = |it: crate::admin::DeliveryView| {
         [
-            it.part,
+            it.partition,
             it.position.to_string(),
             it.state,
             it.kind,

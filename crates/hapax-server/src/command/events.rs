@@ -124,7 +124,7 @@ pub(super) fn show(desk: &CommandContext, event: &EventView) -> Result<(), Failu
             .or_else(|| trace.last_error.clone());
         let when = trace.next_at.clone().unwrap_or_default();
         rows.push([
-            trace.part.clone(),
+            trace.partition.clone(),
             trace.state.to_owned(),
             when,
             reason.unwrap_or_default(),

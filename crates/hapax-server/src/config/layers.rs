@@ -333,13 +333,16 @@ mod tests {
         let file = "[destinations.Order-Desk]\nsink.file.path = \"-\"\n";
         let env = [
             ("HAPAX__DESTINATIONS__ORDER_DESK__EVENTS", "a.*, b.*"),
-            ("HAPAX__DESTINATIONS__ORDER_DESK__PARTS", "4"),
+            ("HAPAX__DESTINATIONS__ORDER_DESK__PARTITIONS", "4"),
             ("HAPAX__DESTINATIONS__ORDER_DESK__PAUSED", "true"),
             ("HAPAX__DATABASE__URL__FILE", "/run/secrets/url"),
         ];
         let config = layers(file, &env, []).unwrap().config().unwrap();
         let spec = &config.destinations["Order-Desk"];
-        assert_eq!((spec.events.len(), spec.parts, spec.paused), (2, 4, true));
+        assert_eq!(
+            (spec.events.len(), spec.partitions, spec.paused),
+            (2, 4, true)
+        );
         let file = super::super::Secret::File("/run/secrets/url".into());
         assert_eq!(config.database.url, Some(file));
     }

@@ -68,7 +68,7 @@ pub(crate) struct Spec {
     pub(crate) timeout: Option<Span>,
     /// Number of partitions: 1, 2, 4, 8 or 16. It cannot be changed later.
     #[serde(default = "one")]
-    pub(crate) parts: u8,
+    pub(crate) partitions: u8,
     /// Whether the destination is paused.
     #[serde(default)]
     pub(crate) paused: bool,
@@ -152,8 +152,8 @@ impl Spec {
         check_name(name)?;
         self.check_events()?;
         self.tenant()?;
-        if Shards::of_part(0, self.parts.try_into().map_err(|_| parts())?).is_err() {
-            return Err(parts());
+        if Shards::of_partition(0, self.partitions.try_into().map_err(|_| partitions())?).is_err() {
+            return Err(partitions());
         }
         let attempts = self.schedule.as_ref().map_or(1, Vec::len);
         if !(1..=ATTEMPTS_MAX).contains(&attempts) {
@@ -297,8 +297,8 @@ fn holds_user(url: &str) -> bool {
     authority.is_some_and(|it| it.contains('@'))
 }
 
-fn parts() -> SpecError {
-    SpecError::new("parts", "must be 1, 2, 4, 8 or 16")
+fn partitions() -> SpecError {
+    SpecError::new("partitions", "must be 1, 2, 4, 8 or 16")
 }
 
 fn everything() -> Vec<String> {
@@ -324,7 +324,7 @@ mod tests {
         let spec = Spec::read(&webhook()).unwrap();
         assert_eq!(spec.events, ["*"]);
         assert_eq!(
-            (spec.order, spec.parts, spec.paused),
+            (spec.order, spec.partitions, spec.paused),
             (Order::None, 1, false)
         );
         spec.check("orders", Written::InConfiguration).unwrap();
@@ -354,9 +354,9 @@ mod tests {
     #[test]
     fn a_value_that_cannot_work_is_refused_by_its_setting() {
         let cases = [
-            ("parts", json!(3), "parts"),
-            ("parts", json!(0), "parts"),
-            ("parts", json!("two"), "parts"),
+            ("partitions", json!(3), "partitions"),
+            ("partitions", json!(0), "partitions"),
+            ("partitions", json!("two"), "partitions"),
             ("events", json!([]), "events"),
             ("events", json!([""]), "events[0]"),
             ("events", json!([7]), "events[0]"),

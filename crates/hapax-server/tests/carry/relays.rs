@@ -64,14 +64,14 @@ pub(crate) fn migrate(url: &str) {
 /// The configuration of the webhook destination, which keeps the order of events per key.
 pub(crate) fn webhook(url: &str) -> String {
     format!(
-        "[destinations.hook]\norder = \"key\"\nparts = 4\nconcurrency = 16\n{SCHEDULE}\
+        "[destinations.hook]\norder = \"key\"\npartitions = 4\nconcurrency = 16\n{SCHEDULE}\
          sink.webhook = {{ url = \"{url}\", secret = \"{SECRET}\", allow = [\"127.0.0.0/8\"] }}\n"
     )
 }
 
 /// The configuration of a destination whose sink is a broker.
 pub(crate) fn broker(sink: &str, settings: &str) -> String {
-    format!("[destinations.{sink}]\nparts = 2\n{SCHEDULE}sink.{sink} = {settings}\n")
+    format!("[destinations.{sink}]\npartitions = 2\n{SCHEDULE}sink.{sink} = {settings}\n")
 }
 
 impl Fleet {
@@ -163,19 +163,19 @@ impl Fleet {
     async fn pause(&mut self, number: usize) {
         let from = Instant::now();
         let node = self.relays[number].node.clone();
-        let parts = self.parts_of(&node).await;
+        let partitions = self.partitions_of(&node).await;
         signal(&self.relays[number].child, "STOP");
         eventually(PATIENCE, async || {
-            let left = self.parts_of(&node).await;
-            !parts.iter().any(|part| left.contains(part))
+            let left = self.partitions_of(&node).await;
+            !partitions.iter().any(|partition| left.contains(partition))
         })
         .await;
         signal(&self.relays[number].child, "CONT");
         self.blow("STOP", from);
     }
 
-    async fn parts_of(&self, node: &str) -> Vec<String> {
-        let query = "SELECT part FROM hapax.lease WHERE starts_with(node, $1 || '#')";
+    async fn partitions_of(&self, node: &str) -> Vec<String> {
+        let query = "SELECT partition FROM hapax.lease WHERE starts_with(node, $1 || '#')";
         let rows = self.database.query(query, &[&node]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }

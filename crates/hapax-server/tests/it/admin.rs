@@ -277,7 +277,7 @@ async fn what_makes_no_sense_is_a_problem_with_a_code() {
         body
     };
     for (body, member) in [
-        (spec("parts", json!(3)), "parts"),
+        (spec("partitions", json!(3)), "partitions"),
         (spec("evnts", json!([])), "evnts"),
         (
             spec("sink", json!({"file": {"path": "/etc/passwd"}})),
@@ -552,10 +552,10 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     );
     check(&hers("/destinations/all").await, 404, "NOT_FOUND");
     let replay = format!("/dead-letters/all/{}/replay", other["position"]);
-    let told = served
+    let outcome = served
         .ask(ALICE, Method::POST, &replay, Some(&json!({})))
         .await;
-    check(&told, 404, "NOT_FOUND");
+    check(&outcome, 404, "NOT_FOUND");
     let many = json!({"destination": "all", "dry_run": true});
     let counted = served
         .ask(ALICE, Method::POST, "/dead-letters/replay", Some(&many))
@@ -578,10 +578,10 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     // A tenant cannot replay events to a destination of another tenant.
     for name in ["others", "all", "nobody"] {
         let again = json!({"destination": name});
-        let told = served
+        let outcome = served
             .ask(ALICE, Method::POST, "/events/replay", Some(&again))
             .await;
-        check(&told, 404, "NOT_FOUND");
+        check(&outcome, 404, "NOT_FOUND");
     }
     // A tenant sees where its events were delivered, but not the responses of a receiver that
     // belongs to another tenant.
@@ -637,7 +637,7 @@ async fn a_change_reaches_two_relays_within_two_seconds() {
     let (mut created, mut paused) = (Vec::new(), Vec::new());
     for name in ["one", "two", "three"] {
         let mut body = declaration(name, &receiver.url("/"));
-        body["spec"]["parts"] = json!(2);
+        body["spec"]["partitions"] = json!(2);
         let began = tokio::time::Instant::now();
         assert_eq!(served.post("/destinations", &body).await.status, 201);
         is_shown(name, |it| !it.is_empty()).await;
@@ -718,7 +718,7 @@ async fn the_description_names_every_status_that_was_seen_here() {
             .replace("{id}", "1")
             .replace("{operation}", "nothing")
             .replace("{key}", "none")
-            .replace("{part}", "nobody")
+            .replace("{partition}", "nobody")
             .replace("{position}", "1");
         for (method, described) in methods.as_object().unwrap() {
             let name = method.to_uppercase();

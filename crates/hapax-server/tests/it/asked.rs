@@ -413,8 +413,8 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     let client = database.client().await;
     client.batch_execute(used_again).await.unwrap();
     let stale = [&sure[..], &["--if-version", seen.as_str().unwrap()]].concat();
-    let told = call(&stale).ended(4);
-    assert!(told.stderr.contains("used again"), "{told:?}");
+    let outcome = call(&stale).ended(4);
+    assert!(outcome.stderr.contains("used again"), "{outcome:?}");
     call(&sure).ended(0);
     call(&sure).ended(3);
 
@@ -435,12 +435,12 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     assert!(whole.stdout.contains("4242acme"), "{whole:?}");
 
     // No worker and no relay are running.
-    let told = call(&["doctor", "--database-only", "--json"]).json();
+    let outcome = call(&["doctor", "--database-only", "--json"]).json();
     let says = |check: &str, part: &str| {
         let is = |it: &&Value| it["check"] == check && it["found"].as_str().unwrap().contains(part);
         assert!(
-            told.as_array().unwrap().iter().any(|it| is(&it)),
-            "{told:#}"
+            outcome.as_array().unwrap().iter().any(|it| is(&it)),
+            "{outcome:#}"
         );
     };
     says("sagas", "2 of the sagas checkout need attention");

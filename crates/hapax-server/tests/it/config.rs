@@ -118,9 +118,9 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
         "destinations.a.sink.redis.url file /nowhere/at/all: No such file",
     );
     refused(
-        "[destinations.a]\nparts = 3\nsink.file.path = \"-\"\n",
+        "[destinations.a]\npartitions = 3\nsink.file.path = \"-\"\n",
         &[],
-        "destinations.a.parts must be 1, 2, 4, 8 or 16",
+        "destinations.a.partitions must be 1, 2, 4, 8 or 16",
     );
     refused(
         "[destinations.\"a/b\"]\nsink.file.path = \"-\"\n",

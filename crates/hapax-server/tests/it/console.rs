@@ -88,9 +88,9 @@ async fn a_relay_that_stops_does_not_wait_for_who_watches() {
     let mut watching = TcpStream::connect(&address).await.unwrap();
     let asked = format!("GET /console/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
     watching.write_all(asked.as_bytes()).await.unwrap();
-    let mut told = [0; 15];
-    watching.read_exact(&mut told).await.unwrap();
-    assert_eq!(&told, b"HTTP/1.1 200 OK");
+    let mut outcome = [0; 15];
+    watching.read_exact(&mut outcome).await.unwrap();
+    assert_eq!(&outcome, b"HTTP/1.1 200 OK");
     relay.signal("TERM");
     assert!(relay.ended().await.success());
     assert!(

@@ -97,15 +97,15 @@ async fn live_figures_go_on_through_a_flood() {
     live.set_read_timeout(Some(PATIENCE)).unwrap();
     let ask = format!("GET /console/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
     live.write_all(ask.as_bytes()).unwrap();
-    let mut told = read_until(live, "data:").await;
+    let mut outcome = read_until(live, "data:").await;
     let flood = flood(&address);
     let client = database.client().await;
     for round in 0..3 {
         emit(&client, &format!("order.{round}"), 5).await;
-        told = read_until(told, "data:").await;
+        outcome = read_until(outcome, "data:").await;
     }
     closed(flood).await;
-    drop(told);
+    drop(outcome);
     relay.stop().await;
 }
 

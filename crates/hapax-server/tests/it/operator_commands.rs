@@ -100,8 +100,8 @@ async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
     assert!(table.stdout.starts_with("NAME"), "{table:?}");
     let bad = folder.path().join("bad.json");
     fs::write(&bad, format!("{{\"secret\": \"{SECRET}")).unwrap();
-    let told = call(&["create", "b", "--spec", bad.to_str().unwrap(), "--yes"]).ended(2);
-    assert!(!told.stderr.contains(SECRET), "{told:?}");
+    let outcome = call(&["create", "b", "--spec", bad.to_str().unwrap(), "--yes"]).ended(2);
+    assert!(!outcome.stderr.contains(SECRET), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -178,20 +178,23 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
         "--yes",
     ];
     // Without the relay's configuration, the command does not know the tenant of the destination.
-    let told = call(&again).ended(4);
-    assert!(told.stderr.contains("declared neither"), "{told:?}");
+    let outcome = call(&again).ended(4);
+    assert!(outcome.stderr.contains("declared neither"), "{outcome:?}");
     let configured = relay.file("hapax.toml");
     let configured = ["--config", configured.to_str().unwrap()];
     let refused = [&again[..], &configured, &["--error", "500"]].concat();
-    let told = call(&refused).ended(2);
+    let outcome = call(&refused).ended(2);
     assert!(
-        told.stderr.contains("error applies to deliveries"),
-        "{told:?}"
+        outcome.stderr.contains("error applies to deliveries"),
+        "{outcome:?}"
     );
     call(&[&again[..], &configured].concat()).ended(0);
     receiver.received_at_least(14).await;
-    let told = call(&["dead-letters", "list", "--state", "delivered"]).ended(2);
-    assert!(told.stderr.contains("state cannot be set"), "{told:?}");
+    let outcome = call(&["dead-letters", "list", "--state", "delivered"]).ended(2);
+    assert!(
+        outcome.stderr.contains("state cannot be set"),
+        "{outcome:?}"
+    );
     let listed = call(&["events", "list", "--limit", "2"]).ended(0).json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert!(listed["next"].is_string());
@@ -236,8 +239,8 @@ async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
     let asked = call(&sorry).ended(4);
     assert!(asked.stderr.contains("of orders, edited?"), "{asked:?}");
     for none in ["", "[]", "{\"n\"}"] {
-        let told = call(&[&edit(none)[..], &["--yes"]].concat()).ended(2);
-        assert!(told.stderr.contains("patch"), "{told:?}");
+        let outcome = call(&[&edit(none)[..], &["--yes"]].concat()).ended(2);
+        assert!(outcome.stderr.contains("patch"), "{outcome:?}");
     }
     call(&[&sorry[..], &["--yes"]].concat()).ended(0);
     let offers = receiver.received_at_least(before + 1).await;

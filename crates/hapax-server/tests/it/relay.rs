@@ -49,8 +49,8 @@ async fn a_destination_whose_far_side_was_gone_goes_on_when_it_is_resumed() {
     receiver.reply(HttpReply::status(200));
     let url = database.url();
     let resume = ["destinations", "resume", "orders", "--yes"];
-    let told = run(&[&resume[..], &["--database", &url]].concat()).ended(0);
-    assert!(told.stdout.contains("goes on"), "{told:?}");
+    let outcome = run(&[&resume[..], &["--database", &url]].concat()).ended(0);
+    assert!(outcome.stdout.contains("goes on"), "{outcome:?}");
     eventually(PATIENCE, async || {
         let taken = receiver
             .received()

@@ -125,18 +125,22 @@ async fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone
     assert!(asked("refused").contains("as if step charge had not happened"));
     // The step happened after all, and the outcome of its compensation is unknown.
     let client = stage.database.client().await;
-    let undoing =
+    let compensating =
         "UPDATE hapax.saga_step SET state = 'done', ended_at = now() WHERE name = 'charge';
         INSERT INTO hapax.saga_step
-            (saga, name, way, state, provider_key, request, made, attempts, next_at, began_at)
-        VALUES ('s1', 'charge', 'undo', 'open', 'key', '', '', 1, now(), now());
-        UPDATE hapax.saga SET undoing = true";
-    client.batch_execute(undoing).await.unwrap();
+            (saga, name, direction, state, provider_key, request, made, attempts, next_at, began_at)
+        VALUES ('s1', 'charge', 'compensate', 'open', 'key', '', '', 1, now(), now());
+        UPDATE hapax.saga SET compensating = true";
+    client.batch_execute(compensating).await.unwrap();
     assert!(asked("done").contains("as if step charge were undone"));
     assert!(asked("refused").contains("Step charge of saga s1 cannot be undone"));
     stage.decide("s1", &["done", "--step", "charge"]).ended(0);
     let saga = stage.saga("s1").await;
-    let ways: Vec<_> = saga.steps.iter().map(|it| (it.way, it.state)).collect();
+    let ways: Vec<_> = saga
+        .steps
+        .iter()
+        .map(|it| (it.direction, it.state))
+        .collect();
     assert_eq!(ways.last(), Some(&(Direction::Compensate, StepState::Done)));
 }
 

@@ -169,12 +169,12 @@ async fn json_is_one_object_with_the_answer_and_the_attempts() {
     let ran = send(&["--json", "--key", "mine", &url, "-d", BODY])
         .await
         .ended(12);
-    let told = ran.json();
-    assert_eq!(told["status"], 409);
-    assert_eq!(told["code"], "CONFLICT.idempotency.payload_mismatch");
-    assert_eq!(told["key"], "mine");
-    assert_eq!(told["attempts"][0]["status"], 409);
-    assert_eq!(told["stopped"], "answered");
+    let outcome = ran.json();
+    assert_eq!(outcome["status"], 409);
+    assert_eq!(outcome["code"], "CONFLICT.idempotency.payload_mismatch");
+    assert_eq!(outcome["key"], "mine");
+    assert_eq!(outcome["attempts"][0]["status"], 409);
+    assert_eq!(outcome["stopped"], "answered");
     assert!(
         ran.stderr.starts_with("hapax: 409 CONFLICT."),
         "{}",

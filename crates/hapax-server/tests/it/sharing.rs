@@ -44,7 +44,7 @@ async fn one_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test]
-async fn a_part_that_somebody_has_hold_of_for_a_moment_is_taken_right_after() {
+async fn a_partition_that_is_locked_for_a_moment_is_taken_right_after() {
     let (database, receiver) = setting().await;
     // With this lease, a relay looks for free partitions once a minute.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
@@ -54,7 +54,10 @@ async fn a_part_that_somebody_has_hold_of_for_a_moment_is_taken_right_after() {
     one.stop().await;
     let mut somebody = database.client().await;
     let hold = somebody.transaction().await.unwrap();
-    let rows = hold.execute("SELECT FROM hapax.lease WHERE part = 'd' FOR UPDATE", &[]);
+    let rows = hold.execute(
+        "SELECT FROM hapax.lease WHERE partition = 'd' FOR UPDATE",
+        &[],
+    );
     assert_eq!(rows.await.unwrap(), 1);
     let two = Relay::start(&database.url(), &configuration).await;
     eventually(PATIENCE, async || states(&two).await["d"] == "standby").await;

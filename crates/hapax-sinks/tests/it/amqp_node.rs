@@ -239,15 +239,15 @@ async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
     node.kill();
     let (all, mut open) = timeout(PATIENCE, delivering).await.unwrap().unwrap();
     node.start_again().await;
-    let mut told = Vec::new();
+    let mut outcome = Vec::new();
     let again = async {
         while !open.is_empty() {
-            told = sink.deliver(&open).await;
-            open = still_open(open.clone(), &told);
+            outcome = sink.deliver(&open).await;
+            open = still_open(open.clone(), &outcome);
         }
     };
     let again = timeout(PATIENCE, again).await;
-    assert!(again.is_ok(), "{:?}", told.iter().find(|it| it.is_err()));
+    assert!(again.is_ok(), "{:?}", outcome.iter().find(|it| it.is_err()));
     let corner = Corner::empty(&node.address()).await;
     let taken = drain(&corner.channel, queue).await;
     let distinct: HashSet<_> = taken.iter().map(Taken::id).collect();

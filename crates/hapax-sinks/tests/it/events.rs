@@ -107,11 +107,11 @@ pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, er
         error,
         SinkError::Unavailable { .. } | SinkError::Declined { .. }
     );
-    let told = error.error_chain();
+    let result = error.error_chain();
     assert_eq!(
         (is_again, error.error_type()),
         (again, error_type),
-        "{told}"
+        "{result}"
     );
-    assert!(told.contains(error_chain), "{told}");
+    assert!(result.contains(error_chain), "{result}");
 }

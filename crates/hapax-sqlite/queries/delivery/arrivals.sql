@@ -3,5 +3,5 @@
 -- Only here: the PostgreSQL store reads arrivals together with the attempts.
 SELECT positions, started_at, duration_ms, status
 FROM hapax_arrival
-WHERE first > ?1 - 8192 AND first <= ?1 AND last >= ?1 AND part = ?2
+WHERE first > ?1 - 8192 AND first <= ?1 AND last >= ?1 AND partition = ?2
 ORDER BY first DESC

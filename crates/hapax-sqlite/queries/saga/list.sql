@@ -1,5 +1,5 @@
 -- Lists sagas by id. The input is left out, because it can be long.
-SELECT id, name, version, tenant, x'' AS input, headers, state, undoing, reason_code, reason_detail,
+SELECT id, name, version, tenant, x'' AS input, headers, state, compensating, reason_code, reason_detail,
     deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
 FROM hapax_saga
 WHERE (?1 IS NULL OR name = ?1)

@@ -1,10 +1,10 @@
 -- Writes the row of a step or of its compensation. A step that has started keeps its place in the
 -- order.
 INSERT INTO hapax_saga_step
-    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts,
+    (saga, name, direction, state, provider_key, request, made, error_code, error_detail, attempts,
      next_at, began_at, ended_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-ON CONFLICT (saga, name, way) DO UPDATE SET
+ON CONFLICT (saga, name, direction) DO UPDATE SET
     state = excluded.state,
     provider_key = excluded.provider_key,
     request = excluded.request,

@@ -1,5 +1,5 @@
 -- Reads the steps of a saga in the order in which they started.
-SELECT name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
+SELECT name, direction, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
     began_at, ended_at
 FROM hapax_saga_step
 WHERE saga = ?1

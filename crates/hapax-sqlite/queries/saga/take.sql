@@ -11,5 +11,5 @@ WHERE id IN (
     ORDER BY wake_at
     LIMIT ?4
 )
-RETURNING id, name, version, tenant, input, headers, state, undoing, reason_code, reason_detail,
+RETURNING id, name, version, tenant, input, headers, state, compensating, reason_code, reason_detail,
     deadline_at, epoch, wake_at, waiting_for, created_at, ended_at

@@ -3,7 +3,7 @@
 -- the owner dies.
 UPDATE hapax_saga SET
     state = ?3,
-    undoing = ?4,
+    compensating = ?4,
     reason_code = ?5,
     reason_detail = ?6,
     deadline_at = ?7,

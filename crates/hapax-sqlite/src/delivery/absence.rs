@@ -33,7 +33,7 @@ struct Absence {
 }
 
 struct Place {
-    part: String,
+    partition: String,
     epoch: i64,
     written_at: i64,
     frontier: i64,
@@ -66,15 +66,15 @@ impl Absences {
         }
         let (mut absences, mut waited_for) = (Self::default(), Vec::new());
         for place in places {
-            let name = place.part.split('/').next().unwrap_or_default();
+            let name = place.partition.split('/').next().unwrap_or_default();
             let is_absent = relays_run && !place.is_held && !known.contains(name);
             let noted = is_absent.then(|| place.absent(now));
             let is_gone = noted.is_some_and(|it| it.since <= now.saturating_sub(age));
             if noted != place.absence {
-                absences.notes.push((place.part.clone(), noted));
+                absences.notes.push((place.partition.clone(), noted));
             }
             if is_gone && !place.is_disabled {
-                absences.gone.push(place.part);
+                absences.gone.push(place.partition);
             } else {
                 waited_for.push(place.frontier);
             }
@@ -85,10 +85,10 @@ impl Absences {
 
     /// Stores the absences that have changed.
     pub(crate) fn note(&self, conn: &Connection) -> rusqlite::Result<()> {
-        for (part, absence) in &self.notes {
+        for (partition, absence) in &self.notes {
             let Some(absence) = absence else {
                 let mut back = conn.prepare_cached(query!("delivery/note_back"))?;
-                back.execute([part])?;
+                back.execute([partition])?;
                 continue;
             };
             let Absence {
@@ -98,7 +98,7 @@ impl Absences {
                 noted_at,
             } = absence;
             let mut note = conn.prepare_cached(query!("delivery/note_absent"))?;
-            note.execute(params![part, epoch, written_at, since, noted_at])?;
+            note.execute(params![partition, epoch, written_at, since, noted_at])?;
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
         }),
     };
     Ok(Place {
-        part: row.get(0)?,
+        partition: row.get(0)?,
         epoch: row.get(1)?,
         written_at: row.get(2)?,
         frontier: row.get(3)?,

@@ -15,24 +15,28 @@ use crate::query;
 const SPAN: i64 = 1 << 13;
 
 /// Writes arrivals to the log of attempts.
-pub(crate) fn note(conn: &Connection, part: &str, arrived: &[Arrived]) -> rusqlite::Result<()> {
+pub(crate) fn note(
+    conn: &Connection,
+    partition: &str,
+    arrived: &[Arrived],
+) -> rusqlite::Result<()> {
     for batch in arrived {
         let mut run = BTreeSet::new();
         for position in &batch.positions {
             if run.first().is_some_and(|first| position - first >= SPAN) {
-                write(conn, part, batch, &run)?;
+                write(conn, partition, batch, &run)?;
                 run.clear();
             }
             run.insert(*position);
         }
-        write(conn, part, batch, &run)?;
+        write(conn, partition, batch, &run)?;
     }
     Ok(())
 }
 
 fn write(
     conn: &Connection,
-    part: &str,
+    partition: &str,
     batch: &Arrived,
     run: &BTreeSet<i64>,
 ) -> rusqlite::Result<()> {
@@ -41,7 +45,7 @@ fn write(
     };
     conn.prepare_cached(query!("delivery/arrival"))?
         .execute(params![
-            part,
+            partition,
             positions::write(run),
             first,
             last,
@@ -55,11 +59,11 @@ fn write(
 /// Returns the first attempt at a delivery, if that attempt succeeded.
 pub(crate) fn find(
     conn: &Connection,
-    part: &str,
+    partition: &str,
     position: i64,
 ) -> rusqlite::Result<Option<Attempt>> {
     let mut arrivals = conn.prepare_cached(query!("delivery/arrivals"))?;
-    let mut rows = arrivals.query(params![position, part])?;
+    let mut rows = arrivals.query(params![position, partition])?;
     while let Some(row) = rows.next()? {
         let held: String = row.get(0)?;
         if positions::parse(&held).is_some_and(|held| held.contains(&position)) {

@@ -21,7 +21,7 @@ use crate::{
 /// the last position that it covered.
 pub(super) fn ignore_keys(
     ctx: &WriterContext,
-    part: &str,
+    partition: &str,
     epoch: i64,
     after: i64,
     limit: usize,
@@ -29,12 +29,12 @@ pub(super) fn ignore_keys(
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut until = ctx.conn.prepare_cached(query!("delivery/parked_until"))?;
     let until: Option<i64> =
-        until.query_row(params![part, epoch, after, limit], |row| row.get(0))?;
+        until.query_row(params![partition, epoch, after, limit], |row| row.get(0))?;
     if let Some(until) = until {
         let now = ctx.now().as_millis();
         ctx.conn
             .prepare_cached(query!("delivery/ignore_keys"))?
-            .execute(params![part, after, until, now])?;
+            .execute(params![partition, after, until, now])?;
     }
     Ok(until)
 }
@@ -154,6 +154,6 @@ fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
         next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
         order_key: row.get(14).map_err(bad)?,
         // Only an operator's request on the PostgreSQL store sets this.
-        asked: false,
+        manual: false,
     })
 }

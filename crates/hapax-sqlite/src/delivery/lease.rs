@@ -20,7 +20,7 @@ const DAY_MS: i64 = 24 * 3_600 * 1_000;
 /// Opens a partition for a node, unless another live node owns it.
 pub(super) fn take(
     ctx: &WriterContext,
-    part: &str,
+    partition: &str,
     node: &str,
     lease: Duration,
 ) -> Result<Option<Opened>, StoreError> {
@@ -28,41 +28,41 @@ pub(super) fn take(
     let conn = &ctx.conn;
     let is_free = || {
         let mut is_free = conn.prepare_cached(query!("delivery/is_free"))?;
-        is_free.query_row(params![part, node, since, until], |row| row.get(0))
+        is_free.query_row(params![partition, node, since, until], |row| row.get(0))
     };
     let is_free: bool = is_free().map_err(store_error)?;
     if !is_free {
         return Ok(None);
     }
-    let owner = owner(conn, part).map_err(store_error)?;
+    let owner = owner(conn, partition).map_err(store_error)?;
     // A node that takes its own partition again may have panicked during an attempt.
     let other = owner.as_deref().filter(|owner| *owner != node);
-    let opened = super::open_after(ctx, part, other)?;
+    let opened = super::open_after(ctx, partition, other)?;
     let take = || {
         let mut take = conn.prepare_cached(query!("delivery/take"))?;
-        take.execute(params![part, node, ctx.now().as_millis()])
+        take.execute(params![partition, node, ctx.now().as_millis()])
     };
     take().map_err(store_error)?;
     Ok(Some(opened))
 }
 
 /// Returns the node that owns a partition.
-fn owner(conn: &Connection, part: &str) -> rusqlite::Result<Option<String>> {
+fn owner(conn: &Connection, partition: &str) -> rusqlite::Result<Option<String>> {
     let mut owner = conn.prepare_cached(query!("delivery/owner"))?;
-    let held = owner.query_row([part], |row| row.get(0)).optional()?;
+    let held = owner.query_row([partition], |row| row.get(0)).optional()?;
     Ok(held.flatten())
 }
 
 /// Records which node's attempts were interrupted.
 pub(super) fn interrupt_owner(
     conn: &Connection,
-    part: &str,
+    partition: &str,
     attempts: &[(i64, u32)],
     owner: &str,
 ) -> rusqlite::Result<()> {
     let mut interrupt = conn.prepare_cached(query!("delivery/interrupt_owner"))?;
     for (position, number) in attempts {
-        interrupt.execute(params![position, part, number, owner])?;
+        interrupt.execute(params![position, partition, number, owner])?;
     }
     Ok(())
 }
@@ -70,13 +70,13 @@ pub(super) fn interrupt_owner(
 /// Counts the interrupted attempts at these deliveries whose owner has sent a heartbeat since.
 pub(super) fn outlived(
     conn: &Connection,
-    part: &str,
+    partition: &str,
     positions: &[i64],
 ) -> rusqlite::Result<Vec<(i64, u32)>> {
     let mut outlived = conn.prepare_cached(query!("delivery/outlived"))?;
     let mut all = Vec::new();
     for position in positions {
-        let count: u32 = outlived.query_row(params![position, part], |row| row.get(0))?;
+        let count: u32 = outlived.query_row(params![position, partition], |row| row.get(0))?;
         if count > 0 {
             all.push((*position, count));
         }
@@ -102,10 +102,10 @@ pub(super) fn heartbeat(
 }
 
 /// Gives up a partition, if `epoch` still owns it.
-pub(super) fn give_up(ctx: &WriterContext, part: &str, epoch: i64) -> Result<(), StoreError> {
+pub(super) fn give_up(ctx: &WriterContext, partition: &str, epoch: i64) -> Result<(), StoreError> {
     let give_up = || {
         let mut give_up = ctx.conn.prepare_cached(query!("delivery/give_up"))?;
-        give_up.execute(params![part, epoch])
+        give_up.execute(params![partition, epoch])
     };
     match give_up().map_err(store_error)? {
         0 => Err(StoreError::Fenced),
@@ -135,9 +135,9 @@ fn membership(
     let mut rows = heartbeat.query([since, until])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        if let Some(part) = row.get(1)? {
+        if let Some(partition) = row.get(1)? {
             membership.held.push(Held {
-                part,
+                partition,
                 node: name.clone(),
                 epoch: row.get(2)?,
             });

@@ -67,7 +67,7 @@ impl Sagas for Sqlite {
         .await
     }
 
-    async fn turn(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
+    async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
         let mut tx = match interactive::open(self, TransactionKind::Nothing, draft).await? {
             ClaimOutcome::Open(tx) => tx,
@@ -246,7 +246,7 @@ impl SagaRows for Tx {
             let row = params![
                 id,
                 step.name,
-                step.way.as_str(),
+                step.direction.as_str(),
                 step.state.as_str(),
                 step.provider_key,
                 &step.request[..],
@@ -271,7 +271,7 @@ impl SagaRows for Tx {
                 owned.id,
                 owned.epoch,
                 status.state.as_str(),
-                status.undoing,
+                status.compensating,
                 reason.map(|reason| &reason.code),
                 reason.map(|reason| &reason.detail),
                 status.deadline_at.as_millis(),

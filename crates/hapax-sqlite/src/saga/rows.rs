@@ -93,7 +93,7 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
     let tenant: Option<String> = row.get(3).map_err(unreadable)?;
     let status = SagaStatus {
         state: State::named(&state).ok_or_else(|| corrupt(format!("saga in state {state:?}")))?,
-        undoing: row.get(7).map_err(unreadable)?,
+        compensating: row.get(7).map_err(unreadable)?,
         reason: refusal(row, 8).map_err(unreadable)?,
         deadline_at: moment(row, 10).map_err(unreadable)?,
     };
@@ -122,12 +122,12 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
 }
 
 fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
-    let way: String = row.get(1).map_err(unreadable)?;
+    let direction: String = row.get(1).map_err(unreadable)?;
     let state: String = row.get(2).map_err(unreadable)?;
     Ok(StepRecord {
         name: row.get(0).map_err(unreadable)?,
-        way: Direction::named(&way)
-            .ok_or_else(|| corrupt(format!("direction of a step {way:?}")))?,
+        direction: Direction::named(&direction)
+            .ok_or_else(|| corrupt(format!("direction of a step {direction:?}")))?,
         state: StepState::named(&state)
             .ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
         provider_key: row.get(3).map_err(unreadable)?,

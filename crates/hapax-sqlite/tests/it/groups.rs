@@ -260,8 +260,8 @@ async fn dangle_beside(fixture: &Fixture, text: &'static str) -> (Wrote, Wrote) 
         fixture.queued(2).await;
         held.let_go().await;
     };
-    let (told, ()) = tokio::join!(together, let_go);
-    told
+    let (outcome, ()) = tokio::join!(together, let_go);
+    outcome
 }
 
 async fn family() -> Fixture {
@@ -289,7 +289,7 @@ async fn a_constraint_that_fails_at_the_commit_is_told_to_whoever_broke_it() {
             }
             // If the writer was delayed between the two, each had its own group.
             (Err(_), Ok(_)) if tries < 20 => tries += 1,
-            told => panic!("{told:?}"),
+            outcome => panic!("{outcome:?}"),
         }
     };
     assert!(

@@ -29,10 +29,10 @@ async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
         .await
         .unwrap();
     assert_eq!(count(&fixture).await, 2);
-    let told = fixture.store.claim(claim("k")).await.unwrap();
+    let outcome = fixture.store.claim(claim("k")).await.unwrap();
     assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{told:?}"
+        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
+        "{outcome:?}"
     );
 }
 
@@ -49,8 +49,11 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         let mut tx = ride(&fixture, claim).await;
         tx.emit(event("mine")).unwrap();
         for _ in 0..2 {
-            let told = write(&mut tx, "mine").await;
-            assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+            let outcome = write(&mut tx, "mine").await;
+            assert!(
+                matches!(outcome, Err(StoreError::NotClaimed)),
+                "{outcome:?}"
+            );
         }
         assert!(tx.has_conflict());
         match tx.taken() {
@@ -74,14 +77,17 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.emit(event(&key)).unwrap();
         tx.complete(&response(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
-        let told = tx.complete(&response("again"), effect).await;
-        assert!(matches!(told, Err(StoreError::NotClaimed)), "{told:?}");
+        let outcome = tx.complete(&response("again"), effect).await;
+        assert!(
+            matches!(outcome, Err(StoreError::NotClaimed)),
+            "{outcome:?}"
+        );
     }
     ride(&fixture, claim("rolled back")).await.rollback().await;
     drop(ride(&fixture, claim("dropped")).await);
     for free in ["rolled back", "dropped"] {
-        let told = fixture.store.claim(claim(free)).await.unwrap();
-        assert!(matches!(told, ClaimOutcome::Open(_)), "{told:?}");
+        let outcome = fixture.store.claim(claim(free)).await.unwrap();
+        assert!(matches!(outcome, ClaimOutcome::Open(_)), "{outcome:?}");
     }
 }
 

@@ -28,7 +28,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
         tx.commit().await.unwrap();
         let saga = store.seize_saga(id, LEASE).await.unwrap().unwrap();
         let owned = Owned::of(&saga);
-        let mut tx = store.turn(&owned, LEASE).await.unwrap().tx;
+        let mut tx = store.lock_saga(&owned, LEASE).await.unwrap().tx;
         tx.write_step(&owned, &step()).await.unwrap();
         tx.commit().await.unwrap();
         let given = store.give_back_saga(&owned, Duration::ZERO, "a test", 1);
@@ -54,7 +54,7 @@ async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
 fn step() -> StepRecord {
     StepRecord {
         name: "a".to_owned(),
-        way: Direction::Forward,
+        direction: Direction::Forward,
         state: StepState::Done,
         provider_key: None,
         request: Bytes::new(),

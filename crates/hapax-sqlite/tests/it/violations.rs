@@ -52,14 +52,14 @@ async fn constraints_and_values_that_do_not_fit_are_told_apart() {
     ] {
         let sql = format!("INSERT INTO child VALUES ({values})");
         let error = refused(&fixture, sql).await;
-        let told = error.database_error();
-        let told = told.unwrap_or_else(|| panic!("{values}: {error:?}"));
-        assert_eq!(told.kind(), kind, "{values}: {}", error.error_chain());
+        let outcome = error.database_error();
+        let outcome = outcome.unwrap_or_else(|| panic!("{values}: {error:?}"));
+        assert_eq!(outcome.kind(), kind, "{values}: {}", error.error_chain());
         assert_eq!(error.is_unique_violation(), kind == Kind::UniqueViolation);
         if kind != Kind::InvalidInput {
             assert_eq!(error.constraint(), constraint, "{values}");
         }
-        assert!(told.driver().is::<rusqlite::Error>());
+        assert!(outcome.driver().is::<rusqlite::Error>());
         let error_chain = error.error_chain();
         assert!(
             !error_chain.contains("seven") && !error_chain.contains("bob"),

@@ -93,9 +93,9 @@ macro_rules! source_suite {
                 two_readers_at_once_read_the_same
             }
             shards {
-                the_parts_share_every_event_and_none_twice
-                events_about_one_thing_are_in_one_part
-                a_part_keeps_its_order
+                the_partitions_share_every_event_and_none_twice
+                events_about_one_thing_are_in_one_partition
+                a_partition_keeps_its_order
             }
         }
     };

@@ -20,10 +20,14 @@ const KEYS: usize = 40;
 const NUMBERS: i64 = 3;
 
 /// For any number of partitions, they together read every event exactly once.
-pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
+pub async fn the_partitions_share_every_event_and_none_twice<S: SourceUnderTest>() {
     let (fixture, expected) = with_keys::<S>().await;
     for count in [1, 2, 4, 8, 16] {
-        let all: Vec<_> = parts(&fixture, count).await.into_iter().flatten().collect();
+        let all: Vec<_> = partitions(&fixture, count)
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
         let mut ordered = all;
         ordered.sort_by_key(|event| event.position);
         check_keys(&ordered, &expected);
@@ -32,38 +36,44 @@ pub async fn the_parts_share_every_event_and_none_twice<S: SourceUnderTest>() {
 
 /// All events of a key are read by one partition, because only a single reader can keep their
 /// order.
-pub async fn events_about_one_thing_are_in_one_part<S: SourceUnderTest>() {
+pub async fn events_about_one_thing_are_in_one_partition<S: SourceUnderTest>() {
     let (fixture, _) = with_keys::<S>().await;
     let mut owner = BTreeMap::new();
-    let parts = parts(&fixture, 16).await;
-    let busy = parts.iter().filter(|part| !part.is_empty()).count();
-    assert!(busy > 4, "{busy} parts of 16 have all the events");
+    let partitions = partitions(&fixture, 16).await;
+    let busy = partitions
+        .iter()
+        .filter(|partition| !partition.is_empty())
+        .count();
+    assert!(busy > 4, "{busy} partitions of 16 have all the events");
     if !S::HAS_AGGREGATES {
         return;
     }
-    for (part, events) in parts.iter().enumerate() {
+    for (partition, events) in partitions.iter().enumerate() {
         for key in pairs(events).into_iter().map(|(key, _)| key) {
-            let first = *owner.entry(key.clone()).or_insert(part);
-            assert_eq!(first, part, "events about {key} are in two parts");
+            let first = *owner.entry(key.clone()).or_insert(partition);
+            assert_eq!(first, partition, "events about {key} are in two partitions");
         }
     }
     assert_eq!(owner.len(), KEYS);
 }
 
 /// A partition continues from its frontier like the whole source.
-pub async fn a_part_keeps_its_order<S: SourceUnderTest>() {
+pub async fn a_partition_keeps_its_order<S: SourceUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let two = NonZeroU8::new(2).expect("two is not zero");
-    let part = |number| Shards::of_part(number, two).expect("there are two parts");
-    let mut parts = [0, 1].map(|number| (part(number), Frontier::default(), Vec::new()));
+    let partition = |number| Shards::of_partition(number, two).expect("there are two partitions");
+    let mut partitions = [0, 1].map(|number| (partition(number), Frontier::default(), Vec::new()));
     for number in 1..=10 {
         let round = (0..8).map(|key| written(&key.to_string(), number));
         fixture.commit(&round.collect::<Vec<_>>()).await;
-        for (shards, frontier, seen) in &mut parts {
+        for (shards, frontier, seen) in &mut partitions {
             seen.extend(read(fixture.source(), frontier, *shards, 3).await);
         }
     }
-    let mut all: Vec<_> = parts.into_iter().flat_map(|(_, _, seen)| seen).collect();
+    let mut all: Vec<_> = partitions
+        .into_iter()
+        .flat_map(|(_, _, seen)| seen)
+        .collect();
     if !S::HAS_AGGREGATES {
         all.sort_by_key(|event| event.position);
     }
@@ -85,12 +95,15 @@ async fn with_keys<S: SourceUnderTest>() -> (Fixture<S>, BTreeMap<String, Vec<i6
 }
 
 /// The events that each of `count` partitions reads.
-async fn parts<S: SourceUnderTest>(fixture: &Fixture<S>, count: u8) -> Vec<Vec<Arc<OutboxEvent>>> {
-    let of = NonZeroU8::new(count).expect("there are some parts");
-    let mut parts = Vec::new();
-    for part in 0..count {
-        let shards = Shards::of_part(part, of).expect("there is such a part");
-        parts.push(read(fixture.source(), &mut Frontier::default(), shards, 100).await);
+async fn partitions<S: SourceUnderTest>(
+    fixture: &Fixture<S>,
+    count: u8,
+) -> Vec<Vec<Arc<OutboxEvent>>> {
+    let of = NonZeroU8::new(count).expect("there are some partitions");
+    let mut partitions = Vec::new();
+    for partition in 0..count {
+        let shards = Shards::of_partition(partition, of).expect("there is such a partition");
+        partitions.push(read(fixture.source(), &mut Frontier::default(), shards, 100).await);
     }
-    parts
+    partitions
 }

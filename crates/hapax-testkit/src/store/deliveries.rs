@@ -209,8 +209,8 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     fixture.settle(third.clone()).await;
     fixture.set_back().await;
     for settlement in [third, fourth] {
-        let told = fixture.store().settle(settlement).await;
-        check_error(told, "set back", |error| {
+        let outcome = fixture.store().settle(settlement).await;
+        check_error(outcome, "set back", |error| {
             matches!(error, StoreError::SetBack { .. })
         });
     }
@@ -222,8 +222,8 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
     let later = fixture.open(HOOK).await;
     let (settlement, _) = numbered(&fixture, &later, 1, later.newest).await;
     fixture.set_back().await;
-    let told = fixture.store().settle(settlement).await;
-    check_error(told, "set back", |error| {
+    let outcome = fixture.store().settle(settlement).await;
+    check_error(outcome, "set back", |error| {
         matches!(error, StoreError::SetBack { .. })
     });
 }
@@ -244,8 +244,8 @@ pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest
         CheckpointId { high, ..one },
     ] {
         let (second, _) = numbered(&fixture, &opened, 2, other).await;
-        let told = fixture.store().settle(second).await;
-        check_error(told, "set back", |error| {
+        let outcome = fixture.store().settle(second).await;
+        check_error(outcome, "set back", |error| {
             matches!(error, StoreError::SetBack { .. })
         });
     }

@@ -69,9 +69,9 @@ pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
 /// The payload of a message for one consumer is not compared with that for another one.
 pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
-    let told = [("a", "hello"), ("b", "other")];
+    let outcome = [("a", "hello"), ("b", "other")];
     for expected in [Acceptance::First, Acceptance::Duplicate] {
-        for (consumer, payload) in told {
+        for (consumer, payload) in outcome {
             let accepted = take(&fixture, &message(consumer, "m1", payload)).await;
             assert_eq!(accepted, expected, "{consumer:?}");
         }

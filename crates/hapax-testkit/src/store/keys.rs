@@ -133,10 +133,16 @@ pub async fn of_many_claims_at_once_one_runs_and_the_others_replay<S: StoreUnder
             async move { run_or_replay::<S>(&store, claim("k"), &number.to_string()).await },
         )
     });
-    let told = join_all(asked).await;
-    let told: Vec<StoredResponse> = told.into_iter().map(|one| one.expect("no panic")).collect();
-    assert!(told.iter().all(|response| *response == told[0]), "{told:?}");
-    assert_eq!(fixture.rows().await, [text(&told[0])]);
+    let outcome = join_all(asked).await;
+    let outcome: Vec<StoredResponse> = outcome
+        .into_iter()
+        .map(|one| one.expect("no panic"))
+        .collect();
+    assert!(
+        outcome.iter().all(|response| *response == outcome[0]),
+        "{outcome:?}"
+    );
+    assert_eq!(fixture.rows().await, [text(&outcome[0])]);
     assert_eq!(fixture.events().await.len(), 1);
 }
 
@@ -148,8 +154,8 @@ pub async fn claims_of_different_keys_at_once_all_run<S: StoreUnderTest>() {
         let claim = claim(&format!("k{number}"));
         tokio::spawn(async move { run_or_replay::<S>(&store, claim, &number.to_string()).await })
     });
-    for (number, told) in join_all(asked).await.into_iter().enumerate() {
-        assert_eq!(text(&told.expect("no panic")), number.to_string());
+    for (number, outcome) in join_all(asked).await.into_iter().enumerate() {
+        assert_eq!(text(&outcome.expect("no panic")), number.to_string());
     }
     assert_eq!(fixture.rows().await.len(), 50);
     assert_eq!(fixture.events().await.len(), 50);
@@ -301,7 +307,7 @@ pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
     );
     assert_eq!(
         purged(&fixture, Some(&first.until)).await,
-        told(&first, &[])
+        purged_since(&first, &[])
     );
     forget(&fixture, "b").await;
     let missing = claim("never used").scope;
@@ -337,7 +343,7 @@ pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUn
     let after = purged(&fixture, None).await;
     assert_eq!(
         purged(&fixture, Some(&after.until)).await,
-        told(&after, &[])
+        purged_since(&after, &[])
     );
 }
 
@@ -392,7 +398,7 @@ async fn purged<S: StoreUnderTest>(fixture: &Fixture<S>, since: Option<&PurgeMar
 }
 
 /// The expected result if only `keys` were deleted after a mark.
-fn told(at: &Purged, keys: &[&str]) -> Purged {
+fn purged_since(at: &Purged, keys: &[&str]) -> Purged {
     Purged {
         until: at.until.clone(),
         keys: Some(keys.iter().map(|key| claim(key).scope).collect()),
@@ -443,8 +449,8 @@ async fn check_apart<S: StoreUnderTest>(scopes: &[(&str, &str, &str)]) {
         fixture.run(of(parts), &body, &response(&body)).await;
     }
     for (number, parts) in scopes.iter().enumerate() {
-        let told = fixture.replay(of(parts)).await;
-        assert_eq!(told, response(&number.to_string()), "{parts:?}");
+        let outcome = fixture.replay(of(parts)).await;
+        assert_eq!(outcome, response(&number.to_string()), "{parts:?}");
     }
 }
 

@@ -20,7 +20,7 @@ const ONE: &str = "one";
 const TWO: &str = "two";
 
 /// While its owner lives, a partition cannot be taken, and the caller receives this result at once.
-pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
+pub async fn a_living_nodes_partition_is_not_taken<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let owned = taken(&fixture, HOOK, ONE).await;
     for _ in 0..5 {
@@ -33,7 +33,7 @@ pub async fn a_living_nodes_part_is_not_taken<S: StoreUnderTest>() {
 }
 
 /// A partition whose owner sent no heartbeat for the length of its lease is free, and not earlier.
-pub async fn a_silent_nodes_part_is_taken_after_its_lease<S: StoreUnderTest>() {
+pub async fn a_silent_nodes_partition_is_taken_after_its_lease<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let first = taken(&fixture, HOOK, ONE).await;
     fixture.clock.advance(LEASE.saturating_sub(MOMENT));
@@ -75,7 +75,7 @@ pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
 }
 
 /// A partition that its owner releases can be taken at once.
-pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
+pub async fn a_partition_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     let first = taken(&fixture, HOOK, ONE).await;
     let stands = checkpoint(fixture.frontier(2).await, &[], &[]);
@@ -96,7 +96,7 @@ pub async fn a_part_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
 }
 
 /// A node can take its own partition again, for example after a restart.
-pub async fn a_node_takes_its_own_part_anew<S: StoreUnderTest>() {
+pub async fn a_node_takes_its_own_partition_again<S: StoreUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let first = taken(&fixture, HOOK, ONE).await;
     let place = events[0].position;
@@ -197,7 +197,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
     check_fenced(give_up(&fixture, new.epoch + 1).await);
     check_fenced(fixture.store().give_up(MAIL, new.epoch).await);
     let [of_two] = &held(&heartbeat(&fixture, TWO).await)[..] else {
-        panic!("the part should be held by the second node");
+        panic!("the partition should be held by the second node");
     };
     assert_eq!(of_two, &(HOOK.to_owned(), TWO.to_owned(), new.epoch));
     assert_eq!(fixture.backlog(HOOK).await.events, 3);
@@ -223,7 +223,7 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
             took.expect("a partition is requested")
         });
         let taken: Vec<Opened> = taken.collect();
-        assert!(taken.len() <= 1, "{} nodes have the part", taken.len());
+        assert!(taken.len() <= 1, "{} nodes have the partition", taken.len());
         // If each of them blocked the others, the next caller gets it.
         let epoch = match taken.first() {
             Some(opened) => opened.epoch,
@@ -291,7 +291,7 @@ pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
 }
 
 /// Opening takes a partition even from a live node, and assigns it to no node.
-pub async fn opening_takes_a_part_from_whoever_holds_it<S: StoreUnderTest>() {
+pub async fn opening_takes_a_partition_from_its_owner<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let old = taken(&fixture, HOOK, ONE).await;
     let opened = fixture.open(HOOK).await;
@@ -315,7 +315,7 @@ pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
 }
 
 /// The partitions of one destination have separate owners.
-pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
+pub async fn partitions_of_one_destination_are_separate<S: StoreUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     let first = taken(&fixture, "hook/0", ONE).await;
     let second = taken(&fixture, "hook/1", TWO).await;
@@ -331,26 +331,30 @@ pub async fn parts_of_one_destination_are_apart<S: StoreUnderTest>() {
     assert!(take(&fixture, HOOK, ONE).await.is_some());
 }
 
-async fn take<S: StoreUnderTest>(fixture: &Fixture<S>, part: &str, node: &str) -> Option<Opened> {
-    let took = fixture.store().take(part, node, LEASE).await;
+async fn take<S: StoreUnderTest>(
+    fixture: &Fixture<S>,
+    partition: &str,
+    node: &str,
+) -> Option<Opened> {
+    let took = fixture.store().take(partition, node, LEASE).await;
     took.expect("a partition is requested")
 }
 
 /// Takes a partition that must be free.
-async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, part: &str, node: &str) -> Opened {
-    let opened = take(fixture, part, node).await;
-    opened.unwrap_or_else(|| panic!("{part} should be free for {node}"))
+async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, partition: &str, node: &str) -> Opened {
+    let opened = take(fixture, partition, node).await;
+    opened.unwrap_or_else(|| panic!("{partition} should be free for {node}"))
 }
 
 /// Takes a partition that becomes free when the concurrent callers have finished.
 async fn taken_by_patience<S: StoreUnderTest>(
     fixture: &Fixture<S>,
-    part: &str,
+    partition: &str,
     node: &str,
 ) -> Opened {
     let patience = crate::wait::Patience::within(super::fixture::PATIENCE);
     loop {
-        match take(fixture, part, node).await {
+        match take(fixture, partition, node).await {
             Some(opened) => return opened,
             None => patience.pause().await,
         }
@@ -383,7 +387,7 @@ async fn outlived<S: StoreUnderTest>(fixture: &Fixture<S>, place: i64) -> Vec<(i
 
 /// The owned partitions, by name.
 fn held(membership: &Membership) -> Vec<(String, String, i64)> {
-    let of = |held: &Held| (held.part.clone(), held.node.clone(), held.epoch);
+    let of = |held: &Held| (held.partition.clone(), held.node.clone(), held.epoch);
     let mut held: Vec<_> = membership.held.iter().map(of).collect();
     held.sort();
     held

@@ -245,19 +245,19 @@ macro_rules! store_suite {
                 a_key_stands_until_the_saga_that_began_under_it_has_ended
             }
             leases {
-                a_living_nodes_part_is_not_taken
-                a_silent_nodes_part_is_taken_after_its_lease
+                a_living_nodes_partition_is_not_taken
+                a_silent_nodes_partition_is_taken_after_its_lease
                 a_node_says_what_it_knows
-                a_part_that_is_given_up_is_free_at_once
-                a_node_takes_its_own_part_anew
+                a_partition_that_is_given_up_is_free_at_once
+                a_node_takes_its_own_partition_again
                 an_attempt_that_its_node_outlived_is_told
                 a_fenced_owner_changes_nothing
                 of_many_that_take_at_once_one_gets_it
                 attendance_lists_the_living_and_what_they_hold
                 a_node_that_leaves_lets_everything_go
-                opening_takes_a_part_from_whoever_holds_it
+                opening_takes_a_partition_from_its_owner
                 a_lease_outlives_a_restart
-                parts_of_one_destination_are_apart
+                partitions_of_one_destination_are_separate
             }
             deliveries {
                 a_new_destination_starts_at_the_first_event

@@ -264,10 +264,10 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
     let all: Vec<_> = first.events.iter().chain(&rest).collect();
     let read: Vec<_> = all.iter().map(|one| one.event.id).collect();
     assert_eq!(read, ids);
-    let mut by_parts = 0;
-    for part in 0..2 {
+    let mut by_partitions = 0;
+    for partition in 0..2 {
         let two = NonZeroU8::new(2).expect("it is not zero");
-        let shards = Shards::of_part(part, two).expect("there are two");
+        let shards = Shards::of_partition(partition, two).expect("there are two");
         let mut frontier = Frontier::default();
         loop {
             let read = fixture.store().read(&frontier, shards, 1_000).await;
@@ -275,12 +275,12 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
             if batch.events.is_empty() {
                 break;
             }
-            by_parts += batch.events.len();
+            by_partitions += batch.events.len();
             frontier = batch.frontier;
         }
     }
     assert_eq!(
-        by_parts, count,
+        by_partitions, count,
         "a read that ends early must not skip events"
     );
     let opened = fixture.open("d").await;

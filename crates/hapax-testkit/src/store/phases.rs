@@ -329,8 +329,8 @@ pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
                 }
             })
         });
-        for told in join_all(asked).await {
-            assert_eq!(told.expect("no panic"), response(&key));
+        for outcome in join_all(asked).await {
+            assert_eq!(outcome.expect("no panic"), response(&key));
         }
     }
     assert_eq!(fixture.rows().await.len(), 8);

@@ -36,10 +36,10 @@ pub(super) fn saga(id: &str) -> NewSaga {
 }
 
 /// A completed step, with times that every store keeps unchanged.
-pub(super) fn step(name: &str, way: Direction) -> StepRecord {
+pub(super) fn step(name: &str, direction: Direction) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
-        way,
+        direction,
         state: StepState::Done,
         provider_key: None,
         request: Bytes::new(),
@@ -84,8 +84,8 @@ pub(super) async fn hold<S: StoreUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
 ) -> Held<super::Tx<S>> {
-    let turned = fixture.store().turn(owned, LEASE).await;
-    turned.expect("a turn opens")
+    let locked = fixture.store().lock_saga(owned, LEASE).await;
+    locked.expect("a turn opens")
 }
 
 pub(super) async fn write<S: StoreUnderTest>(

@@ -85,7 +85,7 @@ pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
     assert_eq!(taken.ended_at, None);
     let status = SagaStatus {
         state: State::Running,
-        undoing: false,
+        compensating: false,
         reason: None,
         deadline_at: started_at.after(new.deadline),
     };
@@ -313,8 +313,8 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
     let old = Owned::of(&take(&fixture).await[0]);
     fixture.clock.advance(LEASE);
     let new = Owned::of(&take(&fixture).await[0]);
-    let turned = fixture.store().turn(&old, LEASE).await;
-    assert!(matches!(turned, Err(StoreError::Fenced)));
+    let locked = fixture.store().lock_saga(&old, LEASE).await;
+    assert!(matches!(locked, Err(StoreError::Fenced)));
     let given = fixture.store().give_back_saga(&old, DAY, "it", 0).await;
     assert!(matches!(given, Err(StoreError::Fenced)), "{given:?}");
     write(&fixture, &new, &step("a", Direction::Forward)).await;
@@ -322,8 +322,8 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
         id: "s2".to_owned(),
         ..new
     };
-    let turned = fixture.store().turn(&gone, LEASE).await;
-    assert!(matches!(turned, Err(StoreError::Fenced)));
+    let locked = fixture.store().lock_saga(&gone, LEASE).await;
+    assert!(matches!(locked, Err(StoreError::Fenced)));
 }
 
 /// An operator can take a saga from its worker, due or not. A saga that does not exist is not
@@ -336,8 +336,8 @@ pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
     let seized = seize(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > worker.epoch);
-    let turned = fixture.store().turn(&worker, LEASE).await;
-    assert!(matches!(turned, Err(StoreError::Fenced)));
+    let locked = fixture.store().lock_saga(&worker, LEASE).await;
+    assert!(matches!(locked, Err(StoreError::Fenced)));
     assert_eq!(seize(&fixture, "s2").await, None);
 }
 

@@ -86,7 +86,7 @@ pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
         let reason = Refusal::new("declined", "no");
         let status = SagaStatus {
             state,
-            undoing: true,
+            compensating: true,
             reason: Some(reason),
             deadline_at: Timestamp::from_millis(5),
         };

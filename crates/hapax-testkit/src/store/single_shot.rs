@@ -55,11 +55,11 @@ pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
             .await
             .expect("it returns a result")
     };
-    let told = run(shot::<S>("k", "second")).await;
+    let outcome = run(shot::<S>("k", "second")).await;
     let fresh_for = RETENTION;
     let response = response("first");
     assert_eq!(
-        told,
+        outcome,
         ClaimOutcome::Taken(Taken::Replay {
             response,
             fresh_for
@@ -172,8 +172,8 @@ pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
     }
     for number in 0..50 {
         let text = number.to_string();
-        let told = fire_or_replay::<S>(fixture.store(), &text, &text).await;
-        assert_eq!(told, response(&text));
+        let outcome = fire_or_replay::<S>(fixture.store(), &text, &text).await;
+        assert_eq!(outcome, response(&text));
     }
     assert_eq!(fixture.rows().await.len(), 50);
     assert_eq!(fixture.events().await.len(), 50);

@@ -95,8 +95,8 @@ impl<S: StoreUnderTest> Fixture<S> {
     }
 
     /// All attempts at one delivery, in order.
-    pub(crate) async fn attempts(&self, part: &str, position: i64) -> Vec<Attempt> {
-        let attempts = self.store().attempts(part, position).await;
+    pub(crate) async fn attempts(&self, partition: &str, position: i64) -> Vec<Attempt> {
+        let attempts = self.store().attempts(partition, position).await;
         attempts.expect("attempts are read")
     }
 

@@ -135,14 +135,14 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
         .collect();
     kept.sort();
     assert_eq!(fixture.rows().await, kept);
-    let mut told: Vec<_> = fixture
+    let mut outcome: Vec<_> = fixture
         .events()
         .await
         .iter()
         .filter_map(|event| Some(event.event.aggregate.as_ref()?.id.clone()))
         .collect();
-    told.sort();
-    assert_eq!(told, kept);
+    outcome.sort();
+    assert_eq!(outcome, kept);
 }
 
 /// A caller that leaves while it waits for its turn does not block others.
@@ -178,8 +178,8 @@ pub async fn an_abandoned_completion_is_whole_or_nothing<S: StoreUnderTest>() {
     }
     for number in 0..20 {
         let key = number.to_string();
-        let told = run_or_replay::<S>(fixture.store(), claim(&key), &key).await;
-        assert_eq!(told, response(&key));
+        let outcome = run_or_replay::<S>(fixture.store(), claim(&key), &key).await;
+        assert_eq!(outcome, response(&key));
     }
     assert_eq!(fixture.rows().await.len(), 20);
     assert_eq!(fixture.events().await.len(), 20);

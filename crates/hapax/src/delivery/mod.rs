@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use crate::{clock::Timestamp, event::EventId, outbox::OutboxEvent};
 
-pub use shards::{SHARDS, Shards, ShardsError, part};
+pub use shards::{SHARDS, Shards, ShardsError, partition};
 
 /// How far a destination has read: the highest position, and the snapshot in which it was read.
 ///
@@ -104,7 +104,7 @@ pub struct Membership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The partition.
-    pub part: String,
+    pub partition: String,
     /// The node that owns it.
     pub node: String,
     /// The epoch of the ownership.
@@ -155,7 +155,7 @@ pub struct Parked {
     /// The order key that it blocks, in the format of [`crate::event::Event::order_key`].
     pub order_key: Option<String>,
     /// Whether an operator requested this delivery. The destination's patterns do not apply then.
-    pub asked: bool,
+    pub manual: bool,
 }
 
 /// A delivery that is to be parked, or whose parked row is to be replaced.

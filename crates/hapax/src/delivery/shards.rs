@@ -17,16 +17,16 @@ impl Shards {
     /// All shards.
     pub const ALL: Self = Self(u16::MAX);
 
-    /// The shards of one partition of `parts`.
+    /// The shards of one partition of `partitions`.
     ///
     /// # Errors
-    /// Fails if `parts` is not 1, 2, 4, 8 or 16, or if there is no such partition.
-    pub fn of_part(part: u8, parts: NonZeroU8) -> Result<Self, ShardsError> {
-        let parts = parts.get();
-        if !SHARDS.is_multiple_of(parts) || part >= parts {
+    /// Fails if `partitions` is not 1, 2, 4, 8 or 16, or if there is no such partition.
+    pub fn of_partition(partition: u8, partitions: NonZeroU8) -> Result<Self, ShardsError> {
+        let partitions = partitions.get();
+        if !SHARDS.is_multiple_of(partitions) || partition >= partitions {
             return Err(ShardsError);
         }
-        let bits = (0..SHARDS).filter(|shard| shard % parts == part);
+        let bits = (0..SHARDS).filter(|shard| shard % partitions == partition);
         Ok(Self(bits.fold(0, |set, shard| set | 1 << shard)))
     }
 
@@ -48,17 +48,17 @@ impl Shards {
 
 /// The name of a partition in the store. A destination with one partition has the destination's
 /// name.
-pub fn part(destination: &str, part: u8, parts: NonZeroU8) -> String {
-    if parts.get() == 1 {
+pub fn partition(destination: &str, partition: u8, partitions: NonZeroU8) -> String {
+    if partitions.get() == 1 {
         destination.to_owned()
     } else {
-        format!("{destination}/{part}")
+        format!("{destination}/{partition}")
     }
 }
 
 /// The number of partitions, or the number of the partition, is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a destination must have 1, 2, 4, 8 or 16 parts")]
+#[error("a destination must have 1, 2, 4, 8 or 16 partitions")]
 pub struct ShardsError;
 
 #[cfg(test)]
@@ -66,36 +66,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_destination_share_every_shard_and_none_twice() {
-        for parts in [1, 2, 4, 8, 16] {
+    fn the_partitions_of_a_destination_share_every_shard_and_none_twice() {
+        for partitions in [1, 2, 4, 8, 16] {
             let mut seen = Vec::new();
-            for number in 0..parts {
-                seen.extend(of(number, parts).unwrap().iter());
+            for number in 0..partitions {
+                seen.extend(of(number, partitions).unwrap().iter());
             }
             seen.sort_unstable();
-            assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>(), "{parts} parts");
+            assert_eq!(
+                seen,
+                (0..SHARDS).collect::<Vec<_>>(),
+                "{partitions} partitions"
+            );
         }
         assert!(of(0, 1).unwrap().is_all());
     }
 
     #[test]
     fn a_part_that_is_not_there_is_refused() {
-        for (number, parts) in [(1, 1), (2, 2), (0, 3), (0, 32), (16, 16)] {
-            assert_eq!(of(number, parts), Err(ShardsError), "{number} of {parts}");
+        for (number, partitions) in [(1, 1), (2, 2), (0, 3), (0, 32), (16, 16)] {
+            assert_eq!(
+                of(number, partitions),
+                Err(ShardsError),
+                "{number} of {partitions}"
+            );
         }
     }
 
     #[test]
-    fn a_whole_destination_is_its_own_part() {
-        assert_eq!(part("orders", 0, parts(1)), "orders");
-        assert_eq!(part("orders", 3, parts(4)), "orders/3");
+    fn a_whole_destination_is_its_own_partition() {
+        assert_eq!(partition("orders", 0, partitions(1)), "orders");
+        assert_eq!(partition("orders", 3, partitions(4)), "orders/3");
     }
 
     fn of(number: u8, count: u8) -> Result<Shards, ShardsError> {
-        Shards::of_part(number, parts(count))
+        Shards::of_partition(number, partitions(count))
     }
 
-    fn parts(count: u8) -> NonZeroU8 {
+    fn partitions(count: u8) -> NonZeroU8 {
         NonZeroU8::new(count).unwrap()
     }
 }

@@ -87,7 +87,9 @@ impl DeliveryQueue {
             return Ok(());
         }
         if self.blocked.look_at <= Instant::now() {
-            let keys = store.blocked_keys(&self.part, BLOCKED_KEYS + 1).await?;
+            let keys = store
+                .blocked_keys(&self.partition, BLOCKED_KEYS + 1)
+                .await?;
             if keys.len() <= BLOCKED_KEYS / 2 {
                 self.blocked = Blocked::new(keys);
                 let unrecorded = unrecorded_keys(self.sent.as_ref(), &self.pending);
@@ -97,7 +99,7 @@ impl DeliveryQueue {
             self.blocked.look_at = Instant::now() + BLOCKED_LOOK;
         }
         let keys = self.asks_about(batch);
-        let blocked = store.blocked(&self.part, &keys).await?;
+        let blocked = store.blocked(&self.partition, &keys).await?;
         self.blocked.keys.extend(blocked);
         Ok(())
     }

@@ -39,7 +39,7 @@ use super::{
 pub(super) struct DeliveryQueue {
     pub(super) destination: Arc<Destination>,
     /// The name of the partition in the store.
-    pub(super) part: String,
+    pub(super) partition: String,
     pub(super) lane: Lane,
     pub(super) checkpoints: CheckpointTracker,
     /// Order keys that are blocked by a parked delivery.
@@ -86,12 +86,12 @@ struct Crowded {
 impl DeliveryQueue {
     /// `first` is the number of the first settlement.
     pub(super) fn new(
-        part: String,
+        partition: String,
         destination: Arc<Destination>,
         opened: Opened,
         first: i64,
     ) -> Self {
-        let label = || part.clone();
+        let label = || partition.clone();
         let counted = Counted {
             arrived: counter!(
                 telemetry::RELAY_ATTEMPTS,
@@ -105,14 +105,14 @@ impl DeliveryQueue {
             died: counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => label()),
         };
         let pending = Settlement {
-            destination: part.clone(),
+            destination: partition.clone(),
             epoch: opened.epoch,
             number: first,
             ..Settlement::default()
         };
         Self {
             destination,
-            part,
+            partition,
             arrivals: Arrivals::default(),
             counted,
             crowded: None,
@@ -297,7 +297,7 @@ impl DeliveryQueue {
                 continue;
             }
             // A delivery that an operator requested ignores the patterns.
-            let takes = if parked.asked {
+            let takes = if parked.manual {
                 route::may_have
             } else {
                 route::takes
@@ -321,7 +321,7 @@ impl DeliveryQueue {
     /// bulk without knowing the patterns, and the patterns may have changed.
     fn pass_over(&mut self, parked: &Parked) {
         tracing::info!(
-            destination = self.part, event_id = %parked.event.event.id,
+            destination = self.partition, event_id = %parked.event.event.id,
             from_state = "parked", to_state = "passed over",
             "the destination does not take the event"
         );

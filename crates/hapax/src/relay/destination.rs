@@ -35,7 +35,7 @@ pub struct Destination {
     pub timeout: Duration,
     /// The number of partitions, each of which can be owned by another node: 1, 2, 4, 8 or 16. It
     /// cannot be changed during the life of the destination.
-    pub parts: NonZeroU8,
+    pub partitions: NonZeroU8,
     /// Whether the destination is paused: nothing is offered.
     pub paused: bool,
     /// A number that changes when an operator resumes the destination. The destination is then
@@ -56,7 +56,7 @@ impl Destination {
             concurrency: limits::CONCURRENCY,
             per_second: None,
             timeout: limits::OFFER * 2,
-            parts: NonZeroU8::MIN,
+            partitions: NonZeroU8::MIN,
             paused: false,
             turn: 0,
         }
@@ -115,9 +115,9 @@ impl Destination {
     ///
     /// # Errors
     /// Fails if it is not 1, 2, 4, 8 or 16.
-    pub fn parts(mut self, parts: u8) -> Result<Self, ShardsError> {
-        self.parts = NonZeroU8::new(parts).ok_or(ShardsError)?;
-        Shards::of_part(0, self.parts)?;
+    pub fn partitions(mut self, partitions: u8) -> Result<Self, ShardsError> {
+        self.partitions = NonZeroU8::new(partitions).ok_or(ShardsError)?;
+        Shards::of_partition(0, self.partitions)?;
         Ok(self)
     }
 
@@ -136,7 +136,7 @@ impl Destination {
                 it.tenant.clone(),
                 it.order,
                 pace,
-                it.parts,
+                it.partitions,
                 it.paused,
                 it.turn,
             )

@@ -31,10 +31,10 @@ const BEHIND: [&str; 4] = [
 /// Gauges of the ownership of a partition.
 const CARRYING: [&str; 2] = [telemetry::RELAY_LEASE_EPOCH, telemetry::RELAY_BREAKER_OPEN];
 
-/// Reports the backlog of `part` while it is polled.
-pub(super) async fn report<S: Deliveries>(store: &S, part: &str, clock: &Clock) {
+/// Reports the backlog of `partition` while it is polled.
+pub(super) async fn report<S: Deliveries>(store: &S, partition: &str, clock: &Clock) {
     loop {
-        report_once(store, part, clock).await;
+        report_once(store, partition, clock).await;
         sleep(limits::REPORT).await;
     }
 }
@@ -43,14 +43,14 @@ pub(super) async fn report<S: Deliveries>(store: &S, part: &str, clock: &Clock) 
 /// of the difference.
 pub(super) async fn watch<S: Deliveries>(
     store: &S,
-    part: &str,
+    partition: &str,
     clock: &Clock,
     known: &Known,
 ) -> String {
     let mut other = None;
     loop {
         let before = known.get();
-        let backlog = report_once(store, part, clock).await;
+        let backlog = report_once(store, partition, clock).await;
         let newest = backlog.and_then(|backlog| backlog.newest);
         // If `known` is the same before and after the read, no settlement was written in between. A
         // checkpoint of a later owner is ignored here, because the worker is fenced when it
@@ -94,65 +94,66 @@ impl Known {
     }
 }
 
-/// Reports that the store was set back, as found for `part`.
-pub(super) fn set_back(part: &str, what: &str) {
-    counter!(telemetry::RELAY_SET_BACKS, "destination" => part.to_owned()).increment(1);
+/// Reports that the store was set back, as found for `partition`.
+pub(super) fn set_back(partition: &str, what: &str) {
+    counter!(telemetry::RELAY_SET_BACKS, "destination" => partition.to_owned()).increment(1);
     tracing::error!(
-        destination = part,
+        destination = partition,
         what,
         "the store was set back to an earlier state: the destination starts again at the \
          checkpoint that the store contains"
     );
 }
 
-/// Reports that `part` is owned here under `epoch`.
+/// Reports that `partition` is owned here under `epoch`.
 #[expect(clippy::cast_precision_loss, reason = "an epoch stays far below 2^53")]
-pub(super) fn opened(part: &str, epoch: i64) {
-    set(&[telemetry::RELAY_LEASE_EPOCH], part, epoch as f64);
-    breaker(part, false);
+pub(super) fn opened(partition: &str, epoch: i64) {
+    set(&[telemetry::RELAY_LEASE_EPOCH], partition, epoch as f64);
+    breaker(partition, false);
 }
 
-/// Reports whether the breaker of `part` is open.
-pub(super) fn breaker(part: &str, is_open: bool) {
+/// Reports whether the breaker of `partition` is open.
+pub(super) fn breaker(partition: &str, is_open: bool) {
     set(
         &[telemetry::RELAY_BREAKER_OPEN],
-        part,
+        partition,
         f64::from(u8::from(is_open)),
     );
 }
 
-/// Reports that `part` is not served here at the moment.
-pub(super) fn stopped(part: &str) {
-    set(&CARRYING, part, 0.0);
+/// Reports that `partition` is not served here at the moment.
+pub(super) fn stopped(partition: &str) {
+    set(&CARRYING, partition, 0.0);
 }
 
-/// Reports that another node owns `part`, which sets all its gauges.
-pub(super) fn handed_over(part: &str) {
-    stopped(part);
-    set(&BEHIND, part, 0.0);
+/// Reports that another node owns `partition`, which sets all its gauges.
+pub(super) fn handed_over(partition: &str) {
+    stopped(partition);
+    set(&BEHIND, partition, 0.0);
 }
 
-/// Reports that `part` does not exist any more.
-pub(super) fn ended(part: &str) {
-    set(&CARRYING, part, f64::NAN);
-    set(&BEHIND, part, f64::NAN);
+/// Reports that `partition` does not exist any more.
+pub(super) fn ended(partition: &str) {
+    set(&CARRYING, partition, f64::NAN);
+    set(&BEHIND, partition, f64::NAN);
 }
 
-/// Counts failures of the store for `part`. With zero, the counter exists before the first failure.
-pub(super) fn store_failed(part: &str, times: u64) {
-    counter!(telemetry::RELAY_STORE_FAILURES, "destination" => part.to_owned()).increment(times);
+/// Counts failures of the store for `partition`. With zero, the counter exists before the first failure.
+pub(super) fn store_failed(partition: &str, times: u64) {
+    counter!(telemetry::RELAY_STORE_FAILURES, "destination" => partition.to_owned())
+        .increment(times);
 }
 
 #[expect(
     clippy::cast_precision_loss,
     reason = "a gauge is a double; counts stay far below 2^53"
 )]
-async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Option<Backlog> {
-    let backlog = match store.backlog(part).await {
+async fn report_once<S: Deliveries>(store: &S, partition: &str, clock: &Clock) -> Option<Backlog> {
+    let backlog = match store.backlog(partition).await {
         Ok(backlog) => backlog,
         Err(error) => {
             tracing::debug!(
-                destination = part,
+                destination = partition,
                 error = error.error_chain(),
                 "the backlog could not be read"
             );
@@ -165,13 +166,13 @@ async fn report_once<S: Deliveries>(store: &S, part: &str, clock: &Clock) -> Opt
     let counted = [backlog.events, backlog.parked, backlog.dead].map(|count| count as f64);
     let [events, parked, dead] = counted;
     for (name, value) in BEHIND.into_iter().zip([lag, events, parked, dead]) {
-        set(&[name], part, value);
+        set(&[name], partition, value);
     }
     Some(backlog)
 }
 
-fn set(names: &[&'static str], part: &str, value: f64) {
+fn set(names: &[&'static str], partition: &str, value: f64) {
     for name in names {
-        gauge!(*name, "destination" => part.to_owned()).set(value);
+        gauge!(*name, "destination" => partition.to_owned()).set(value);
     }
 }

@@ -44,7 +44,7 @@ impl Shares {
         let mut hands = Hands::of(node, wanted, membership);
         let mut ours = hands
             .place
-            .map_or_else(BTreeSet::new, |place| hands.parts[place].clone());
+            .map_or_else(BTreeSet::new, |place| hands.partitions[place].clone());
         self.take(wanted, &mut ours, &mut hands);
         self.let_go(&mut ours, hands);
         ours
@@ -58,20 +58,23 @@ impl Shares {
         ours: &mut BTreeSet<String>,
         hands: &mut Hands<'_>,
     ) {
-        let free: Vec<&String> = wanted.keys().filter(|part| hands.is_free(part)).collect();
-        self.free.retain(|part, _| free.contains(&part));
-        for part in free {
-            let looks = self.free.entry(part.clone()).or_default();
+        let free: Vec<&String> = wanted
+            .keys()
+            .filter(|partition| hands.is_free(partition))
+            .collect();
+        self.free.retain(|partition, _| free.contains(&partition));
+        for partition in free {
+            let looks = self.free.entry(partition.clone()).or_default();
             *looks += 1;
-            let falls_to = hands.poorest(part);
+            let falls_to = hands.poorest(partition);
             if let Some(falls_to) = falls_to {
-                hands.parts[falls_to].insert(part.clone());
+                hands.partitions[falls_to].insert(partition.clone());
             }
             if falls_to == hands.place {
-                ours.insert(part.clone());
+                ours.insert(partition.clone());
             } else if *looks > UNWANTED_LOOKS {
-                self.unwanted.insert(part.clone());
-                ours.insert(part.clone());
+                self.unwanted.insert(partition.clone());
+                ours.insert(partition.clone());
             }
         }
     }
@@ -79,11 +82,11 @@ impl Shares {
     /// Releases partitions that another node that knows their destination should own for a more
     /// even distribution.
     fn let_go(&self, ours: &mut BTreeSet<String>, mut hands: Hands<'_>) {
-        while let Some((richest, poorest, part)) = hands.uneven(&self.unwanted) {
-            hands.parts[richest].remove(&part);
-            hands.parts[poorest].insert(part.clone());
+        while let Some((richest, poorest, partition)) = hands.uneven(&self.unwanted) {
+            hands.partitions[richest].remove(&partition);
+            hands.partitions[poorest].insert(partition.clone());
             if Some(richest) == hands.place {
-                ours.remove(&part);
+                ours.remove(&partition);
             }
         }
     }
@@ -93,7 +96,7 @@ impl Shares {
 #[derive(Debug)]
 struct Hands<'a> {
     /// By the index of the node among the live nodes.
-    parts: Vec<BTreeSet<String>>,
+    partitions: Vec<BTreeSet<String>>,
     /// The destinations that each node knows; `None` if it does not report them.
     knows: Vec<Option<&'a BTreeSet<String>>>,
     wanted: &'a BTreeMap<String, String>,
@@ -106,11 +109,13 @@ impl<'a> Hands<'a> {
         let nodes = membership.nodes.iter();
         let held = |node: &String| {
             let held = membership.held.iter().filter(|held| held.node == *node);
-            let parts = held.map(|held| held.part.clone());
-            parts.filter(|part| wanted.contains_key(part)).collect()
+            let partitions = held.map(|held| held.partition.clone());
+            partitions
+                .filter(|partition| wanted.contains_key(partition))
+                .collect()
         };
         Self {
-            parts: nodes.clone().map(held).collect(),
+            partitions: nodes.clone().map(held).collect(),
             // This node knows the destinations of all wanted partitions.
             knows: nodes
                 .map(|it| membership.knows.get(it).filter(|_| it != node))
@@ -120,38 +125,41 @@ impl<'a> Hands<'a> {
         }
     }
 
-    fn is_free(&self, part: &str) -> bool {
-        !self.parts.iter().any(|parts| parts.contains(part))
+    fn is_free(&self, partition: &str) -> bool {
+        !self
+            .partitions
+            .iter()
+            .any(|partitions| partitions.contains(partition))
     }
 
-    fn could_have(&self, node: usize, part: &str) -> bool {
-        let destination = self.wanted.get(part);
+    fn could_have(&self, node: usize, partition: &str) -> bool {
+        let destination = self.wanted.get(partition);
         let knows = |known: &BTreeSet<String>| destination.is_some_and(|it| known.contains(it));
         self.knows[node].is_none_or(knows)
     }
 
     /// The node with the fewest partitions among those that could have this one.
-    fn poorest(&self, part: &str) -> Option<usize> {
-        let could = (0..self.parts.len()).filter(|node| self.could_have(*node, part));
-        could.min_by_key(|node| self.parts[*node].len())
+    fn poorest(&self, partition: &str) -> Option<usize> {
+        let could = (0..self.partitions.len()).filter(|node| self.could_have(*node, partition));
+        could.min_by_key(|node| self.partitions[*node].len())
     }
 
     /// A partition that another node should own for a more even distribution: its owner, and its
     /// next owner.
     fn uneven(&self, unwanted: &HashSet<String>) -> Option<(usize, usize, String)> {
-        let mut nodes: Vec<usize> = (0..self.parts.len()).collect();
-        nodes.sort_by_key(|node| self.parts[*node].len());
+        let mut nodes: Vec<usize> = (0..self.partitions.len()).collect();
+        nodes.sort_by_key(|node| self.partitions[*node].len());
         for &richest in nodes.iter().rev() {
             for &poorest in &nodes {
-                if self.parts[richest].len() < self.parts[poorest].len() + 2 {
+                if self.partitions[richest].len() < self.partitions[poorest].len() + 2 {
                     break;
                 }
-                let moves = |part: &&String| {
-                    let is_stuck = Some(richest) == self.place && unwanted.contains(*part);
-                    !is_stuck && self.could_have(poorest, part)
+                let moves = |partition: &&String| {
+                    let is_stuck = Some(richest) == self.place && unwanted.contains(*partition);
+                    !is_stuck && self.could_have(poorest, partition)
                 };
-                if let Some(part) = self.parts[richest].iter().rfind(moves) {
-                    return Some((richest, poorest, part.clone()));
+                if let Some(partition) = self.partitions[richest].iter().rfind(moves) {
+                    return Some((richest, poorest, partition.clone()));
                 }
             }
         }
@@ -235,35 +243,35 @@ mod tests {
         /// After nodes have joined and left, every partition soon has one owner, and no node has
         /// two more than another.
         #[test]
-        fn shares_become_even(parts in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {
+        fn shares_become_even(partitions in 1_usize..20, nodes in 1_usize..6, owner in 0_usize..6) {
             let names: Vec<String> = (0..nodes).map(|node| format!("n{node}")).collect();
             let wanted: BTreeMap<String, String> =
-                (0..parts).map(|part| (format!("p{part:02}"), "d".to_owned())).collect();
+                (0..partitions).map(|partition| (format!("p{partition:02}"), "d".to_owned())).collect();
             let mut held: HashMap<String, String> = match names.get(owner) {
-                Some(owner) => wanted.keys().map(|part| (part.clone(), owner.clone())).collect(),
+                Some(owner) => wanted.keys().map(|partition| (partition.clone(), owner.clone())).collect(),
                 None => HashMap::new(),
             };
             let mut shares: Vec<Shares> = names.iter().map(|_| Shares::default()).collect();
             for _ in 0..30 {
                 let membership = Membership {
                     nodes: names.clone(),
-                    held: held.iter().map(|(part, node)| Held {
-                        part: part.clone(), node: node.clone(), epoch: 1,
+                    held: held.iter().map(|(partition, node)| Held {
+                        partition: partition.clone(), node: node.clone(), epoch: 1,
                     }).collect(),
                     knows: BTreeMap::new(),
                 };
                 for (name, shares) in names.iter().zip(&mut shares) {
                     let ours = shares.of(name, &wanted, &membership);
-                    held.retain(|part, node| node != name || ours.contains(part));
-                    for part in ours {
-                        held.entry(part).or_insert_with(|| name.clone());
+                    held.retain(|partition, node| node != name || ours.contains(partition));
+                    for partition in ours {
+                        held.entry(partition).or_insert_with(|| name.clone());
                     }
                 }
             }
             let counts: Vec<usize> = names.iter()
                 .map(|name| held.values().filter(|node| *node == name).count())
                 .collect();
-            prop_assert_eq!(held.len(), parts);
+            prop_assert_eq!(held.len(), partitions);
             let (least, most) = (counts.iter().min(), counts.iter().max());
             prop_assert!(most.unwrap() - least.unwrap() <= 1, "{:?}", counts);
         }
@@ -299,8 +307,8 @@ mod tests {
         let wanted = ["p", "q", "r"]
             .map(|it| (it.to_owned(), it.to_owned()))
             .into();
-        let held = held.iter().map(|(part, node)| Held {
-            part: (*part).to_owned(),
+        let held = held.iter().map(|(partition, node)| Held {
+            partition: (*partition).to_owned(),
             node: (*node).to_owned(),
             epoch: 1,
         });

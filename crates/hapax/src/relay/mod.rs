@@ -44,7 +44,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
     clock::{Clock, Random},
-    delivery::part,
+    delivery::partition,
     failpoint::Failpoints,
     limits,
     seeded::{self, Bug},
@@ -172,9 +172,9 @@ impl Relay {
         let places = Places::default();
         for destination in &destinations {
             let mut places = locked(&places);
-            for number in 0..destination.parts.get() {
-                let part = part(&destination.name, number, destination.parts);
-                places.entry(part).or_default();
+            for number in 0..destination.partitions.get() {
+                let partition = partition(&destination.name, number, destination.partitions);
+                places.entry(partition).or_default();
             }
         }
         let draining = watch::Sender::new(false);
@@ -270,7 +270,7 @@ impl RelayHandle {
     fn places_of(&self, destination: &str) -> Vec<Place> {
         locked(&self.places)
             .iter()
-            .filter(|(part, _)| part.split('/').next() == Some(destination))
+            .filter(|(partition, _)| partition.split('/').next() == Some(destination))
             .map(|(_, place)| place.clone())
             .collect()
     }

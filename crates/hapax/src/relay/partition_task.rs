@@ -47,12 +47,12 @@ pub(super) enum Stopped {
 }
 
 impl Stopped {
-    /// The reason if this error ends the worker of `part`.
-    pub(super) fn by(part: &str, error: &StoreError) -> Option<Self> {
+    /// The reason if this error ends the worker of `partition`.
+    pub(super) fn by(partition: &str, error: &StoreError) -> Option<Self> {
         match error {
             StoreError::Fenced => Some(Self::Fenced),
             StoreError::SetBack { what } => {
-                gauges::set_back(part, what);
+                gauges::set_back(partition, what);
                 Some(Self::SetBack)
             }
             _ => None,
@@ -104,7 +104,7 @@ pub(super) struct Orders {
 pub(super) struct PartitionTask<S, D> {
     pub(super) store: D,
     pub(super) tail: Arc<TailCache<S>>,
-    pub(super) part: String,
+    pub(super) partition: String,
     pub(super) number: u8,
     pub(super) settings: Settings,
     pub(super) notifier: Notifier,
@@ -115,7 +115,7 @@ pub(super) struct PartitionTask<S, D> {
 impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
-        gauges::store_failed(&self.part, 0);
+        gauges::store_failed(&self.partition, 0);
         while let Some(destination) = self.called().await {
             let Some(opened) = self.open(&destination).await else {
                 continue;
@@ -127,7 +127,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             let carried = self.carry(Arc::clone(&destination), opened);
             let carried = AssertUnwindSafe(carried).catch_unwind();
             let carried = carried.await;
-            gauges::stopped(&self.part);
+            gauges::stopped(&self.partition);
             match carried {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
@@ -145,7 +145,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                     self.next_look().await;
                 }
                 Err(_) => {
-                    let destination = &self.part;
+                    let destination = &self.partition;
                     tracing::error!(
                         destination,
                         "the relay panicked and takes the destination again"
@@ -155,7 +155,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 }
             }
         }
-        gauges::ended(&self.part);
+        gauges::ended(&self.partition);
     }
 
     /// Waits until this node may own the partition; `None` if the task must end.
@@ -185,9 +185,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             let goes_on =
                 |orders: &Orders| orders.ends || !orders.may_carry || !orders.destination.paused;
             tokio::select! {
-                told = self.orders.wait_for(goes_on) => drop(told.ok()?),
+                outcome = self.orders.wait_for(goes_on) => drop(outcome.ok()?),
                 // Events of a paused destination are late too.
-                () = gauges::report(&self.store, &self.part, &self.settings.clock) => {
+                () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
                     unreachable!("reporting never ends")
                 }
             }
@@ -197,12 +197,12 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     fn wait_as(&self, state: &'static str) {
         if self.place.stopped.send_replace(Some(state)) != Some(state) {
             if state == STANDBY {
-                gauges::handed_over(&self.part);
+                gauges::handed_over(&self.partition);
             } else {
-                gauges::stopped(&self.part);
+                gauges::stopped(&self.partition);
             }
             tracing::info!(
-                destination = self.part,
+                destination = self.partition,
                 to_state = state,
                 "the destination is not served here"
             );
@@ -227,8 +227,8 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 // it was.
                 Ok(None) => self.wait_as(STANDBY),
                 Err(error) => {
-                    gauges::store_failed(&self.part, 1);
-                    let (destination, error) = (&self.part, error.error_chain());
+                    gauges::store_failed(&self.partition, 1);
+                    let (destination, error) = (&self.partition, error.error_chain());
                     tracing::error!(destination, error, "the destination cannot be taken");
                 }
             }
@@ -244,9 +244,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         match &self.settings.node {
             Some(node) => {
                 let lease = node.counts_for();
-                self.store.take(&self.part, &node.name, lease).await
+                self.store.take(&self.partition, &node.name, lease).await
             }
-            None => self.store.open(&self.part).await.map(Some),
+            None => self.store.open(&self.partition).await.map(Some),
         }
     }
 
@@ -255,14 +255,14 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         if opened.interrupted > 0 {
             counter!(
                 telemetry::RELAY_ATTEMPTS,
-                "destination" => self.part.clone(),
+                "destination" => self.partition.clone(),
                 "outcome" => AttemptOutcome::Interrupted.as_str(),
                 "error_type" => ""
             )
             .increment(opened.interrupted);
         }
         tracing::info!(
-            destination = self.part,
+            destination = self.partition,
             epoch = opened.epoch,
             interrupted = opened.interrupted,
             to_state = "owner",
@@ -270,7 +270,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         );
         if let Some(reason) = &opened.was_disabled {
             tracing::warn!(
-                destination = self.part,
+                destination = self.partition,
                 reason,
                 from_state = "disabled",
                 to_state = "enabled",
@@ -286,7 +286,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         let worker = Worker::new(
             Arc::clone(&self.tail),
             self.store.clone(),
-            self.part.clone(),
+            self.partition.clone(),
             self.shards(&destination),
             Arc::clone(&destination),
             opened,
@@ -316,8 +316,8 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             stopped = worker.run() => stopped,
             () = drain => unreachable!("it waits for the worker"),
-            what = gauges::watch(&self.store, &self.part, &self.settings.clock, &known) => {
-                gauges::set_back(&self.part, &what);
+            what = gauges::watch(&self.store, &self.partition, &self.settings.clock, &known) => {
+                gauges::set_back(&self.partition, &what);
                 Stopped::SetBack
             }
         }
@@ -325,7 +325,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
 
     fn shards(&self, destination: &Destination) -> Shards {
         // The constructor of a destination refuses an invalid number of partitions.
-        Shards::of_part(self.number, destination.parts).unwrap_or(Shards::ALL)
+        Shards::of_partition(self.number, destination.partitions).unwrap_or(Shards::ALL)
     }
 
     /// Releases the partition to other nodes, unless it has another owner already.
@@ -343,11 +343,11 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     async fn let_go(&self, epoch: i64) {
         let given = timeout(
             limits::STORE_BACKOFF.1,
-            self.store.give_up(&self.part, epoch),
+            self.store.give_up(&self.partition, epoch),
         );
         // Otherwise the lease expires.
         if !matches!(given.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
-            let destination = &self.part;
+            let destination = &self.partition;
             tracing::warn!(destination, "the destination could not be released");
         }
     }
@@ -356,7 +356,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     /// operator may have resumed it while the last outcomes arrived.
     async fn disabled(&mut self, carried: &Arc<Destination>, epoch: i64) {
         self.place.stopped.send_replace(Some(DISABLED));
-        let destination = &self.part;
+        let destination = &self.partition;
         tracing::error!(
             destination,
             from_state = "enabled",
@@ -367,7 +367,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             () = enabled => return,
             () = called_off(&mut self.orders, carried) => {}
-            () = gauges::report(&self.store, &self.part, &self.settings.clock) => {
+            () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }
         }
@@ -376,8 +376,8 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
 
     fn fenced(&self) {
         self.place.stopped.send_replace(Some(FENCED));
-        gauges::handed_over(&self.part);
-        let destination = &self.part;
+        gauges::handed_over(&self.partition);
+        let destination = &self.partition;
         tracing::error!(destination, "another relay has taken the destination over");
     }
 

@@ -25,13 +25,15 @@ impl Pattern {
             .strip_prefix(first)
             .and_then(|kind| kind.strip_suffix(last));
         let Some(mut inner) = inner else { return false };
-        middle.split('*').all(|part| match inner.find(part) {
-            Some(at) => {
-                inner = &inner[at + part.len()..];
-                true
-            }
-            None => false,
-        })
+        middle
+            .split('*')
+            .all(|partition| match inner.find(partition) {
+                Some(at) => {
+                    inner = &inner[at + partition.len()..];
+                    true
+                }
+                None => false,
+            })
     }
 }
 

@@ -84,7 +84,7 @@ impl DeliveryQueue {
     pub(super) fn settlement(&mut self) -> Option<Settlement> {
         if self.sent.is_none() && self.is_pending() {
             let next = Settlement {
-                destination: self.part.clone(),
+                destination: self.partition.clone(),
                 epoch: self.pending.epoch,
                 number: self.pending.number + 1,
                 ..Settlement::default()
@@ -195,7 +195,7 @@ impl DeliveryQueue {
     fn died(&mut self, item: Item, attempt: u32, now: Timestamp, error: &SinkError) {
         self.counted.died.increment(1);
         tracing::warn!(
-            destination = self.part, event_id = %item.event.event.id,
+            destination = self.partition, event_id = %item.event.event.id,
             correlation_id = item.event.event.headers.get("correlation_id"),
             attempt, error_code = error.error_type(), error = one_line(error),
             from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
@@ -237,7 +237,7 @@ impl DeliveryQueue {
     ) {
         if state == ParkedState::Retrying {
             tracing::info!(
-                destination = self.part, event_id = %item.event.event.id,
+                destination = self.partition, event_id = %item.event.event.id,
                 correlation_id = item.event.event.headers.get("correlation_id"),
                 attempt, error_code = error.error_type(), error = one_line(error),
                 from_state = if item.parked { "retrying" } else { "offered" },
@@ -298,7 +298,7 @@ impl DeliveryQueue {
         let outcome = outcome_of(error);
         counter!(
             telemetry::RELAY_ATTEMPTS,
-            "destination" => self.part.clone(),
+            "destination" => self.partition.clone(),
             "outcome" => outcome.as_str(),
             "error_type" => error.error_type()
         )

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    delivery::{KnownDestinations, part},
+    delivery::{KnownDestinations, partition},
     limits,
     notify::Notifier,
     store::{Deliveries, Source},
@@ -101,8 +101,8 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             let next = Instant::now() + interval.unwrap_or(NEVER);
             tokio::select! {
                 () = sleep_until(next) => {}
-                told = destinations.changed() => if told.is_err() { return },
-                told = draining.changed() => if told.is_err() { return },
+                outcome = destinations.changed() => if outcome.is_err() { return },
+                outcome = draining.changed() => if outcome.is_err() { return },
                 Some(_) = self.tasks.join_next() => {}
             }
         }
@@ -119,8 +119,8 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             self.keepers.retain(|_, (_, task)| !task.is_finished());
         }
         for destination in destinations {
-            for number in 0..destination.parts.get() {
-                let name = part(&destination.name, number, destination.parts);
+            for number in 0..destination.partitions.get() {
+                let name = partition(&destination.name, number, destination.partitions);
                 if !wanted.insert(name.clone()) {
                     tracing::error!(
                         destination = name,
@@ -177,7 +177,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let partition_task = PartitionTask {
             store: self.store.clone(),
             tail: Arc::clone(tail),
-            part: name.clone(),
+            partition: name.clone(),
             number,
             settings: self.settings.clone(),
             notifier: self.notifier.clone(),
@@ -210,7 +210,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 // A worker detects by itself that it was fenced. Without this count, failures of
                 // the store would not be counted for partitions that were never taken.
                 let waiting = self.keepers.keys();
-                return waiting.for_each(|part| gauges::store_failed(part, 1));
+                return waiting.for_each(|partition| gauges::store_failed(partition, 1));
             }
         };
         self.namesakes.look(&name, &membership, lease);
@@ -220,13 +220,15 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let held = membership.held.into_iter();
         let held: HashMap<String, i64> = held
             .filter(|held| held.node == name)
-            .map(|held| (held.part, held.epoch))
+            .map(|held| (held.partition, held.epoch))
             .collect();
-        for (part, (orders, _)) in &self.keepers {
-            let held = held.get(part).copied();
+        for (partition, (orders, _)) in &self.keepers {
+            let held = held.get(partition).copied();
             orders.send_modify(|orders| {
                 let has_it = held.is_some();
-                orders.may_carry = shares.as_ref().map_or(has_it, |ours| ours.contains(part));
+                orders.may_carry = shares
+                    .as_ref()
+                    .map_or(has_it, |ours| ours.contains(partition));
                 orders.held = held;
                 orders.look += 1;
             });
@@ -237,7 +239,9 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
     fn wanted(&self) -> BTreeMap<String, String> {
         let keepers = self.keepers.iter();
         keepers
-            .map(|(part, (orders, _))| (part.clone(), orders.borrow().destination.name.clone()))
+            .map(|(partition, (orders, _))| {
+                (partition.clone(), orders.borrow().destination.name.clone())
+            })
             .collect()
     }
 

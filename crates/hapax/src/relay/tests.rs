@@ -558,7 +558,7 @@ fn a_parked_event_that_the_destination_does_not_take_is_passed_over() {
 fn a_parked_event_that_an_operator_asked_for_is_offered_whatever_the_patterns_say() {
     let mut queue = queue(Order::None);
     let mut other = parked(1, 0, None);
-    other.asked = true;
+    other.manual = true;
     Arc::make_mut(&mut other.event).event.kind = "user.created".to_owned();
     queue.admit_parked(vec![other]);
     assert_eq!(positions(&queue.choose(9, at(0))), [1]);
@@ -636,7 +636,7 @@ fn parked(position: i64, attempt: u32, key: Option<&str>) -> Parked {
         attempt,
         next_at: at(0),
         order_key: key.map(|key| format!("order\n{key}")),
-        asked: false,
+        manual: false,
     }
 }
 

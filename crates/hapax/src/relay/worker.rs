@@ -97,7 +97,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     pub(super) fn new(
         tail: Arc<TailCache<S>>,
         store: D,
-        part: String,
+        partition: String,
         shards: Shards,
         destination: Arc<Destination>,
         opened: Opened,
@@ -110,7 +110,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             .per_second
             .map(|per_second| Rate::new(per_second, now));
         let first = first_number(settings.random.bits());
-        gauges::opened(&part, opened.epoch);
+        gauges::opened(&partition, opened.epoch);
         let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
         Self {
             store,
@@ -120,7 +120,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             settings,
             subscription,
             draining,
-            queue: DeliveryQueue::new(part, destination, opened, first),
+            queue: DeliveryQueue::new(partition, destination, opened, first),
             breaker: Breaker::default(),
             rate,
             on_the_wire: JoinSet::new(),
@@ -147,7 +147,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     pub(super) async fn run(mut self) -> Stopped {
         loop {
-            match self.turn().await {
+            match self.iterate().await {
                 Ok(None) => self.backoff = None,
                 // Other attempts in flight may still succeed.
                 Ok(Some(Stopped::Disabled)) => {
@@ -160,7 +160,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                     };
                 }
                 Ok(Some(stopped)) => return stopped,
-                Err(error) => match Stopped::by(&self.queue.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.partition, &error) {
                     Some(stopped) => return stopped,
                     None => self.back_off(&error).await,
                 },
@@ -176,7 +176,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    async fn turn(&mut self) -> Result<Option<Stopped>, StoreError> {
+    async fn iterate(&mut self) -> Result<Option<Stopped>, StoreError> {
         let disabled = self.queue.is_disabling();
         let read = if disabled { Ok(()) } else { self.read().await };
         if let Err(error @ (StoreError::Fenced | StoreError::SetBack { .. })) = read {
@@ -235,8 +235,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let Some(after) = self.keyed_after else {
             return Ok(());
         };
-        let (part, epoch) = (&self.queue.part, self.queue.pending.epoch);
-        let ignored = self.store.ignore_keys(part, epoch, after, READ_EVENTS);
+        let (partition, epoch) = (&self.queue.partition, self.queue.pending.epoch);
+        let ignored = self.store.ignore_keys(partition, epoch, after, READ_EVENTS);
         self.keyed_after = ignored.await?;
         if self.keyed_after.is_some() {
             // The next iteration continues, and reads what is due.
@@ -330,7 +330,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if room == 0 {
             return Ok(());
         }
-        let name = &self.queue.part;
+        let name = &self.queue.partition;
         let held: Vec<i64> = self.queue.revived.iter().copied().collect();
         let behind = self.queue.reads_behind();
         let due = self.store.due(name, &held, room, behind).await?;
@@ -339,7 +339,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             let outlived = self.store.outlived(name, &nearly_spent).await?;
             self.queue.spare(outlived);
         }
-        let name = &self.queue.part;
+        let name = &self.queue.partition;
         let next_due = self.store.next_due(name).await?;
         // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
         let now = self.settings.clock.now();
@@ -472,7 +472,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             // the attempts.
             match self.settle(false).await {
                 Ok(()) => {}
-                Err(error) => match Stopped::by(&self.queue.part, &error) {
+                Err(error) => match Stopped::by(&self.queue.partition, &error) {
                     Some(stopped) => return Some(stopped),
                     None => self.dirty_since = Some(Instant::now() + STORE_BACKOFF.1),
                 },
@@ -491,12 +491,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 Ok(()) => return Stopped::Drained,
                 Err(error) => error,
             };
-            if let Some(stopped) = Stopped::by(&self.queue.part, &error) {
+            if let Some(stopped) = Stopped::by(&self.queue.partition, &error) {
                 return stopped;
             }
             if Instant::now() + wait >= deadline {
                 tracing::error!(
-                    destination = self.queue.part,
+                    destination = self.queue.partition,
                     error = error.error_chain(),
                     "the last outcomes could not be recorded; their events will be offered \
                      again"
@@ -511,7 +511,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// Pauses reading. Recording continues: an outcome that waited for a successful read would be
     /// repeated after a crash.
     fn pause_reading(&mut self, error: &StoreError) {
-        gauges::store_failed(&self.queue.part, 1);
+        gauges::store_failed(&self.queue.partition, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self
             .read_backoff
@@ -522,7 +522,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             .is_none()
         {
             tracing::error!(
-                destination = self.queue.part,
+                destination = self.queue.partition,
                 error = error.error_chain(),
                 "the relay cannot read its store and will retry"
             );
@@ -530,12 +530,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     async fn back_off(&mut self, error: &StoreError) {
-        gauges::store_failed(&self.queue.part, 1);
+        gauges::store_failed(&self.queue.partition, 1);
         let (first, longest) = STORE_BACKOFF;
         let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
         if self.backoff.replace(wait).is_none() {
             tracing::error!(
-                destination = self.queue.part,
+                destination = self.queue.partition,
                 error = error.error_chain(),
                 "the relay cannot use its store and will retry"
             );

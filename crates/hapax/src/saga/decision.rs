@@ -70,12 +70,12 @@ impl Decision {
     /// step is in question, the sentence does not claim that the step has happened.
     pub fn says(&self, saga: &SagaRecord) -> String {
         let id = &saga.id;
-        let way = |step: &str| {
+        let direction = |step: &str| {
             saga.asked_about(step)
-                .map_or(Direction::Forward, |row| row.way)
+                .map_or(Direction::Forward, |row| row.direction)
         };
         match self {
-            Self::Done { step, .. } => match way(step) {
+            Self::Done { step, .. } => match direction(step) {
                 Direction::Forward => {
                     format!("Saga {id} continues as if step {step} had happened, with its result.")
                 }
@@ -83,7 +83,7 @@ impl Decision {
                     "Saga {id} continues as if step {step} were undone; it is not undone again."
                 ),
             },
-            Self::Refused { step } => match way(step) {
+            Self::Refused { step } => match direction(step) {
                 Direction::Forward => {
                     format!(
                         "Saga {id} continues as if step {step} had not happened and never will."
@@ -149,15 +149,15 @@ impl Decision {
                 if let Some(step) = unknown(saga) {
                     return Err(DecisionError::Unknown(step.name.clone()));
                 }
-                let undoing = SagaStatus {
-                    undoing: true,
+                let compensating = SagaStatus {
+                    compensating: true,
                     reason: Some(Refusal::new("decided", reason)),
                     ..going_on(*within)
                 };
                 // A refusal in this direction has not happened, and remains.
                 let mut rows = again(saga, reason, now);
-                rows.retain(|row| row.way == Direction::Compensate);
-                Ok((rows, undoing))
+                rows.retain(|row| row.direction == Direction::Compensate);
+                Ok((rows, compensating))
             }
             Self::Close => {
                 let closed = SagaStatus {
@@ -185,7 +185,7 @@ impl SagaRecord {
     pub fn asked(&self) -> impl Iterator<Item = &StepRecord> {
         let one = move |row: &&StepRecord| {
             self.asked_about(&row.name)
-                .is_some_and(|it| it.way == row.way)
+                .is_some_and(|it| it.direction == row.direction)
         };
         self.steps.iter().filter(one)
     }
@@ -202,7 +202,7 @@ fn is_asked(saga: &SagaRecord, row: &StepRecord) -> bool {
     match row.state {
         StepState::Open => true,
         StepState::Done => false,
-        StepState::Refused => (row.way == Direction::Compensate) == saga.status.undoing,
+        StepState::Refused => (row.direction == Direction::Compensate) == saga.status.compensating,
     }
 }
 
@@ -211,7 +211,7 @@ fn unknown(saga: &SagaRecord) -> Option<&StepRecord> {
     let mut forward = saga
         .steps
         .iter()
-        .filter(|row| row.way == Direction::Forward);
+        .filter(|row| row.direction == Direction::Forward);
     forward.find(|row| row.state == StepState::Open && row.provider_key.is_some())
 }
 
@@ -288,19 +288,19 @@ mod tests {
         let refused = undo.evaluate(&saga, "why", Timestamp::default());
         assert_eq!(refused, Err(DecisionError::Unknown("authorize".to_owned())));
         let (_, status) = evaluate(&undo, &asking(vec![done("reserve")]));
-        assert!(status.undoing);
+        assert!(status.compensating);
     }
 
     #[test]
     fn another_try_begins_anew_and_forgets_no_key() {
         let failed = StepRecord {
-            way: Direction::Compensate,
+            direction: Direction::Compensate,
             state: StepState::Refused,
             attempts: 100,
             ..open_row("authorize")
         };
         let mut saga = asking(vec![done("authorize"), failed]);
-        saga.status.undoing = true;
+        saga.status.compensating = true;
         let retry = Decision::Retry {
             within: Duration::from_mins(1),
         };
@@ -334,7 +334,7 @@ mod tests {
         };
         let mut saga = asking(vec![done("capture"), refused]);
         assert_eq!(evaluate(&retry, &saga).0.len(), 1);
-        saga.status.undoing = true;
+        saga.status.compensating = true;
         assert_eq!(evaluate(&retry, &saga).0.len(), 0);
     }
 
@@ -351,15 +351,15 @@ mod tests {
         assert_eq!(evaluate(&undo, &saga).0, []);
         // A compensation that failed is attempted again.
         let not_undone = StepRecord {
-            way: Direction::Compensate,
+            direction: Direction::Compensate,
             ..refused.clone()
         };
         saga.steps = vec![done("authorize"), refused, not_undone];
-        saga.status.undoing = true;
+        saga.status.compensating = true;
         let (rows, _) = evaluate(&undo, &saga);
         assert_eq!(rows.len(), 1);
         assert_eq!(
-            (rows[0].way, rows[0].state),
+            (rows[0].direction, rows[0].state),
             (Direction::Compensate, StepState::Open)
         );
     }
@@ -380,15 +380,15 @@ mod tests {
     #[test]
     fn what_is_asked_about_a_step_that_is_being_undone_is_whether_it_is_undone() {
         let voided = StepRecord {
-            way: Direction::Compensate,
+            direction: Direction::Compensate,
             ..open_row("authorize")
         };
         let mut saga = asking(vec![done("reserve"), done("authorize"), voided]);
-        saga.status.undoing = true;
+        saga.status.compensating = true;
         let asked = |saga: &SagaRecord| {
             let asked = saga.asked();
             asked
-                .map(|row| (row.name.clone(), row.way))
+                .map(|row| (row.name.clone(), row.direction))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
@@ -405,7 +405,10 @@ mod tests {
         );
         assert!(happened.says(&saga).contains("step authorize were undone"));
         assert!(never.says(&saga).contains("cannot be undone"));
-        assert_eq!(evaluate(&happened, &saga).0[0].way, Direction::Compensate);
+        assert_eq!(
+            evaluate(&happened, &saga).0[0].direction,
+            Direction::Compensate
+        );
         saga.steps.pop();
         saga.steps[1].state = StepState::Open;
         assert_eq!(asked(&saga), [("authorize".to_owned(), Direction::Forward)]);
@@ -424,7 +427,7 @@ mod tests {
         let mut saga = asking(vec![done("capture"), refused]);
         assert_eq!(saga.asked().count(), 1);
         assert!(saga.asked_about("capture").is_none());
-        saga.status.undoing = true;
+        saga.status.compensating = true;
         assert_eq!(saga.asked().count(), 0);
     }
 

@@ -194,8 +194,8 @@ impl<Tx> Step<Tx> {
     }
 
     /// The action in this direction.
-    pub(crate) fn act(&self, way: Direction) -> Option<&StepBody<Tx>> {
-        match way {
+    pub(crate) fn act(&self, direction: Direction) -> Option<&StepBody<Tx>> {
+        match direction {
             Direction::Forward => Some(&self.act),
             Direction::Compensate => self.undo.as_ref(),
         }
@@ -347,12 +347,12 @@ pub struct Call {
 ///
 /// It has the form of a UUID (version 8) and is the same for every attempt. Another saga, step or
 /// direction has another key, and so does a saga with the same id that was started at another time.
-pub fn provider_key(saga: &SagaRecord, step: &str, way: Direction) -> String {
+pub fn provider_key(saga: &SagaRecord, step: &str, direction: Direction) -> String {
     let hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
         .part(saga.id.as_bytes())
         .part(&saga.created_at.as_millis().to_be_bytes())
         .part(step.as_bytes())
-        .part(way.as_str().as_bytes())
+        .part(direction.as_str().as_bytes())
         .finish();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.as_bytes()[..16]);

@@ -23,7 +23,7 @@ mod record;
 mod definition;
 mod decide;
 mod decision;
-mod turn;
+mod execution;
 mod runner;
 
 pub use decide::{Move, next};

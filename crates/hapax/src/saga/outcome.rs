@@ -49,9 +49,9 @@ impl Refusal {
 
 impl<T> Outcome<T> {
     /// Maps the result.
-    pub fn map<U>(self, turn: impl FnOnce(T) -> U) -> Outcome<U> {
+    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
-            Self::Done(made) => Outcome::Done(turn(made)),
+            Self::Done(made) => Outcome::Done(convert(made)),
             Self::Refused(refusal) => Outcome::Refused(refusal),
             Self::Unknown(error) => Outcome::Unknown(error),
         }
@@ -60,9 +60,9 @@ impl<T> Outcome<T> {
 
 impl<T> Found<T> {
     /// Maps the result.
-    pub fn map<U>(self, turn: impl FnOnce(T) -> U) -> Found<U> {
+    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> Found<U> {
         match self {
-            Self::Done(made) => Found::Done(turn(made)),
+            Self::Done(made) => Found::Done(convert(made)),
             Self::Refused(refusal) => Found::Refused(refusal),
             Self::Absent => Found::Absent,
             Self::Unknown(error) => Found::Unknown(error),

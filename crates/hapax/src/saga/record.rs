@@ -84,9 +84,9 @@ pub struct SagaRecord {
 
 impl SagaRecord {
     /// The row of a step or of its compensation.
-    pub fn step(&self, name: &str, way: Direction) -> Option<&StepRecord> {
+    pub fn step(&self, name: &str, direction: Direction) -> Option<&StepRecord> {
         let mut steps = self.steps.iter();
-        steps.find(|step| step.name == name && step.way == way)
+        steps.find(|step| step.name == name && step.direction == direction)
     }
 
     /// The result of a step that is done.
@@ -113,7 +113,7 @@ pub struct SagaStatus {
     /// The state.
     pub state: State,
     /// Whether the saga compensates its steps.
-    pub undoing: bool,
+    pub compensating: bool,
     /// Why it compensates, has failed, or needs attention.
     pub reason: Option<Refusal>,
     /// The deadline, after which nothing is attempted.
@@ -169,7 +169,7 @@ pub struct StepRecord {
     /// The name of the step.
     pub name: String,
     /// Whether this is the step or its compensation.
-    pub way: Direction,
+    pub direction: Direction,
     /// The state.
     pub state: StepState,
     /// The key that the remote system received, the same for every attempt.
@@ -203,8 +203,8 @@ impl Direction {
     /// The name in tables and responses.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Forward => "do",
-            Self::Compensate => "undo",
+            Self::Forward => "forward",
+            Self::Compensate => "compensate",
         }
     }
 
@@ -212,7 +212,7 @@ impl Direction {
     pub fn named(word: &str) -> Option<Self> {
         [Self::Forward, Self::Compensate]
             .into_iter()
-            .find(|way| way.as_str() == word)
+            .find(|direction| direction.as_str() == word)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Definition, Kind, Move, Owned, SagaRecord, State, next, turn::Turn};
+use super::{Definition, Kind, Move, Owned, SagaRecord, State, execution::Execution, next};
 use crate::{
     clock::{Clock, Random},
     failpoint::Failpoints,
@@ -209,27 +209,30 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
         let Some(definition) = self.known.get(&saga.kind) else {
             return;
         };
-        let mut turn = Turn {
+        let mut execution = Execution {
             store: &self.store,
             definition,
             settings: &self.settings,
             owned: Owned::of(&saga),
             saga,
-            is_told: false,
+            is_signalled: false,
         };
-        let rest = match self.go_on(&mut turn).await {
+        let rest = match self.go_on(&mut execution).await {
             Ok(rest) => rest,
             Err(StoreError::Fenced) => {
-                tracing::info!(saga = turn.owned.id, "another worker owns the saga now");
+                tracing::info!(
+                    saga = execution.owned.id,
+                    "another worker owns the saga now"
+                );
                 return;
             }
             Err(error) => {
                 tracing::warn!(
-                    saga = turn.owned.id,
+                    saga = execution.owned.id,
                     error = error.error_chain(),
                     "the saga is interrupted by an error of the store"
                 );
-                if turn.saga.status.state == State::NeedsAttention {
+                if execution.saga.status.state == State::NeedsAttention {
                     // A signal has arrived about an outcome that was unknown, and has not been
                     // applied. If the saga were released, it would wait for an operator again.
                     // Instead its lease expires, and it is due then.
@@ -240,7 +243,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                     _ => limits::STORE_BACKOFF.1,
                 };
                 let waiting_for = format!("the store: {}", error.error_chain());
-                Some(Rest::of(&turn.saga, pause, waiting_for))
+                Some(Rest::of(&execution.saga, pause, waiting_for))
             }
         };
         let Some(rest) = rest else {
@@ -248,11 +251,11 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
         };
         let given =
             self.store
-                .give_back_saga(&turn.owned, rest.pause, &rest.waiting_for, rest.heeded);
+                .give_back_saga(&execution.owned, rest.pause, &rest.waiting_for, rest.heeded);
         if let Err(error) = given.await {
             // Its lease expires, and the next owner takes it.
             tracing::warn!(
-                saga = turn.owned.id,
+                saga = execution.owned.id,
                 error = error.error_chain(),
                 "the saga could not be released; it continues when its lease expires"
             );
@@ -261,12 +264,12 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
 
     /// Makes moves until there is nothing to do. Returns how the saga is released, unless it has
     /// ended.
-    async fn go_on(&self, turn: &mut Turn<'_, S>) -> Result<Option<Rest>, StoreError> {
+    async fn go_on(&self, execution: &mut Execution<'_, S>) -> Result<Option<Rest>, StoreError> {
         loop {
             let now = self.settings.clock.now();
-            let step = next(turn.definition, &turn.saga, now);
-            let rest = |pause, waiting_for: &str| Rest::of(&turn.saga, pause, waiting_for);
-            match turn.saga.status.state {
+            let step = next(execution.definition, &execution.saga, now);
+            let rest = |pause, waiting_for: &str| Rest::of(&execution.saga, pause, waiting_for);
+            match execution.saga.status.state {
                 State::Running => {}
                 State::NeedsAttention => {
                     let settles = matches!(
@@ -285,7 +288,7 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
             if let Move::Sleep { until, waiting_for } = step {
                 return Ok(Some(rest(until.since(now), &waiting_for)));
             }
-            if turn.is_told {
+            if execution.is_signalled {
                 return Ok(Some(rest(Duration::ZERO, "a worker")));
             }
             if *self.stopping.borrow() {
@@ -294,8 +297,8 @@ impl<S: Sagas<Tx: SagaRows>> Driver<S> {
                 let rest = rest(Duration::ZERO, "a worker");
                 return Ok(Some(Rest { heeded: 0, ..rest }));
             }
-            turn.make(step).await?;
-            Self::say(&turn.saga);
+            execution.make(step).await?;
+            Self::say(&execution.saga);
         }
     }
 

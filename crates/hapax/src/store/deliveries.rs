@@ -39,7 +39,7 @@ pub trait Partitions: Clone + Send + Sync + 'static {
     /// has released can always be taken.
     fn take(
         &self,
-        part: &str,
+        partition: &str,
         node: &str,
         lease: Duration,
     ) -> impl Future<Output = Result<Option<Opened>, StoreError>> + Send;
@@ -66,7 +66,7 @@ pub trait Partitions: Clone + Send + Sync + 'static {
     /// Fenced if the epoch has changed. The owner has settled all its attempts before.
     fn give_up(
         &self,
-        part: &str,
+        partition: &str,
         epoch: i64,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -82,7 +82,7 @@ pub trait Partitions: Clone + Send + Sync + 'static {
     /// the event.
     fn outlived(
         &self,
-        part: &str,
+        partition: &str,
         positions: &[i64],
     ) -> impl Future<Output = Result<Vec<(i64, u32)>, StoreError>> + Send;
 }
@@ -99,7 +99,7 @@ pub trait Settlements: Clone + Send + Sync + 'static {
     /// another owner.
     fn ignore_keys(
         &self,
-        part: &str,
+        partition: &str,
         epoch: i64,
         after: i64,
         limit: usize,
@@ -127,7 +127,7 @@ pub trait Settlements: Clone + Send + Sync + 'static {
     /// at most `limit`.
     fn blocked_keys(
         &self,
-        part: &str,
+        partition: &str,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
@@ -135,7 +135,7 @@ pub trait Settlements: Clone + Send + Sync + 'static {
     /// before this call is taken into account.
     fn blocked(
         &self,
-        part: &str,
+        partition: &str,
         keys: &[String],
     ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
@@ -176,7 +176,7 @@ pub trait DeadLetters: Clone + Send + Sync + 'static {
     /// All attempts at one delivery, in order, starting with the first that arrived.
     fn attempts(
         &self,
-        part: &str,
+        partition: &str,
         position: i64,
     ) -> impl Future<Output = Result<Vec<Attempt>, StoreError>> + Send;
 

@@ -110,10 +110,10 @@ async fn a_destination_that_stays_the_same_is_not_disturbed() {
 }
 
 #[tokio::test]
-async fn a_destination_in_parts_gets_every_event_once() {
+async fn a_destination_in_partitions_gets_every_event_once() {
     let stage = Stage::new();
     let x = taking();
-    let place = Destination::new("x", sink(&x)).parts(4).unwrap();
+    let place = Destination::new("x", sink(&x)).partitions(4).unwrap();
     let relay = stage.relay(vec![place]);
     stage.emit_many(200, 40).await;
     eventually(PATIENCE, async || x.counts().len() == 200).await;

@@ -59,7 +59,7 @@ async fn stand(stage: &Stage, name: &str, stands: State) {
         state: stands,
         ..saga.status
     };
-    let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
+    let mut tx = stage.store.lock_saga(&owned, LEASE).await.unwrap().tx;
     tx.write_status(&owned, &status).await.unwrap();
     tx.commit().await.unwrap();
 }

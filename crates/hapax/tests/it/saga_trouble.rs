@@ -106,7 +106,7 @@ async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
 /// proves nothing.
 #[tokio::test]
 async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
-    for way in [Direction::Forward, Direction::Compensate] {
+    for direction in [Direction::Forward, Direction::Compensate] {
         let stage = Stage::new();
         let far = Far::default();
         let retry_policy = RetryPolicy {
@@ -115,7 +115,7 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
             ..RetryPolicy::default()
         };
         let definition = || {
-            let step = match way {
+            let step = match direction {
                 Direction::Forward => Step::remote("authorize", far.clone()),
                 Direction::Compensate => {
                     Step::local("authorize", Nothing).compensate_remote(far.clone())
@@ -135,12 +135,12 @@ async fn that_a_provider_knows_nothing_of_an_old_key_is_not_believed() {
         far.forgets();
         let runner = run_with(&stage, definition(), LEASE);
         eventually(PATIENCE, async || far.look_ups() > 0).await;
-        if way == Direction::Forward {
+        if direction == Direction::Forward {
             stage.clock.advance(DAYS);
         }
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         runner.drain().await;
-        assert_eq!(far.calls(), 1, "{way:?}");
+        assert_eq!(far.calls(), 1, "{direction:?}");
         let reason = saga.status.reason.unwrap();
         assert!(reason.detail.contains("forgotten"), "{reason}");
     }

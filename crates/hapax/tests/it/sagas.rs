@@ -572,7 +572,7 @@ async fn decide(stage: &Stage, id: &str, decision: &Decision) {
     let (rows, status) = decision
         .evaluate(&saga, "asked them", stage.clock.now())
         .unwrap();
-    let mut tx = stage.store.turn(&owned, LEASE).await.unwrap().tx;
+    let mut tx = stage.store.lock_saga(&owned, LEASE).await.unwrap().tx;
     for row in rows {
         tx.write_step(&owned, &row).await.unwrap();
     }

@@ -265,7 +265,7 @@ async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
 
 /// A process that was killed and is restarted waits for the lease of its predecessor.
 #[tokio::test]
-async fn a_relay_that_comes_again_under_its_name_has_its_parts_after_a_lease() {
+async fn a_relay_that_comes_again_under_its_name_has_its_partitions_after_a_lease() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
     let first = relay_of(&stage, "a", 2, &[(D, &sink)]);

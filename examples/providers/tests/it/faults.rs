@@ -53,12 +53,12 @@ async fn a_duplicate_shows_what_exists() {
     let provider = Provider::payment();
     provider.misbehave("charge", "duplicate", 1).await;
     let first = provider.told(201, "/charges", "k", charge("tok_ok")).await;
-    let told = provider.told(409, "/charges", "k", charge("tok_ok")).await;
+    let outcome = provider.told(409, "/charges", "k", charge("tok_ok")).await;
     assert_eq!(
-        (&told["code"], &told["id"]),
+        (&outcome["code"], &outcome["id"]),
         (&"duplicate".into(), &first["id"])
     );
-    assert_eq!(told["existing"], first);
+    assert_eq!(outcome["existing"], first);
     provider.told(201, "/charges", "k", charge("tok_ok")).await;
 }
 
@@ -73,8 +73,8 @@ async fn a_look_up_can_fail_too_and_ok_ends_it() {
     provider.misbehave("lookup", "ok", 1).await;
     assert_eq!(provider.get("/operations/k").await.unwrap().status, 200);
     let unknown = r#"{"operation":"pay","mode":"slow","count":1}"#;
-    let told = provider.post_text("/faults", &[], unknown.to_owned()).await;
-    assert_eq!(told.unwrap().status, 400);
+    let outcome = provider.post_text("/faults", &[], unknown.to_owned()).await;
+    assert_eq!(outcome.unwrap().status, 400);
 }
 
 #[tokio::test]

@@ -79,8 +79,8 @@ async fn what_is_not_understood_is_refused_and_decides_nothing() {
         json!({ "card": "tok_ok", "amount": 5, "currency": "EUR", "more": 1 }),
         json!({}),
     ] {
-        let told = provider.told(400, "/charges", "k", body).await;
-        assert_eq!(told["code"], "invalid");
+        let outcome = provider.told(400, "/charges", "k", body).await;
+        assert_eq!(outcome["code"], "invalid");
     }
     let body = charge("tok_ok").to_string();
     let keyless = provider.post_text("/charges", &[], body.clone()).await;

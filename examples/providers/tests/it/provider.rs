@@ -88,8 +88,8 @@ impl Provider {
     /// Requests a fault for the next `count` calls of `operation`.
     pub(crate) async fn misbehave(&self, operation: &str, mode: &str, count: u64) {
         let fault = json!({ "operation": operation, "mode": mode, "count": count });
-        let told = self.post_text("/faults", &[], fault.to_string()).await;
-        assert_eq!(told.unwrap().status, 200);
+        let outcome = self.post_text("/faults", &[], fault.to_string()).await;
+        assert_eq!(outcome.unwrap().status, 200);
     }
 
     /// Posts under a key, asserts the status of the response, and returns its body.

@@ -156,7 +156,7 @@ mod tests {
     fn done(made: String) -> StepRecord {
         StepRecord {
             name: CAPTURE.to_owned(),
-            way: Direction::Forward,
+            direction: Direction::Forward,
             state: StepState::Done,
             provider_key: None,
             request: Bytes::new(),

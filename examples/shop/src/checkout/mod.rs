@@ -140,7 +140,7 @@ pub(crate) mod tests {
             headers: Headers::new(),
             status: SagaStatus {
                 state: State::Running,
-                undoing: false,
+                compensating: false,
                 reason: None,
                 deadline_at: Timestamp::default(),
             },

@@ -87,16 +87,16 @@ impl ProviderClient {
             Ok(body) => self.call(request, label, body.into()).await,
             Err(error) => Err(unwritten(error)),
         };
-        let told = called.and_then(|answer| outcome(&answer, wanted));
-        told.unwrap_or_else(|error| Outcome::Unknown(error.into()))
+        let result = called.and_then(|answer| outcome(&answer, wanted));
+        result.unwrap_or_else(|error| Outcome::Unknown(error.into()))
     }
 
     /// Looks up the outcome of the key of `label`, which should have created `wanted`.
     pub(super) async fn look_up(&self, label: Label<'_>, wanted: Wanted<'_>) -> Found<Made> {
         let request = Request::get(self.url(&format!("/operations/{}", label.key)));
         let called = self.call(request, label, Bytes::new()).await;
-        let told = called.and_then(|answer| found(&answer, wanted));
-        told.unwrap_or_else(|error| Found::Unknown(error.into()))
+        let outcome = called.and_then(|answer| found(&answer, wanted));
+        outcome.unwrap_or_else(|error| Found::Unknown(error.into()))
     }
 
     async fn call(
@@ -146,11 +146,11 @@ fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>
     }
     // A proxy that responds with these may have passed the call on, or asks for a retry.
     let is_passing = matches!(status.as_u16(), 408 | 425 | 429);
-    let Ok(told) = serde_json::from_slice::<Told>(body) else {
+    let Ok(result) = serde_json::from_slice::<Told>(body) else {
         return Err(failure(status, false));
     };
-    match told.existing {
-        Some(made) if told.code == DUPLICATE => {
+    match result.existing {
+        Some(made) if result.code == DUPLICATE => {
             let made = wanted.check(made)?;
             let is_duplicate = true;
             Ok(Outcome::Done(Made {
@@ -158,11 +158,11 @@ fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>
                 ..made
             }))
         }
-        _ if is_known(answer, &told.code) => {
+        _ if is_known(answer, &result.code) => {
             Err(CallError::open("the provider already has this key"))
         }
         _ if status.is_client_error() && !is_passing => {
-            Ok(Outcome::Refused(Refusal::new(told.code, told.detail)))
+            Ok(Outcome::Refused(Refusal::new(result.code, result.detail)))
         }
         _ => Err(failure(status, true)),
     }
@@ -192,7 +192,7 @@ fn found(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Found<Made>, Ca
         (status, _) if status.is_success() => made(body, wanted).map(Found::Done),
         // Only with a code: a 404 from a proxy says nothing about the key.
         (StatusCode::NOT_FOUND, Ok(_)) => Ok(Found::Absent),
-        (_, told) => Err(failure(status, told.is_ok())),
+        (_, outcome) => Err(failure(status, outcome.is_ok())),
     }
 }
 

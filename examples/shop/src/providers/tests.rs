@@ -325,12 +325,12 @@ async fn settle_as(
     look_up: impl Fn() -> Found<u8> + Sync,
     is_resumed: bool,
 ) -> Settled<u8> {
-    let told = Told {
+    let outcome = Told {
         call,
         look_up,
         is_resumed,
     };
-    settle(&Random::new(|| 0), &told).await
+    settle(&Random::new(|| 0), &outcome).await
 }
 
 fn refusal(code: &str) -> Refusal {

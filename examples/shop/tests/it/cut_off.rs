@@ -100,10 +100,10 @@ async fn refunds(shop: &Shop) -> usize {
 async fn until_answered(shop: &Shop, charge: &str) -> HttpAnswer {
     let mut answer = None;
     eventually(PATIENCE, async || {
-        let told = refund(shop, "r", charge, 400).await;
-        let passing = told.status == 409 && told.header("retry-after").is_some();
-        assert!(passing || told.status == 201, "{}", told.text());
-        answer = Some(told);
+        let outcome = refund(shop, "r", charge, 400).await;
+        let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
+        assert!(passing || outcome.status == 201, "{}", outcome.text());
+        answer = Some(outcome);
         !passing
     })
     .await;

@@ -28,9 +28,9 @@ async fn a_request_in_flight_is_answered_before_the_shop_ends(on: Store) {
     let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     // After `100 Continue` the request is being processed.
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).await.unwrap();
-    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut outcome = [0; 25];
+    stream.read_exact(&mut outcome).await.unwrap();
+    assert_eq!(&outcome, b"HTTP/1.1 100 Continue\r\n\r\n");
     shop.signal("TERM");
     eventually(PATIENCE, async || shop.log().contains("draining")).await;
     stream.write_all(body.as_bytes()).await.unwrap();

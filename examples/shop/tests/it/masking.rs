@@ -65,7 +65,7 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     );
     let mut shop = Shop::spawn(command, home.clone());
 
-    let mut told = use_it(&shop, &home).await;
+    let mut outcome = use_it(&shop, &home).await;
     // The first attempts have failed, and their errors include responses of the receivers.
     eventually(PATIENCE, async || {
         let log = shop.log();
@@ -73,9 +73,9 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     })
     .await;
     if on == Store::Postgres {
-        told.push_str(&violate_a_constraint(&shop, &home).await);
+        outcome.push_str(&violate_a_constraint(&shop, &home).await);
     }
-    told.push_str(&shop.send(Method::GET, "/metrics", &[], "").await.text());
+    outcome.push_str(&shop.send(Method::GET, "/metrics", &[], "").await.text());
     eventually(PATIENCE, async || collector.spans().len() > 5).await;
     shop.signal("TERM");
     let (status, stdout) = shop.ended().await;
@@ -84,7 +84,7 @@ async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
     check_that_it_spoke(&log);
     check("stdout", &stdout);
     check("stderr", &log);
-    check("answers and metrics", &told);
+    check("answers and metrics", &outcome);
     check("spans", &collector.text());
 }
 
@@ -132,7 +132,7 @@ async fn use_it(shop: &Shop, home: &Home) -> String {
         shop.post_as(TOKEN, "/payments", Some("k-outage"), payment)
             .await,
     );
-    let mut told = String::new();
+    let mut outcome = String::new();
     for (method, path) in [
         (Method::POST, "/payments"),
         (Method::POST, "/signups"),
@@ -142,9 +142,9 @@ async fn use_it(shop: &Shop, home: &Home) -> String {
         let bearer = format!("Bearer {NEIGHBOUR}");
         let headers = [JSON, ("authorization", &bearer), ("idempotency-key", "n")];
         let answer = shop.send(method, path, &headers, "{}").await;
-        write!(told, "{:?} {}", answer.headers, answer.text()).unwrap();
+        write!(outcome, "{:?} {}", answer.headers, answer.text()).unwrap();
     }
-    told
+    outcome
 }
 
 /// If a database rejects a row, its error contains values of the row. They must not be visible.

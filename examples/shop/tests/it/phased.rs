@@ -224,10 +224,10 @@ async fn takeovers(shop: &Shop) -> f64 {
 async fn until_answered(shop: &Shop) -> HttpAnswer {
     let mut answer = None;
     eventually(PATIENCE, async || {
-        let told = shop.post("/payments", Some("p"), PAYMENT).await;
-        let passing = told.status == 409 && told.header("retry-after").is_some();
-        assert!(passing || told.status == 201, "{}", told.text());
-        answer = Some(told);
+        let outcome = shop.post("/payments", Some("p"), PAYMENT).await;
+        let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
+        assert!(passing || outcome.status == 201, "{}", outcome.text());
+        answer = Some(outcome);
         !passing
     })
     .await;

@@ -438,27 +438,27 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
 
 /// Returns the state of a checkout that must succeed, and waits for it if necessary.
 pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
-    let told = match answer.status {
+    let outcome = match answer.status {
         202 => ended(shop, answer).await,
         status => {
             assert_eq!(status, 201, "{}", answer.text());
             answer.json().unwrap()
         }
     };
-    assert_eq!(told["state"], "completed", "{told}");
-    told
+    assert_eq!(outcome["state"], "completed", "{outcome}");
+    outcome
 }
 
 /// Waits for the end of a checkout whose response has a `Location`, and returns its state.
 pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
     let location = answer.header("location").unwrap().to_owned();
-    let mut told = Value::Null;
+    let mut outcome = Value::Null;
     eventually(3 * PATIENCE, async || {
-        told = shop.get(&location).await.json().unwrap();
-        told["state"] != "running"
+        outcome = shop.get(&location).await.json().unwrap();
+        outcome["state"] != "running"
     })
     .await;
-    told
+    outcome
 }
 
 /// Checks that a response is a problem with this status and code, and returns it.

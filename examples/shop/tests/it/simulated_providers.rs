@@ -29,7 +29,7 @@ impl Providers {
         let payment = providers::payment(&folder.path().join("payment.jsonl")).unwrap();
         let shipping = providers::shipping(&folder.path().join("shipping.jsonl")).unwrap();
         let (stop, stopped) = oneshot::channel();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, outcome) = std::sync::mpsc::channel();
         // They run on a separate thread, because a test that starts a process blocks its runtime.
         let thread = thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -45,7 +45,7 @@ impl Providers {
                 }
             });
         });
-        let [payment, shipping]: [SocketAddr; 2] = told.recv().unwrap();
+        let [payment, shipping]: [SocketAddr; 2] = outcome.recv().unwrap();
         Self {
             payment: format!("http://{payment}"),
             shipping: format!("http://{shipping}"),
@@ -69,19 +69,19 @@ impl Providers {
     /// Sets the behaviour of the next calls of a provider's operation.
     pub(crate) async fn misbehave(&self, operation: &str, mode: &str, count: u64) {
         let fault = json!({ "operation": operation, "mode": mode, "count": count });
-        let told = match operation {
+        let outcome = match operation {
             "ship" | "cancel" => {
                 let url = format!("{}/faults", self.shipping);
-                let told = self
+                let outcome = self
                     .client
                     .post(&url, &[], fault.to_string())
                     .await
                     .unwrap();
-                (told.status, told.json().unwrap())
+                (outcome.status, outcome.json().unwrap())
             }
             _ => self.pay("/faults", "-", &fault).await,
         };
-        assert_eq!(told.0, 200, "{}", told.1);
+        assert_eq!(outcome.0, 200, "{}", outcome.1);
     }
 
     /// Calls the payment provider directly.

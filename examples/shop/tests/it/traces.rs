@@ -90,9 +90,9 @@ async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_anot
         assert_eq!(span.text("status"), "STATUS_CODE_ERROR");
     }
     // Each attempt sends its own span id to the receiver.
-    let told = refusing.received_at_least(2).await;
-    for (told, span) in told.iter().zip(&refused) {
-        let context = TraceContext::parse(told.header("traceparent").unwrap()).unwrap();
+    let outcome = refusing.received_at_least(2).await;
+    for (outcome, span) in outcome.iter().zip(&refused) {
+        let context = TraceContext::parse(outcome.header("traceparent").unwrap()).unwrap();
         assert_eq!(format!("{:016x}", context.span_id()), span.id());
     }
     assert!(spans.iter().all(|span| span.number("nanos") > 0));
@@ -149,11 +149,11 @@ async fn without_a_collector_what_came_in_travels_on_as_it_is() {
     )
     .await;
     order(&shop, "k1", Some(SENT)).await;
-    let told = receiver.received_at_least(1).await;
-    assert_eq!(told[0].header("traceparent"), Some(SENT));
+    let outcome = receiver.received_at_least(1).await;
+    assert_eq!(outcome[0].header("traceparent"), Some(SENT));
     order(&shop, "k2", Some("00-what-ever-01")).await;
-    let told = receiver.received_at_least(2).await;
-    assert_eq!(told[1].header("traceparent"), None);
+    let outcome = receiver.received_at_least(2).await;
+    assert_eq!(outcome[1].header("traceparent"), None);
 }
 
 #[tokio::test]
@@ -176,10 +176,15 @@ async fn providers_are_told_which_trace_they_are_called_in() {
     assert_eq!(paid.status, 201, "{}", paid.text());
     let answer = post(&shop, "/checkouts", "k", Some(SENT), CART).await;
     bought(&shop, &answer).await;
-    let told = far.received();
-    assert_eq!(told.len(), 4, "{told:?}");
-    for told in &told {
-        assert_eq!(told.header("traceparent"), Some(SENT), "{}", told.path);
+    let outcome = far.received();
+    assert_eq!(outcome.len(), 4, "{outcome:?}");
+    for outcome in &outcome {
+        assert_eq!(
+            outcome.header("traceparent"),
+            Some(SENT),
+            "{}",
+            outcome.path
+        );
     }
     shop.stop().await;
 }
@@ -197,9 +202,9 @@ async fn a_call_to_a_provider_hangs_below_the_span_of_its_request() {
     assert_eq!(paid.status, 201, "{}", paid.text());
     let spans = collector.trace(TRACE, |spans| !spans.is_empty()).await;
     let request = only(&spans, |span| span.is("shop", "POST /payments"));
-    let told = far.received();
-    let told = told.last().unwrap().header("traceparent").unwrap();
-    let context = TraceContext::parse(told).unwrap();
+    let outcome = far.received();
+    let outcome = outcome.last().unwrap().header("traceparent").unwrap();
+    let context = TraceContext::parse(outcome).unwrap();
     assert_eq!(format!("{:016x}", context.span_id()), request.id());
     shop.stop().await;
 }
@@ -213,8 +218,8 @@ async fn what_is_not_sampled_says_so_and_is_not_told() {
     let flags = [&to[..], &["--trace-sample", "0"]].concat();
     let shop = start(Store::Sqlite, &collector, "shop", &flags).await;
     order(&shop, "k1", None).await;
-    let told = receiver.received_at_least(1).await;
-    let carried = TraceContext::parse(told[0].header("traceparent").unwrap()).unwrap();
+    let outcome = receiver.received_at_least(1).await;
+    let carried = TraceContext::parse(outcome[0].header("traceparent").unwrap()).unwrap();
     assert!(!carried.is_sampled());
     // A request with a sampled trace is always sampled. When its span has arrived, the export of
     // the first request is finished as well.

@@ -63,7 +63,7 @@ struct Event {
     number: u8,
 }
 
-/// How far the part is, and the settlement that says so: no two settlements are the same.
+/// How far the partition is, and the settlement that says so: no two settlements are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Checkpoint {
     high: u8,
@@ -265,7 +265,7 @@ impl Model for History {
                 },
             ),
             Property::sometimes(
-                "an event lies below what every part has passed",
+                "an event lies below what every partition has passed",
                 |_, state: &State| {
                     let database = &state.database;
                     let since = state.restored_after;

@@ -166,9 +166,9 @@ impl Model for Key {
             );
             may(self.may_release(worker.next), Action::Release(worker));
         }
-        for told in once_each(&state.answers) {
-            actions.push(Action::Acknowledge(told));
-            actions.extend((state.left.faults > 0).then_some(Action::LoseAnswer(told)));
+        for outcome in once_each(&state.answers) {
+            actions.push(Action::Acknowledge(outcome));
+            actions.extend((state.left.faults > 0).then_some(Action::LoseAnswer(outcome)));
         }
         if let Some(row) = &state.row {
             let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
@@ -221,13 +221,13 @@ impl Model for Key {
                 remove(&mut state.workers, &worker);
                 self.release(&mut state, worker.next);
             }
-            Action::Acknowledge(told) => {
-                remove(&mut state.answers, &told);
-                state.acknowledged[usize::from(told.client)].get_or_insert(told);
+            Action::Acknowledge(outcome) => {
+                remove(&mut state.answers, &outcome);
+                state.acknowledged[usize::from(outcome.client)].get_or_insert(outcome);
             }
-            Action::LoseAnswer(told) => {
+            Action::LoseAnswer(outcome) => {
                 state.left.faults -= 1;
-                remove(&mut state.answers, &told);
+                remove(&mut state.answers, &outcome);
             }
             Action::LapseLease => {
                 state.left.lapses -= 1;
@@ -317,11 +317,13 @@ impl Key {
 /// Whether every response that was sent is stored with its effect for its retention, and no other
 /// one was sent.
 fn is_kept(state: &State) -> bool {
-    state.told().all(|told| {
-        let is_stored = state.row.is_some_and(|row| row.answer == Some(told.answer));
-        let has_effect = state.effects[usize::from(told.era)] > 0;
-        let agrees = |other: &Told| other.era != told.era || other.answer == told.answer;
-        has_effect && (told.era < state.era || is_stored) && state.told().all(agrees)
+    state.told().all(|outcome| {
+        let is_stored = state
+            .row
+            .is_some_and(|row| row.answer == Some(outcome.answer));
+        let has_effect = state.effects[usize::from(outcome.era)] > 0;
+        let agrees = |other: &Told| other.era != outcome.era || other.answer == outcome.answer;
+        has_effect && (outcome.era < state.era || is_stored) && state.told().all(agrees)
     })
 }
 

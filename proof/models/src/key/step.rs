@@ -52,8 +52,8 @@ impl Key {
                 None
             }
             Stage::Fenced => Some(Stage::Finds),
-            Stage::Answers(told, _) => {
-                state.answers.push(told);
+            Stage::Answers(outcome, _) => {
+                state.answers.push(outcome);
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! From a committed event to one effect: outbox, relay, wire, inbox.
 //!
-//! Two relays share a destination that keeps order within a key; one has the part, and either may. Events are read,
+//! Two relays share a destination that keeps order within a key; one has the partition, and either may. Events are read,
 //! put on record, offered and settled. Relays die, and lose their lease while they live and go on. Offers and
 //! answers are lost, repeated and late. The receiver accepts an id and writes the effect in one transaction, then
 //! acknowledges.
@@ -31,7 +31,7 @@ pub(crate) enum Bug {
     MarkSentBeforeSend,
     /// What is about to leave is not on record.
     OfferBeforeSettle,
-    /// A settlement does not ask whose the part is.
+    /// A settlement does not ask whose the partition is.
     NoFence,
     /// Both relays have the same name, and a relay with the owner's name may take its partitions.
     OneName,
@@ -74,7 +74,7 @@ const ONE_EFFECT: &str = "one effect for each message id";
 const EXPLAINED: &str = "every duplicate is explained";
 const ORDER: &str = "first deliveries of a key keep its order";
 const COUNTED: &str = "no offer leaves that is not on record";
-const ROBBED: &str = "nobody takes the part of a relay that lives";
+const ROBBED: &str = "nobody takes the partition of a relay that lives";
 const FENCED: &str = "a fenced relay writes nothing";
 
 impl Design for Outbox {
@@ -116,7 +116,9 @@ impl Model for Outbox {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        let State { part, faults, .. } = state;
+        let State {
+            partition, faults, ..
+        } = state;
         let may_fail = *faults > 0;
         for (event, emitted) in state.emitted.iter().enumerate() {
             if *emitted == Emitted::Open {
@@ -124,11 +126,11 @@ impl Model for Outbox {
             }
         }
         let mut relays = state.relays.iter().flatten();
-        let is_owned = relays.any(|relay| relay.epoch == part.epoch);
-        let lapses = part.held && (!is_owned || may_fail);
+        let is_owned = relays.any(|relay| relay.epoch == partition.epoch);
+        let lapses = partition.held && (!is_owned || may_fail);
         actions.extend(lapses.then_some(Action::LapseLease));
         let idle = state.relays.iter().position(Option::is_none);
-        let is_free = !part.held || self.bug == Bug::OneName;
+        let is_free = !partition.held || self.bug == Bug::OneName;
         actions.extend(idle.filter(|_| is_free).map(Action::Open));
         for (place, relay) in state.relays.iter().enumerate() {
             if let Some(relay) = relay {
@@ -155,14 +157,14 @@ impl Model for Outbox {
             Action::RollBack(event) => state.emitted[event] = Emitted::RolledBack,
             Action::LapseLease => {
                 let mut relays = state.relays.iter().flatten();
-                let is_owned = relays.any(|relay| relay.epoch == state.part.epoch);
+                let is_owned = relays.any(|relay| relay.epoch == state.partition.epoch);
                 state.faults -= u8::from(is_owned);
-                state.part.held = false;
+                state.partition.held = false;
             }
             Action::Open(place) => {
                 let mut relays = state.relays.iter().flatten();
-                let is_owned = relays.any(|relay| relay.epoch == state.part.epoch);
-                state.told.robbed |= is_owned && state.part.held;
+                let is_owned = relays.any(|relay| relay.epoch == state.partition.epoch);
+                state.told.robbed |= is_owned && state.partition.held;
                 state.relays[place] = Some(self.open(&mut state));
             }
             Action::CrashRelay(place) => {
@@ -175,8 +177,8 @@ impl Model for Outbox {
             }
             Action::Settle(place) => {
                 let mut relay = state.relays[place].take()?;
-                let is_late = relay.epoch != state.part.epoch;
-                if self.settle(&mut state.part, &mut relay) {
+                let is_late = relay.epoch != state.partition.epoch;
+                if self.settle(&mut state.partition, &mut relay) {
                     state.told.late |= is_late;
                     state.relays[place] = Some(relay);
                 }
@@ -239,10 +241,10 @@ impl Model for Outbox {
                 |_, state: &State| state.relays.iter().all(Option::is_some),
             ),
             Property::sometimes("an event that waits behind its key", |_, state: &State| {
-                state.part.parked.contains(&Some(Parked::Blocked))
+                state.partition.parked.contains(&Some(Parked::Blocked))
             }),
             Property::sometimes("a dead letter", |_, state: &State| {
-                state.part.parked.contains(&Some(Parked::Dead))
+                state.partition.parked.contains(&Some(Parked::Dead))
             }),
         ]
     }
@@ -251,7 +253,9 @@ impl Model for Outbox {
 impl Outbox {
     /// The possible actions of a running relay.
     fn work(&self, state: &State, place: usize, relay: &Relay, actions: &mut Vec<Action>) {
-        let State { part, faults, .. } = state;
+        let State {
+            partition, faults, ..
+        } = state;
         let may_fail = *faults > 0;
         actions.extend(may_fail.then_some(Action::CrashRelay(place)));
         actions.extend(self.can_read(state, relay).then_some(Action::Read(place)));
@@ -259,7 +263,7 @@ impl Outbox {
         let chosen = Self::choose(relay);
         for event in 0..EVENTS {
             let is_due = matches!(
-                part.parked[event],
+                partition.parked[event],
                 Some(Parked::Retrying { begun: false, .. })
             );
             let is_here = relay.hand[event] != Hand::Absent;
@@ -337,7 +341,7 @@ fn acknowledge(state: &mut State, offer: Offer) {
 /// Whether an event has its effect, is given up, waits for a dead letter, or does not exist.
 fn is_done_with(state: &State, event: usize) -> bool {
     let is_parked = matches!(
-        state.part.parked[event],
+        state.partition.parked[event],
         Some(Parked::Dead | Parked::Blocked)
     );
     let is_none = state.emitted[event] != Emitted::Committed;

@@ -2,35 +2,39 @@
 
 use super::{
     Bug, Outbox,
-    state::{ATTEMPTS_MAX, At, EVENTS, Emitted, Hand, KEYS, Offer, Parked, Part, Relay, State},
+    state::{
+        ATTEMPTS_MAX, At, EVENTS, Emitted, Hand, KEYS, Offer, Parked, Partition, Relay, State,
+    },
 };
 
 impl Outbox {
-    /// Takes the part: raises its epoch, and makes due what its last owner had on the wire.
+    /// Takes the partition: raises its epoch, and makes due what its last owner had on the wire.
     pub(super) fn open(&self, state: &mut State) -> Relay {
-        let State { part, told, .. } = state;
-        part.epoch += 1;
-        part.held = true;
+        let State {
+            partition, told, ..
+        } = state;
+        partition.epoch += 1;
+        partition.held = true;
         let mut excused = |event: usize| told.excuses[event] += 1;
         for event in 0..EVENTS {
-            if let Some(Parked::Retrying { begun, .. }) = &mut part.parked[event] {
+            if let Some(Parked::Retrying { begun, .. }) = &mut partition.parked[event] {
                 if *begun {
                     excused(event);
                 }
                 *begun = false;
             }
-            if std::mem::take(&mut part.offered[event]) {
+            if std::mem::take(&mut partition.offered[event]) {
                 excused(event);
                 let (attempt, begun) = (1, false);
-                part.parked[event] = Some(Parked::Retrying { attempt, begun });
-                part.settled[event] = true;
+                partition.parked[event] = Some(Parked::Retrying { attempt, begun });
+                partition.settled[event] = true;
             }
         }
-        let holds_up = |key| part.holds_up(key) && self.bug != Bug::InterruptedNotHeld;
+        let holds_up = |key| partition.holds_up(key) && self.bug != Bug::InterruptedNotHeld;
         Relay {
-            epoch: part.epoch,
-            head: part.frontier,
-            settled: part.settled,
+            epoch: partition.epoch,
+            head: partition.frontier,
+            settled: partition.settled,
             hand: [Hand::Absent; EVENTS],
             blocked: [holds_up(0), holds_up(1)],
         }
@@ -80,18 +84,18 @@ impl Outbox {
 
     /// Records outcomes and what is about to be offered, in one transaction. Returns false if it is
     /// fenced.
-    pub(super) fn settle(&self, part: &mut Part, relay: &mut Relay) -> bool {
-        if part.epoch != relay.epoch && self.bug != Bug::NoFence {
+    pub(super) fn settle(&self, partition: &mut Partition, relay: &mut Relay) -> bool {
+        if partition.epoch != relay.epoch && self.bug != Bug::NoFence {
             return false;
         }
         let mut released = [false; 2];
         for (event, key) in KEYS.into_iter().enumerate() {
-            let is_parked = part.parked[event];
+            let is_parked = partition.parked[event];
             let key = usize::from(key);
             match relay.hand[event] {
                 Hand::Arrived => {
                     released[key] |= is_parked.is_some();
-                    part.parked[event] = None;
+                    partition.parked[event] = None;
                 }
                 Hand::Failed => {
                     let attempt = match is_parked {
@@ -101,10 +105,10 @@ impl Outbox {
                     let begun = false;
                     let retrying = Parked::Retrying { attempt, begun };
                     let is_spent = attempt >= ATTEMPTS_MAX;
-                    part.parked[event] = Some(if is_spent { Parked::Dead } else { retrying });
+                    partition.parked[event] = Some(if is_spent { Parked::Dead } else { retrying });
                 }
                 Hand::Behind => {
-                    part.parked[event].get_or_insert(Parked::Blocked);
+                    partition.parked[event].get_or_insert(Parked::Blocked);
                     released[key] = true;
                 }
                 _ => continue,
@@ -112,50 +116,50 @@ impl Outbox {
             relay.hand[event] = Hand::Absent;
         }
         for event in Self::choose(relay) {
-            self.begin(part, relay, event);
+            self.begin(partition, relay, event);
         }
         for key in [0, 1] {
             let place = usize::from(key);
             if released[place] {
-                part.release(key);
-                relay.blocked[place] &= part.holds_up(key);
+                partition.release(key);
+                relay.blocked[place] &= partition.holds_up(key);
             }
         }
-        self.checkpoint(part, relay);
+        self.checkpoint(partition, relay);
         true
     }
 
     /// Counts an attempt before it is made.
-    fn begin(&self, part: &mut Part, relay: &mut Relay, event: usize) {
+    fn begin(&self, partition: &mut Partition, relay: &mut Relay, event: usize) {
         let is_interrupted = |attempt: u8| attempt >= ATTEMPTS_MAX;
-        match part.parked[event] {
+        match partition.parked[event] {
             // Its relay died in the last attempt: no outcome will ever come.
             Some(Parked::Retrying { attempt, .. }) if is_interrupted(attempt) => {
-                part.parked[event] = Some(Parked::Dead);
+                partition.parked[event] = Some(Parked::Dead);
                 relay.hand[event] = Hand::Absent;
                 return;
             }
             Some(Parked::Retrying { attempt, .. }) => {
                 let (attempt, begun) = (attempt + 1, true);
-                part.parked[event] = Some(Parked::Retrying { attempt, begun });
+                partition.parked[event] = Some(Parked::Retrying { attempt, begun });
             }
             _ => {}
         }
         if self.bug == Bug::MarkSentBeforeSend {
-            part.parked[event] = None;
+            partition.parked[event] = None;
             relay.settled[event] = true;
         }
         relay.hand[event] = Hand::Chosen;
     }
 
-    fn checkpoint(&self, part: &mut Part, relay: &Relay) {
+    fn checkpoint(&self, partition: &mut Partition, relay: &Relay) {
         let is_gone = |event: &usize| relay.settled[*event];
-        part.frontier = (0..relay.head).take_while(is_gone).count();
-        part.settled = match self.bug {
+        partition.frontier = (0..relay.head).take_while(is_gone).count();
+        partition.settled = match self.bug {
             Bug::ForgetsSettled => [false; EVENTS],
             _ => relay.settled,
         };
-        part.offered = std::array::from_fn(|event| {
+        partition.offered = std::array::from_fn(|event| {
             let is_out = matches!(relay.hand[event], Hand::Chosen | Hand::OnTheWire);
             is_out && !relay.settled[event]
         });

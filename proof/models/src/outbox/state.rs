@@ -12,7 +12,7 @@ pub(crate) const ATTEMPTS_MAX: u8 = 2;
 pub(crate) struct State {
     /// The transaction that emits each event.
     pub(crate) emitted: [Emitted; EVENTS],
-    pub(crate) part: Part,
+    pub(crate) partition: Partition,
     /// Two processes, in order: who is who makes no difference.
     pub(crate) relays: [Option<Relay>; 2],
     /// Offers and their answers on the way, in order.
@@ -33,7 +33,7 @@ pub(crate) enum Emitted {
 
 /// The stored state of the only partition of the only destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Part {
+pub(crate) struct Partition {
     pub(crate) epoch: u8,
     /// Whether the lease has not lapsed.
     pub(crate) held: bool,
@@ -131,9 +131,9 @@ pub(crate) struct Told {
     pub(crate) inverted: bool,
     /// An event came whose transaction was not committed.
     pub(crate) unfounded: bool,
-    /// A relay has written after another one took the part.
+    /// A relay has written after another one took the partition.
     pub(crate) late: bool,
-    /// A part was taken from a relay whose lease had not lapsed.
+    /// A partition was taken from a relay whose lease had not lapsed.
     pub(crate) robbed: bool,
 }
 
@@ -141,7 +141,7 @@ impl State {
     pub(crate) fn new(emitted: [Emitted; EVENTS], faults: u8) -> Self {
         Self {
             emitted,
-            part: Part {
+            partition: Partition {
                 epoch: 0,
                 held: false,
                 frontier: 0,
@@ -163,20 +163,20 @@ impl State {
         self
     }
 
-    /// Whether the relay that has the part has nothing to do any more.
+    /// Whether the relay that has the partition has nothing to do any more.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_due = |it: &Option<Parked>| matches!(it, Some(Parked::Retrying { .. }));
         let is_done = |it: &Relay| {
-            let is_owner = it.epoch == self.part.epoch;
+            let is_owner = it.epoch == self.partition.epoch;
             is_owner && it.head == EVENTS && it.hand == [Hand::Absent; EVENTS]
         };
         self.wire.is_empty()
             && self.relays.iter().flatten().any(is_done)
-            && !self.part.parked.iter().any(is_due)
+            && !self.partition.parked.iter().any(is_due)
     }
 }
 
-impl Part {
+impl Partition {
     /// Whether an unfinished delivery blocks a key.
     pub(crate) fn holds_up(&self, key: u8) -> bool {
         (0..EVENTS).any(|event| KEYS[event] == key && self.parked[event].is_some())

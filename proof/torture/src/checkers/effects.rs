@@ -42,14 +42,14 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
         .collect();
     let mut updates: BTreeMap<String, u64> = BTreeMap::new();
     for wished in artifacts.of(Kind::Update) {
-        let Some(told) = wished.granted() else {
+        let Some(outcome) = wished.granted() else {
             continue;
         };
-        let id = text(&told["id"]);
+        let id = text(&outcome["id"]);
         *updates.entry(id.clone()).or_default() += 1;
-        let version = told["version"].as_u64().unwrap_or_default();
+        let version = outcome["version"].as_u64().unwrap_or_default();
         if versions.get(&id).is_none_or(|stands| *stands < version) {
-            found.push(violated(2, format!("{} is lost: {told}", wished.name())));
+            found.push(violated(2, format!("{} is lost: {outcome}", wished.name())));
         }
     }
     for (id, version) in versions {

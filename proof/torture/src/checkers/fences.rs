@@ -1,4 +1,4 @@
-//! Whoever has lost a part writes nothing in its name any more.
+//! Whoever has lost a partition writes nothing in its name any more.
 
 use super::{Violation, violated};
 use crate::artifacts::Artifacts;
@@ -6,6 +6,6 @@ use crate::artifacts::Artifacts;
 pub(super) fn violations(artifacts: &Artifacts) -> Option<Violation> {
     let late = |look: &serde_json::Value| look["disk"]["fenced"].as_u64().unwrap_or_default();
     let most = artifacts.sizes.iter().map(late).max().unwrap_or_default();
-    let what = format!("{most} checkpoints were written by who had lost the part");
+    let what = format!("{most} checkpoints were written by who had lost the partition");
     (most > 0).then(|| violated(10, what))
 }

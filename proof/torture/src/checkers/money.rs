@@ -127,8 +127,8 @@ fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
         .map(|row| (row["id"].as_str().unwrap_or_default(), row))
         .collect();
     let row = |wished: &Wished| {
-        let told = wished.granted()?;
-        rows.get(told["id"].as_str()?).copied()
+        let outcome = wished.granted()?;
+        rows.get(outcome["id"].as_str()?).copied()
     };
     let answered = artifacts
         .of(Kind::Checkout)

@@ -119,9 +119,9 @@ fn a_message_that_was_taken_for_one_of_another_source_is_found() {
     // It was refused, for what the other source had sent under its id.
     check(&[8], |run| {
         let message = Operation::message("bob", 5);
-        let told = json!({ "code": "CONFLICT.inbox.payload_mismatch" });
+        let outcome = json!({ "code": "CONFLICT.inbox.payload_mismatch" });
         let operation = Operation::market("bob", 14, &message);
-        run.ask(&operation, false, "fail", answer(409, "", &told));
+        run.ask(&operation, false, "fail", answer(409, "", &outcome));
     });
     check(&[8], |run| {
         let again = run.rows["market"][0].clone();
@@ -142,9 +142,9 @@ fn what_is_told_of_a_key_after_it_was_deleted_is_found_where_it_is_old() {
         ("shop-1", 14_000, "ord_3", &[]),
     ] {
         check(expected, |run| {
-            let told = answer(201, "replayed", &json!({ "id": id }));
+            let outcome = answer(201, "replayed", &json!({ "id": id }));
             let place = run.lines["operator.jsonl"].len();
-            run.operated_at(node, "asked", &purged, at * (SECOND / 1_000), &told);
+            run.operated_at(node, "asked", &purged, at * (SECOND / 1_000), &outcome);
             // The ledger is in the order of time.
             let lines = run.lines.get_mut("operator.jsonl").unwrap();
             let line = lines.remove(place);
@@ -272,19 +272,19 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
                     Operation::order("bob", 100 + number),
                     format!("ord_b{number}"),
                 );
-                let told = json!({ "id": id, "version": 1, "note": operation.body["note"] });
+                let outcome = json!({ "id": id, "version": 1, "note": operation.body["note"] });
                 run.ask_at(
                     &operation,
                     false,
                     "ok",
-                    answer(201, "stored", &told),
+                    answer(201, "stored", &outcome),
                     45 * SECOND,
                 );
                 let row = json!({
                     "id": id, "note": operation.body["note"], "amount": operation.body["amount"], "version": 1,
                 });
                 run.push("orders", row);
-                run.deliver("order.created", &id, &told);
+                run.deliver("order.created", &id, &outcome);
                 run.add(
                     "feed.jsonl",
                     json!({ "what": "picked", "id": format!("ev_{id}") }),
@@ -361,9 +361,9 @@ fn a_checkout_may_fail_for_what_was_done_to_its_provider_and_for_nothing_else() 
                 "chk_9",
                 &json!({ "checkout_id": "chk_9" }),
             );
-            let told = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
+            let outcome = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
             let operation = Operation::checkout("alice", 9, true);
-            run.ask(&operation, false, "fail", answer(409, "stored", &told));
+            run.ask(&operation, false, "fail", answer(409, "stored", &outcome));
         });
     }
 }
@@ -378,8 +378,8 @@ fn a_checkout_that_was_taken_up_may_fail_for_its_provider_or_for_where_it_goes()
         check(expected, |run| {
             let row = json!({ "id": "chk_9", "state": "failed", "reason_code": why });
             push(run, "sagas", row);
-            let told = json!({ "checkout_id": "chk_9" });
-            run.deliver("checkout.failed", "chk_9", &told);
+            let outcome = json!({ "checkout_id": "chk_9" });
+            run.deliver("checkout.failed", "chk_9", &outcome);
             let operation = Operation::checkout("alice", 9, is_shippable);
             run.ask(
                 &operation,

@@ -134,7 +134,7 @@ impl History {
         is_altered: bool,
         outcome: &Outcome,
     ) -> anyhow::Result<()> {
-        let (word, told) = match outcome {
+        let (word, result) = match outcome {
             Outcome::Answered(answer) if answer.is_success() => ("ok", Some(answer)),
             Outcome::Answered(answer) if answer.is_indefinite() => ("info", Some(answer)),
             Outcome::Answered(answer) => ("fail", Some(answer)),
@@ -142,7 +142,7 @@ impl History {
             Outcome::Lost => ("info", None),
         };
         let mut line = line(word, process, operation, is_altered);
-        line["value"] = told.map(Answer::json_line).unwrap_or_default();
+        line["value"] = result.map(Answer::json_line).unwrap_or_default();
         self.write(&line, false)
     }
 
@@ -180,10 +180,13 @@ impl History {
 impl Known {
     fn hear(&mut self, line: &Value) -> anyhow::Result<()> {
         if line["type"] == "memory" {
-            for told in line["wishes"].as_array().into_iter().flatten() {
-                let told: Told = serde_json::from_value(told.clone())?;
-                let name = (told.operation.tenant.clone(), told.operation.key.clone());
-                self.operations.insert(name, told);
+            for outcome in line["wishes"].as_array().into_iter().flatten() {
+                let outcome: Told = serde_json::from_value(outcome.clone())?;
+                let name = (
+                    outcome.operation.tenant.clone(),
+                    outcome.operation.key.clone(),
+                );
+                self.operations.insert(name, outcome);
             }
             self.count = line["count"].as_u64().unwrap_or_default();
             self.beyond = line["beyond"].as_u64().unwrap_or_default();
@@ -201,11 +204,11 @@ impl Known {
                 let operation = serde_json::from_value(line["value"].clone())?;
                 vacant.insert(Told::nothing(operation));
             }
-        } else if let Some(told) = self.operations.get_mut(&key)
+        } else if let Some(outcome) = self.operations.get_mut(&key)
             && line["value"]["lasting"] == true
         {
-            told.at = told.at.or(line["time"].as_u64());
-            told.is_granted |= line["type"] == "ok";
+            outcome.at = outcome.at.or(line["time"].as_u64());
+            outcome.is_granted |= line["type"] == "ok";
         }
         Ok(())
     }
@@ -227,10 +230,10 @@ impl Known {
 
     fn memory(&self) -> Memory {
         let (mut open, mut granted) = (Vec::new(), Vec::new());
-        for told in self.operations.values() {
-            match (told.at, told.is_granted) {
-                (None, _) => open.push((0, told.operation.clone())),
-                (Some(at), true) => granted.push((at, told.operation.clone())),
+        for outcome in self.operations.values() {
+            match (outcome.at, outcome.is_granted) {
+                (None, _) => open.push((0, outcome.operation.clone())),
+                (Some(at), true) => granted.push((at, outcome.operation.clone())),
                 (Some(_), false) => {}
             }
         }

@@ -97,7 +97,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     if let Some(bug) = &flags.bug {
         hapax::seeded::plant(bug)?;
     }
-    let mut told = signal(SignalKind::terminate())?;
+    let mut outcome = signal(SignalKind::terminate())?;
     let (history, memory) = History::open(&flags.history)?;
     let desk = Arc::new(Desk {
         history,
@@ -122,7 +122,7 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         customers.spawn(customer.run(share(&memory.open)));
     }
     customers.spawn(budgeted::run(Arc::clone(&desk), flags.overloaded));
-    told.recv().await;
+    outcome.recv().await;
     desk.is_closing.store(true, Ordering::Relaxed);
     while let Some(ended) = customers.join_next().await {
         ended??;

@@ -101,8 +101,9 @@ pub(super) async fn be_kind(deployment: &Deployment) -> anyhow::Result<()> {
         .chain([&deployment.ports.counter])
     {
         let url = format!("http://127.0.0.1:{port}/kind");
-        let told = deployment.http.get(&url).await;
-        told.map_err(|error| anyhow::anyhow!("cannot change the mode of a receiver: {error}"))?;
+        let outcome = deployment.http.get(&url).await;
+        outcome
+            .map_err(|error| anyhow::anyhow!("cannot change the mode of a receiver: {error}"))?;
     }
     let mut mailbox = TcpStream::connect(("127.0.0.1", deployment.ports.mailbox)).await?;
     mailbox.write_all(b"KIND\r\nQUIT\r\n").await?;

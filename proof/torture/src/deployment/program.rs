@@ -169,13 +169,13 @@ impl Program {
             return Ok(self.arguments.iter().collect());
         }
         let words = self.arguments.iter().take_while(|it| !it.starts_with('-'));
-        let told = Command::new(&self.binary)
+        let outcome = Command::new(&self.binary)
             .args(words)
             .arg("--help")
             .output()?;
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let outcome = String::from_utf8_lossy(&outcome.stdout).into_owned();
         let flag = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
-        let is_known = |it: &&String| !it.starts_with("--") || told.contains(&flag(it));
+        let is_known = |it: &&String| !it.starts_with("--") || outcome.contains(&flag(it));
         Ok(self.arguments.iter().filter(is_known).collect())
     }
 

@@ -176,7 +176,7 @@ pub(super) async fn relays(
     let lease = LEASE.as_secs();
     let text = format!(
         "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{SEALING_KEY}\"\n\
-         [destinations.feed]\norder = \"key\"\nparts = 4\nconcurrency = 8\nschedule = [{waits}]\n\
+         [destinations.feed]\norder = \"key\"\npartitions = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\", \"order.created\"]\n\
          schedule = [\"0s\", \"100ms\", \"200ms\"]\n\

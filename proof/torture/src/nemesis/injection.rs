@@ -428,8 +428,8 @@ async fn misbehave(
     let patience = Patience::within(PATIENCE);
     loop {
         match deployment.http.post(&url, &[], fault.to_string()).await {
-            Ok(told) if told.status == 200 => return Ok(true),
-            Ok(told) => bail!("a provider refuses a fault: {}", told.text()),
+            Ok(outcome) if outcome.status == 200 => return Ok(true),
+            Ok(outcome) => bail!("a provider refuses a fault: {}", outcome.text()),
             Err(_) => patience.pause().await,
         }
     }
@@ -479,15 +479,15 @@ pub(super) async fn admin(nemesis: &Storm, words: &[&str]) -> anyhow::Result<boo
     };
     let patience = Patience::within(PATIENCE);
     loop {
-        let told = std::process::Command::new(nemesis.binaries.path("hapax"))
+        let outcome = std::process::Command::new(nemesis.binaries.path("hapax"))
             .args(words)
             .args(["--yes", "--database", &server.url, "--config"])
             .arg(nemesis.deployment.folder.join("hapax.toml"))
             .output()?;
-        if told.status.success() {
+        if outcome.status.success() {
             return Ok(true);
         }
-        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
         if !said.contains("unavailable") {
             bail!("hapax {}: {said}", words.join(" "));
         }

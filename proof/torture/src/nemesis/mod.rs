@@ -209,13 +209,13 @@ async fn sizes_on(server: &crate::deployment::Server) -> Option<Value> {
                    WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p')),
         'wal', (SELECT sum(size) FROM pg_ls_waldir()),
         'fenced', (SELECT count(*) FROM (
-            SELECT epoch, max(epoch) OVER (PARTITION BY part ORDER BY number) AS highest
+            SELECT epoch, max(epoch) OVER (PARTITION BY partition ORDER BY number) AS highest
             FROM hapax.checkpoint_log) AS log WHERE epoch < highest))::text";
     let connected = tokio_postgres::connect(&server.url, tokio_postgres::NoTls).await;
     let (client, connection) = connected.ok()?;
     let connection = tokio::spawn(connection);
-    let told = client.query_one(ASK, &[]).await.ok()?;
+    let outcome = client.query_one(ASK, &[]).await.ok()?;
     drop(client);
     let _ended = connection.await;
-    serde_json::from_str(told.get(0)).ok()
+    serde_json::from_str(outcome.get(0)).ok()
 }

@@ -132,8 +132,8 @@ async fn differs(wished: &Wished, witness: &Witness) -> anyhow::Result<Option<St
         return Ok(None);
     };
     let again = witness.ask(&wished.operation).await?;
-    let member = |told: &Value, name: &str| told[name].clone();
-    let of = |told: &Value| ["status", "headers", "body"].map(|name| member(told, name));
+    let member = |outcome: &Value, name: &str| outcome[name].clone();
+    let of = |outcome: &Value| ["status", "headers", "body"].map(|name| member(outcome, name));
     let is_same = of(&attempt.answer) == of(&again) && again["came"] != "stored";
     Ok((!is_same).then(|| {
         format!(

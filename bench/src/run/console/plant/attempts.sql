@@ -1,7 +1,7 @@
 -- Inserts the attempts: eight for each dead or discarded delivery, two for each retried one.
 INSERT INTO hapax.attempt
     (destination, position, number, started_at, duration_ms, outcome, status, error, response_head)
-SELECT plant.part(n), plant.position(n), number, plant.at(n) + number * interval '200 milliseconds',
+SELECT plant.partition(n), plant.position(n), number, plant.at(n) + number * interval '200 milliseconds',
        20 + n % 400, CASE WHEN arrived THEN 'delivered' ELSE 'unavailable' END,
        CASE WHEN arrived THEN 204 ELSE 503 END,
        CASE WHEN NOT arrived THEN '503 Service Unavailable' END,

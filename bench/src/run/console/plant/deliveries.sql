@@ -1,7 +1,7 @@
 -- Inserts the deliveries that have a row: retried, blocked, scheduled, dead and discarded ones.
 INSERT INTO hapax.delivery
     (destination, position, state, attempt, next_at, order_key, last_error, changed_at, reason)
-SELECT plant.part(n), plant.position(n), state,
+SELECT plant.partition(n), plant.position(n), state,
        CASE state WHEN 'dead' THEN 8 WHEN 'discarded' THEN 8 WHEN 'blocked' THEN 0
                   WHEN 'scheduled' THEN 0 ELSE 2 END,
        plant.at(n) + n % 7200 * interval '1 second', E'order\no-' || plant.request(n),

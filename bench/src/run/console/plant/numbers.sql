@@ -44,7 +44,7 @@ CREATE OR REPLACE FUNCTION plant.shard(n bigint) RETURNS smallint
     RETURN hapax.shard_of('order', 'o-' || plant.request(n), NULL::uuid);
 
 -- The partition of a parked delivery; most belong to the destination with four partitions.
-CREATE OR REPLACE FUNCTION plant.part(n bigint) RETURNS text
+CREATE OR REPLACE FUNCTION plant.partition(n bigint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN n / 2000 % 10 < 6 THEN 'hooks/' || (plant.shard(n) % 4)::text
                 WHEN n / 2000 % 10 < 9 THEN 'mail'

@@ -1,6 +1,6 @@
 -- Inserts sagas: most have ended, some are running, some need attention.
 INSERT INTO hapax.saga
-    (id, name, version, tenant, input, headers, state, undoing, reason_code, reason_detail,
+    (id, name, version, tenant, input, headers, state, compensating, reason_code, reason_detail,
      deadline_at, wake_at, waiting_for, created_at, ended_at)
 SELECT 'saga-' || md5(n::text), (ARRAY['checkout', 'refund', 'onboarding'])[1 + n / 200 % 3],
        1 + n / 200 % 2, plant.tenant(plant.request(n)),

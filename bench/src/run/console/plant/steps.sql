@@ -1,8 +1,8 @@
 -- Inserts three steps for each saga. The last is open if the saga is running or needs attention.
 INSERT INTO hapax.saga_step
-    (saga, name, way, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
+    (saga, name, direction, state, provider_key, request, made, error_code, error_detail, attempts, next_at,
      began_at, ended_at)
-SELECT 'saga-' || md5(n::text), name, 'do', CASE WHEN is_open THEN 'open' ELSE 'done' END,
+SELECT 'saga-' || md5(n::text), name, 'forward', CASE WHEN is_open THEN 'open' ELSE 'done' END,
        format('%s-%s', name, n), convert_to(format('{"amount":%s}', n % 1000), 'UTF8'),
        convert_to('{"ok":true}', 'UTF8'), CASE WHEN is_open THEN 'timeout' END,
        CASE WHEN is_open THEN 'no answer' END, CASE WHEN is_open THEN 3 ELSE 1 END,

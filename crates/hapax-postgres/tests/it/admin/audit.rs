@@ -45,8 +45,8 @@ async fn the_log_is_listed_by_who_and_what_and_nobody_rewrites_it() {
         "DELETE FROM hapax.audit_log",
         "TRUNCATE hapax.audit_log",
     ] {
-        let told = scene.fixture.plain.batch_execute(rewriting).await;
-        assert!(told.is_err(), "{rewriting}");
+        let outcome = scene.fixture.plain.batch_execute(rewriting).await;
+        assert!(outcome.is_err(), "{rewriting}");
     }
 }
 

@@ -22,10 +22,10 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
     scene.emit("order.created", Some("a"), 4).await;
     scene.emit("mail.sent", Some("b"), 4).await;
     let at = positions(&scene).await;
-    for part in ["a/0", "a/1", "b"] {
+    for partition in ["a/0", "a/1", "b"] {
         scene
             .settle(
-                part,
+                partition,
                 vec![
                     park(at[0], ParkedState::Dead, None),
                     park(at[1], ParkedState::Retrying, None),
@@ -86,8 +86,11 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
     let mine = pages(&scene, &hers, &all, None, &[]).await;
     assert!(mine.len() == 3 && mine.iter().all(|it| it.tenant.as_deref() == Some("b")));
     let wrong = [Standing::Unread];
-    let told = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
-    assert!(matches!(told, Err(AdminError::Invalid { .. })), "{told:?}");
+    let outcome = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
+    assert!(
+        matches!(outcome, Err(AdminError::Invalid { .. })),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -160,12 +163,18 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
         )
         .await;
     for reason in ["", "  ", &"x".repeat(1025)] {
-        let told = dead_letters::discard(scene.store(), &scene.ops, "a", at[0], reason).await;
-        assert!(matches!(told, Err(AdminError::Invalid { .. })), "{told:?}");
+        let outcome = dead_letters::discard(scene.store(), &scene.ops, "a", at[0], reason).await;
+        assert!(
+            matches!(outcome, Err(AdminError::Invalid { .. })),
+            "{outcome:?}"
+        );
     }
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
-    let told = dead_letters::discard(scene.store(), &his, "a", at[0], "mine").await;
-    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+    let outcome = dead_letters::discard(scene.store(), &his, "a", at[0], "mine").await;
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
     dead_letters::discard(scene.store(), &scene.ops, "a", at[0], "no such shop")
         .await
         .unwrap();
@@ -182,8 +191,8 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
 async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() {
     let scene = Scene::new().await;
     let at = addressed(&scene, "wrong").await;
-    for part in ["a", "b"] {
-        scene.pass(part, &[at]).await;
+    for partition in ["a", "b"] {
+        scene.pass(partition, &[at]).await;
     }
     let (store, ops) = (scene.store(), &scene.ops);
     let patch = r#"{"to":"right","card":null}"#;
@@ -235,23 +244,32 @@ async fn an_edit_that_cannot_be_made_changes_nothing() {
     let (store, ops) = (scene.store(), &scene.ops);
     let long = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
     for patch in ["", "[]", "null", r#""right""#, "{", &long] {
-        let told = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
+        let outcome = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
         assert!(
-            matches!(told, Err(AdminError::Invalid { field: "patch", .. })),
-            "{told:?}"
+            matches!(outcome, Err(AdminError::Invalid { field: "patch", .. })),
+            "{outcome:?}"
         );
     }
     let right = r#"{"to":"right"}"#;
-    let told = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
-    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    let outcome = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
-    let told = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
-    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+    let outcome = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
     let dead = |it: i64| (it, "dead".to_owned());
     assert_eq!(scene.states("a").await, [dead(at), dead(image)]);
     dead_letters::replay(store, ops, "a", at).await.unwrap();
-    let told = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
-    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    let outcome = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     assert_eq!(due(&scene, "a").await, [ADDRESSED]);
 }
 
@@ -281,8 +299,11 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     scene.pass("a", &[at]).await;
     let database = scene.fixture.database.clone();
     scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
-    let told = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
-    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    let outcome = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
 }
 
 const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
@@ -299,8 +320,8 @@ async fn addressed(scene: &Scene, to: &str) -> i64 {
 }
 
 /// The payloads that are due at a partition.
-async fn due(scene: &Scene, part: &str) -> Vec<String> {
-    let due = scene.store().due(part, &[], 10, 0).await.unwrap();
+async fn due(scene: &Scene, partition: &str) -> Vec<String> {
+    let due = scene.store().due(partition, &[], 10, 0).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     due.iter()
         .map(|it| text(it.event.event.payload.bytes()))

@@ -85,11 +85,18 @@ async fn what_cannot_be_declared_is_refused() {
             "spec",
         );
     }
-    let created = destinations::create(store, ops, "a", r#"{"parts":4}"#, None)
+    let created = destinations::create(store, ops, "a", r#"{"partitions":4}"#, None)
         .await
         .unwrap();
-    let split = destinations::change(store, ops, "a", created.version, r#"{"parts":2}"#, None);
-    check_invalid(&split.await, "parts");
+    let split = destinations::change(
+        store,
+        ops,
+        "a",
+        created.version,
+        r#"{"partitions":2}"#,
+        None,
+    );
+    check_invalid(&split.await, "partitions");
     let twice = destinations::create(store, ops, "a", SPEC, None).await;
     assert!(
         matches!(twice, Err(AdminError::Conflict { .. })),
@@ -197,12 +204,12 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     scene.emit("order.created", None, 3).await;
-    destinations::create(store, ops, "a", r#"{"parts":2}"#, None)
+    destinations::create(store, ops, "a", r#"{"partitions":2}"#, None)
         .await
         .unwrap();
     let events = scene.events().await;
-    for part in ["a/0", "a/1", "other"] {
-        scene.pass(part, &[events[0].position]).await;
+    for partition in ["a/0", "a/1", "other"] {
+        scene.pass(partition, &[events[0].position]).await;
     }
     let job = destinations::remove(store, ops, "a").await.unwrap();
     assert_eq!(
@@ -231,7 +238,7 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     scene.hurry().await;
     scene.work().await;
     for table in [
-        "lease WHERE part",
+        "lease WHERE partition",
         "delivery WHERE destination",
         "destination WHERE name",
     ] {
@@ -416,9 +423,9 @@ async fn an_operator_of_a_tenant_sees_and_touches_that_tenants_destinations_alon
 }
 
 #[track_caller]
-fn check_invalid<R: std::fmt::Debug>(told: &Result<R, AdminError>, expected: &str) {
+fn check_invalid<R: std::fmt::Debug>(outcome: &Result<R, AdminError>, expected: &str) {
     assert!(
-        matches!(told, Err(AdminError::Invalid { field, .. }) if *field == expected),
-        "{told:?}"
+        matches!(outcome, Err(AdminError::Invalid { field, .. }) if *field == expected),
+        "{outcome:?}"
     );
 }

@@ -21,8 +21,8 @@ async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
     scene.emit("order.created", Some("a"), 3).await;
     scene.emit("mail.sent", Some("b"), 2).await;
     let at = positions(&scene).await;
-    for part in ["a/0", "a/1"] {
-        scene.pass(part, &at).await;
+    for partition in ["a/0", "a/1"] {
+        scene.pass(partition, &at).await;
     }
     let filter = Filter {
         kind: Some("order.*".to_owned()),
@@ -36,9 +36,9 @@ async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
         (Some(6), 0, "waiting")
     );
     scene.work().await;
-    for part in ["a/0", "a/1"] {
+    for partition in ["a/0", "a/1"] {
         let states: Vec<_> = scene
-            .states(part)
+            .states(partition)
             .await
             .into_iter()
             .map(|it| it.1)
@@ -327,7 +327,7 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
     let due = scene.store().due("a", &[], 100, 0).await.unwrap();
     let asked: Vec<_> = due
         .iter()
-        .filter(|it| it.asked)
+        .filter(|it| it.manual)
         .map(|it| it.event.position)
         .collect();
     assert_eq!(due.len(), 5);
@@ -374,17 +374,20 @@ async fn one_event_is_offered_again_by_its_id_without_a_look_at_the_others() {
 }
 
 #[tokio::test]
-async fn an_event_is_offered_again_to_the_part_that_carries_its_shard() {
+async fn an_event_is_offered_again_to_the_partition_that_has_its_shard() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 40).await;
-    for part in ["a/0", "a/1", "a/2"] {
-        scene.pass(part, &[]).await;
+    for partition in ["a/0", "a/1", "a/2"] {
+        scene.pass(partition, &[]).await;
     }
     let some = offer(&scene, "a", &Filter::default(), None).await;
     assert!(matches!(some, Err(AdminError::Conflict { .. })), "{some:?}");
     scene.pass("a/3", &[]).await;
-    let told = offer(&scene, "a", &Filter::default(), Some(2)).await;
-    assert!(matches!(told, Err(AdminError::Conflict { .. })), "{told:?}");
+    let outcome = offer(&scene, "a", &Filter::default(), Some(2)).await;
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     offer(&scene, "a", &Filter::default(), Some(4))
         .await
         .unwrap();
@@ -519,7 +522,7 @@ async fn offer(
     scene: &Scene,
     destination: &str,
     filter: &Filter,
-    parts: Option<u8>,
+    partitions: Option<u8>,
 ) -> Result<jobs::Job, AdminError> {
     let asked = Asked::default();
     jobs::replay_events(
@@ -527,7 +530,7 @@ async fn offer(
         &scene.ops,
         destination,
         filter,
-        parts,
+        partitions,
         &asked,
     )
     .await

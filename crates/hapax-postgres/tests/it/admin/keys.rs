@@ -180,16 +180,16 @@ async fn a_key_is_shown_with_its_answer_and_how_it_stands() {
 
     // Two tenants have used the same key with the same operation.
     complete(&scene, "bob", "k").await;
-    let told = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
+    let outcome = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
     assert!(
         matches!(
-            told,
+            outcome,
             Err(AdminError::Invalid {
                 field: "tenant",
                 ..
             })
         ),
-        "{told:?}"
+        "{outcome:?}"
     );
     let key = keys::get(store, &scene.ops, Some("bob"), "POST /orders", "k")
         .await
@@ -204,16 +204,16 @@ async fn a_purged_key_is_free_again_and_the_log_says_why() {
     let store = scene.store();
     complete(&scene, "alice", "k").await;
     let purge = async |key: &str, reason: &str| purge(store, &scene.ops, None, key, reason).await;
-    let told = purge("k", " ").await;
+    let result = purge("k", " ").await;
     assert!(
         matches!(
-            told,
+            result,
             Err(AdminError::Invalid {
                 field: "reason",
                 ..
             })
         ),
-        "{told:?}"
+        "{result:?}"
     );
     assert!(matches!(
         store.claim(claim("k")).await.unwrap(),
@@ -246,10 +246,10 @@ async fn a_key_in_progress_is_not_purged_whoever_holds_it() {
     let scene = Scene::new().await;
     let store = scene.store();
     let conflict = async |key: &str| {
-        let told = purge(store, &scene.ops, None, key, "why").await;
+        let outcome = purge(store, &scene.ops, None, key, "why").await;
         assert!(
-            matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with("is in progress")),
-            "{told:?}"
+            matches!(&outcome, Err(AdminError::Conflict { what }) if what.ends_with("is in progress")),
+            "{outcome:?}"
         );
     };
     enter(&scene, "phased").await;
@@ -354,21 +354,21 @@ async fn a_key_that_was_used_again_since_it_was_looked_at_is_not_purged() {
     // The key is purged, and the client's retry runs again.
     purge(seen).await.unwrap();
     complete(&scene, "alice", "k").await;
-    let told = purge(seen).await;
+    let outcome = purge(seen).await;
     let why = "it was used again since; look at it again";
     assert!(
-        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
-        "{told:?}"
+        matches!(&outcome, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{outcome:?}"
     );
     let anew = look().await;
     assert_eq!(anew.summary.status, Some(201));
     // The key expires, and a phased request claims it and completes.
     let expire = "UPDATE hapax.idempotency_key SET expires_at = now() WHERE key = 'k'";
     scene.fixture.plain.batch_execute(expire).await.unwrap();
-    let told = purge(anew.version()).await;
+    let outcome = purge(anew.version()).await;
     assert!(
-        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
-        "{told:?}"
+        matches!(&outcome, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{outcome:?}"
     );
     purge(look().await.version()).await.unwrap();
     missing(&purge(seen).await);
@@ -403,8 +403,8 @@ async fn of_many_purges_of_one_version_at_once_one_happens() {
     assert_eq!(done, 1, "{ended:?}");
     let left = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
     assert_eq!(left.unwrap().body, b"again");
-    let told = store.purged(None).await.unwrap();
-    assert_eq!(told.until.number, 1);
+    let outcome = store.purged(None).await.unwrap();
+    assert_eq!(outcome.until.number, 1);
 }
 
 #[tokio::test]
@@ -419,11 +419,11 @@ async fn a_purge_is_told_to_services_and_one_that_is_refused_is_not() {
             .await
             .is_err()
     );
-    let told = store.purged(Some(&before)).await.unwrap();
-    assert_eq!((told.keys, &told.until), (Some(Vec::new()), &before));
+    let outcome = store.purged(Some(&before)).await.unwrap();
+    assert_eq!((outcome.keys, &outcome.until), (Some(Vec::new()), &before));
     purge(store, &scene.ops, None, "k", "why").await.unwrap();
-    let told = store.purged(Some(&before)).await.unwrap();
-    assert_eq!(told.keys, Some(vec![claim("k").scope]));
+    let outcome = store.purged(Some(&before)).await.unwrap();
+    assert_eq!(outcome.keys, Some(vec![claim("k").scope]));
 }
 
 /// A restored database has another history of purges, or a smaller count, so cached responses are
@@ -458,11 +458,11 @@ async fn a_key_is_not_purged_while_a_saga_lives_that_was_started_under_it() {
     tx.complete(&response("{}"), Effect::Keep).await.unwrap();
     let attention = "UPDATE hapax.saga SET state = 'needs_attention'";
     scene.fixture.plain.batch_execute(attention).await.unwrap();
-    let told = purge(store, &scene.ops, None, "k", "why").await;
+    let outcome = purge(store, &scene.ops, None, "k", "why").await;
     let why = "is kept until saga s1, which was started under it, ends";
     assert!(
-        matches!(&told, Err(AdminError::Conflict { what }) if what.ends_with(why)),
-        "{told:?}"
+        matches!(&outcome, Err(AdminError::Conflict { what }) if what.ends_with(why)),
+        "{outcome:?}"
     );
     let ended = "UPDATE hapax.saga SET state = 'failed', ended_at = now()";
     scene.fixture.plain.batch_execute(ended).await.unwrap();
@@ -501,8 +501,11 @@ async fn enter(scene: &Scene, key: &str) {
 }
 
 #[track_caller]
-fn missing<T: std::fmt::Debug>(told: &Result<T, AdminError>) {
-    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+fn missing<T: std::fmt::Debug>(outcome: &Result<T, AdminError>) {
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
 }
 
 async fn check(scene: &Scene, expected: usize, set: impl FnOnce(&mut Keys)) {

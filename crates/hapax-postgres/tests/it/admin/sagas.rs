@@ -33,8 +33,8 @@ async fn a_decision_and_its_line_are_one_transaction() {
         CREATE TRIGGER refuse BEFORE INSERT ON hapax.audit_log
         FOR EACH ROW EXECUTE FUNCTION refuse()";
     scene.fixture.plain.batch_execute(spoil).await.unwrap();
-    let told = decide(store, &scene.ops, "s1").await;
-    assert!(matches!(told, Err(AdminError::Store(_))), "{told:?}");
+    let result = decide(store, &scene.ops, "s1").await;
+    assert!(matches!(result, Err(AdminError::Store(_))), "{result:?}");
     let saga = store.saga("s1").await.unwrap().unwrap();
     assert_eq!(saga.status.state, State::NeedsAttention);
     // No worker owns the saga, and it still needs attention.
@@ -66,10 +66,10 @@ async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_abou
     decide(seen, &Decision::Retry { within }).await.unwrap();
     let attention = "UPDATE hapax.saga SET state = 'needs_attention', wake_at = NULL";
     scene.fixture.plain.batch_execute(attention).await.unwrap();
-    let told = decide(seen, &Decision::Close).await;
+    let outcome = decide(seen, &Decision::Close).await;
     assert!(
-        matches!(&told, Err(AdminError::Conflict { what }) if what.contains("look at it again")),
-        "{told:?}"
+        matches!(&outcome, Err(AdminError::Conflict { what }) if what.contains("look at it again")),
+        "{outcome:?}"
     );
     let look = sagas::get(store, ops, "s1").await.unwrap();
     assert_eq!(look.saga.status.state, State::NeedsAttention);
@@ -113,7 +113,7 @@ async fn a_saga_that_was_decided_about_is_due_and_its_worker_is_fenced() {
     let store = scene.store();
     let saga = asking(store, "s1", None).await;
     decide(store, &scene.ops, "s1").await.unwrap();
-    let fenced = store.turn(&Owned::of(&saga), LEASE).await;
+    let fenced = store.lock_saga(&Owned::of(&saga), LEASE).await;
     assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
     let kinds = [checkout().kind().clone()];
     let taken = store.take_sagas(&kinds, LEASE, 10).await.unwrap();
@@ -137,10 +137,16 @@ async fn an_actor_of_a_tenant_sees_and_decides_about_its_own_sagas() {
     assert_eq!(seen(&scene.ops).await, ["s1", "s2", "s3"]);
     assert_eq!(seen(&alice).await, ["s2"]);
     for id in ["s1", "s3", "s4"] {
-        let told = sagas::get(store, &alice, id).await;
-        assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
-        let told = decide(store, &alice, id).await;
-        assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+        let outcome = sagas::get(store, &alice, id).await;
+        assert!(
+            matches!(outcome, Err(AdminError::NotFound { .. })),
+            "{outcome:?}"
+        );
+        let outcome = decide(store, &alice, id).await;
+        assert!(
+            matches!(outcome, Err(AdminError::NotFound { .. })),
+            "{outcome:?}"
+        );
     }
     decide(store, &alice, "s2").await.unwrap();
 }
@@ -223,7 +229,7 @@ async fn asking(store: &Postgres, id: &str, tenant: Option<&str>) -> SagaRecord 
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
-    let mut tx = store.turn(&owned, LEASE).await.unwrap().tx;
+    let mut tx = store.lock_saga(&owned, LEASE).await.unwrap().tx;
     tx.write_status(&owned, &standing).await.unwrap();
     tx.commit().await.unwrap();
     let given = store.give_back_saga(&owned, Duration::ZERO, "a person", 0);

@@ -53,20 +53,20 @@ impl Scene {
 
     /// Opens a partition, reads everything, and settles all events as delivered except those in
     /// `dead`.
-    pub(crate) async fn pass(&self, part: &str, dead: &[i64]) {
+    pub(crate) async fn pass(&self, partition: &str, dead: &[i64]) {
         let parks = dead.iter().map(|position| {
             let state = ParkedState::Dead;
             park(*position, state, Some(format!("order\n{position}")))
         });
-        self.settle(part, parks.collect()).await;
+        self.settle(partition, parks.collect()).await;
     }
 
     /// Like `pass`, with any parked deliveries.
-    pub(crate) async fn settle(&self, part: &str, parks: Vec<Park>) {
-        let opened = self.store().open(part).await.unwrap();
+    pub(crate) async fn settle(&self, partition: &str, parks: Vec<Park>) {
+        let opened = self.store().open(partition).await.unwrap();
         let (_, frontier) = self.read().await;
         let settlement = Settlement {
-            destination: part.to_owned(),
+            destination: partition.to_owned(),
             epoch: opened.epoch,
             checkpoint: Some(Checkpoint {
                 frontier,
@@ -121,9 +121,9 @@ impl Scene {
     }
 
     /// The states of a partition's deliveries, by position.
-    pub(crate) async fn states(&self, part: &str) -> Vec<(i64, String)> {
+    pub(crate) async fn states(&self, partition: &str) -> Vec<(i64, String)> {
         let sql = "SELECT position, state FROM hapax.delivery WHERE destination = $1 ORDER BY 1";
-        let rows = self.fixture.plain.query(sql, &[&part]).await.unwrap();
+        let rows = self.fixture.plain.query(sql, &[&partition]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 

@@ -23,7 +23,7 @@ use super::scene::{Scene, park};
 
 /// The rows that a relay writes when it owns every partition.
 const LIVES: &str = "
-    INSERT INTO hapax.sign (half, number, node, lives, seen_at) VALUES (0, 1, 'n1', true, now());
+    INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at) VALUES (0, 1, 'n1', true, now());
     UPDATE hapax.lease SET node = 'n1'";
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn nothing_stands_still_where_all_was_carried() {
 }
 
 #[tokio::test]
-async fn a_part_that_nobody_carries_is_told_from_one_whose_owner_is_silent() {
+async fn a_partition_without_an_owner_is_distinguished_from_one_whose_owner_is_silent() {
     let scene = Scene::new().await;
     scene.pass("orders", &[]).await;
     scene.emit("order.created", None, 3).await;
@@ -47,10 +47,10 @@ async fn a_part_that_nobody_carries_is_told_from_one_whose_owner_is_silent() {
         .unwrap();
     let [it] = told(&scene).await.try_into().unwrap();
     assert_eq!((it.cause, it.waiting), (Cause::Unowned { last: None }, 3));
-    assert_eq!(it.what, What::Part("orders".to_owned()));
+    assert_eq!(it.what, What::Partition("orders".to_owned()));
     // The last heartbeat is an hour old, and no other relay lives.
     let silent = "
-        INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+        INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
         VALUES (0, 1, 'n1', true, now() - interval '1 hour');
         UPDATE hapax.lease SET node = 'n1', taken_at = now() - interval '2 hours'";
     plain.batch_execute(silent).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_part_that_nobody_carries_is_told_from_one_whose_owner_is_silent() {
         (it.cause, it.since.is_some()),
         (Cause::Unowned { last }, true)
     );
-    let other = "INSERT INTO hapax.sign (half, number, node, lives, seen_at)
+    let other = "INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
         VALUES (0, 2, 'n2', true, now())";
     plain.batch_execute(other).await.unwrap();
     let [it] = told(&scene).await.try_into().unwrap();
@@ -78,8 +78,8 @@ async fn a_part_that_nobody_carries_is_told_from_one_whose_owner_is_silent() {
 #[tokio::test]
 async fn what_an_operator_paused_and_what_is_gone_are_told_by_name() {
     let scene = Scene::new().await;
-    for part in ["gone", "orders"] {
-        scene.pass(part, &[]).await;
+    for partition in ["gone", "orders"] {
+        scene.pass(partition, &[]).await;
     }
     scene.fixture.plain.batch_execute(LIVES).await.unwrap();
     destinations::pause(scene.store(), &scene.ops, "orders")
@@ -132,15 +132,15 @@ async fn what_is_in_the_way_of_a_key_is_told_with_how_much_waits_behind_it() {
     let is = matches!(retrying.cause, Cause::WaitsForRetry { position, attempts: 3, .. } if position == at[3]);
     assert!(is, "{retrying:?}");
     assert!(of("3").is_none(), "{all:?}");
-    let part = all
+    let partition = all
         .iter()
-        .find(|it| it.what == What::Part("orders".to_owned()))
+        .find(|it| it.what == What::Partition("orders".to_owned()))
         .unwrap();
     assert!(
-        matches!(part.cause, Cause::WaitsForRetry { .. }),
-        "{part:?}"
+        matches!(partition.cause, Cause::WaitsForRetry { .. }),
+        "{partition:?}"
     );
-    assert_eq!((all.len(), part.waiting), (3, 4));
+    assert_eq!((all.len(), partition.waiting), (3, 4));
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn events_that_the_far_side_declines_are_told_by_type() {
     let declined = all.iter().find(|it| it.cause.as_str() == "declined");
     let declined = declined.unwrap_or_else(|| panic!("{all:?}"));
     let kind = |kind: &str| What::EventType {
-        part: "orders".to_owned(),
+        partition: "orders".to_owned(),
         kind: kind.to_owned(),
     };
     assert_eq!((&declined.what, declined.waiting), (&kind("seq.next"), 3));
@@ -247,7 +247,7 @@ async fn an_actor_of_a_tenant_is_told_of_its_own_destinations() {
         .unwrap()
         .try_into()
         .unwrap();
-    assert_eq!(own.what, What::Part("hers".to_owned()));
+    assert_eq!(own.what, What::Partition("hers".to_owned()));
     let figures = overview(scene.store(), &alice).await.unwrap();
     assert_eq!(figures.destinations.len(), 1);
     assert_eq!((figures.committed.number, figures.keys_stored), (2, None));
@@ -274,7 +274,7 @@ async fn the_overview_counts_what_there_is() {
     ];
     scene.settle("orders", parks).await;
     let lately = format!(
-        "INSERT INTO hapax.arrival (part, positions, first, last, started_at, duration_ms)
+        "INSERT INTO hapax.arrival (partition, positions, first, last, started_at, duration_ms)
          VALUES ('orders', '{0}-{1}', {0}, {1}, now(), 5), ('orders', '1', 1, 1, now() - interval '2 minutes', 5);
          INSERT INTO hapax.attempt
              (destination, position, number, started_at, duration_ms, outcome, response_head)
@@ -332,7 +332,7 @@ async fn what_happens_too_often_to_be_counted_is_told_by_its_rate() {
         INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
         SELECT gen_random_uuid(), 'order.created', '1', '{}', now() - (12000 - n) * interval '10 milliseconds'
         FROM generate_series(1, 12000) AS n ORDER BY n;
-        INSERT INTO hapax.arrival (part, positions, first, last, started_at, duration_ms)
+        INSERT INTO hapax.arrival (partition, positions, first, last, started_at, duration_ms)
         SELECT 'orders', format('%s-%s', n * 4, n * 4 + 3), n * 4, n * 4 + 3,
                now() - (6000 - n) * interval '20 milliseconds', 5
         FROM generate_series(1, 6000) AS n ORDER BY n;

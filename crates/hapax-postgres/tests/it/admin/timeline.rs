@@ -139,8 +139,11 @@ async fn an_actor_of_a_tenant_follows_its_own_requests() {
     );
     missing(&timeline::of_event(store, &alice, his[0]).await);
     missing(&timeline::of_key(store, &alice, Some("bob"), None, "k").await);
-    let told = timeline::of_key(store, &scene.ops, None, None, "k").await;
-    assert!(matches!(told, Err(AdminError::Invalid { .. })), "{told:?}");
+    let outcome = timeline::of_key(store, &scene.ops, None, None, "k").await;
+    assert!(
+        matches!(outcome, Err(AdminError::Invalid { .. })),
+        "{outcome:?}"
+    );
     let his_own = timeline::of_key(store, &scene.ops, Some("bob"), None, "k")
         .await
         .unwrap();
@@ -188,6 +191,9 @@ fn check(timeline: &Timeline, ids: &[EventId]) {
 }
 
 #[track_caller]
-fn missing(told: &Result<Timeline, AdminError>) {
-    assert!(matches!(told, Err(AdminError::NotFound { .. })), "{told:?}");
+fn missing(outcome: &Result<Timeline, AdminError>) {
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
 }

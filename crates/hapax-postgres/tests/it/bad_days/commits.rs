@@ -24,9 +24,9 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
         for deed in [Deed::CutAfter, Deed::SwallowAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
-            let told = order(&day.node, way, &key).await;
+            let outcome = order(&day.node, way, &key).await;
             check_committed(&trap);
-            assert_eq!(told.unwrap(), response(&key), "{key}");
+            assert_eq!(outcome.unwrap(), response(&key), "{key}");
             assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
             day.settle(way, &key, Ok(response(&key))).await;
         }
@@ -37,16 +37,19 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
 async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     let day = Day::new().await;
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let told = order(&day.node, Way::Handler, "h").await;
-    assert!(matches!(told, Err(StoreError::Conflict { .. })), "{told:?}");
+    let outcome = order(&day.node, Way::Handler, "h").await;
+    assert!(
+        matches!(outcome, Err(StoreError::Conflict { .. })),
+        "{outcome:?}"
+    );
     assert_eq!(trap.count(), 1);
-    day.settle(Way::Handler, "h", told).await;
+    day.settle(Way::Handler, "h", outcome).await;
     // The store itself runs a single-shot request again.
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let told = order(&day.node, Way::PlannedRequest, "s").await;
-    assert_eq!(told.as_ref().unwrap(), &response("s"));
+    let outcome = order(&day.node, Way::PlannedRequest, "s").await;
+    assert_eq!(outcome.as_ref().unwrap(), &response("s"));
     assert_eq!(trap.count(), 1);
-    day.settle(Way::PlannedRequest, "s", told).await;
+    day.settle(Way::PlannedRequest, "s", outcome).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,13 +65,13 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
             trap.sprung().await;
             day.proxy.refuse(true).await;
             day.proxy.reset();
-            let told = ordered.await.unwrap();
+            let outcome = ordered.await.unwrap();
             assert!(
-                matches!(told, Err(StoreError::Unavailable { .. })),
-                "{key}: {told:?}"
+                matches!(outcome, Err(StoreError::Unavailable { .. })),
+                "{key}: {outcome:?}"
             );
             day.proxy.heal().await;
-            day.settle(way, &key, told).await;
+            day.settle(way, &key, outcome).await;
         }
     }
 }
@@ -85,11 +88,11 @@ async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
         };
         tx.execute(INSERT, &[&key]).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.complete(&response(&key), Effect::Keep).await;
+        let outcome = tx.complete(&response(&key), Effect::Keep).await;
         assert_eq!(trap.count(), 1);
         assert!(
-            matches!(told, Err(StoreError::Unavailable { .. })),
-            "{key}: {told:?}"
+            matches!(outcome, Err(StoreError::Unavailable { .. })),
+            "{key}: {outcome:?}"
         );
         let committed = i64::from(deed == Deed::CutAfter);
         assert_eq!(day.effects(&key).await.0, committed, "{key}");
@@ -100,10 +103,10 @@ async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
 async fn a_group_whose_commit_happened_unheard_answers_each_member() {
     for deed in [Deed::CutAfter, Deed::SwallowAfter] {
         let day = one_lane().await;
-        let (told, traps) = group(&day, &[deed]).await;
+        let (outcome, traps) = group(&day, &[deed]).await;
         check_committed(&traps[0]);
         // There was one commit: the one whose response was lost.
-        assert_eq!(check_members(&day, told).await, 1, "{deed:?}");
+        assert_eq!(check_members(&day, outcome).await, 1, "{deed:?}");
     }
 }
 
@@ -112,9 +115,9 @@ async fn a_group_whose_commit_did_not_happen_runs_again_member_by_member() {
     // The second time, a single member runs on its own and is cut off.
     for deeds in [&[Deed::CutBefore][..], &[Deed::CutBefore, Deed::CutBefore]] {
         let day = one_lane().await;
-        let (told, traps) = group(&day, deeds).await;
+        let (outcome, traps) = group(&day, deeds).await;
         assert!(traps.iter().all(|trap| trap.count() == 1));
-        assert_eq!(check_members(&day, told).await, MEMBERS, "{deeds:?}");
+        assert_eq!(check_members(&day, outcome).await, MEMBERS, "{deeds:?}");
     }
 }
 
@@ -127,10 +130,10 @@ async fn without_a_key_a_lost_commit_is_unavailable_and_whole_or_nothing() {
         tx.execute(INSERT, &[&note]).await.unwrap();
         tx.emit(event(&note)).unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.commit().await;
+        let outcome = tx.commit().await;
         assert!(
-            matches!(told, Err(StoreError::Unavailable { .. })),
-            "{told:?}"
+            matches!(outcome, Err(StoreError::Unavailable { .. })),
+            "{outcome:?}"
         );
         assert_eq!(trap.count(), 1);
         day.good.idle().await;
@@ -146,10 +149,10 @@ async fn a_refusal_whose_commit_is_lost_is_stored_once_or_may_run_again() {
         let mut tx = day.good_claim(&key).await;
         tx.execute(INSERT, &[&key]).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
-        let told = tx.complete(&response(&key), Effect::Drop).await;
+        let outcome = tx.complete(&response(&key), Effect::Drop).await;
         assert_eq!(trap.count(), 1);
         let stored = i64::from(deed == Deed::CutAfter);
-        assert_eq!(told.is_ok(), deed == Deed::CutAfter, "{told:?}");
+        assert_eq!(outcome.is_ok(), deed == Deed::CutAfter, "{outcome:?}");
         day.good.idle().await;
         assert_eq!(day.effects(&key).await, (0, 0, stored), "{key}");
     }
@@ -171,12 +174,12 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     day.good.idle().await;
     assert_eq!(ask(&day.good.store, Way::Handler, "k").await, response("k"));
     day.proxy.heal().await;
-    let told = completing.await.unwrap();
+    let outcome = completing.await.unwrap();
     let fits = matches!(
-        told,
+        outcome,
         Err(StoreError::Conflict { .. } | StoreError::Unavailable { .. })
     );
-    assert!(fits, "{told:?}");
+    assert!(fits, "{outcome:?}");
     assert_eq!(day.effects("k").await, (1, 1, 1));
     day.settle(Way::Handler, "k", Ok(response("k"))).await;
 }
@@ -224,8 +227,8 @@ async fn group(
     let traps = traps.collect();
     held.release();
     first.await.unwrap().unwrap();
-    let told = join_all(fired).await.into_iter().map(Result::unwrap);
-    (told.collect(), traps)
+    let outcome = join_all(fired).await.into_iter().map(Result::unwrap);
+    (outcome.collect(), traps)
 }
 
 /// Requires that each member received the right response; returns how many commits that took.

@@ -99,10 +99,10 @@ async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
             .await;
         assert!(matches!(lost, Err(StoreError::Conflict { .. })), "{lost:?}");
         assert!(tx.has_conflict());
-        let told = tx.complete(&response(&key), effect).await;
+        let outcome = tx.complete(&response(&key), effect).await;
         assert!(
-            matches!(told, Err(StoreError::Conflict { .. })),
-            "{effect:?}: {told:?}"
+            matches!(outcome, Err(StoreError::Conflict { .. })),
+            "{effect:?}: {outcome:?}"
         );
         blocker.batch_execute("COMMIT").await.unwrap();
         fixture.idle().await;
@@ -132,7 +132,7 @@ async fn run(
             Err(StoreError::Conflict { .. }) => continue,
             other => panic!("{key}: {other:?}"),
         };
-        let told = match handler(&mut tx, runs).await {
+        let outcome = match handler(&mut tx, runs).await {
             Ok(_) => {
                 tx.emit(event(key)).unwrap();
                 tx.complete(&response(key), Effect::Keep).await.map(drop)
@@ -143,7 +143,7 @@ async fn run(
                 Err(error)
             }
         };
-        match told {
+        match outcome {
             Ok(()) => return (response(key), runs + 1),
             Err(StoreError::Conflict { .. }) => patience.pause().await,
             Err(error) => panic!("{key}: {error:?}"),

@@ -30,10 +30,10 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
     }
     for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         let start = Instant::now();
-        let told = order(&day.node, way, "k").await;
+        let outcome = order(&day.node, way, "k").await;
         assert!(
-            matches!(told, Err(StoreError::Unavailable { .. })),
-            "{told:?}"
+            matches!(outcome, Err(StoreError::Unavailable { .. })),
+            "{outcome:?}"
         );
         assert!(
             start.elapsed() >= SHORT,
@@ -65,10 +65,10 @@ async fn a_backend_that_is_terminated_between_two_statements_leaves_nothing() {
         tx.execute(INSERT, &[&key]).await.unwrap();
         tx.emit(event(&key)).unwrap();
         assert!(terminate(&day).await > 0);
-        let told = tx.complete(&response(&key), effect).await;
-        let told = told.map(|_| response(&key));
-        assert!(told.is_err(), "{effect:?}");
-        day.settle(Way::Handler, &key, told).await;
+        let outcome = tx.complete(&response(&key), effect).await;
+        let outcome = outcome.map(|_| response(&key));
+        assert!(outcome.is_err(), "{effect:?}");
+        day.settle(Way::Handler, &key, outcome).await;
     }
 }
 
@@ -105,8 +105,8 @@ async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
         assert!(terminate(&day).await > 0);
         day.good.idle().await;
         let key = format!("{way:?}");
-        let told = order(&day.node, way, &key).await;
-        day.settle(way, &key, told).await;
+        let outcome = order(&day.node, way, &key).await;
+        day.settle(way, &key, outcome).await;
     }
 }
 
@@ -120,12 +120,12 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
     tx.execute("SET LOCAL statement_timeout = 20", &[])
         .await
         .unwrap();
-    let told = tx.execute("SELECT pg_sleep(30)", &[]).await;
-    assert!(matches!(told, Err(StoreError::TimedOut)), "{told:?}");
+    let outcome = tx.execute("SELECT pg_sleep(30)", &[]).await;
+    assert!(matches!(outcome, Err(StoreError::TimedOut)), "{outcome:?}");
     let kept = tx.complete(&response("k"), Effect::Keep).await;
-    let told = kept.map(|_| response("k"));
-    assert!(told.is_err());
-    day.settle(Way::Handler, "k", told).await;
+    let outcome = kept.map(|_| response("k"));
+    assert!(outcome.is_err());
+    day.settle(Way::Handler, "k", outcome).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,8 +142,8 @@ async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_
         order(&day.good.store, Way::Handler, "k").await.unwrap(),
         response("k")
     );
-    let told = tx.complete(&response("other"), Effect::Keep).await;
-    assert!(told.is_err(), "{told:?}");
+    let outcome = tx.complete(&response("other"), Effect::Keep).await;
+    assert!(outcome.is_err(), "{outcome:?}");
     day.settle(Way::Handler, "k", Ok(response("k"))).await;
 }
 
@@ -156,9 +156,9 @@ async fn a_connection_that_may_be_in_the_middle_of_something_is_never_given_back
         backends.push(backend(&mut tx).await);
         tx.execute(INSERT, &[&"lost"]).await.unwrap();
         let trap = day.proxy.once(Moment::containing("SELECT 'lost'"), deed);
-        let told = tx.execute("SELECT 'lost'", &[]).await;
+        let outcome = tx.execute("SELECT 'lost'", &[]).await;
         assert!(matches!(
-            told,
+            outcome,
             Err(StoreError::Unavailable { .. } | StoreError::TimedOut)
         ));
         assert_eq!(trap.count(), 1);
@@ -209,8 +209,8 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     eventually(PATIENCE, async || day.good.count(running).await == 2).await;
     late.release();
     for other in others {
-        let told = other.await.unwrap();
-        assert!(told.is_ok(), "{told:?}");
+        let outcome = other.await.unwrap();
+        assert!(outcome.is_ok(), "{outcome:?}");
     }
 }
 

@@ -95,8 +95,8 @@ async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each()
         order(&day.node, way, "warm").await.unwrap();
         day.proxy.reset();
         let key = format!("{way:?}");
-        let told = order(&day.node, way, &key).await;
-        day.settle(way, &key, told).await;
+        let outcome = order(&day.node, way, &key).await;
+        day.settle(way, &key, outcome).await;
     }
     assert!(day.proxy.tally().reset >= 1);
 }
@@ -108,12 +108,12 @@ async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them(
         day.proxy.refuse(true).await;
         day.proxy.reset();
         let key = format!("{way:?}");
-        let told = order(&day.node, way, &key).await;
-        check_unavailable(&told);
+        let outcome = order(&day.node, way, &key).await;
+        check_unavailable(&outcome);
         let again = order(&day.node, way, &key).await;
         check_unavailable(&again);
         day.proxy.heal().await;
-        day.settle(way, &key, told).await;
+        day.settle(way, &key, outcome).await;
     }
 }
 
@@ -124,13 +124,13 @@ async fn a_database_that_goes_silent_is_unavailable_within_the_bounds() {
         day.proxy.black_hole();
         let key = format!("{way:?}");
         let start = Instant::now();
-        let told = order(&day.node, way, &key).await;
-        check_unavailable(&told);
+        let outcome = order(&day.node, way, &key).await;
+        check_unavailable(&outcome);
         assert!(start.elapsed() < SHORT * 8, "{:?}", start.elapsed());
         assert!(day.proxy.tally().swallowed > 0);
         day.proxy.heal().await;
         day.proxy.reset();
-        day.settle(way, &key, told).await;
+        day.settle(way, &key, outcome).await;
     }
 }
 
@@ -151,16 +151,16 @@ async fn a_store_is_not_opened_by_way_of_a_network_that_refuses_or_swallows_or_c
     }
     proxy.heal().await;
     for deed in DEEDS {
-        for part in ["SET statement_timeout", "pg_is_in_recovery"] {
-            let trap = proxy.always(Moment::containing(part), deed);
+        for partition in ["SET statement_timeout", "pg_is_in_recovery"] {
+            let trap = proxy.always(Moment::containing(partition), deed);
             let start = Instant::now();
             check_unopened(&open().await);
             assert!(
                 start.elapsed() < SHORT * 8,
-                "{part} {deed:?}: {:?}",
+                "{partition} {deed:?}: {:?}",
                 start.elapsed()
             );
-            assert!(trap.count() > 0, "{part} {deed:?}");
+            assert!(trap.count() > 0, "{partition} {deed:?}");
             proxy.heal().await;
         }
     }
@@ -177,9 +177,9 @@ fn check_unopened(opened: &Result<Postgres, OpenError>) {
 }
 
 #[track_caller]
-fn check_unavailable<T: std::fmt::Debug>(told: &Result<T, StoreError>) {
+fn check_unavailable<T: std::fmt::Debug>(outcome: &Result<T, StoreError>) {
     assert!(
-        matches!(told, Err(StoreError::Unavailable { .. })),
-        "{told:?}"
+        matches!(outcome, Err(StoreError::Unavailable { .. })),
+        "{outcome:?}"
     );
 }

@@ -113,10 +113,10 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     proxy.reset();
     for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         for _ in 0..3 {
-            let told = order(&node, way, "k").await;
+            let outcome = order(&node, way, "k").await;
             assert!(
-                matches!(told, Err(StoreError::Unavailable { .. })),
-                "{way:?}: {told:?}"
+                matches!(outcome, Err(StoreError::Unavailable { .. })),
+                "{way:?}: {outcome:?}"
             );
         }
     }
@@ -125,10 +125,10 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
         .begin(None, hapax::event::Headers::new())
         .await
         .unwrap();
-    let told = tx.execute(INSERT, &[&"k"]).await;
+    let outcome = tx.execute(INSERT, &[&"k"]).await;
     assert!(
-        matches!(told, Err(StoreError::Unavailable { .. })),
-        "{told:?}"
+        matches!(outcome, Err(StoreError::Unavailable { .. })),
+        "{outcome:?}"
     );
     tx.rollback().await;
 
@@ -160,10 +160,10 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     })
     .await;
     drop(cluster);
-    let told = order(&node, Way::Handler, "l").await;
+    let outcome = order(&node, Way::Handler, "l").await;
     assert!(
-        matches!(told, Err(StoreError::Unavailable { .. })),
-        "{told:?}"
+        matches!(outcome, Err(StoreError::Unavailable { .. })),
+        "{outcome:?}"
     );
     standby.promote().await;
     proxy.lead_to(standby.address());

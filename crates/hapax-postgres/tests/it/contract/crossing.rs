@@ -56,15 +56,18 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     let response = rich_answer();
     let tx = fixture.claim(rust_claim("rust")).await;
     tx.complete(&response, Effect::Keep).await.unwrap();
-    let told = claim(&fixture.plain, "rust").await.unwrap();
-    assert_eq!((told.outcome.as_str(), told.status), ("replay", Some(201)));
-    assert_eq!(told.body.as_deref(), Some(&*response.body));
+    let result = claim(&fixture.plain, "rust").await.unwrap();
+    assert_eq!(
+        (result.outcome.as_str(), result.status),
+        ("replay", Some(201))
+    );
+    assert_eq!(result.body.as_deref(), Some(&*response.body));
 
     // The response that SQL has returned is stored through SQL, and the store replays it unchanged.
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "sql").await;
     let sql = format!("SELECT hapax.complete({SCOPE}, 201, $2::text::jsonb, $3)");
-    tx.execute(&sql, &[&"sql", &told.headers, &told.body])
+    tx.execute(&sql, &[&"sql", &result.headers, &result.body])
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -126,8 +129,8 @@ async fn of_store_and_sql_callers_that_race_for_a_key_one_runs() {
         racers.spawn(async move {
             for key in (0..KEYS).map(|number| format!("k{number}")) {
                 let tx = client.transaction().await.unwrap();
-                let told = claim_with(&tx, &key, fingerprint(1), ", wait => '30 seconds'").await;
-                if told.unwrap().outcome == "open" {
+                let result = claim_with(&tx, &key, fingerprint(1), ", wait => '30 seconds'").await;
+                if result.unwrap().outcome == "open" {
                     tx.execute(INSERT, &[&key]).await.unwrap();
                     complete(&tx, &key, "sql").await.unwrap();
                 }

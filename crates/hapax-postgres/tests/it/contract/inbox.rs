@@ -10,7 +10,7 @@ const ACCEPT: &str = "SELECT hapax.accept($1, $2, sha256($3), 'bank')";
 #[tokio::test]
 async fn a_message_is_taken_once_by_each_consumer() {
     let fixture = Fixture::new().await;
-    for (consumer, id, payload, told) in [
+    for (consumer, id, payload, outcome) in [
         ("ledger", "m", "x", "first"),
         ("ledger", "m", "x", "duplicate"),
         ("ledger", "m", "y", "mismatch"),
@@ -24,7 +24,7 @@ async fn a_message_is_taken_once_by_each_consumer() {
             .await;
         assert_eq!(
             row.unwrap().get::<_, &str>(0),
-            told,
+            outcome,
             "{consumer} {id} {payload}"
         );
     }
@@ -34,7 +34,7 @@ async fn a_message_is_taken_once_by_each_consumer() {
 async fn each_source_has_ids_of_its_own() {
     let fixture = Fixture::new().await;
     let accept = "SELECT hapax.accept('ledger', $1, sha256($2), $3)";
-    for (id, payload, source, told) in [
+    for (id, payload, source, outcome) in [
         ("evt_1", "x", "marketplace", "first"),
         ("evt_1", "y", "bank", "first"),
         ("evt_1", "x", "marketplace", "duplicate"),
@@ -48,14 +48,14 @@ async fn each_source_has_ids_of_its_own() {
             .query_one(accept, &[&id, &payload.as_bytes(), &source])
             .await;
         let accepted: String = row.unwrap().get(0);
-        assert_eq!(accepted, told, "{id} {payload} of {source}");
+        assert_eq!(accepted, outcome, "{id} {payload} of {source}");
     }
 }
 
 #[tokio::test]
 async fn a_message_that_another_session_is_taking_is_waited_for() {
     let fixture = Fixture::new().await;
-    for (commits, told) in [(false, "first"), (true, "duplicate")] {
+    for (commits, outcome) in [(false, "first"), (true, "duplicate")] {
         let id = format!("m-{commits}");
         let mut client = fixture.database.client().await;
         let tx = client.transaction().await.unwrap();
@@ -75,7 +75,7 @@ async fn a_message_that_another_session_is_taking_is_waited_for() {
         } else {
             tx.rollback().await.unwrap();
         }
-        assert_eq!(second.await.unwrap(), told);
+        assert_eq!(second.await.unwrap(), outcome);
     }
 }
 

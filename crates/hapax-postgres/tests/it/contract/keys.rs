@@ -75,8 +75,8 @@ async fn a_claim_that_waits_is_told_the_answer_as_soon_as_it_is_committed() {
     let waiter = fixture.database.client().await;
     let waiting = tokio::spawn(async move {
         waiter.batch_execute("BEGIN").await.unwrap();
-        let told = claim_with(&waiter, "k", fingerprint(1), ", wait => '30 seconds'").await;
-        (told.unwrap().outcome, locks(&waiter).await)
+        let result = claim_with(&waiter, "k", fingerprint(1), ", wait => '30 seconds'").await;
+        (result.unwrap().outcome, locks(&waiter).await)
     });
     let asleep = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'PgSleep'";
@@ -93,7 +93,7 @@ async fn a_key_that_turns_out_to_be_known_is_not_kept_locked() {
     store_answer(&fixture, "k", "{}").await;
     let mut client = fixture.database.client().await;
     let tx = client.transaction().await.unwrap();
-    let take = format!("SELECT hapax.take({SCOPE}, $2, 'new')");
+    let take = format!("SELECT hapax.lock_key({SCOPE}, $2, 'new')");
     let print = fingerprint(1);
     let taken = tx.query_one(&take, &[&"k", &&print.as_bytes()[..]]).await;
     assert_eq!(taken.unwrap().get::<_, Option<bool>>(0), None);
@@ -112,14 +112,14 @@ async fn of_many_sessions_that_claim_one_key_one_runs_and_the_others_replay() {
             for key in 0..25 {
                 let key = format!("k{key}");
                 let tx = client.transaction().await.unwrap();
-                let told = claim_with(&tx, &key, fingerprint(1), ", wait => '30 seconds'").await;
-                let told = told.unwrap();
-                if told.outcome == "open" {
+                let result = claim_with(&tx, &key, fingerprint(1), ", wait => '30 seconds'").await;
+                let result = result.unwrap();
+                if result.outcome == "open" {
                     tx.execute(INSERT, &[&key]).await.unwrap();
                     complete(&tx, &key, &format!("by {number}")).await.unwrap();
                     opened.push(key);
                 } else {
-                    assert_eq!(told.outcome, "replay");
+                    assert_eq!(result.outcome, "replay");
                 }
                 tx.commit().await.unwrap();
             }
@@ -189,9 +189,12 @@ async fn a_refusal_is_stored_without_what_a_savepoint_took_back() {
     let refuse = format!("SELECT hapax.complete({SCOPE}, 402)");
     tx.execute(&refuse, &[&"k"]).await.unwrap();
     tx.commit().await.unwrap();
-    let told = claim(&fixture.plain, "k").await.unwrap();
-    assert_eq!((told.outcome.as_str(), told.status), ("replay", Some(402)));
-    assert_eq!(told.headers.as_deref(), Some("[]"));
+    let result = claim(&fixture.plain, "k").await.unwrap();
+    assert_eq!(
+        (result.outcome.as_str(), result.status),
+        ("replay", Some(402))
+    );
+    assert_eq!(result.headers.as_deref(), Some("[]"));
     assert_eq!(fixture.count(super::COUNT_EVENTS).await, 0);
     assert!(fixture.notes().await.is_empty());
 }
@@ -311,8 +314,8 @@ async fn an_expired_key_gives_way_or_is_gone_as_the_claim_asks() {
     assert_eq!(fixture.count(COUNT_KEYS).await, 1);
     check_expired(&fixture, "gone").await;
     store_answer(&fixture, "gone", "young").await;
-    let told = claim(&fixture.plain, "gone").await.unwrap();
-    assert_eq!(told.body.unwrap(), b"young");
+    let outcome = claim(&fixture.plain, "gone").await.unwrap();
+    assert_eq!(outcome.body.unwrap(), b"young");
     assert_eq!(
         fixture
             .count("SELECT epoch FROM hapax.idempotency_key")

@@ -81,9 +81,9 @@ async fn headers_that_belong_to_one_exchange_are_not_stored() {
         ["Content-Length", "2"], ["X-Request-Id", "1"], ["Idempotency-Key", "k"],
         ["Idempotency-Status", "stored"], ["ETag", "\"1\""], ["Link", "b"], ["link", "a"]]')"#;
     tx.execute(sql, &[]).await.unwrap();
-    let told = claim(&tx, "k").await.unwrap();
+    let outcome = claim(&tx, "k").await.unwrap();
     let kept = r#"[["etag", "\"1\""], ["link", "b"], ["link", "a"]]"#;
-    assert_eq!(told.headers.as_deref(), Some(kept));
+    assert_eq!(outcome.headers.as_deref(), Some(kept));
 }
 
 #[tokio::test]
@@ -104,16 +104,20 @@ async fn whoever_may_not_delete_events_cannot_have_them_emptied() {
     let other = "GRANT USAGE ON SCHEMA hapax TO pg_monitor; SET SESSION AUTHORIZATION pg_monitor";
     fixture.plain.batch_execute(other).await.unwrap();
     for call in [
-        "turn_on(1, now())",
+        "rotate(1, now())",
         "empty_segment(0, 1, now())",
         "lagging(1, 1, now())",
         "spill(0, 'd', 1, 1, now())",
     ] {
         let called = format!("SELECT hapax.{call}");
-        let told = fixture.plain.batch_execute(&called).await.unwrap_err();
-        let told = told.as_db_error().unwrap();
+        let outcome = fixture.plain.batch_execute(&called).await.unwrap_err();
+        let outcome = outcome.as_db_error().unwrap();
         let expected = ("42501", "the role may not purge the outbox");
-        assert_eq!((told.code().code(), told.message()), expected, "{call}");
+        assert_eq!(
+            (outcome.code().code(), outcome.message()),
+            expected,
+            "{call}"
+        );
     }
 }
 
@@ -126,12 +130,12 @@ async fn no_function_looks_where_its_caller_does() {
     assert_eq!(fixture.count(open_to_its_caller).await, 0);
     // These functions run with the rights of their owner. Those that empty a table check the
     // caller's rights themselves. The two triggers that keep an epoch do nothing else, for a caller
-    // who may delete or insert a lease. `stands_until` lets a caller who may read keys see for how
+    // who may delete or insert a lease. `effective_expiry` lets a caller who may read keys see for how
     // long a key must be kept for its saga, and nothing else of the saga.
     let privileged = "SELECT count(*) FROM pg_proc
         WHERE pronamespace = 'hapax'::regnamespace AND prosecdef AND proname <> ALL ('{
-            empty_segment, go_on_counting, has_misplaced, keep_epoch, lagging, look_anew, raise_sequences,
-            refuse_removed, spill, stands_until, sweep_checkpoints, sweep_signs, turn_on}')";
+            empty_segment, continue_epoch, has_misplaced, keep_epoch, lagging, check_again, raise_sequences,
+            refuse_removed, spill, effective_expiry, sweep_checkpoints, sweep_heartbeats, rotate}')";
     assert_eq!(fixture.count(privileged).await, 0);
     // A caller with another `search_path` gets the same outcome.
     let evil = "CREATE SCHEMA evil;

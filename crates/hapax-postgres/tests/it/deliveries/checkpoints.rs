@@ -92,9 +92,13 @@ async fn a_half_that_somebody_reads_is_swept_later() {
 #[tokio::test]
 async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
     let fixture = quick().await;
-    for part in ["hook", "mail"] {
-        let epoch = taken(&fixture, part).await;
-        fixture.store.settle(moved(part, epoch, 7)).await.unwrap();
+    for partition in ["hook", "mail"] {
+        let epoch = taken(&fixture, partition).await;
+        fixture
+            .store
+            .settle(moved(partition, epoch, 7))
+            .await
+            .unwrap();
     }
     let epoch = taken(&fixture, "hook").await;
     let dying = fixture.database.client().await;
@@ -176,15 +180,22 @@ async fn the_numbers_of_another_owner_of_the_epoch_say_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sweeps_among_settlements_lose_no_checkpoint() {
     let fixture = quick().await;
-    let parts = ["a", "b", "c", "d"];
-    let carriers = parts.map(|part| {
+    let partitions = ["a", "b", "c", "d"];
+    let carriers = partitions.map(|partition| {
         let store = fixture.store.clone();
         tokio::spawn(async move {
             for turn in 0..4_i64 {
-                let opened = store.take(part, part, LEASE).await.unwrap().unwrap();
-                assert_eq!(opened.checkpoint.frontier.high, turn * 60, "{part}");
+                let opened = store
+                    .take(partition, partition, LEASE)
+                    .await
+                    .unwrap()
+                    .unwrap();
+                assert_eq!(opened.checkpoint.frontier.high, turn * 60, "{partition}");
                 for high in turn * 60 + 1..=turn * 60 + 60 {
-                    store.settle(moved(part, opened.epoch, high)).await.unwrap();
+                    store
+                        .settle(moved(partition, opened.epoch, high))
+                        .await
+                        .unwrap();
                 }
             }
         })
@@ -200,8 +211,8 @@ async fn sweeps_among_settlements_lose_no_checkpoint() {
         carrier.unwrap();
     }
     assert!(swept > 2, "{swept} sweeps");
-    for part in parts {
-        check(&fixture, part, 240).await;
+    for partition in partitions {
+        check(&fixture, partition, 240).await;
     }
 }
 
@@ -263,13 +274,13 @@ async fn quick() -> Fixture {
     fixture.beside().await
 }
 
-async fn taken(fixture: &Fixture, part: &str) -> i64 {
-    let opened = fixture.store.take(part, "one", LEASE).await.unwrap();
+async fn taken(fixture: &Fixture, partition: &str) -> i64 {
+    let opened = fixture.store.take(partition, "one", LEASE).await.unwrap();
     opened.unwrap().epoch
 }
 
 /// A settlement that only moves the checkpoint.
-fn moved(part: &str, epoch: i64, high: i64) -> Settlement {
+fn moved(partition: &str, epoch: i64, high: i64) -> Settlement {
     Settlement {
         checkpoint: Some(Checkpoint {
             frontier: Frontier {
@@ -278,15 +289,15 @@ fn moved(part: &str, epoch: i64, high: i64) -> Settlement {
             },
             ..Checkpoint::default()
         }),
-        ..settlement(part, epoch, 0)
+        ..settlement(partition, epoch, 0)
     }
 }
 
 /// Requires that a partition is at the position of its last checkpoint.
-async fn check(fixture: &Fixture, part: &str, high: i64) {
-    let at = "SELECT frontier FROM hapax.position WHERE part = $1";
-    let row = fixture.plain.query_one(at, &[&part]).await.unwrap();
-    assert_eq!(row.get::<_, i64>(0), high, "{part}");
+async fn check(fixture: &Fixture, partition: &str, high: i64) {
+    let at = "SELECT frontier FROM hapax.position WHERE partition = $1";
+    let row = fixture.plain.query_one(at, &[&partition]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), high, "{partition}");
 }
 
 fn rounds() -> Option<i64> {
@@ -300,10 +311,13 @@ fn rounds() -> Option<i64> {
 fn figures(what: &str, took: &[Duration]) {
     let tenth = took.len() / 10;
     let last = took.len() - tenth;
-    for (name, part) in [("first", &took[..tenth]), ("last", &took[last..])] {
-        let mut part = part.to_vec();
-        part.sort();
-        let (p50, p99) = (part[part.len() / 2], part[part.len() * 99 / 100]);
+    for (name, partition) in [("first", &took[..tenth]), ("last", &took[last..])] {
+        let mut partition = partition.to_vec();
+        partition.sort();
+        let (p50, p99) = (
+            partition[partition.len() / 2],
+            partition[partition.len() * 99 / 100],
+        );
         eprintln!("a settlement {what}, {name} tenth: p50 {p50:?}, p99 {p99:?}");
     }
 }

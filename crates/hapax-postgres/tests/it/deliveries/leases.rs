@@ -55,7 +55,7 @@ async fn clocks_an_hour_apart_judge_no_lease() {
 }
 
 #[tokio::test]
-async fn whoever_takes_a_part_waits_for_no_transaction() {
+async fn taking_a_partition_waits_for_no_transaction() {
     let fixture = emitted(1).await;
     let owned = fixture.store.take("hook", "one", LEASE).await.unwrap();
     fixture
@@ -64,9 +64,9 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
         .await
         .unwrap();
     let mut other = fixture.database.client().await;
-    for (held, part) in [
+    for (held, partition) in [
         (
-            "SELECT 1 FROM hapax.lease WHERE part = 'hook' FOR UPDATE",
+            "SELECT 1 FROM hapax.lease WHERE partition = 'hook' FOR UPDATE",
             "hook",
         ),
         (
@@ -78,23 +78,27 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
             "new",
         ),
         (
-            "INSERT INTO hapax.lease (part, epoch, taken_at) VALUES ('other', 1, now())",
+            "INSERT INTO hapax.lease (partition, epoch, taken_at) VALUES ('other', 1, now())",
             "hook",
         ),
     ] {
         let long = other.transaction().await.unwrap();
         long.execute(held, &[]).await.unwrap();
-        let take = fixture.store.take(part, "two", LEASE);
+        let take = fixture.store.take(partition, "two", LEASE);
         let taken = timeout(AT_ONCE, take).await.unwrap().unwrap();
         assert_eq!(taken.is_some(), held.starts_with("INSERT"), "{held}");
         long.rollback().await.unwrap();
         if let Some(opened) = taken {
-            fixture.store.give_up(part, opened.epoch).await.unwrap();
+            fixture
+                .store
+                .give_up(partition, opened.epoch)
+                .await
+                .unwrap();
         }
-        let taken = fixture.store.take(part, "two", LEASE).await.unwrap();
+        let taken = fixture.store.take(partition, "two", LEASE).await.unwrap();
         fixture
             .store
-            .give_up(part, taken.unwrap().epoch)
+            .give_up(partition, taken.unwrap().epoch)
             .await
             .unwrap();
     }
@@ -111,12 +115,12 @@ async fn whoever_takes_a_part_waits_for_no_transaction() {
 /// Opening a partition may wait for the transaction that removes it. The partition's epoch then
 /// continues instead of starting at 1.
 #[tokio::test]
-async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
+async fn a_partition_that_is_forgotten_while_it_is_opened_continues_its_epochs() {
     let fixture = emitted(1).await;
     let old = fixture.store.open("hook").await.unwrap().epoch;
     let mut other = fixture.database.client().await;
     let forgetting = other.transaction().await.unwrap();
-    let forget = include_str!("../../../queries/admin/forget_parts.sql");
+    let forget = include_str!("../../../queries/admin/forget_partitions.sql");
     forgetting.query(forget, &[&vec!["hook"]]).await.unwrap();
     let store = fixture.store.clone();
     let opening = tokio::spawn(async move { store.open("hook").await.unwrap().epoch });
@@ -129,18 +133,18 @@ async fn a_part_that_is_forgotten_while_somebody_opens_it_goes_on_counting() {
 
 /// The owner's partition was removed by an operator, not set back by a restore.
 #[tokio::test]
-async fn the_owner_of_a_part_that_was_removed_is_fenced() {
+async fn the_owner_of_a_partition_that_was_removed_is_fenced() {
     let fixture = emitted(1).await;
     let opened = fixture.store.open("hook").await.unwrap();
-    let forget = include_str!("../../../queries/admin/forget_parts.sql");
+    let forget = include_str!("../../../queries/admin/forget_partitions.sql");
     let removed = fixture.plain.query(forget, &[&vec!["hook"]]).await;
     removed.unwrap();
     let late = Settlement {
         follows: Some(opened.newest),
         ..settlement("hook", opened.epoch, 1)
     };
-    let told = fixture.store.settle(late).await;
-    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
+    let outcome = fixture.store.settle(late).await;
+    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -179,11 +183,14 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
         let node = if number % 2 == 0 { "one" } else { "two" };
         fixture.store.heartbeat(node, &[], LEASE).await.unwrap();
     }
-    let rows = fixture.count("SELECT count(*) FROM hapax.sign").await;
+    let rows = fixture.count("SELECT count(*) FROM hapax.heartbeat").await;
     assert!(rows <= 1_024, "the log has {rows} heartbeats");
     let seen = fixture.store.heartbeat("two", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "two"]);
-    assert_eq!((&*seen.held[0].part, &*seen.held[0].node), ("hook", "one"));
+    assert_eq!(
+        (&*seen.held[0].partition, &*seen.held[0].node),
+        ("hook", "one")
+    );
     drop(pinned);
 }
 
@@ -196,11 +203,14 @@ async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     }
     fixture.store.leave("two").await.unwrap();
     for half in [0, 1, 0] {
-        let sweep = format!("SELECT hapax.sweep_signs({half}::int2)");
+        let sweep = format!("SELECT hapax.sweep_heartbeats({half}::int2)");
         fixture.plain.batch_execute(&sweep).await.unwrap();
-        let kept = "SELECT count(*) FROM hapax.sign WHERE lives = (node = 'one')";
+        let kept = "SELECT count(*) FROM hapax.heartbeat WHERE is_alive = (node = 'one')";
         assert_eq!(fixture.count(kept).await, 2);
-        assert_eq!(fixture.count("SELECT count(*) FROM hapax.sign").await, 2);
+        assert_eq!(
+            fixture.count("SELECT count(*) FROM hapax.heartbeat").await,
+            2
+        );
     }
     let seen = fixture.store.heartbeat("three", &[], LEASE).await.unwrap();
     assert_eq!(seen.nodes, ["one", "three"]);

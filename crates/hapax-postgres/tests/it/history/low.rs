@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use super::{EMIT, at, positions, read, settlement};
 use crate::fixture::{Fixture, settings};
 
-const PART: &str = "hook";
+const PARTITION: &str = "hook";
 
 /// A partition that has read thirty events, of which ten still exist.
 async fn passed() -> (Fixture, Frontier) {
@@ -22,7 +22,7 @@ async fn passed() -> (Fixture, Frontier) {
     for _ in 0..30 {
         emit(&fixture.plain).await;
     }
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     let from = &opened.checkpoint.frontier;
     let batch = Source::read(&fixture.store, from, Shards::ALL, 100).await;
     let head = batch.unwrap().frontier;
@@ -72,27 +72,27 @@ async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
     let error = tx.commit().await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
-    fixture.store.open(PART).await.unwrap();
+    fixture.store.open(PARTITION).await.unwrap();
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
     tx.commit().await.unwrap();
 }
 
 #[tokio::test]
-async fn whoever_opens_a_part_raises_the_sequences_first() {
+async fn opening_a_partition_raises_the_sequences_first() {
     let (fixture, _) = passed().await;
     for sequence in ["outbox_event_id", "checkpoint_number", "sign_number"] {
         set(&fixture.plain, sequence, 1).await;
     }
     emit(&fixture.plain).await;
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     assert_eq!(opened.checkpoint.frontier.high, 30);
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
     assert_eq!(positions(&batch), [31]);
     // The partition's checkpoint is the newest again.
     let settled = settlement(opened.epoch, Some(at(&batch.frontier)));
     fixture.store.settle(settled).await.unwrap();
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     assert_eq!(opened.checkpoint.frontier, batch.frontier);
     assert_eq!(fixture.count(LOW).await, 0);
 }
@@ -100,18 +100,18 @@ async fn whoever_opens_a_part_raises_the_sequences_first() {
 /// Opening one partition raises the sequences, without a read or a settlement: another partition
 /// may be the one that has read the passed ids.
 #[tokio::test]
-async fn one_low_sequence_or_one_misplaced_event_is_enough_for_whoever_opens_a_part() {
+async fn one_low_sequence_or_one_misplaced_event_is_enough_when_a_partition_is_opened() {
     let (fixture, head) = passed().await;
     for sequence in ["outbox_event_id", "checkpoint_number"] {
         set(&fixture.plain, sequence, 1).await;
         assert_eq!(fixture.count(LOW).await, 1);
-        let opened = fixture.store.open(PART).await.unwrap();
+        let opened = fixture.store.open(PARTITION).await.unwrap();
         assert_eq!(opened.checkpoint.frontier, head);
         assert_eq!(fixture.count(LOW).await, 0, "{sequence}");
     }
     let left = "INSERT INTO hapax.misplaced (until, beyond, noted_at) VALUES (30, 25, now())";
     fixture.plain.batch_execute(left).await.unwrap();
-    fixture.store.open(PART).await.unwrap();
+    fixture.store.open(PARTITION).await.unwrap();
     let misplaced = "SELECT count(*) FROM hapax.misplaced";
     assert_eq!(fixture.count(misplaced).await, 0);
 }
@@ -122,7 +122,7 @@ async fn one_low_sequence_or_one_misplaced_event_is_enough_for_whoever_opens_a_p
 async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
     let (fixture, head) = passed().await;
     for sequence in ["outbox_event_id", "checkpoint_number"] {
-        let opened = fixture.store.open(PART).await.unwrap();
+        let opened = fixture.store.open(PARTITION).await.unwrap();
         let next = Settlement {
             number: 1,
             follows: Some(opened.newest),
@@ -130,10 +130,10 @@ async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
             ..settlement(opened.epoch, Some(at(&head)))
         };
         set(&fixture.plain, sequence, 1).await;
-        let told = fixture.store.settle(next).await;
+        let outcome = fixture.store.settle(next).await;
         assert!(
-            matches!(told, Err(StoreError::SetBack { .. })),
-            "{sequence}: {told:?}"
+            matches!(outcome, Err(StoreError::SetBack { .. })),
+            "{sequence}: {outcome:?}"
         );
         let written = "SELECT max(checkpoint_settlement) FROM hapax.position";
         assert_eq!(fixture.count(written).await, 0, "{sequence}");
@@ -157,7 +157,7 @@ async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     }
     set(&fixture.plain, "outbox_event_id", 31).await;
     emit(&fixture.plain).await;
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     assert_eq!(opened.checkpoint.frontier.high, head.high);
     // No partition is known to have read the old events, so they are delivered again.
     let batch = Source::read(
@@ -182,7 +182,7 @@ async fn of_ids_that_have_caught_up_only_what_was_not_read_comes_again() {
     }
     set(&fixture.plain, "outbox_event_id", 31).await;
     emit(&fixture.plain).await;
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
     assert_eq!(positions(&batch), [31, 32, 33, 34]);
 }
@@ -214,7 +214,7 @@ async fn what_was_copied_and_not_written_here_stays_where_it_is() {
     let copied = "UPDATE hapax.outbox_event SET xid = '9000000000'";
     fixture.plain.batch_execute(copied).await.unwrap();
     set(&fixture.plain, "checkpoint_number", 1).await;
-    fixture.store.open(PART).await.unwrap();
+    fixture.store.open(PARTITION).await.unwrap();
     let stays = "SELECT count(*) FROM hapax.outbox_event WHERE id BETWEEN 21 AND 30";
     assert_eq!(fixture.count(stays).await, 10);
 }
@@ -249,8 +249,11 @@ async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
     emit(&fixture.plain).await;
     let ahead = read(&fixture.store, &head).await.frontier;
     set(&fixture.plain, "outbox_event_id", 31).await;
-    let told = Source::read(&fixture.store, &ahead, Shards::ALL, 10).await;
-    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+    let outcome = Source::read(&fixture.store, &ahead, Shards::ALL, 10).await;
+    assert!(
+        matches!(outcome, Err(StoreError::SetBack { .. })),
+        "{outcome:?}"
+    );
 }
 
 /// A read waits for such a writer instead of passing its event.
@@ -261,8 +264,8 @@ async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
     let beside = fixture.database.client().await;
     let late = fixture.plain.transaction().await.unwrap();
     late.batch_execute(EMIT).await.unwrap();
-    let told = Source::read(&fixture.store, &head, Shards::ALL, 10).await;
-    assert!(told.is_err(), "{told:?}");
+    let outcome = Source::read(&fixture.store, &head, Shards::ALL, 10).await;
+    assert!(outcome.is_err(), "{outcome:?}");
     late.commit().await.unwrap();
     emit(&beside).await;
     let batch = read(&fixture.store, &head).await;
@@ -280,9 +283,9 @@ async fn parked_deliveries_keep_their_events() {
     let unknown = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
     fixture.plain.batch_execute(unknown).await.unwrap();
     set(&fixture.plain, "outbox_event_id", 29).await;
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     assert_eq!(opened.checkpoint.frontier.high, head.high);
-    let dead = fixture.store.dead_letters(PART, 0, 10).await.unwrap();
+    let dead = fixture.store.dead_letters(PARTITION, 0, 10).await.unwrap();
     let dead: Vec<i64> = dead.iter().map(|dead| dead.event.position).collect();
     assert_eq!(dead, [25]);
 }
@@ -298,7 +301,7 @@ async fn a_frontier_that_names_no_database_goes_on() {
     let store = Postgres::open(settings(&fixture.database.url()))
         .await
         .unwrap();
-    let opened = store.open(PART).await.unwrap();
+    let opened = store.open(PARTITION).await.unwrap();
     let old = opened.checkpoint.frontier;
     assert_eq!(
         old.snapshot

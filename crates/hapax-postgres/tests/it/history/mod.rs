@@ -20,7 +20,7 @@ use tokio_postgres::Client;
 
 use crate::fixture::{PATIENCE, settings};
 
-const PART: &str = "hook";
+const PARTITION: &str = "hook";
 const EMIT: &str = "
     INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
     VALUES (gen_random_uuid(), 'a', '{}', '{}', now())";
@@ -47,8 +47,13 @@ impl Parted {
         let standby = primary.standby().await;
         let there = standby.client().await;
         eventually(PATIENCE, async || {
-            let told = "SELECT count(*) FROM hapax.position WHERE frontier = 1";
-            there.query_one(told, &[]).await.unwrap().get::<_, i64>(0) == 1
+            let outcome = "SELECT count(*) FROM hapax.position WHERE frontier = 1";
+            there
+                .query_one(outcome, &[])
+                .await
+                .unwrap()
+                .get::<_, i64>(0)
+                == 1
         })
         .await;
         standby.promote().await;
@@ -89,7 +94,7 @@ impl Parted {
     /// Opens the partition on the new server. Requires that its checkpoint is unchanged, and that
     /// the events with the ids of the lost ones are read and can be settled.
     async fn goes_on(&self) {
-        let opened = self.new.open(PART).await.unwrap();
+        let opened = self.new.open(PARTITION).await.unwrap();
         assert_eq!(opened.checkpoint, self.stands);
         let batch = read(&self.new, &opened.checkpoint.frontier).await;
         assert_eq!(positions(&batch), [2, 3, 4]);
@@ -108,7 +113,7 @@ async fn begun() -> (Cluster, i64, Checkpoint) {
     let server = Cluster::start().await;
     let store = Postgres::open(settings(&server.url())).await.unwrap();
     server.client().await.batch_execute(EMIT).await.unwrap();
-    let opened = store.open(PART).await.unwrap();
+    let opened = store.open(PARTITION).await.unwrap();
     let batch = read(&store, &opened.checkpoint.frontier).await;
     assert_eq!(positions(&batch), [1]);
     let stands = at(&batch.frontier);
@@ -134,7 +139,7 @@ fn at(frontier: &Frontier) -> Checkpoint {
 
 fn settlement(epoch: i64, checkpoint: Option<Checkpoint>) -> Settlement {
     Settlement {
-        destination: PART.to_owned(),
+        destination: PARTITION.to_owned(),
         epoch,
         checkpoint,
         ..Settlement::default()

@@ -285,9 +285,9 @@ pub(super) async fn settled(client: &Client) {
     const BEHIND: &str = "
         SELECT count(*) FROM hapax.position
         WHERE offered <> '' OR frontier < (SELECT max(id) FROM hapax.outbox_event
-            WHERE CASE position('/' IN part)
+            WHERE CASE position('/' IN partition)
                 WHEN 0 THEN true
-                ELSE shard % 2 = split_part(part, '/', 2)::integer
+                ELSE shard % 2 = split_part(partition, '/', 2)::integer
             END)";
     eventually(PATIENCE, async || {
         let behind = client.query_one(BEHIND, &[]).await.unwrap();
@@ -298,9 +298,9 @@ pub(super) async fn settled(client: &Client) {
 
 pub(super) fn spawn(store: &Postgres, far: &[Far; 2], node: Option<&str>) -> RelayHandle {
     let destinations = PLACES.iter().zip(far);
-    let destinations = destinations.map(|((name, parts), sink)| {
+    let destinations = destinations.map(|((name, partitions), sink)| {
         let destination = Destination::new(*name, Arc::new(sink.clone()));
-        destination.parts(*parts).unwrap()
+        destination.partitions(*partitions).unwrap()
     });
     let mut settings = Settings::new(clock(), seeded_random(2));
     settings.node = node.map(|name| Node {

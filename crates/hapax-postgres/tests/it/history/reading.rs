@@ -15,8 +15,11 @@ use crate::fixture::settings;
 async fn a_frontier_of_a_history_that_was_lost_is_fenced_and_one_that_stands_goes_on() {
     for parted in [Parted::by_failover().await, Parted::by_restore().await] {
         let lost = parted.lost().await;
-        let told = Source::read(&parted.new, &lost.frontier, Shards::ALL, 10).await;
-        assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+        let outcome = Source::read(&parted.new, &lost.frontier, Shards::ALL, 10).await;
+        assert!(
+            matches!(outcome, Err(StoreError::SetBack { .. })),
+            "{outcome:?}"
+        );
         let batch = read(&parted.new, &parted.stands.frontier).await;
         assert_eq!(positions(&batch), [2, 3, 4]);
         assert_eq!(read(&parted.new, &batch.frontier).await.events.len(), 0);
@@ -36,8 +39,11 @@ async fn what_stands_where_another_connection_leads_does_not_stand_here() {
         .await
         .unwrap();
     proxy.lead_to(old.address());
-    let told = Source::read(&store, &lost, Shards::ALL, 10).await;
-    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+    let outcome = Source::read(&store, &lost, Shards::ALL, 10).await;
+    assert!(
+        matches!(outcome, Err(StoreError::SetBack { .. })),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -79,8 +85,11 @@ async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
         again.batch_execute(EMIT).await.unwrap();
     }
     again.commit().await.unwrap();
-    let told = Source::read(&parted.new, &piece.frontier, Shards::ALL, 10).await;
-    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+    let outcome = Source::read(&parted.new, &piece.frontier, Shards::ALL, 10).await;
+    assert!(
+        matches!(outcome, Err(StoreError::SetBack { .. })),
+        "{outcome:?}"
+    );
     assert_eq!(positions(&read(&parted.old, &piece.frontier).await), [3, 4]);
 }
 
@@ -95,8 +104,11 @@ async fn after_a_fence_no_connection_is_used_that_leads_to_the_lost_history() {
         .await
         .unwrap();
     proxy.lead_to(new.address());
-    let told = Source::read(&store, &kept.frontier, Shards::ALL, 10).await;
-    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+    let outcome = Source::read(&store, &kept.frontier, Shards::ALL, 10).await;
+    assert!(
+        matches!(outcome, Err(StoreError::SetBack { .. })),
+        "{outcome:?}"
+    );
     let batch = read(&store, &parted.stands.frontier).await;
     let ids = |batch: &Batch| -> Vec<EventId> {
         batch.events.iter().map(|event| event.event.id).collect()

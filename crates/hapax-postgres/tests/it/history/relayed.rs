@@ -85,11 +85,11 @@ impl Led {
         let there = standby.client().await;
         eventually(PATIENCE, async || {
             // At first the standby may not even have the table.
-            let told = there.query_one(
+            let outcome = there.query_one(
                 "SELECT count(*) FROM hapax.position WHERE frontier = 1",
                 &[],
             );
-            told.await.is_ok_and(|row| row.get::<_, i64>(0) == 2)
+            outcome.await.is_ok_and(|row| row.get::<_, i64>(0) == 2)
         })
         .await;
         Self {
@@ -144,7 +144,7 @@ async fn a_relay_with_lost_events_on_the_wire_delivers_those_that_got_their_ids(
     assert_eq!((led.all("kept"), led.all("lost")), ([3, 3], [3, 3]));
     // Each partition was taken only once more.
     let epochs = there
-        .query("SELECT epoch FROM hapax.lease ORDER BY part", &[])
+        .query("SELECT epoch FROM hapax.lease ORDER BY partition", &[])
         .await
         .unwrap();
     let epochs: Vec<i64> = epochs.iter().map(|row| row.get(0)).collect();

@@ -226,8 +226,8 @@ fn park() -> Park {
 }
 
 async fn check_fenced(store: &Postgres, settlement: Settlement) {
-    let told = store.settle(settlement).await;
-    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
+    let outcome = store.settle(settlement).await;
+    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
 }
 
 async fn check_untouched(plain: &Client) {

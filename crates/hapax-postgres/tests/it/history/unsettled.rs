@@ -12,7 +12,7 @@ use hapax::{
 use hapax_postgres::Postgres;
 use hapax_testkit::postgres::Cluster;
 
-use super::{EMIT, PART, at, positions, read, settlement};
+use super::{EMIT, PARTITION, at, positions, read, settlement};
 use crate::{
     fixture::{Fixture, settings},
     retention::{emit, pass, purge},
@@ -46,12 +46,18 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
                 seen: seen.collect(),
                 ..of(read, newest)
             };
-            let told = store.settle(settled).await;
-            assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+            let outcome = store.settle(settled).await;
+            assert!(
+                matches!(outcome, Err(StoreError::SetBack { .. })),
+                "{outcome:?}"
+            );
         }
-        let told = store.settle(of(&lost, newest)).await;
-        assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
-        let opened = store.open(PART).await.unwrap();
+        let outcome = store.settle(of(&lost, newest)).await;
+        assert!(
+            matches!(outcome, Err(StoreError::SetBack { .. })),
+            "{outcome:?}"
+        );
+        let opened = store.open(PARTITION).await.unwrap();
         assert_eq!(opened.checkpoint.frontier, from);
         let kept = read(&store, &from).await;
         assert_eq!(positions(&kept), (2..2 + later).collect::<Vec<_>>());
@@ -60,7 +66,7 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
             ..of(&kept, opened.newest)
         };
         store.settle(settled).await.unwrap();
-        let passed = store.open(PART).await.unwrap().checkpoint.frontier;
+        let passed = store.open(PARTITION).await.unwrap().checkpoint.frontier;
         assert_eq!(passed, kept.frontier);
     }
 }
@@ -71,7 +77,7 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
 async fn an_event_that_is_not_there_is_no_event_that_stands() {
     let fixture = Fixture::new().await;
     emit(&fixture.plain, 3).await;
-    let opened = fixture.store.open(PART).await.unwrap();
+    let opened = fixture.store.open(PARTITION).await.unwrap();
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
     let gone = "DELETE FROM hapax.outbox_event WHERE id = 3";
     fixture.plain.batch_execute(gone).await.unwrap();
@@ -79,8 +85,11 @@ async fn an_event_that_is_not_there_is_no_event_that_stands() {
         epoch: opened.epoch,
         ..of(&batch, opened.newest)
     };
-    let told = fixture.store.settle(settled).await;
-    assert!(matches!(told, Err(StoreError::SetBack { .. })), "{told:?}");
+    let outcome = fixture.store.settle(settled).await;
+    assert!(
+        matches!(outcome, Err(StoreError::SetBack { .. })),
+        "{outcome:?}"
+    );
     let written = "SELECT count(*) FROM hapax.position WHERE checkpoint_settlement > 0";
     assert_eq!(fixture.count(written).await, 0);
 }
@@ -92,7 +101,7 @@ async fn a_settlement_that_is_written_comes_again_though_its_events_are_gone() {
     for parks in [vec![], vec![park(3)]] {
         let fixture = Fixture::new().await;
         emit(&fixture.plain, 4).await;
-        let opened = fixture.store.open(PART).await.unwrap();
+        let opened = fixture.store.open(PARTITION).await.unwrap();
         let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
         let settled = Settlement {
             epoch: opened.epoch,
@@ -178,8 +187,8 @@ async fn what_was_read_and_spilled_is_fenced_and_no_sign_of_another_history() {
         epoch: opened.epoch,
         ..of(&first, opened.newest)
     };
-    let told = fixture.store.settle(settled.clone()).await;
-    assert!(matches!(told, Err(StoreError::Fenced)), "{told:?}");
+    let outcome = fixture.store.settle(settled.clone()).await;
+    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
     let opened = fixture.store.open("slow").await.unwrap();
     let next = slowly(&fixture, &opened.checkpoint.frontier).await;
     let settled = Settlement {
@@ -201,7 +210,7 @@ async fn slowly(fixture: &Fixture, from: &Frontier) -> Batch {
 /// Settles the first event; returns its checkpoint, and the frontier after it.
 async fn begun(store: &Postgres, cluster: &Cluster) -> (CheckpointId, Frontier) {
     commit(cluster, 1).await;
-    let opened = store.open(PART).await.unwrap();
+    let opened = store.open(PARTITION).await.unwrap();
     let batch = read(store, &opened.checkpoint.frontier).await;
     let first = Settlement {
         epoch: opened.epoch,

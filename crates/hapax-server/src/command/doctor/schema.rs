@@ -29,9 +29,9 @@ const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NO
 const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
 const MISPLACED: &str = "SELECT hapax.has_misplaced()";
 /// Partitions whose checkpoint was read in another history than that of this database.
-const ELSEWHERE: &str = "SELECT part FROM hapax.position \
+const ELSEWHERE: &str = "SELECT partition FROM hapax.position \
                          WHERE NOT pg_is_in_recovery() \
-                           AND NOT hapax.is_read_in(hapax.history(), snapshot) ORDER BY part";
+                           AND NOT hapax.is_read_in(hapax.history(), snapshot) ORDER BY partition";
 const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
 
 pub(super) async fn look(
@@ -98,15 +98,15 @@ async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
 /// Checkpoints from another database, server or timeline: a backup was restored, or a standby was
 /// promoted.
 async fn history(client: &Client) -> Result<Option<Finding>, Unanswered> {
-    let parts = rows(client, ELSEWHERE).await?;
-    let parts: Vec<&str> = parts.iter().filter_map(|row| row.get(0)).collect();
+    let partitions = rows(client, ELSEWHERE).await?;
+    let partitions: Vec<&str> = partitions.iter().filter_map(|row| row.get(0)).collect();
     let found = format!(
         "the checkpoints of {} were read in another database, on another server or timeline",
-        parts.join(", ")
+        partitions.join(", ")
     );
     let remedy = "nothing, if a backup was restored or a standby was promoted: the relay starts again \
                   at these checkpoints, and what it delivered since they were written arrives again";
-    Ok((!parts.is_empty()).then(|| Finding::warning("history", found, remedy)))
+    Ok((!partitions.is_empty()).then(|| Finding::warning("history", found, remedy)))
 }
 
 async fn grants(client: &Client) -> Result<Vec<Finding>, Unanswered> {

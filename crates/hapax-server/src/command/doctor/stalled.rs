@@ -19,8 +19,8 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
     store.close();
     match looked {
         Ok(all) => {
-            let told = all.iter().filter_map(finding);
-            let mut findings: Vec<Finding> = told.collect();
+            let outcome = all.iter().filter_map(finding);
+            let mut findings: Vec<Finding> = outcome.collect();
             for (check, fine) in [
                 ("standing", "no destination stands still"),
                 ("sagas", "none needs attention or is overdue"),

@@ -13,11 +13,15 @@ pub(super) fn tell(desk: &CommandContext, saga: SagaView) -> Result<(), Failure>
     }
     let out = desk.output;
     let fact = |name: &str, value: String| [name.to_owned(), value];
-    let way = if saga.undoing { ", being undone" } else { "" };
+    let direction = if saga.compensating {
+        ", being undone"
+    } else {
+        ""
+    };
     let mut facts = vec![
         fact("id", saga.id),
         fact("kind", format!("{} version {}", saga.name, saga.version)),
-        fact("state", format!("{}{way}", saga.state)),
+        fact("state", format!("{}{direction}", saga.state)),
         fact("why", saga.why),
         fact("epoch", saga.epoch.to_string()),
     ];
@@ -65,7 +69,7 @@ fn step(step: StepView) -> [String; 7] {
     };
     [
         step.name,
-        step.way.to_owned(),
+        step.direction.to_owned(),
         step.state.to_owned(),
         step.attempts.to_string(),
         step.began_at,

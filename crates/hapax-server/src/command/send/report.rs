@@ -33,7 +33,7 @@ pub(super) fn answer(
         output.json(&object(answer))?;
     } else {
         output.bytes(&answer.body)?;
-        told(&answer.attempts);
+        print_attempts(&answer.attempts);
     }
     let Some(category) = category else {
         return Ok(ExitCode::SUCCESS);
@@ -67,7 +67,7 @@ pub(super) fn silence(
             "attempts": attempts,
         }))?;
     } else {
-        told(attempts);
+        print_attempts(attempts);
     }
     let advice = kept.advice(NETWORK);
     Err(Failure::new(
@@ -108,7 +108,7 @@ pub(super) fn quoted(word: &str) -> String {
 }
 
 /// Prints the attempts to standard error.
-fn told(attempts: &Attempts) {
+fn print_attempts(attempts: &Attempts) {
     let _ = writeln!(io::stderr(), "{attempts}");
 }
 

@@ -108,9 +108,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             return;
         }
         let word = |open| if open { "open" } else { "closed" };
-        gauges::breaker(&self.queue.part, is_open);
+        gauges::breaker(&self.queue.partition, is_open);
         tracing::warn!(
-            destination = self.queue.part,
+            destination = self.queue.partition,
             from_state = word(was_open),
             to_state = word(is_open),
             "the state of the breaker has changed"

@@ -21,21 +21,21 @@ pub enum Move {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Direction,
+        direction: Direction,
     },
     /// Commit the intent of a remote step, or another attempt at it, and call the remote system.
     Call {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Direction,
+        direction: Direction,
     },
     /// Ask the remote system what it knows about the key of a step.
     LookUp {
         /// The index of the step.
         step: usize,
         /// The direction.
-        way: Direction,
+        direction: Direction,
     },
     /// Start to wait. The row of the step records since when.
     Await {
@@ -62,7 +62,7 @@ pub enum Move {
         waiting_for: String,
     },
     /// Start to compensate, for this reason.
-    Turn(Refusal),
+    StartCompensation(Refusal),
     /// End the saga as completed: every step is done.
     Complete,
     /// End the saga as failed: all completed steps are compensated.
@@ -73,7 +73,7 @@ pub enum Move {
 
 /// Decides the next move of `saga` at `now`.
 pub fn next<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -> Move {
-    if saga.status.undoing {
+    if saga.status.compensating {
         backward(definition, saga, now)
     } else {
         forward(definition, saga, now)
@@ -92,7 +92,7 @@ fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -
                 return if is_past_pivot {
                     ask(&why)
                 } else {
-                    Move::Turn(why)
+                    Move::StartCompensation(why)
                 };
             }
             Some((StepState::Open, row)) => {
@@ -102,7 +102,7 @@ fn forward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) -
                 return Move::Ask(late(format!("{} had not started", step.name)));
             }
             None if is_late => {
-                return Move::Turn(late(format!("{} had not started", step.name)));
+                return Move::StartCompensation(late(format!("{} had not started", step.name)));
             }
             None => return begin(&step.act, place, Direction::Forward),
         }
@@ -152,14 +152,14 @@ fn open<Tx>(
         }
         // A failed local step was rolled back, so nothing of it has happened.
         StepBody::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
-        StepBody::Local(_) if is_late => Move::Turn(late(last_words(row))),
+        StepBody::Local(_) if is_late => Move::StartCompensation(late(last_words(row))),
         StepBody::Remote(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
-            Move::Turn(Refusal::new("unknown", last_words(row)))
+            Move::StartCompensation(Refusal::new("unknown", last_words(row)))
         }
         StepBody::Remote(_)
             if is_late && !is_past_pivot && (step.compensate_unknown || !was_sent(row)) =>
         {
-            Move::Turn(late(last_words(row)))
+            Move::StartCompensation(late(last_words(row)))
         }
         StepBody::Remote(_) if is_late => Move::Ask(late(last_words(row))),
         StepBody::Local(_) | StepBody::Remote(_) => {
@@ -203,10 +203,10 @@ fn backward<Tx>(definition: &Definition<Tx>, saga: &SagaRecord, now: Timestamp) 
 }
 
 /// The first move of a step.
-fn begin<Tx>(act: &StepBody<Tx>, step: usize, way: Direction) -> Move {
+fn begin<Tx>(act: &StepBody<Tx>, step: usize, direction: Direction) -> Move {
     match act {
-        StepBody::Local(_) => Move::Run { step, way },
-        StepBody::Remote(_) => Move::Call { step, way },
+        StepBody::Local(_) => Move::Run { step, direction },
+        StepBody::Remote(_) => Move::Call { step, direction },
         StepBody::Wait { .. } | StepBody::Pause(_) => Move::Await { step },
     }
 }
@@ -216,7 +216,7 @@ fn again<Tx>(
     step: &Step<Tx>,
     place: usize,
     row: &StepRecord,
-    way: Direction,
+    direction: Direction,
     now: Timestamp,
 ) -> Move {
     let longest = now.after(step.retry_policy.wait_max());
@@ -224,7 +224,7 @@ fn again<Tx>(
     if now < row.next_at && row.next_at <= longest {
         let waiting_for = format!(
             "the next attempt at {}; last error: {}",
-            spoken(step.name, way),
+            spoken(step.name, direction),
             last_words(row)
         );
         return sleep(row.next_at, waiting_for);
@@ -232,12 +232,19 @@ fn again<Tx>(
     // If a call was made while the clock was ahead, its age is unknown.
     let is_in_window =
         !is_ahead(row.began_at, now) && now < row.began_at.after(step.retry_policy.window);
-    match step.act(way) {
-        Some(StepBody::Remote(_)) if was_sent(row) && !is_in_window => {
-            Move::LookUp { step: place, way }
-        }
-        Some(StepBody::Remote(_)) => Move::Call { step: place, way },
-        _ => Move::Run { step: place, way },
+    match step.act(direction) {
+        Some(StepBody::Remote(_)) if was_sent(row) && !is_in_window => Move::LookUp {
+            step: place,
+            direction,
+        },
+        Some(StepBody::Remote(_)) => Move::Call {
+            step: place,
+            direction,
+        },
+        _ => Move::Run {
+            step: place,
+            direction,
+        },
     }
 }
 
@@ -280,15 +287,15 @@ fn refused(step: &str) -> Refusal {
 
 /// The last error of a step, or a note that its outcome is unknown.
 fn last_words(row: &StepRecord) -> String {
-    let name = spoken(&row.name, row.way);
+    let name = spoken(&row.name, row.direction);
     match &row.error {
         Some(error) => format!("{name}: {error}"),
         None => format!("{name} has an unknown outcome"),
     }
 }
 
-fn spoken(name: &str, way: Direction) -> String {
-    match way {
+fn spoken(name: &str, direction: Direction) -> String {
+    match direction {
         Direction::Forward => name.to_owned(),
         Direction::Compensate => format!("compensation of {name}"),
     }

@@ -31,7 +31,7 @@ fn a_refusal_turns_the_saga_round_and_a_refusal_behind_the_pivot_does_not() {
     check(
         &[done("reserve"), refused("authorize")],
         0,
-        &Move::Turn(why.clone()),
+        &Move::StartCompensation(why.clone()),
     );
     let behind = ["reserve", "authorize", "ship", "capture"].map(done);
     check(
@@ -59,7 +59,7 @@ fn behind_the_window_an_unknown_outcome_is_looked_up_and_not_called_again() {
     check(&asked, 9_999, &call(1));
     let look_up = Move::LookUp {
         step: 1,
-        way: Direction::Forward,
+        direction: Direction::Forward,
     };
     check(&asked, 10_000, &look_up);
 }
@@ -78,7 +78,7 @@ fn what_was_never_sent_is_called_and_not_looked_up() {
     ];
     let undo_it = Move::Call {
         step: 1,
-        way: Direction::Compensate,
+        direction: Direction::Compensate,
     };
     assert_eq!(undo(&rows, 10_000), undo_it);
 }
@@ -89,14 +89,14 @@ fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
         panic!("the saga must be left to an operator");
     };
     assert_eq!(why.code, "deadline");
-    let undoing = |rows: &[StepRecord]| undo(rows, 0);
+    let compensating = |rows: &[StepRecord]| undo(rows, 0);
     // An operator has started the compensation. The step with the unknown outcome is not
     // compensated all the same.
     assert_eq!(
-        undoing(&[done("reserve"), open("authorize")]),
+        compensating(&[done("reserve"), open("authorize")]),
         Move::Run {
             step: 0,
-            way: Direction::Compensate
+            direction: Direction::Compensate
         }
     );
 }
@@ -104,7 +104,7 @@ fn an_unknown_outcome_is_never_undone_and_at_the_deadline_a_person_is_asked() {
 #[test]
 fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
     let rows = [done("reserve"), done("authorize"), open("ship")];
-    let Move::Turn(why) = decide(&rows, DEADLINE) else {
+    let Move::StartCompensation(why) = decide(&rows, DEADLINE) else {
         panic!("the saga must start to compensate");
     };
     assert_eq!(why.code, "deadline");
@@ -112,7 +112,7 @@ fn an_unknown_outcome_is_undone_where_that_is_declared_safe() {
         undo(&rows, 0),
         Move::Call {
             step: 2,
-            way: Direction::Compensate
+            direction: Direction::Compensate
         }
     );
 }
@@ -122,10 +122,12 @@ fn what_was_never_sent_is_not_undone_and_nobody_is_asked_about_it() {
     let rows = [done("reserve"), done("authorize"), unsent(open("ship"))];
     let undo_authorize = Move::Call {
         step: 1,
-        way: Direction::Compensate,
+        direction: Direction::Compensate,
     };
     assert_eq!(undo(&rows, 0), undo_authorize);
-    let Move::Turn(why) = decide(&[done("reserve"), unsent(open("authorize"))], DEADLINE) else {
+    let Move::StartCompensation(why) =
+        decide(&[done("reserve"), unsent(open("authorize"))], DEADLINE)
+    else {
         panic!("the saga must start to compensate");
     };
     assert_eq!(why.code, "deadline");
@@ -138,7 +140,7 @@ fn what_was_never_sent_is_not_undone_and_nobody_is_asked_about_it() {
 
 #[test]
 fn at_the_deadline_a_saga_turns_round_before_its_pivot_and_asks_behind_it() {
-    let Move::Turn(_) = decide(&[done("reserve")], DEADLINE) else {
+    let Move::StartCompensation(_) = decide(&[done("reserve")], DEADLINE) else {
         panic!("the saga must start to compensate");
     };
     let behind = ["reserve", "authorize", "ship", "capture"].map(done);
@@ -146,7 +148,7 @@ fn at_the_deadline_a_saga_turns_round_before_its_pivot_and_asks_behind_it() {
         panic!("the saga must be left to an operator");
     };
     // A local step that failed was rolled back.
-    let Move::Turn(_) = decide(&[open("reserve")], DEADLINE) else {
+    let Move::StartCompensation(_) = decide(&[open("reserve")], DEADLINE) else {
         panic!("the saga must start to compensate");
     };
 }
@@ -154,9 +156,9 @@ fn at_the_deadline_a_saga_turns_round_before_its_pivot_and_asks_behind_it() {
 #[test]
 fn what_was_done_is_undone_in_reverse_and_then_the_saga_has_failed() {
     let rows = [done("reserve"), done("authorize"), refused("ship")];
-    let undone = |step, way| match step {
-        0 => Move::Run { step, way },
-        _ => Move::Call { step, way },
+    let undone = |step, direction| match step {
+        0 => Move::Run { step, direction },
+        _ => Move::Call { step, direction },
     };
     assert_eq!(undo(&rows, 0), undone(1, Direction::Compensate));
     let rows = [&rows[..], &[undone_row("authorize")]].concat();
@@ -184,7 +186,7 @@ fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() 
         again,
         Move::LookUp {
             step: 1,
-            way: Direction::Compensate
+            direction: Direction::Compensate
         }
     ));
     let refused = StepRecord {
@@ -287,7 +289,7 @@ fn a_wait_is_counted_anew_by_a_clock_that_was_set_back_and_not_once_it_is_put_fo
 fn what_a_clock_that_was_ahead_put_off_is_due_and_its_call_is_looked_up() {
     let look_up = Move::LookUp {
         step: 1,
-        way: Direction::Forward,
+        direction: Direction::Forward,
     };
     let far = 7 * 24 * 3_600_000;
     let called = |began_at| StepRecord {
@@ -326,7 +328,7 @@ fn undo(rows: &[StepRecord], now: i64) -> Move {
         steps: rows.to_vec(),
         ..record()
     };
-    saga.status.undoing = true;
+    saga.status.compensating = true;
     next(&checkout(), &saga, Timestamp::from_millis(now))
 }
 
@@ -358,14 +360,14 @@ fn checkout() -> Definition<()> {
 fn run(step: usize) -> Move {
     Move::Run {
         step,
-        way: Direction::Forward,
+        direction: Direction::Forward,
     }
 }
 
 fn call(step: usize) -> Move {
     Move::Call {
         step,
-        way: Direction::Forward,
+        direction: Direction::Forward,
     }
 }
 
@@ -381,7 +383,7 @@ pub(crate) fn record() -> SagaRecord {
         headers: Headers::new(),
         status: SagaStatus {
             state: State::Running,
-            undoing: false,
+            compensating: false,
             reason: None,
             deadline_at: Timestamp::from_millis(DEADLINE),
         },
@@ -398,7 +400,7 @@ pub(crate) fn record() -> SagaRecord {
 pub(crate) fn open(name: &str) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
-        way: Direction::Forward,
+        direction: Direction::Forward,
         state: StepState::Open,
         provider_key: Some("key".to_owned()),
         request: Bytes::new(),
@@ -444,7 +446,7 @@ fn refused(name: &str) -> StepRecord {
 
 fn undone_row(name: &str) -> StepRecord {
     StepRecord {
-        way: Direction::Compensate,
+        direction: Direction::Compensate,
         ..done(name)
     }
 }

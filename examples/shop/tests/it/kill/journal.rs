@@ -161,7 +161,7 @@ impl History {
                     "altered": attempt.altered, "value": value,
                 })
             };
-            let told = answer.map(|answer| {
+            let result = answer.map(|answer| {
                 json!({
                     "status": answer.status,
                     "idempotency_status": answer.header("idempotency-status"),
@@ -174,7 +174,7 @@ impl History {
             ));
             lines.push((
                 attempt.ended,
-                line(word, attempt.ended, told.unwrap_or_default()),
+                line(word, attempt.ended, result.unwrap_or_default()),
             ));
         }
         lines.sort_by_key(|(time, _)| *time);

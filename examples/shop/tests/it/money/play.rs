@@ -139,8 +139,8 @@ async fn at_rest(shop: &Shop, providers: &Providers, asked: Asked, answer: &Http
     };
     let location = location.to_owned();
     eventually(REST, async || {
-        let told: Value = shop.get(&location).await.json().unwrap();
-        told["state"] != "running"
+        let outcome: Value = shop.get(&location).await.json().unwrap();
+        outcome["state"] != "running"
     })
     .await;
 }

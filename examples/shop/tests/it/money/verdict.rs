@@ -77,8 +77,8 @@ impl Line {
         };
         let state = match answer.header("location") {
             Some(location) if case.asked.is_checkout() => {
-                let told: Value = shop.get(location).await.json().unwrap();
-                told["state"].as_str().unwrap().to_owned()
+                let outcome: Value = shop.get(location).await.json().unwrap();
+                outcome["state"].as_str().unwrap().to_owned()
             }
             _ => String::new(),
         };

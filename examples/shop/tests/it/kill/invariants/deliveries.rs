@@ -63,9 +63,10 @@ fn effects<'a>(events: impl Iterator<Item = &'a str>, evidence: &Evidence) -> Ve
         *here.entry(event).or_default() += 1;
     }
     let mut there: HashMap<&str, u64> = HashMap::new();
-    let told = evidence.demo.iter();
-    let told = told.filter_map(|it| Some((it["event_id"].as_str()?, it["effects"].as_u64()?)));
-    for (event, effects) in told {
+    let outcome = evidence.demo.iter();
+    let outcome =
+        outcome.filter_map(|it| Some((it["event_id"].as_str()?, it["effects"].as_u64()?)));
+    for (event, effects) in outcome {
         // Each instance has a receiver with a separate inbox.
         let most = there.entry(event).or_default();
         *most = effects.max(*most);

@@ -72,7 +72,7 @@ fn subject(said: &Value) -> (String, String) {
 
 /// Whether all data of the event is in the acknowledged response as well.
 fn agrees(acknowledged: Acknowledged<'_>, said: &Value) -> bool {
-    let told = acknowledged.answer.json();
+    let outcome = acknowledged.answer.json();
     let Some((_, member)) = acknowledged.intent.operation.event() else {
         return false;
     };
@@ -80,7 +80,7 @@ fn agrees(acknowledged: Acknowledged<'_>, said: &Value) -> bool {
         return false;
     };
     data.iter()
-        .all(|(name, value)| name == member || told[name] == *value)
+        .all(|(name, value)| name == member || outcome[name] == *value)
 }
 
 fn named(delivery: &Delivery) -> (String, String) {

@@ -95,11 +95,11 @@ fn refunded_too_much(found: &BTreeMap<Account, Vec<i64>>) -> Vec<Violation> {
 fn acknowledged(evidence: &Evidence) -> BTreeMap<Account, Vec<i64>> {
     let mut book: BTreeMap<Account, Vec<i64>> = BTreeMap::new();
     for acknowledged in evidence.acknowledged() {
-        let (intent, told) = (acknowledged.intent, acknowledged.answer.json());
+        let (intent, outcome) = (acknowledged.intent, acknowledged.answer.json());
         let body = &intent.body;
         let (tenant, charge_id, kind, amount) = match intent.operation {
             Operation::Order | Operation::Signup => continue,
-            Operation::Payment => (intent.tenant, &told["id"], "charge", &body["amount"]),
+            Operation::Payment => (intent.tenant, &outcome["id"], "charge", &body["amount"]),
             Operation::Refund => (intent.tenant, &body["charge_id"], "refund", &body["amount"]),
             // The charge of such a message does not exist, so the entry belongs to the first
             // tenant.

@@ -24,12 +24,12 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
         if intent.operation != Operation::Order {
             continue;
         }
-        let told = answer.json();
+        let outcome = answer.json();
         let note = text(&intent.body["note"]);
         let listed = by_note
             .remove(&(intent.tenant, note.clone()))
             .unwrap_or_default();
-        found.extend(judge(&told, &note, &listed, evidence));
+        found.extend(judge(&outcome, &note, &listed, evidence));
     }
     let unasked = by_note.into_values().flatten();
     found.extend(unasked.map(|order| Violation::UnaskedOrder {
@@ -38,15 +38,15 @@ pub(super) fn violations(evidence: &Evidence) -> Vec<Violation> {
     found
 }
 
-fn judge(told: &Value, note: &str, listed: &[&Value], evidence: &Evidence) -> Option<Violation> {
-    let id = text(&told["id"]);
+fn judge(outcome: &Value, note: &str, listed: &[&Value], evidence: &Evidence) -> Option<Violation> {
+    let id = text(&outcome["id"]);
     let read = match evidence.read.get(&id) {
         Some(Outcome::Answered(answer)) if answer.status == 200 => answer.json(),
         _ => return Some(Violation::LostOrder { id }),
     };
     match listed {
         [] => Some(Violation::LostOrder { id }),
-        [row] if *row == told && read == *told => None,
+        [row] if *row == outcome && read == *outcome => None,
         [_] => Some(Violation::ChangedOrder { id }),
         several => Some(Violation::TwoEffects {
             note: note.to_owned(),

@@ -61,7 +61,7 @@ async fn a_transaction_has_its_xid_before_it_draws_an_id() {
 }
 
 #[tokio::test]
-async fn every_part_reads_its_own_shards_and_passes_the_others() {
+async fn every_partition_reads_its_own_shards_and_passes_the_others() {
     let fixture = Fixture::new().await;
     for turn in 0..3 {
         for shard in 0..16 {
@@ -70,8 +70,8 @@ async fn every_part_reads_its_own_shards_and_passes_the_others() {
         fixture.plain.batch_execute(TURN).await.unwrap();
     }
     let mut all = BTreeSet::new();
-    for part in 0..4 {
-        let shards = Shards::of_part(part, NonZeroU8::new(4).unwrap()).unwrap();
+    for partition in 0..4 {
+        let shards = Shards::of_partition(partition, NonZeroU8::new(4).unwrap()).unwrap();
         let (mut frontier, mut read) = (Frontier::default(), Vec::new());
         loop {
             let batch = Source::read(&fixture.store, &frontier, shards, 5).await;
@@ -88,7 +88,7 @@ async fn every_part_reads_its_own_shards_and_passes_the_others() {
         // of this partition.
         assert_eq!(frontier.high, 3 * FIRST);
         all.extend(read);
-        emit(&fixture, i16::from(part) + 1, None, 3).await;
+        emit(&fixture, i16::from(partition) + 1, None, 3).await;
         let batch = Source::read(&fixture.store, &frontier, shards, 5)
             .await
             .unwrap();
@@ -98,7 +98,7 @@ async fn every_part_reads_its_own_shards_and_passes_the_others() {
             "the frontier did not pass the events of other shards"
         );
         frontier = batch.frontier;
-        emit(&fixture, i16::from(part), None, 1).await;
+        emit(&fixture, i16::from(partition), None, 1).await;
         let batch = Source::read(&fixture.store, &frontier, shards, 5)
             .await
             .unwrap();
@@ -151,7 +151,7 @@ async fn a_look_past_a_crowd_finds_the_others_and_says_how_far_it_looked() {
     emit(&fixture, 3, Some("a"), 1).await;
     let tenant = |name: &str| Some(Tenant::new(name).unwrap());
     let crowd = [tenant("crowd")];
-    let shards = Shards::of_part(1, NonZeroU8::new(2).unwrap()).unwrap();
+    let shards = Shards::of_partition(1, NonZeroU8::new(2).unwrap()).unwrap();
     let others = [
         120_001,
         120_002,
@@ -166,7 +166,7 @@ async fn a_look_past_a_crowd_finds_the_others_and_says_how_far_it_looked() {
     let rest = [120_001, 120_002, FIRST + 1];
     let crowds = [tenant("crowd"), None, tenant("b")];
     assert_eq!(past(&fixture, 0, Shards::ALL, &crowds, 100).await, rest);
-    let even = Shards::of_part(0, NonZeroU8::new(2).unwrap()).unwrap();
+    let even = Shards::of_partition(0, NonZeroU8::new(2).unwrap()).unwrap();
     assert_eq!(past(&fixture, 0, even, &crowd, 100).await, [0; 0]);
 }
 
@@ -198,7 +198,7 @@ async fn a_backlog_is_counted_over_turns_and_not_over_what_lies_between() {
     let fixture = Fixture::new().await;
     for _ in 0..3 {
         emit(&fixture, 0, None, 5).await;
-        let turned = "SELECT hapax.turn_on(0, now())";
+        let turned = "SELECT hapax.rotate(0, now())";
         fixture.plain.batch_execute(turned).await.unwrap();
     }
     emit(&fixture, 0, None, 2).await;

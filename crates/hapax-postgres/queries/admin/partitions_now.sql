@@ -13,44 +13,44 @@ WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since
     FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock
 ), word AS MATERIALIZED (
-    SELECT DISTINCT ON (node) node, lives, seen_at
-    FROM hapax.sign
+    SELECT DISTINCT ON (node) node, is_alive, seen_at
+    FROM hapax.heartbeat
     ORDER BY node, number DESC
 ), living AS MATERIALIZED (
-    SELECT node FROM word, now WHERE lives AND seen_at > since
+    SELECT node FROM word, now WHERE is_alive AND seen_at > since
     UNION
     SELECT node FROM hapax.lease, now WHERE node IS NOT NULL AND taken_at > since
-), part AS MATERIALIZED (
+), partition AS MATERIALIZED (
     SELECT opened.name, opened.disabled_at, opened.disabled_reason, said.paused_at, said.paused_by,
            said.spec, lease.node, coalesce(place.frontier, 0) AS frontier,
            coalesce(place.written_at, opened.opened_at) AS written_at,
            hapax.positions(coalesce(place.settled, ''))
                - int8multirange(int8range(NULL, coalesce(place.frontier, 0), '[]')) AS settled,
            nullif(split_part(opened.name, '/', 2), '')::int8 AS number,
-           count(*) OVER (PARTITION BY split_part(opened.name, '/', 1)) AS parts
+           count(*) OVER (PARTITION BY split_part(opened.name, '/', 1)) AS partitions
     FROM hapax.destination AS opened
     LEFT JOIN hapax.declaration AS said ON said.name = split_part(opened.name, '/', 1)
-    LEFT JOIN hapax.lease AS lease ON lease.part = opened.name
-    LEFT JOIN hapax.position AS place ON place.part = opened.name
+    LEFT JOIN hapax.lease AS lease ON lease.partition = opened.name
+    LEFT JOIN hapax.position AS place ON place.partition = opened.name
     WHERE said.removed_at IS NULL
       AND ($4::text IS NULL OR said.spec::jsonb ->> 'tenant' = $4::text)
 )
-SELECT part.name, part.disabled_at, part.disabled_reason, part.paused_at, part.paused_by, part.spec,
-       part.node, coalesce(part.node IN (SELECT node FROM living), false), word.seen_at,
-       EXISTS (SELECT FROM living), part.written_at, beyond.looked, beyond.number, beyond.oldest,
+SELECT partition.name, partition.disabled_at, partition.disabled_reason, partition.paused_at, partition.paused_by, partition.spec,
+       partition.node, coalesce(partition.node IN (SELECT node FROM living), false), word.seen_at,
+       EXISTS (SELECT FROM living), partition.written_at, beyond.looked, beyond.number, beyond.oldest,
        parked.number, oldest.created_at, dead.number, next.position, next.attempt, next.next_at,
-       next.last_error, next.changed_at, now.at, hapax.backlog(part.frontier) / part.parts
-FROM part
+       next.last_error, next.changed_at, now.at, hapax.backlog(partition.frontier) / partition.partitions
+FROM partition
 CROSS JOIN now
-LEFT JOIN word ON word.node = part.node
+LEFT JOIN word ON word.node = partition.node
 CROSS JOIN LATERAL (
     SELECT count(*) AS looked, count(*) FILTER (WHERE waits) AS number,
            min(created_at) FILTER (WHERE waits) AS oldest
     FROM (
-        SELECT (part.number IS NULL OR shard % part.parts = part.number)
-               AND NOT part.settled @> id AS waits, created_at
+        SELECT (partition.number IS NULL OR shard % partition.partitions = partition.number)
+               AND NOT partition.settled @> id AS waits, created_at
         FROM hapax.outbox_event
-        WHERE id > part.frontier AND segment <> -1
+        WHERE id > partition.frontier AND segment <> -1
         ORDER BY id
         LIMIT $1::int8
     ) AS unread
@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT destination, position
         FROM hapax.delivery
-        WHERE destination >= part.name AND destination <= part.name
+        WHERE destination >= partition.name AND destination <= partition.name
           AND state IN ('scheduled', 'retrying', 'blocked')
         ORDER BY destination, position
         LIMIT $5::int8
@@ -71,7 +71,7 @@ LEFT JOIN LATERAL (
     FROM (
         SELECT destination, position
         FROM hapax.delivery
-        WHERE destination >= part.name AND destination <= part.name
+        WHERE destination >= partition.name AND destination <= partition.name
           AND state IN ('scheduled', 'retrying', 'blocked')
         ORDER BY destination, position
         LIMIT 1
@@ -84,7 +84,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT destination, position
         FROM hapax.delivery
-        WHERE destination >= part.name AND destination <= part.name AND state = 'dead'
+        WHERE destination >= partition.name AND destination <= partition.name AND state = 'dead'
         ORDER BY destination, position
         LIMIT $5::int8
     ) AS given_up
@@ -94,7 +94,7 @@ LEFT JOIN LATERAL (
     FROM (
         SELECT destination, position, state, attempt, next_at, last_error, changed_at
         FROM hapax.delivery
-        WHERE destination = part.name AND state IN ('scheduled', 'retrying')
+        WHERE destination = partition.name AND state IN ('scheduled', 'retrying')
         ORDER BY next_at, position
         LIMIT 100
     ) AS due
@@ -102,4 +102,4 @@ LEFT JOIN LATERAL (
     ORDER BY next_at, position
     LIMIT 1
 ) AS next ON true
-ORDER BY part.name
+ORDER BY partition.name

@@ -2,12 +2,12 @@
 -- longer waits for it. The table itself keeps the last epoch of each partition.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH leases AS (
-    DELETE FROM hapax.lease WHERE part = ANY ($1::text[]) RETURNING 1
+    DELETE FROM hapax.lease WHERE partition = ANY ($1::text[]) RETURNING 1
 ), checkpoints AS (
-    DELETE FROM hapax.checkpoint_log WHERE part = ANY ($1::text[]) RETURNING 1
-), parts AS (
+    DELETE FROM hapax.checkpoint_log WHERE partition = ANY ($1::text[]) RETURNING 1
+), partitions AS (
     DELETE FROM hapax.destination WHERE name = ANY ($1::text[]) RETURNING 1
 )
 SELECT (SELECT count(*) FROM leases),
        (SELECT count(*) FROM checkpoints),
-       (SELECT count(*) FROM parts)
+       (SELECT count(*) FROM partitions)

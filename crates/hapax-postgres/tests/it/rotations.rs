@@ -71,11 +71,11 @@ async fn old_rows_that_are_moved_in_stay_for_the_retention_and_spill_nobody() {
 #[tokio::test]
 async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
     let fixture = Fixture::new().await;
-    let forget = "DELETE FROM hapax.turn";
-    let set_back = "UPDATE hapax.turn SET opened_at = opened_at + interval '1 year',
+    let forget = "DELETE FROM hapax.rotation";
+    let set_back = "UPDATE hapax.rotation SET opened_at = opened_at + interval '1 year',
                                           closed_at = closed_at + interval '1 year'";
     for (turn, mishap) in [forget, set_back].into_iter().enumerate() {
-        let begun = "UPDATE hapax.turn SET opened_at = now() WHERE closed_at IS NULL";
+        let begun = "UPDATE hapax.rotation SET opened_at = now() WHERE closed_at IS NULL";
         fixture.plain.batch_execute(begun).await.unwrap();
         emit(&fixture.plain, 3).await;
         assert_eq!(pass(&fixture, 10).await.len(), 3);
@@ -109,9 +109,9 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
     fixture.plain.batch_execute(straggler).await.unwrap();
     // The record of the emptied rotation may still exist.
     let emptied = "
-        INSERT INTO hapax.turn (turn, opened_at, closed_at, last, emptied_at)
+        INSERT INTO hapax.rotation (rotation, opened_at, closed_at, last, emptied_at)
         SELECT 0, at, at, 3, at FROM (SELECT now() - interval '9 days' AS at) AS earlier
-        ON CONFLICT (turn) DO UPDATE SET closed_at = excluded.closed_at, emptied_at = now()";
+        ON CONFLICT (rotation) DO UPDATE SET closed_at = excluded.closed_at, emptied_at = now()";
     fixture.plain.batch_execute(emptied).await.unwrap();
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(pass(&fixture, 10).await, [2]);
@@ -155,10 +155,10 @@ async fn storm(client: Client, writer: i32, is_enough: Arc<AtomicBool>) -> i32 {
         client.batch_execute("BEGIN").await.unwrap();
         emit(&client, count).await;
         // Each committed transaction has also drawn ids that it does not use.
-        client.batch_execute("SAVEPOINT part").await.unwrap();
+        client.batch_execute("SAVEPOINT partition").await.unwrap();
         emit(&client, 5).await;
         if round % 8 == 0 {
-            let end = "ROLLBACK TO part; COMMIT";
+            let end = "ROLLBACK TO partition; COMMIT";
             client.batch_execute(end).await.unwrap();
             committed += count;
         } else {

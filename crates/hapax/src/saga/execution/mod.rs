@@ -30,29 +30,38 @@ use crate::{
 };
 
 /// A saga that is owned by a worker.
-pub(super) struct Turn<'a, S: Sagas<Tx: SagaRows>> {
+pub(super) struct Execution<'a, S: Sagas<Tx: SagaRows>> {
     pub(super) store: &'a S,
     pub(super) definition: &'a Definition<S::Tx>,
     pub(super) settings: &'a Settings,
     pub(super) owned: Owned,
     pub(super) saga: SagaRecord,
     /// Whether a signal has arrived since the saga was read that the next move depends on.
-    pub(super) is_told: bool,
+    pub(super) is_signalled: bool,
 }
 
-impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
+impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     /// Executes a move, and records an attempt at a step in a span and the log.
     pub(super) async fn make(&mut self, step: Move) -> Result<(), StoreError> {
-        let (Move::Run { step: place, way }
-        | Move::Call { step: place, way }
-        | Move::LookUp { step: place, way }) = step
+        let (Move::Run {
+            step: place,
+            direction,
+        }
+        | Move::Call {
+            step: place,
+            direction,
+        }
+        | Move::LookUp {
+            step: place,
+            direction,
+        }) = step
         else {
             return self.carry_out(step).await;
         };
         let name = self.step(place).name;
-        let span = self.begin_span(name, way);
+        let span = self.begin_span(name, direction);
         let made = self.carry_out(step).instrument(span.clone()).await;
-        if let Some(row) = self.saga.step(name, way) {
+        if let Some(row) = self.saga.step(name, direction) {
             self.report(&span, row);
         }
         if !span.is_none() {
@@ -64,14 +73,14 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// The span of one attempt at a step, below the request that started the saga. Events and calls
     /// of the step are below this span.
-    fn begin_span(&mut self, step: &'static str, way: Direction) -> Span {
+    fn begin_span(&mut self, step: &'static str, direction: Direction) -> Span {
         let place = self.settings.traces.below_headers(&self.saga.headers);
         let Some(own) = place.context().filter(|_| place.is_recorded()) else {
             return Span::none();
         };
         let headers = &mut self.owned.headers;
         headers.insert(TRACEPARENT.to_owned(), own.to_string());
-        step_span(&self.saga, step, way, &place)
+        step_span(&self.saga, step, direction, &place)
     }
 
     /// Logs the state of a step after an attempt, without the provider's message, which may contain
@@ -88,7 +97,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             saga = self.saga.id,
             kind = self.saga.kind.name,
             step = row.name,
-            way = row.way.as_str(),
+            direction = row.direction.as_str(),
             attempt = row.attempts,
             correlation_id = self.saga.headers.get("correlation_id"),
             error_code,
@@ -100,9 +109,9 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     async fn carry_out(&mut self, step: Move) -> Result<(), StoreError> {
         match step {
-            Move::Run { step, way } => self.run(step, way).await,
-            Move::Call { step, way } => self.call(step, way).await,
-            Move::LookUp { step, way } => self.look_up(step, way).await,
+            Move::Run { step, direction } => self.run(step, direction).await,
+            Move::Call { step, direction } => self.call(step, direction).await,
+            Move::LookUp { step, direction } => self.look_up(step, direction).await,
             Move::Await { step } => {
                 let row = self.meant(step, Direction::Forward);
                 let row = StepRecord {
@@ -117,11 +126,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Move::TimeOut { step } => {
                 let row = self.meant(step, Direction::Forward);
                 let why = Refusal::new("timeout", format!("no signal arrived for {}", row.name));
-                self.write_unless_told(refused(row, why, self.now())).await
+                self.write_unless_signalled(refused(row, why, self.now()))
+                    .await
             }
-            Move::Turn(reason) => {
+            Move::StartCompensation(reason) => {
                 let status = SagaStatus {
-                    undoing: true,
+                    compensating: true,
                     reason: Some(reason),
                     ..self.saga.status.clone()
                 };
@@ -141,12 +151,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
     }
 
-    async fn run(&mut self, place: usize, way: Direction) -> Result<(), StoreError> {
-        let Some(StepBody::Local(act)) = self.step(place).act(way) else {
+    async fn run(&mut self, place: usize, direction: Direction) -> Result<(), StoreError> {
+        let Some(StepBody::Local(act)) = self.step(place).act(direction) else {
             return Ok(());
         };
         let act = Arc::clone(act);
-        let row = tried(self.meant(place, way));
+        let row = tried(self.meant(place, direction));
         match self.try_locally(&*act, &row).await? {
             Ok(made) => {
                 self.keep(done(row, made, self.now()));
@@ -164,7 +174,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         act: &dyn LocalStep<S::Tx>,
         row: &StepRecord,
     ) -> Result<Result<Bytes, Option<Refusal>>, StoreError> {
-        let mut tx = self.turn().await?;
+        let mut tx = self.lock().await?;
         let (within, saga) = (&mut tx, &self.saga);
         let ran = caught(move || act.run(within, saga)).await;
         let why = match ran {
@@ -228,7 +238,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         });
         // One commit: if the step were committed as done first, the saga would not know that the
         // signal is handled, and would still need attention.
-        let mut tx = self.turn().await?;
+        let mut tx = self.lock().await?;
         tx.write_step(&self.owned, &row).await?;
         if let Some(status) = &status {
             tx.write_status(&self.owned, status).await?;
@@ -241,7 +251,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// Ends the saga, with the rows and events about its end.
     async fn end(&mut self, state: State) -> Result<(), StoreError> {
-        let mut tx = self.turn().await?;
+        let mut tx = self.lock().await?;
         if let Some(on_end) = self.definition.end_hook() {
             let (within, saga) = (&mut tx, &self.saga);
             let written = caught(move || on_end.write(within, saga, state)).await;
@@ -286,7 +296,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         &mut self,
         status: SagaStatus,
     ) -> Result<(), StoreError> {
-        let Some(mut tx) = self.turn_unless_told().await? else {
+        let Some(mut tx) = self.lock_unless_signalled().await? else {
             return Ok(());
         };
         tx.write_status(&self.owned, &status).await?;
@@ -296,13 +306,13 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     }
 
     async fn write(&mut self, row: StepRecord) -> Result<(), StoreError> {
-        let tx = self.turn().await?;
+        let tx = self.lock().await?;
         self.write_in(tx, row).await
     }
 
     /// Writes the state of a step, unless a signal has arrived.
-    async fn write_unless_told(&mut self, row: StepRecord) -> Result<(), StoreError> {
-        match self.turn_unless_told().await? {
+    async fn write_unless_signalled(&mut self, row: StepRecord) -> Result<(), StoreError> {
+        match self.lock_unless_signalled().await? {
             Some(tx) => self.write_in(tx, row).await,
             None => Ok(()),
         }
@@ -315,27 +325,34 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         Ok(())
     }
 
-    async fn turn(&self) -> Result<S::Tx, StoreError> {
-        let held = self.store.turn(&self.owned, self.settings.lease).await?;
+    async fn lock(&self) -> Result<S::Tx, StoreError> {
+        let held = self
+            .store
+            .lock_saga(&self.owned, self.settings.lease)
+            .await?;
         Ok(held.tx)
     }
 
     /// Opens a transaction for a conclusion from the absence of a signal; none if a signal has
     /// arrived that was not read yet.
-    async fn turn_unless_told(&mut self) -> Result<Option<S::Tx>, StoreError> {
-        let held = self.store.turn(&self.owned, self.settings.lease).await?;
+    async fn lock_unless_signalled(&mut self) -> Result<Option<S::Tx>, StoreError> {
+        let held = self
+            .store
+            .lock_saga(&self.owned, self.settings.lease)
+            .await?;
         if held.signals_seen <= self.saga.signals.len() {
             return Ok(Some(held.tx));
         }
         held.tx.rollback().await;
-        self.is_told = true;
+        self.is_signalled = true;
         Ok(None)
     }
 
     /// Replaces a row in memory after its commit, for the next decision.
     fn keep(&mut self, row: StepRecord) {
         let steps = &mut self.saga.steps;
-        let same = |other: &&mut StepRecord| other.name == row.name && other.way == row.way;
+        let same =
+            |other: &&mut StepRecord| other.name == row.name && other.direction == row.direction;
         match steps.iter_mut().find(same) {
             Some(old) => *old = row,
             None => steps.push(row),
@@ -343,12 +360,12 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     }
 
     /// The row of a step, or a new one if it has not started.
-    fn meant(&self, place: usize, way: Direction) -> StepRecord {
+    fn meant(&self, place: usize, direction: Direction) -> StepRecord {
         let name = self.step(place).name;
         let now = self.now();
         let first = || StepRecord {
             name: name.to_owned(),
-            way,
+            direction,
             state: StepState::Open,
             provider_key: None,
             request: Bytes::new(),
@@ -359,7 +376,10 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             began_at: now,
             ended_at: None,
         };
-        self.saga.step(name, way).cloned().unwrap_or_else(first)
+        self.saga
+            .step(name, direction)
+            .cloned()
+            .unwrap_or_else(first)
     }
 
     /// A row whose last attempt failed or has an unknown outcome, to be attempted again later.
@@ -395,7 +415,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
 const PANICKED: &str = "the step panicked";
 
-fn step_span(saga: &SagaRecord, step: &str, way: Direction, place: &Place) -> Span {
+fn step_span(saga: &SagaRecord, step: &str, direction: Direction, place: &Place) -> Span {
     debug_span!(
         "step",
         traceparent = place.own(),
@@ -405,7 +425,7 @@ fn step_span(saga: &SagaRecord, step: &str, way: Direction, place: &Place) -> Sp
         saga = saga.id,
         kind = saga.kind.name,
         step,
-        way = way.as_str(),
+        direction = direction.as_str(),
         correlation_id = saga.headers.get("correlation_id"),
         attempt = Empty,
         outcome = Empty,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use super::{PANICKED, Panicked, Turn, caught, done, refused, tried};
+use super::{Execution, PANICKED, Panicked, caught, done, refused, tried};
 use crate::{
     Timestamp,
     limits::SAGA_INPUT_BYTES_MAX,
@@ -27,13 +27,17 @@ use crate::{
     telemetry::error_chain,
 };
 
-impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
-    pub(super) async fn call(&mut self, place: usize, way: Direction) -> Result<(), StoreError> {
-        let Some(StepBody::Remote(act)) = self.step(place).act(way) else {
+impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
+    pub(super) async fn call(
+        &mut self,
+        place: usize,
+        direction: Direction,
+    ) -> Result<(), StoreError> {
+        let Some(StepBody::Remote(act)) = self.step(place).act(direction) else {
             return Ok(());
         };
         let act = Arc::clone(act);
-        let mut row = tried(self.meant(place, way));
+        let mut row = tried(self.meant(place, direction));
         if row.provider_key.is_none() {
             let asked = catch_unwind(AssertUnwindSafe(|| act.request(&self.saga)));
             match asked.unwrap_or_else(|_| Err(PANICKED.into())) {
@@ -50,7 +54,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
                     return self.write(self.failed(row, "request", why)).await;
                 }
             }
-            row.provider_key = Some(provider_key(&self.saga, &row.name, way));
+            row.provider_key = Some(provider_key(&self.saga, &row.name, direction));
             // The window belongs to the remote system: it starts with the first call, not with the
             // intent.
             row.began_at = self.now();
@@ -104,12 +108,16 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         }
     }
 
-    pub(super) async fn look_up(&mut self, place: usize, way: Direction) -> Result<(), StoreError> {
-        let Some(StepBody::Remote(act)) = self.step(place).act(way) else {
+    pub(super) async fn look_up(
+        &mut self,
+        place: usize,
+        direction: Direction,
+    ) -> Result<(), StoreError> {
+        let Some(StepBody::Remote(act)) = self.step(place).act(direction) else {
             return Ok(());
         };
         let act = Arc::clone(act);
-        let row = tried(self.meant(place, way));
+        let row = tried(self.meant(place, direction));
         let asked_at = self.now();
         let call = self.as_call(&row);
         let longest = self.call_max(place);
@@ -139,11 +147,11 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             Found::Done(made) if made.len() <= SAGA_INPUT_BYTES_MAX => done(row, made, self.now()),
             Found::Done(_) => self.failed(row, unknown, "the response is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
-            Found::Absent => self.absent(row, place, way, asked_at),
+            Found::Absent => self.absent(row, place, direction, asked_at),
             Found::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         if is_silence {
-            return self.write_unless_told(row).await;
+            return self.write_unless_signalled(row).await;
         }
         self.write(row).await
     }
@@ -156,7 +164,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
         &self,
         row: StepRecord,
         place: usize,
-        way: Direction,
+        direction: Direction,
         asked_at: Timestamp,
     ) -> StepRecord {
         let retry_policy = self.step(place).retry_policy;
@@ -187,7 +195,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
             let why = "the remote system does not know the key, and may have forgotten it";
             return self.failed(row, "unknown", why.to_owned());
         }
-        if way == Direction::Compensate || self.is_past_pivot(place) || is_retried(&row) {
+        if direction == Direction::Compensate || self.is_past_pivot(place) || is_retried(&row) {
             return self.anew(row);
         }
         let why = Refusal::new("absent", "nothing happened under the key");
@@ -205,7 +213,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
     }
 
     fn as_call(&self, row: &StepRecord) -> Call {
-        let own_key = || provider_key(&self.saga, &row.name, row.way);
+        let own_key = || provider_key(&self.saga, &row.name, row.direction);
         Call {
             saga: self.saga.id.clone(),
             tenant: self.saga.tenant.clone(),
@@ -218,7 +226,7 @@ impl<S: Sagas<Tx: SagaRows>> Turn<'_, S> {
 
     /// A key that no other call uses, for seeded bugs.
     fn fresh_key(&self, row: &StepRecord, number: f64) -> String {
-        provider_key(&self.saga, &format!("{} {number}", row.name), row.way)
+        provider_key(&self.saga, &format!("{} {number}", row.name), row.direction)
     }
 
     /// The time limit of a call. It ends well before the lease does, so that only the next owner
