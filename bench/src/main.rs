@@ -16,6 +16,7 @@ mod queue;
 mod receive;
 mod publish;
 mod run;
+mod status;
 
 use std::{
     future::Future,

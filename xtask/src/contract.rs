@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
-    gate::metadata,
+    metadata::metadata,
     tool::{self, Tool},
 };
 

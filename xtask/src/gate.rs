@@ -9,7 +9,9 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract, fuzz, package, postgres, services,
+    contract, fuzz,
+    metadata::metadata,
+    package, postgres, services,
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
@@ -191,18 +193,6 @@ fn check_alone(lines: &[String]) -> anyhow::Result<()> {
         call(line)?;
     }
     Ok(())
-}
-
-/// The output of `cargo metadata` for the packages of the workspace.
-pub(crate) fn metadata() -> anyhow::Result<Value> {
-    let output = Command::new("cargo")
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .output()
-        .context("cannot run cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata ended with {}", output.status);
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 fn feature_lines(metadata: &Value) -> Vec<String> {

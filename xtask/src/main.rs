@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a task prints its progress")]
 
 mod gate;
+mod metadata;
 mod postgres;
 mod matrix;
 mod carry;

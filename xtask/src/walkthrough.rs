@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{gate::metadata, port::free_port};
+use crate::{metadata::metadata, port::free_port};
 
 /// The address of the shop in the pages.
 const ADDRESS: &str = "127.0.0.1:8080";

@@ -22,8 +22,8 @@ use hapax::{
 use tokio::sync::Notify;
 
 use crate::{
-    run::mebibytes,
     sources::{clock, random},
+    status::mebibytes,
 };
 
 use super::Backlog;

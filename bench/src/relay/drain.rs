@@ -24,7 +24,7 @@ use tokio::{
     sync::Notify,
 };
 
-use crate::{publish::Broker, run::mebibytes};
+use crate::{publish::Broker, status::mebibytes};
 
 use super::{Outbox, Who};
 

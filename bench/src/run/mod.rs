@@ -42,7 +42,6 @@ use machine::Machine;
 use page::{Part, Written, page};
 use postgres::Server;
 use report::{Section, summary};
-pub(crate) use service::mebibytes;
 use shop::build;
 
 /// What to measure, and how long.

@@ -14,7 +14,10 @@ use std::{
 use anyhow::{Context as _, bail};
 use tokio::time::{sleep, timeout};
 
-use crate::load::{Connection, Request};
+use crate::{
+    load::{Connection, Request},
+    status::mebibytes,
+};
 
 /// Time limit for a service to become ready.
 const READY: Duration = Duration::from_secs(20);
@@ -144,20 +147,6 @@ async fn is_ready(address: SocketAddr) -> bool {
 /// An address that is free at the moment.
 pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-/// A figure of a `/proc/PID/status`, in mebibytes.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "kibibytes of memory stay far below 2^53"
-)]
-pub(crate) fn mebibytes(status: &str, field: &str) -> anyhow::Result<f64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    let kibibytes = kibibytes.with_context(|| format!("/proc/PID/status has no {field}"))?;
-    Ok(kibibytes as f64 / 1024.0)
 }
 
 #[cfg(test)]

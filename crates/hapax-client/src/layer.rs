@@ -24,10 +24,11 @@ use tower_service::Service;
 use crate::{
     attempt::Attempts,
     destination,
-    operation::{Operation, Step, Stopped},
+    operation::{Operation, Step},
     policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
     retry_after,
     shared::Shared,
+    stopped::Stopped,
 };
 
 type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;

@@ -38,6 +38,7 @@ mod attempt;
 mod destination;
 mod shared;
 mod operation;
+mod stopped;
 mod telemetry;
 mod journal;
 #[cfg(feature = "reqwest")]
@@ -52,5 +53,5 @@ pub use hapax::retry::{Backoff, Budget};
 pub use journal::{Begun, FileJournal, Intent, Journal};
 #[cfg(feature = "tower")]
 pub use layer::{LayerError, Retried, Retry, RetryLayer};
-pub use operation::Stopped;
 pub use policy::Policy;
+pub use stopped::Stopped;

@@ -7,7 +7,7 @@ use hapax::telemetry::{
 };
 use metrics::{counter, histogram};
 
-use crate::operation::Stopped;
+use crate::stopped::Stopped;
 
 /// Records an attempt and the wait before it.
 pub(crate) fn attempt(destination: &Arc<str>, number: u32, delay: Duration, status: Option<u16>) {

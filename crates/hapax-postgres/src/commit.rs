@@ -15,11 +15,11 @@ use crate::{
     connection::QueryError,
     emit::{Columns, One},
     error::store_error,
-    idempotency::{Held, OldRow, ResponseColumns, millis, on_expired, parts, retention},
-    phases::{Phase, is_fenced},
+    idempotency::{Held, OldRow, ResponseColumns, on_expired, parts, retention},
+    phase::{Phase, is_fenced},
     query,
     session::{QueuedStatement, Session},
-    value::{Moment, Param},
+    value::{Moment, Param, millis},
 };
 
 /// What a transaction writes at its end.

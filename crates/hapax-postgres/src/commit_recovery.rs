@@ -12,10 +12,10 @@ use hapax::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::unavailable,
-    idempotency::{Locked, OldRow, hold, retention},
+    claim::{Locked, hold},
+    error::{lost, unavailable},
+    idempotency::{OldRow, retention},
     postgres::Postgres,
-    transaction::lost,
 };
 
 /// Pause before the next attempt if the database cannot be reached.

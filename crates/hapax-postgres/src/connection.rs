@@ -5,6 +5,8 @@
 //! with the types of its parameters. Statements that are awaited together are sent together, as a
 //! *pipeline*.
 
+mod foreign;
+
 use std::{
     fmt,
     future::Future,
@@ -25,8 +27,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
+    connection::foreign::Known,
     error::{OpenError, is_read_only, is_stale, is_wire, no_connection, store_error, unavailable},
-    foreign::Known,
     settings::Settings,
     statement::{Argument, Call},
     tls,

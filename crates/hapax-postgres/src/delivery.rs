@@ -6,6 +6,8 @@
 //! a partition fences the previous owner and makes due what that owner had in flight. Finished rows
 //! are kept until retention deletes them.
 
+pub(crate) mod settle;
+pub(crate) mod dead_letter;
 mod opening;
 mod lease;
 pub(crate) mod sweep;
@@ -24,14 +26,12 @@ use hapax::{
 use tokio_postgres::Row;
 
 use crate::{
-    dead_letter,
     error::corrupt,
-    outbox::{self, rows},
+    outbox,
     postgres::Postgres,
     query,
     session::PipelineError,
-    settle,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// The node that wants a partition, and how old the last heartbeat of the current owner may be.

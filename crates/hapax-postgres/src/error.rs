@@ -289,3 +289,8 @@ fn passes(state: &SqlState, fatal: bool) -> bool {
         ]
         .contains(state)
 }
+
+/// The error of a transaction that conflicted with another one.
+pub(crate) fn lost(how: &'static str) -> StoreError {
+    StoreError::Conflict { source: how.into() }
+}

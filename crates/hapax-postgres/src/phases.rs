@@ -10,27 +10,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     event::Headers,
-    idempotency::{StoredResponse, Taken},
+    idempotency::Taken,
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Phases, StoreError},
 };
 use tokio::time::{Instant, sleep};
-use tokio_postgres::{Row, error::SqlState};
+use tokio_postgres::Row;
 
 use crate::{
-    connection::{Link, QueryError, Ready},
+    claim::{PAUSE, find},
     error::{corrupt, encrypted, unavailable},
-    idempotency::{PAUSE, ResponseColumns, begin, find, millis, on_expired, parts, retention},
+    idempotency::{on_expired, parts, retention},
+    phase::Phase,
     postgres::Postgres,
     query,
-    session::{PipelineError, Session},
     transaction::Tx,
-    value::{Moment, Param},
+    value::{Moment, Param, millis},
 };
 
 impl Phases for Postgres {
@@ -61,8 +60,8 @@ impl Phases for Postgres {
         recovery_point: Option<&str>,
         context: Headers,
     ) -> Result<Tx, StoreError> {
-        let mut session = Session::open(self).await?;
-        let begin = begin(self);
+        let mut session = self.session().await?;
+        let begin = self.begin();
         session.run(async |link| link.run(&begin).await).await?;
         let draft = Draft::under(&owned.scope, context);
         let phase = Phase {
@@ -95,7 +94,9 @@ impl Phases for Postgres {
             &operations,
             &limit,
         ];
-        let rows = commit(self, query!("idempotency/take_over"), &params).await?;
+        let rows = self
+            .commit(query!("idempotency/take_over"), &params)
+            .await?;
         let readable = |row| match taken_over(row, self.keyring()) {
             Ok(taken) => Some(taken),
             Err(error) => {
@@ -159,7 +160,7 @@ async fn write(
         &millis(retention),
         &store.time(),
     ];
-    let rows = commit(store, sql, &params).await?;
+    let rows = store.commit(sql, &params).await?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get(1).map_err(unreadable)?;
         Ok(Ownership {
@@ -202,7 +203,7 @@ async fn resume(
         &store.time(),
         &created_at,
     ];
-    let rows = commit(store, query!("idempotency/resume"), &params).await?;
+    let rows = store.commit(query!("idempotency/resume"), &params).await?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get(2).map_err(unreadable)?;
         let Moment(expires_at) = row.try_get(3).map_err(unreadable)?;
@@ -219,88 +220,6 @@ async fn resume(
     rows.first().map(owned).transpose()
 }
 
-/// A phase of an owned key: what its last pipeline needs.
-#[derive(Debug)]
-pub(crate) struct Phase {
-    pub(crate) owned: Ownership,
-    recovery_point: Option<String>,
-}
-
-impl Phase {
-    /// The statement that ends the phase: it finishes the key if there is a response, and otherwise
-    /// advances it.
-    pub(crate) fn sql(response: Option<&ResponseColumns>) -> &'static str {
-        match response {
-            Some(_) if seeded::has(Bug::NoFence) => query!("seeded/finish"),
-            None if seeded::has(Bug::NoFence) => query!("seeded/advance"),
-            Some(_) => query!("idempotency/finish"),
-            None => query!("idempotency/advance"),
-        }
-    }
-
-    /// Sends that statement. It fails if the key has another owner by now.
-    pub(crate) async fn end(
-        &self,
-        link: &Link,
-        ready: &Ready,
-        response: Option<&ResponseColumns>,
-        time: Option<Moment>,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let owned = &self.owned;
-        let [tenant, operation, key] = parts(&owned.scope);
-        let created_at = Moment(owned.created_at);
-        let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-        let Some(response) = response else {
-            let point = self.recovery_point.as_deref();
-            let params = [&fence[..], &[&point]].concat();
-            return link.rows(ready, &params).await;
-        };
-        let (headers, body): (&[u8], &[u8]) = (&response.headers, &response.body);
-        let (state, retention) = (response.state(), millis(owned.retention));
-        let values: [&dyn Param; 6] =
-            [&state, &response.status, &headers, &body, &retention, &time];
-        link.rows(ready, &[&fence[..], &values].concat()).await
-    }
-
-    /// Stores a response without an effect, in a separate transaction.
-    pub(crate) async fn refuse(
-        self,
-        store: &Postgres,
-        response: &StoredResponse,
-    ) -> Result<(), StoreError> {
-        let response = ResponseColumns::of(store.keyring(), &self.owned.scope, response)?;
-        let mut session = Session::open(store).await?;
-        let sql = [Self::sql(Some(&response))];
-        let [finish] = session.run(async |link| link.ready(sql).await).await?;
-        let (begin, time) = (begin(store), store.time());
-        let results = session.pipeline(|link| {
-            vec![
-                Box::pin(link.none(&begin)),
-                Box::pin(self.end(link, &finish, Some(&response), time)),
-                Box::pin(link.none("COMMIT")),
-            ]
-        });
-        match results.await {
-            Ok(_) => {
-                session.end();
-                Ok(())
-            }
-            Err(PipelineError { cause, .. }) => {
-                session.rollback().await;
-                Err(match cause {
-                    QueryError::Failed(error) if is_fenced(&error) => StoreError::Fenced,
-                    cause => cause.into(),
-                })
-            }
-        }
-    }
-}
-
-/// Whether the statement that ends a phase found that the key has another owner.
-pub(crate) fn is_fenced(error: &tokio_postgres::Error) -> bool {
-    error.code() == Some(&SqlState::DIVISION_BY_ZERO)
-}
-
 /// Runs a statement that changes the owner's row, and fails if it changed none.
 async fn fenced(
     store: &Postgres,
@@ -311,24 +230,11 @@ async fn fenced(
     let [tenant, operation, key] = parts(&owned.scope);
     let created_at = Moment(owned.created_at);
     let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-    let changed = commit(store, sql, &[&fence[..], values].concat()).await?;
+    let changed = store.commit(sql, &[&fence[..], values].concat()).await?;
     if changed.is_empty() {
         return Err(StoreError::Fenced);
     }
     Ok(())
-}
-
-/// Runs a single statement as a transaction.
-pub(crate) async fn commit(
-    store: &Postgres,
-    sql: &'static str,
-    params: &[&dyn Param],
-) -> Result<Vec<Row>, StoreError> {
-    let failpoints = &store.settings().failpoints;
-    failpoints.hit("postgres.commit.before");
-    let rows = store.ask(sql, params).await?;
-    failpoints.hit("postgres.commit.after");
-    Ok(rows)
 }
 
 fn taken_over(row: &Row, keyring: &Keyring) -> Result<TakenOver, StoreError> {

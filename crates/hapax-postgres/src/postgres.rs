@@ -3,6 +3,7 @@
 //! A [`Postgres`] is a handle. Clones share the pool of connections and the queue of groups.
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{
         Arc, Weak,
@@ -12,27 +13,19 @@ use std::{
 
 use futures_util::future::try_join;
 use hapax::{
-    Clock, Random, Timestamp,
-    group::{self, Queue},
-    keyring::Keyring,
-    limits::WRITER_JOBS,
-    notify::Notifier,
-    store::StoreError,
+    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     connection::{Connections, Link, QueryError, within},
-    error::{OpenError, SchemaError},
-    group::dispatch,
-    idempotency,
+    error::SchemaError,
+    looks::Looks,
+    member::Member,
     migrations::{self, Migration},
-    outbox::Looks,
-    query,
     session::Session,
     settings::{Settings, Time},
-    single_shot::Member,
-    value::Moment,
+    value::{Moment, Param},
 };
 
 /// Milliseconds within which two clocks are considered equal: the length of a round trip and drift.
@@ -65,37 +58,8 @@ impl Handle {
 }
 
 impl Postgres {
-    /// Connects to the database and creates, checks or upgrades the tables of the store.
-    ///
-    /// Logs a warning if `fsync`, `full_page_writes` or `synchronous_commit` is off, because then
-    /// committed data may be lost in a power failure.
-    ///
-    /// # Errors
-    /// Fails if the settings are not usable, if the database cannot be reached or is a standby, and
-    /// if its schema is not the one that this version knows.
-    pub async fn open(settings: Settings) -> Result<Self, OpenError> {
-        let connections = Connections::of(&settings)?;
-        let mut link = connections.take().await.map_err(unreachable)?;
-        let max = settings.statement_max;
-        let server = within(max, link.ask(query!("outbox/server"), &[])).await;
-        let server = server.map_err(|flight| unreachable(flight.into()))?;
-        if server.first().is_some_and(|row| row.get(0)) {
-            return Err(OpenError::Standby);
-        }
-        let off: &str = server.first().map_or("", |row| row.get(1));
-        if !off.is_empty() {
-            tracing::warn!(
-                off,
-                "a loss of power may take back what this database has committed"
-            );
-        }
-        let watched = within(max, connections.watch(&link)).await;
-        watched.map_err(|flight| unreachable(flight.into()))?;
-        migrations::own(&mut link, settings.schema).await?;
-        drop(link);
-        let (queue, waiting) = group::queue(WRITER_JOBS, settings.group_max);
-        let lanes = settings.lanes;
-        let inner = Arc::new(Inner {
+    pub(crate) fn new(connections: Connections, settings: Settings, queue: Queue<Member>) -> Self {
+        Self(Arc::new(Inner {
             connections,
             settings,
             notifier: Notifier::new(),
@@ -103,10 +67,49 @@ impl Postgres {
             careful: AtomicU32::new(0),
             looks: Looks::default(),
             ahead: Arc::default(),
-        });
-        let handle = Handle(Arc::downgrade(&inner));
-        tokio::spawn(dispatch(handle, waiting, lanes));
-        Ok(Self(inner))
+        }))
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(Arc::downgrade(&self.0))
+    }
+
+    /// Takes a connection for a transaction.
+    pub(crate) async fn session(&self) -> Result<Session, StoreError> {
+        Ok(Session::new(
+            self.link().await?,
+            self.settings().statement_max,
+        ))
+    }
+
+    /// The statement that opens a transaction, with its time limits if there is a pooler.
+    pub(crate) fn begin(&self) -> Cow<'static, str> {
+        if self.settings().pooled {
+            format!("BEGIN; {}", self.bounds()).into()
+        } else {
+            "BEGIN".into()
+        }
+    }
+
+    /// Begins a transaction in which each statement sees everything that was committed before it.
+    pub(crate) fn begin_read_committed(&self) -> String {
+        format!(
+            "{}; SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            self.begin()
+        )
+    }
+
+    /// Runs a single statement as a transaction.
+    pub(crate) async fn commit(
+        &self,
+        sql: &'static str,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, StoreError> {
+        let failpoints = &self.settings().failpoints;
+        failpoints.hit("postgres.commit.before");
+        let rows = self.ask(sql, params).await?;
+        failpoints.hit("postgres.commit.after");
+        Ok(rows)
     }
 
     /// Migrates the tables of the service, by the same rules as the tables of the store.
@@ -158,8 +161,8 @@ impl Postgres {
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
-        let mut session = Session::open(self).await?;
-        let begin = idempotency::begin(self);
+        let mut session = self.session().await?;
+        let begin = self.begin();
         let read = session.run(async |link| {
             let ((), (rows, _)) = try_join(link.run(&begin), link.theirs(sql, params)).await?;
             link.run("COMMIT").await?;
@@ -287,7 +290,7 @@ impl Postgres {
     pub(crate) async fn ask(
         &self,
         sql: &'static str,
-        params: &[&dyn crate::value::Param],
+        params: &[&dyn Param],
     ) -> Result<Vec<Row>, StoreError> {
         self.ask_all(async |link| link.ask(sql, params).await).await
     }
@@ -316,11 +319,5 @@ impl Postgres {
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres").finish_non_exhaustive()
-    }
-}
-
-fn unreachable(error: StoreError) -> OpenError {
-    OpenError::Unavailable {
-        source: Box::new(error),
     }
 }

@@ -4,7 +4,7 @@
 
 use hapax::outbox::Sealed;
 
-use crate::{emit::Columns, phases::commit, postgres::Postgres, query};
+use crate::{emit::Columns, postgres::Postgres, query};
 
 /// Appends events in a separate transaction. If it fails, the events are lost.
 pub(crate) async fn emit_apart(store: &Postgres, events: &[Sealed]) {
@@ -12,7 +12,7 @@ pub(crate) async fn emit_apart(store: &Postgres, events: &[Sealed]) {
         return;
     }
     let columns = Columns::of(&events.iter().collect::<Vec<_>>());
-    match commit(store, query!("outbox/emit"), &columns.params()).await {
+    match store.commit(query!("outbox/emit"), &columns.params()).await {
         Ok(_) => store.notifier().notify(),
         Err(error) => tracing::warn!(error = error.error_chain(), "events were not written"),
     }

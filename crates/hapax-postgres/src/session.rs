@@ -12,14 +12,12 @@ use std::{
     time::Duration,
 };
 
-use hapax::store::StoreError;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_postgres::Row;
 
 use crate::{
     connection::{Link, QueryError, Ready, within},
     error::is_wire,
-    postgres::Postgres,
 };
 
 /// How long a rollback may take before the connection is closed.
@@ -49,13 +47,14 @@ pub(crate) struct PipelineError {
 }
 
 impl Session {
-    pub(crate) async fn open(store: &Postgres) -> Result<Self, StoreError> {
-        Ok(Self {
-            link: Some(store.link().await?),
+    /// A session on this connection, whose statements take at most `max` each.
+    pub(crate) fn new(link: Link, max: Duration) -> Self {
+        Self {
+            link: Some(link),
             begin: None,
             in_flight: false,
-            max: store.settings().statement_max,
-        })
+            max,
+        }
     }
 
     /// Sets the statement that opens the transaction. It is sent with the first pipeline.

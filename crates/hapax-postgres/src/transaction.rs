@@ -19,13 +19,14 @@ use hapax::{
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
+    claim::{hold, try_hold},
     commit::Ending,
     commit_recovery,
     connection::Link,
-    error::store_error,
-    idempotency::{Held, ResponseColumns, begin, evaluate_rows, hold, parts, retention, try_hold},
+    error::{lost, store_error},
+    idempotency::{Held, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
-    phases::Phase,
+    phase::Phase,
     postgres::Postgres,
     query,
     seeded::{emit_apart, publish},
@@ -188,7 +189,7 @@ impl Tx {
     ) -> Result<R, StoreError> {
         let sql = [query!("idempotency/lock"), query!("idempotency/find")];
         let ready = self.session.ready(&sql).await?;
-        let begin = begin(&self.store);
+        let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
         let time = self.store.time();
         let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
@@ -318,7 +319,7 @@ impl Tx {
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         let Self { store, session, .. } = self;
-        let begin = format!("ROLLBACK; {}", begin(&store));
+        let begin = format!("ROLLBACK; {}", &store.begin());
         match try_hold(&store, session, &held.claim, &begin).await? {
             Some(ClaimOutcome::Open((session, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
@@ -394,7 +395,7 @@ impl Transaction for Tx {
     async fn commit(mut self) -> Result<(), StoreError> {
         if self.pipelined.take().is_some() {
             // There was no statement and there is no response, but there may be events.
-            self.session.begin(begin(&self.store));
+            self.session.begin(self.store.begin());
         }
         self.keep(None).await
     }
@@ -410,9 +411,4 @@ impl Transaction for Tx {
     fn has_conflict(&self) -> bool {
         matches!(self.doom, Some(Doom::Conflict | Doom::NotClaimed))
     }
-}
-
-/// The error of a transaction that conflicted with another one.
-pub(crate) fn lost(how: &'static str) -> StoreError {
-    StoreError::Conflict { source: how.into() }
 }

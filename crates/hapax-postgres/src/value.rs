@@ -4,7 +4,7 @@
 //! type has to be sent with the value. A single-shot statement owns its parameters as [`Value`]s,
 //! so that the values of many requests can be combined into arrays.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use bytes::{BufMut, BytesMut};
 use hapax::Timestamp;
@@ -220,6 +220,16 @@ impl<'a> FromSql<'a> for Value {
                 | Type::JSONB
         )
     }
+}
+
+/// A bound as a parameter.
+pub(crate) fn rows(bound: usize) -> i64 {
+    i64::try_from(bound).unwrap_or(i64::MAX)
+}
+
+/// A duration as a parameter.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -13,11 +13,10 @@ use std::sync::{
 use hapax::{
     Clock, Timestamp,
     limits::{CLOCK_AHEAD, LEASE, SLEEP_AHEAD},
-    store::StoreError,
 };
 use rusqlite::{Connection, params};
 
-use crate::{query, sqlite::Sqlite};
+use crate::query;
 
 /// The latest time that a clock has shown.
 #[derive(Clone, Debug, Default)]
@@ -34,26 +33,12 @@ impl Latest {
         })
     }
 
-    fn is_ahead_of(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_ahead_of(&self, now: Timestamp) -> bool {
         self.0.load(Ordering::Relaxed) > now.after(CLOCK_AHEAD).as_millis()
     }
 
-    fn forget(&self, now: Timestamp) {
+    pub(crate) fn forget(&self, now: Timestamp) {
         self.0.store(now.as_millis(), Ordering::Relaxed);
-    }
-}
-
-impl Sqlite {
-    /// Brings times forward that are too far in the future, if the clock was set back.
-    pub(crate) async fn heed_clock(&self) -> Result<(), StoreError> {
-        let now = self.clock().now();
-        if !self.latest().is_ahead_of(now) {
-            return Ok(());
-        }
-        tracing::warn!("the clock was set back: leases, retries and sagas are brought forward");
-        self.write(move |conn| bring_forward(conn, now)).await?;
-        self.latest().forget(now);
-        Ok(())
     }
 }
 

@@ -5,9 +5,10 @@
 //! previous owner, and makes the deliveries due that it had offered. Finished rows stay until
 //! retention deletes them.
 
+pub(crate) mod settle;
+pub(crate) mod dead_letter;
 mod due;
 mod lease;
-pub(crate) mod absence;
 pub(crate) mod arrival;
 
 use std::{collections::HashSet, sync::Weak, time::Duration};
@@ -26,11 +27,10 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
-    dead_letter,
     error::{corrupt, store_error},
-    idempotency::rows,
-    query, settle,
+    query,
     sqlite::Sqlite,
+    value::rows,
     writer::WriterContext,
 };
 

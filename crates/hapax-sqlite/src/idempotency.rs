@@ -9,28 +9,17 @@ use std::{borrow::Cow, time::Duration};
 use bytes::Bytes;
 use hapax::{
     Timestamp,
-    event::Headers,
-    idempotency::{
-        Claim, KeyRecord, KeyState, OnExpired, PlannedRequest, StoredResponse, Taken,
-        evaluate_claim,
-    },
-    key::{DerivationSecret, Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+    idempotency::{Claim, KeyRecord, KeyState, OnExpired, StoredResponse, Taken, evaluate_claim},
+    key::{Fingerprint, Scope},
     keyring::Keyring,
-    limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, SAGA_KEY, TOMBSTONE},
-    outbox::Draft,
-    purges::{PurgeMark, Purged},
-    quota::Usage,
-    seeded::{self, Bug},
-    store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
+    limits::{RETENTION_MAX, SAGA_KEY},
+    store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
 use crate::{
     error::{corrupt, encrypted, not_encrypted, store_error},
-    interactive::{self, TransactionKind},
-    query, single_shot,
-    sqlite::Sqlite,
-    transaction::Tx,
+    query,
     writer::WriterContext,
 };
 
@@ -50,111 +39,6 @@ impl Statement {
             sql: sql.into(),
             params: params.into_iter().collect(),
         }
-    }
-}
-
-impl Keys for Sqlite {
-    type Tx = Tx;
-
-    type Statement = Statement;
-
-    async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<Tx, StoreError> {
-        match interactive::open(self, TransactionKind::Nothing, Draft::new(tenant, context)).await?
-        {
-            ClaimOutcome::Open(tx) => Ok(tx),
-            ClaimOutcome::Taken(_) => Err(corrupt("a claim outcome although no claim was made")),
-        }
-    }
-
-    async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
-        if seeded::has(Bug::CheckThenInsert)
-            && let Some(taken) = looked(self, &claim).await?
-        {
-            return Ok(ClaimOutcome::Taken(taken));
-        }
-        let draft = Draft::of(&mut claim);
-        interactive::open(self, TransactionKind::Claim(claim), draft).await
-    }
-
-    async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
-        if seeded::has(Bug::CheckThenInsert) {
-            return self.claim(claim).await;
-        }
-        let draft = Draft::of(&mut claim);
-        Ok(ClaimOutcome::Open(Tx::pipelined(self, draft, claim)))
-    }
-
-    async fn execute_plan(
-        &self,
-        planned: PlannedRequest<Statement>,
-    ) -> Result<ClaimOutcome<Duration>, StoreError> {
-        single_shot::run(self, planned).await
-    }
-
-    async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
-        let (wanted, now) = (scope.clone(), self.clock().now());
-        let found = self.look(move |conn| find(conn, &wanted, now)).await?;
-        let Some(mut record) = found else {
-            return Ok(None);
-        };
-        if let Some(kept) = record.response.take() {
-            let response = self.keyring().decrypt_response(scope, kept);
-            record.response = Some(response.map_err(encrypted("stored response"))?);
-        }
-        Ok(Some(record))
-    }
-
-    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
-        let secret = |conn: &Connection| {
-            let row = conn.query_row(query!("idempotency/secret"), [], |row| row.get(0));
-            row.optional()
-        };
-        let secret: Option<[u8; 32]> = self.read(secret).await?;
-        secret
-            .map(DerivationSecret::from_bytes)
-            .ok_or_else(|| corrupt("the secret of derived keys is missing"))
-    }
-}
-
-impl KeyMaintenance for Sqlite {
-    async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
-        let scope = scope.clone();
-        self.submit(move |ctx| forget(ctx, &scope).map_err(store_error))
-            .await
-    }
-
-    async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
-        // Without a mark, only the current number is wanted: no purge is after `i64::MAX`.
-        let after = since.map_or(i64::MAX, |since| since.number);
-        let (number, kept) = self.read(move |conn| purged(conn, after)).await?;
-        // While this process has the file open, no other database can take its place.
-        let history = String::new();
-        Ok(Purged::of(since, PurgeMark { history, number }, kept))
-    }
-
-    async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
-        self.submit(|ctx| purge(ctx)).await
-    }
-
-    async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
-        let now = self.clock().now().as_millis();
-        let used = move |conn: &Connection| {
-            let mut statement = conn.prepare_cached(query!("idempotency/usage"))?;
-            let rows = statement.query_map([now], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-            })?;
-            rows.collect::<rusqlite::Result<Vec<(String, i64, i64)>>>()
-        };
-        let used = self.read(used).await?.into_iter();
-        let usage = used.map(|(tenant, keys, bytes)| {
-            let bad = |error| corrupt(format!("usage of a tenant: {error}"));
-            Ok(Usage {
-                tenant: Tenant::new(tenant).map_err(bad)?,
-                keys: keys.unsigned_abs(),
-                bytes: bytes.unsigned_abs(),
-            })
-        });
-        usage.collect()
     }
 }
 
@@ -214,13 +98,6 @@ pub(crate) fn taken(ctx: &WriterContext, claim: &Claim) -> Result<Option<Taken>,
     let taken = record.and_then(|record| evaluate_claim(record, claim, now));
     let taken = taken.map(|taken| ctx.keyring.decrypt_taken(&claim.scope, taken));
     taken.transpose().map_err(encrypted("stored response"))
-}
-
-/// Looks a key up before the writer runs the job; used only by a seeded bug.
-pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Taken>, StoreError> {
-    let now = store.clock().now();
-    let record = store.look_up(&claim.scope).await?;
-    Ok(record.and_then(|record| evaluate_claim(record, claim, now)))
 }
 
 /// Stores the response under a key that this job owns.
@@ -330,128 +207,4 @@ fn response(row: &Row<'_>) -> Result<StoredResponse, StoreError> {
             .ok_or_else(|| corrupt("stored response: malformed header block"))?,
         body: Bytes::from(row.get::<_, Vec<u8>>(6).map_err(bad)?),
     })
-}
-
-/// Deletes a key and records the purge.
-fn forget(ctx: &WriterContext, scope: &Scope) -> rusqlite::Result<bool> {
-    let parts = [
-        scope.tenant.as_str(),
-        scope.operation.as_str(),
-        scope.key.as_str(),
-    ];
-    let mut forget = ctx.conn.prepare_cached(query!("idempotency/forget"))?;
-    if forget.execute(parts)? == 0 {
-        return Ok(false);
-    }
-    let [tenant, operation, key] = parts;
-    let now = ctx.now().as_millis();
-    let mut note = ctx.conn.prepare_cached(query!("idempotency/note_purge"))?;
-    let drawn: i64 = note.query_row(params![tenant, operation, key, now], |row| row.get(0))?;
-    let mut drop = ctx.conn.prepare_cached(query!("idempotency/drop_purges"))?;
-    drop.execute([drawn - rows(PURGES_KEPT)])?;
-    Ok(true)
-}
-
-/// Returns the number of the last purge, and the keys that were purged after a number.
-fn purged(conn: &Connection, after: i64) -> rusqlite::Result<(i64, Vec<Scope>)> {
-    let mut statement = conn.prepare_cached(query!("idempotency/purged"))?;
-    let (mut number, mut kept) = (0, Vec::new());
-    let mut found = statement.query([after])?;
-    while let Some(row) = found.next()? {
-        number = row.get(0)?;
-        // An unreadable row is left out. The gap in the numbers then makes the replay cache forget
-        // all responses.
-        kept.extend(purged_scope(row));
-    }
-    Ok((number, kept))
-}
-
-fn purged_scope(row: &Row<'_>) -> Option<Scope> {
-    let part = |place| row.get::<_, Option<String>>(place).ok().flatten();
-    Some(Scope {
-        tenant: Tenant::new(part(1)?).ok()?,
-        operation: Operation::new(part(2)?).ok()?,
-        key: IdempotencyKey::new(part(3)?).ok()?,
-    })
-}
-
-/// An expired row of the key table.
-struct Expired {
-    rowid: i64,
-    operation: String,
-    leaves_tombstone: bool,
-    expires_at: Timestamp,
-}
-
-fn purge(ctx: &WriterContext) -> Result<Vec<(Operation, u64)>, StoreError> {
-    let mut now = ctx.now();
-    if seeded::has(Bug::PurgeLiveKey) {
-        now = now.after(RETENTION_MAX);
-    }
-    let mut gone: Vec<String> = Vec::new();
-    let mut purge = || {
-        for row in expired(&ctx.conn, now)? {
-            purge_one(&ctx.conn, &row, now)?;
-            gone.push(row.operation);
-        }
-        let mut tombstones = ctx
-            .conn
-            .prepare_cached(query!("idempotency/purge_tombstones"))?;
-        let operations = |row: &Row<'_>| row.get(0);
-        for operation in
-            tombstones.query_map(params![now.as_millis(), rows(PURGE_ROWS)], operations)?
-        {
-            gone.push(operation?);
-        }
-        Ok(())
-    };
-    purge().map_err(store_error)?;
-    count(gone)
-}
-
-fn count(gone: Vec<String>) -> Result<Vec<(Operation, u64)>, StoreError> {
-    let mut counts: Vec<(Operation, u64)> = Vec::new();
-    for operation in gone {
-        let counted = counts
-            .iter_mut()
-            .find(|(counted, _)| counted.as_str() == operation);
-        if let Some((_, count)) = counted {
-            *count += 1;
-            continue;
-        }
-        let operation = Operation::new(operation)
-            .map_err(|error| corrupt(format!("operation of a key: {error}")))?;
-        counts.push((operation, 1));
-    }
-    Ok(counts)
-}
-
-fn expired(conn: &Connection, now: Timestamp) -> rusqlite::Result<Vec<Expired>> {
-    let mut statement = conn.prepare_cached(query!("idempotency/expired"))?;
-    let read = |row: &Row<'_>| {
-        Ok(Expired {
-            rowid: row.get(0)?,
-            operation: row.get(1)?,
-            leaves_tombstone: row.get_ref(2)?.as_str()? == "gone",
-            expires_at: Timestamp::from_millis(row.get(3)?),
-        })
-    };
-    statement
-        .query_map(params![now.as_millis(), rows(PURGE_ROWS)], read)?
-        .collect()
-}
-
-fn purge_one(conn: &Connection, row: &Expired, now: Timestamp) -> rusqlite::Result<usize> {
-    let until = row.expires_at.after(TOMBSTONE);
-    if row.leaves_tombstone && until > now {
-        let mut bury = conn.prepare_cached(query!("idempotency/bury"))?;
-        return bury.execute(params![row.rowid, until.as_millis()]);
-    }
-    conn.prepare_cached(query!("idempotency/purge"))?
-        .execute([row.rowid])
-}
-
-/// A number of rows as a parameter.
-pub(crate) fn rows(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

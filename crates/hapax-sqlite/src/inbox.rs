@@ -9,7 +9,7 @@ use hapax::{
 };
 use rusqlite::{Connection, params};
 
-use crate::{error::store_error, idempotency::rows, query, writer::WriterContext};
+use crate::{error::store_error, query, value::rows, writer::WriterContext};
 
 /// Accepts a message for its consumer, unless the consumer has already accepted it.
 pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptance, StoreError> {

@@ -18,7 +18,7 @@ use hapax::{
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
 
 use crate::{
-    delivery::absence::Absences,
+    absence::Absences,
     error::{corrupt, store_error},
     inbox, query,
     sqlite::Sqlite,

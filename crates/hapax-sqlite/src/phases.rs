@@ -4,7 +4,7 @@
 //! Later statements of an owner change its row only if the epoch and the creation time are still
 //! the owner's. If no row changes, the savepoint is rolled back and the owner is fenced.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use hapax::{
     Timestamp,
@@ -15,18 +15,18 @@ use hapax::{
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Phases, StoreError},
 };
-use rusqlite::{Row, ToSql, params};
+use rusqlite::{Row, params};
 
 use crate::{
     error::{corrupt, encrypted, not_encrypted, store_error},
-    idempotency::{ResponseColumns, find, on_expired, retention, rows},
-    interactive::{self, TransactionKind},
+    idempotency::{find, on_expired, retention},
+    phase::{Phase, fenced},
     query,
     sqlite::Sqlite,
-    transaction::Tx,
+    transaction::{Tx, interactive, interactive::TransactionKind},
+    value::rows,
     writer::WriterContext,
 };
 
@@ -92,77 +92,6 @@ impl Phases for Sqlite {
             .map_err(|error| corrupt(format!("operations: {error}")))?;
         self.submit(move |ctx| take_over(ctx, &operations, lapsed))
             .await
-    }
-}
-
-/// A phase: a transaction of a request that owns its key.
-#[derive(Debug)]
-pub(crate) struct Phase {
-    pub(crate) owned: Ownership,
-    recovery_point: Option<String>,
-}
-
-impl Phase {
-    /// Writes the recovery point, if the request still owns its key.
-    pub(crate) fn advance(&self, ctx: &WriterContext) -> Result<(), StoreError> {
-        let sql = query!("idempotency/advance");
-        fenced(ctx, &unfenced(sql), &self.owned, &[&self.recovery_point])
-    }
-
-    /// Stores the response, if the request still owns its key.
-    pub(crate) fn finish(
-        &self,
-        ctx: &WriterContext,
-        response: &ResponseColumns,
-    ) -> Result<(), StoreError> {
-        let now = ctx.now();
-        let values: [&dyn ToSql; 6] = [
-            &response.state(),
-            &response.status,
-            &response.headers,
-            &&*response.body,
-            &now.as_millis(),
-            &now.after(self.owned.retention).as_millis(),
-        ];
-        let sql = unfenced(query!("idempotency/finish"));
-        fenced(ctx, &sql, &self.owned, &values)
-    }
-}
-
-/// Returns the statement, without its fence if that bug is seeded.
-fn unfenced(sql: &'static str) -> Cow<'static, str> {
-    const FENCE: &str = "epoch = ?4 AND created_at = ?5 AND state = 'in_progress'";
-    if seeded::has(Bug::NoFence) {
-        return sql
-            .replace(FENCE, "?4 IS NOT NULL AND ?5 IS NOT NULL")
-            .into();
-    }
-    sql.into()
-}
-
-/// Runs a statement that changes only the row of this owner.
-fn fenced(
-    ctx: &WriterContext,
-    sql: &str,
-    owned: &Ownership,
-    values: &[&dyn ToSql],
-) -> Result<(), StoreError> {
-    let scope = &owned.scope;
-    let created_at = owned.created_at.as_millis();
-    let (tenant, operation) = (scope.tenant.as_str(), scope.operation.as_str());
-    let (key, epoch) = (scope.key.as_str(), owned.epoch);
-    let fence: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
-    let values = fence.iter().chain(values);
-    let run = || {
-        let mut statement = ctx.conn.prepare_cached(sql)?;
-        for (place, value) in (1..).zip(values) {
-            statement.raw_bind_parameter(place, value)?;
-        }
-        statement.raw_execute()
-    };
-    match run().map_err(store_error)? {
-        1 => Ok(()),
-        _ => Err(StoreError::Fenced),
     }
 }
 

@@ -6,17 +6,15 @@
 use std::time::Duration;
 
 use hapax::{
-    idempotency::{Claim, PlannedRequest},
+    idempotency::{Claim, PlannedRequest, Taken, evaluate_claim},
     outbox::Draft,
     seeded::{self, Bug},
-    store::{ClaimOutcome, StoreError},
+    store::{ClaimOutcome, Keys as _, StoreError},
 };
 use rusqlite::params_from_iter;
 
 use crate::{
-    idempotency::{
-        ResponseColumns, Statement, claim_completed, complete, looked, retention, taken,
-    },
+    idempotency::{ResponseColumns, Statement, claim_completed, complete, retention, taken},
     outbox,
     sqlite::Sqlite,
     writer::WriterContext,
@@ -72,7 +70,7 @@ fn claim_or_known(
     ctx: &WriterContext,
     claim: &Claim,
     response: &ResponseColumns,
-) -> Result<Option<hapax::idempotency::Taken>, StoreError> {
+) -> Result<Option<Taken>, StoreError> {
     if seeded::has(Bug::CheckThenInsert) {
         return complete(ctx, claim, ctx.now(), response).map(|()| None);
     }
@@ -102,4 +100,11 @@ fn execute(ctx: &WriterContext, statement: &Statement) -> Result<(), StoreError>
         while rows.next()?.is_some() {}
         Ok(())
     })
+}
+
+/// Looks a key up before the writer runs the job; used only by a seeded bug.
+pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Taken>, StoreError> {
+    let now = store.clock().now();
+    let record = store.look_up(&claim.scope).await?;
+    Ok(record.and_then(|record| evaluate_claim(record, claim, now)))
 }

@@ -27,13 +27,13 @@ use crate::{
     clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
-    job::{Brief, Job},
     lock::Lock,
     migrations::{self, Migration},
     place::Place,
     query,
     readers::Readers,
     settings::Settings,
+    writer::job::{Brief, Job},
     writer::{Writer, WriterContext},
 };
 
@@ -254,6 +254,19 @@ impl Sqlite {
         read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.0.readers.read(read).await
+    }
+
+    /// Brings times forward that are too far in the future, if the clock was set back.
+    pub(crate) async fn heed_clock(&self) -> Result<(), StoreError> {
+        let now = self.clock().now();
+        if !self.latest().is_ahead_of(now) {
+            return Ok(());
+        }
+        tracing::warn!("the clock was set back: leases, retries and sagas are brought forward");
+        self.write(move |conn| clock::bring_forward(conn, now))
+            .await?;
+        self.latest().forget(now);
+        Ok(())
     }
 }
 

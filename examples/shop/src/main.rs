@@ -15,6 +15,7 @@ mod server;
 mod auth;
 mod routes;
 mod members;
+mod ledger;
 mod money;
 mod providers;
 mod ids;

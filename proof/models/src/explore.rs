@@ -11,8 +11,6 @@ use std::{
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
 
-use crate::table::words;
-
 /// A part of the design as a state machine, sound or with a bug.
 pub(crate) trait Design:
     Model<State: Explored, Action: Explored> + Send + Sync + 'static
@@ -121,6 +119,18 @@ where
 }
 
 /// Checks that a sound model breaks nothing and shows everything, and that each bug breaks what it is said to.
+/// `CheckThenInsert` as words.
+pub(crate) fn words(name: impl Debug) -> String {
+    let mut words = String::new();
+    for letter in format!("{name:?}").chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn check<D: Design>() {

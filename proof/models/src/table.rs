@@ -73,18 +73,6 @@ fn row(model: &str, bug: &str, verdict: &Verdict) -> String {
     row
 }
 
-/// `CheckThenInsert` as words.
-pub(crate) fn words(name: impl Debug) -> String {
-    let mut words = String::new();
-    for letter in format!("{name:?}").chars() {
-        if letter.is_uppercase() && !words.is_empty() {
-            words.push(' ');
-        }
-        words.extend(letter.to_lowercase());
-    }
-    words
-}
-
 #[expect(clippy::print_stdout, reason = "the table is what the command is for")]
 fn say(line: &str) {
     println!("{line}");

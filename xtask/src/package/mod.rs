@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
-    gate::metadata,
+    metadata::metadata,
     step::call,
     tool::{self, Tool},
 };

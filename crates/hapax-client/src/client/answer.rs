@@ -7,7 +7,7 @@ use hapax::{key::IdempotencyKey, sink::BoxError};
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use serde::Deserialize;
 
-use crate::{attempt::Attempts, operation::Stopped, policy::IDEMPOTENCY_STATUS};
+use crate::{attempt::Attempts, policy::IDEMPOTENCY_STATUS, stopped::Stopped};
 
 /// Maximum length of the code of a problem in bytes.
 const CODE_BYTES_MAX: usize = 128;

@@ -19,9 +19,10 @@ use super::{
 use crate::{
     attempt::Attempts,
     journal::{Begun, Intent},
-    operation::{Operation, Step, Stopped},
+    operation::{Operation, Step},
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
     retry_after,
+    stopped::Stopped,
 };
 
 /// Sends a request with all its retries.

@@ -32,8 +32,8 @@ const PAGES = [
   "/reference/cli",
   "/reference/http",
   "/reference/errors",
-  "/act?act=replay&part=mail&position=1",
-  "/act?act=edit&part=search&position=2",
+  "/act?act=replay&partition=mail&position=1",
+  "/act?act=edit&partition=search&position=2",
   "/act?act=decide&saga=checkout-1&decision=done&step=charge",
 ];
 const PLACES = {

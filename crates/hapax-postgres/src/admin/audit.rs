@@ -8,11 +8,10 @@ use serde_json::Value;
 use super::{Actor, PAGE_MAX, Page};
 use crate::{
     connection::Link,
-    outbox::rows,
+    delivery::settle::text,
     postgres::Postgres,
     query,
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// A line of the audit log.

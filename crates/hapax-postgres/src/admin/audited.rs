@@ -9,7 +9,7 @@ use super::{
     Actor,
     audit::{Line, note},
 };
-use crate::{outbox::begin, postgres::Postgres, query, session::Session, value::Param};
+use crate::{postgres::Postgres, query, session::Session, value::Param};
 
 /// The transaction of an operation. It is rolled back when it is dropped.
 pub(super) struct AuditedTransaction<'a> {
@@ -19,8 +19,8 @@ pub(super) struct AuditedTransaction<'a> {
 
 impl<'a> AuditedTransaction<'a> {
     pub(super) async fn begin(store: &'a Postgres) -> Result<Self, StoreError> {
-        let mut session = Session::open(store).await?;
-        session.begin(begin(store).into());
+        let mut session = store.session().await?;
+        session.begin(store.begin_read_committed().into());
         Ok(Self { store, session })
     }
 

@@ -15,10 +15,9 @@ use super::{
 };
 use crate::{
     error::corrupt,
-    outbox::rows,
     postgres::Postgres,
     query,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// Deliveries that one batch changes: few enough that the partition's owner hardly waits.

@@ -15,11 +15,11 @@ use super::{
     seen::Seen,
 };
 use crate::{
-    outbox::{self, rows},
+    delivery::settle::text,
+    outbox,
     postgres::Postgres,
     query,
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// Maximum length of the reason for discarding dead letters, in bytes.

@@ -9,10 +9,9 @@ use super::{
     Actor, AdminError, Filter, PAGE_MAX, Page, destinations, events::Standing, filters::Filters,
 };
 use crate::{
-    outbox::rows,
     postgres::Postgres,
     query,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// Rows that one page reads.

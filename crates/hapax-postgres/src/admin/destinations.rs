@@ -14,7 +14,12 @@ use super::{
     declared::{declared, moment},
     jobs::{self, Job, Kind},
 };
-use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
+use crate::{
+    delivery::settle::text,
+    postgres::Postgres,
+    query,
+    value::{Param, rows},
+};
 
 pub use super::declared::{Declared, Partition};
 

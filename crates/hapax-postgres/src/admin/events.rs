@@ -20,11 +20,11 @@ use tokio_postgres::Row;
 
 use super::{Actor, AdminError, Filter, PAGE_MAX, Page, filters::Filters};
 use crate::{
-    dead_letter::attempts,
-    outbox::{self, rows},
+    delivery::dead_letter::attempts,
+    outbox,
     postgres::Postgres,
     query,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// Maximum difference between the clocks of producers for which a list by time is complete.
@@ -370,7 +370,7 @@ fn moment_of(id: EventId) -> Timestamp {
 }
 
 pub(super) fn millis(duration: Duration) -> i64 {
-    crate::idempotency::millis(duration)
+    crate::value::millis(duration)
 }
 
 fn summary(row: &Row) -> Summary {

@@ -6,7 +6,7 @@ use hapax::key::Tenant;
 
 use super::{Actor, Filter};
 use crate::{
-    settle::text,
+    delivery::settle::text,
     value::{Moment, Param},
 };
 

@@ -7,11 +7,10 @@ use tokio_postgres::Row;
 
 use super::{Actor, AdminError, PAGE_MAX, Page, filters::word};
 use crate::{
-    outbox::rows,
+    delivery::settle::text,
     postgres::Postgres,
     query,
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 pub use super::pagination::{Cursor, NoCursor};

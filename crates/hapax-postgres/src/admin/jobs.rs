@@ -14,12 +14,11 @@ use super::{
     destinations, events,
 };
 use crate::{
+    delivery::settle::text,
     error::corrupt,
-    outbox::rows,
     postgres::Postgres,
     query,
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 pub use super::{

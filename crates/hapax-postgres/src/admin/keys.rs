@@ -17,12 +17,11 @@ use tokio_postgres::Row;
 
 use super::{Actor, AdminError, PAGE_MAX, Page, filters::word};
 use crate::{
+    delivery::settle::text,
     error::corrupt,
-    outbox::rows,
     postgres::Postgres,
     query,
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 pub use super::{

@@ -16,7 +16,11 @@ use super::{
     dead_letters::check_reason,
     keys::{self, Record, State},
 };
-use crate::{outbox::rows, postgres::Postgres, query, value::Param};
+use crate::{
+    postgres::Postgres,
+    query,
+    value::{Param, rows},
+};
 
 /// The version of a key that an operator has seen. It changes whenever the key's row is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

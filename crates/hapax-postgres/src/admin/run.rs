@@ -11,7 +11,12 @@ use super::{
     batch::{self, Batch},
     jobs::{Job, job, object},
 };
-use crate::{outbox::rows, postgres::Postgres, query, settle::text, value::Param};
+use crate::{
+    delivery::settle::text,
+    postgres::Postgres,
+    query,
+    value::{Param, rows},
+};
 
 /// Batches that may fail in a row before a job is given up.
 const FAILURES_MAX: i32 = 10;

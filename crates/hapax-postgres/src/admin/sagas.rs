@@ -19,9 +19,9 @@ use super::{
     dead_letters::check_reason,
 };
 use crate::{
-    outbox::rows,
     postgres::Postgres,
     saga::{Listing, Seen, leaf, see, seize},
+    value::rows,
 };
 
 /// A saga as an operator sees it.

@@ -21,10 +21,10 @@ use super::{
     sagas::{self, Look},
 };
 use crate::{
-    outbox::{self, rows},
+    outbox,
     postgres::Postgres,
     query,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// What is known about one request.

@@ -12,10 +12,9 @@ use hapax::{
 };
 
 use crate::{
-    idempotency::millis,
     postgres::Postgres,
     query,
-    value::{Moment, Param},
+    value::{Moment, Param, millis},
 };
 
 use super::sweep;

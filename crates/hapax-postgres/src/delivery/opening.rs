@@ -15,14 +15,13 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::{Link, Ready},
+    delivery::settle::Moved,
     error::corrupt,
-    idempotency::millis,
-    outbox::{begin, is_refused, rows},
+    outbox::is_refused,
     postgres::Postgres,
     query,
     session::{PipelineError, QueuedStatement, Session},
-    settle::Moved,
-    value::{Moment, Param},
+    value::{Moment, Param, millis, rows},
 };
 
 use super::{Claimant, pipeline_failed};
@@ -61,7 +60,7 @@ pub(super) async fn open(
     // Of a history that was lost they would say which of the new transactions can be late.
     store.looks().forget();
     for _ in ["as it is", "with sequences that were raised"] {
-        let mut session = Session::open(store).await?;
+        let mut session = store.session().await?;
         match take_over(store, &mut session, partition, claimant).await {
             Ok(Taken::Opened(opened)) => {
                 session.end();
@@ -110,7 +109,7 @@ async fn raise_epoch(
     partition: &str,
     claimant: Option<Claimant<'_>>,
 ) -> Result<Option<Found>, StoreError> {
-    let (begin, now, time) = (begin(store), store.now(), store.time());
+    let (begin, now, time) = (store.begin_read_committed(), store.now(), store.time());
     let (hold, own) = match claimant {
         None => (query!("delivery/hold_open"), query!("delivery/open")),
         Some(_) => (query!("delivery/hold_take"), query!("delivery/take")),

@@ -5,14 +5,7 @@
 //! transaction. If the half cannot be locked, it is left until a later number. Readers see the same
 //! result, whether or not a half was swept, and whichever process died while it swept.
 
-use crate::{
-    connection::Link,
-    outbox::begin,
-    postgres::Postgres,
-    query,
-    session::{QueuedStatement, Session},
-    value::Param,
-};
+use crate::{connection::Link, postgres::Postgres, query, session::QueuedStatement, value::Param};
 
 use super::pipeline_failed;
 
@@ -62,14 +55,14 @@ async fn sweep(store: &Postgres, log: &Log, number: i64) {
     let Some(half) = log.is_due(number) else {
         return;
     };
-    let Ok(mut session) = Session::open(store).await else {
+    let Ok(mut session) = store.session().await else {
         return;
     };
     let ready = session.run(async |link| link.ready([log.sweep]).await);
     let Ok([ready]) = ready.await else {
         return session.rollback().await;
     };
-    let begin = begin(store);
+    let begin = store.begin_read_committed();
     let params: [&dyn Param; 1] = [&half];
     let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![

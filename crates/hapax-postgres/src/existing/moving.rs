@@ -10,11 +10,7 @@ use tokio_postgres::{Row, Statement, types::ToSql};
 
 use super::{ExistingTable, ExistingTableError, described::Described, statement};
 use crate::{
-    connection::Link,
-    outbox::{begin, is_refused},
-    postgres::Postgres,
-    query,
-    session::{QueuedStatement, Session},
+    connection::Link, outbox::is_refused, postgres::Postgres, query, session::QueuedStatement,
     value::Param,
 };
 
@@ -87,14 +83,14 @@ impl Mover {
         store: &Postgres,
         passed: &[String],
     ) -> Result<(Moved, Vec<String>), StoreError> {
-        let mut session = Session::open(store).await?;
+        let mut session = store.session().await?;
         let ready = session.run(async |link| {
             let hold = link.ready([query!("existing/hold")]).await?;
             Ok((hold, self.ready(link).await?))
         });
         // All of it is ready before anything is sent: the commit must not go first.
         let ([hold], moving) = ready.await?;
-        let (begin, now) = (begin(store), store.now());
+        let (begin, now) = (store.begin_read_committed(), store.now());
         let source = self.name.as_str();
         let table: [&dyn Param; 1] = [&self.number];
         let params: [&dyn Param; 3] = [&source, &now, &passed];

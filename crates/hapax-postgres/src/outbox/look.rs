@@ -12,14 +12,13 @@ use tokio_postgres::Row;
 
 use super::{
     event::{event, until_unreadable},
-    rows,
     segment::{READ, READ_LATE, next_start, oldest, rotation, start},
 };
 use crate::{
     error::{corrupt, unavailable},
     frontier::{History, Late, Mark, Sight, Snapshot},
     postgres::Postgres,
-    value::Param,
+    value::{Param, rows},
 };
 
 /// Rows that one statement searches for late events, or for the events of some shards. This takes

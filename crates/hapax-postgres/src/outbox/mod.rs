@@ -14,11 +14,7 @@ mod recycle;
 mod raise;
 mod segment;
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use hapax::{
     delivery::{Frontier, Shards},
@@ -32,74 +28,16 @@ use self::{look::Step, recycle::Tally};
 use crate::{
     connection::QueryError,
     frontier::{History, Mark},
-    idempotency::{self, millis},
     inbox,
     postgres::Postgres,
     query,
-    value::Param,
+    value::{Param, millis, rows},
 };
 
 pub(crate) use self::{
     event::{event, shown, until_unreadable},
     segment::SEEN,
 };
-
-/// Maximum number of remembered frontiers beyond which nothing was found, for destinations that
-/// have read everything.
-const LOOKS: usize = 64;
-
-/// What this node remembers of its reads, in addition to the frontiers.
-#[derive(Debug, Default)]
-pub(crate) struct Looks {
-    /// Frontiers beyond which nothing was found, each with a newer mark of the same meaning.
-    vain: Mutex<VecDeque<Vain>>,
-}
-
-/// A frontier beyond which nothing was found.
-#[derive(Debug)]
-struct Vain {
-    from: Frontier,
-    shards: Shards,
-    mark: Mark,
-}
-
-impl Looks {
-    /// The newest mark that has the same meaning as `frontier`, so that rows that were searched
-    /// without a result are not searched again.
-    fn newest(&self, frontier: &Frontier, shards: Shards) -> Result<Mark, StoreError> {
-        let vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = vain.iter().find(|vain| vain.is_of(frontier, shards));
-        known.map_or_else(|| Mark::of(frontier), |vain| Ok(vain.mark.clone()))
-    }
-
-    fn in_vain(&self, from: &Frontier, shards: Shards, mark: &Mark) {
-        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = vain.iter_mut().find(|vain| vain.is_of(from, shards)) {
-            known.mark = mark.clone();
-            return;
-        }
-        if vain.len() == LOOKS {
-            vain.pop_front();
-        }
-        vain.push_back(Vain {
-            from: from.clone(),
-            shards,
-            mark: mark.clone(),
-        });
-    }
-
-    /// Forgets the marks of another history.
-    pub(crate) fn forget(&self) {
-        let mut vain = self.vain.lock().unwrap_or_else(PoisonError::into_inner);
-        vain.clear();
-    }
-}
-
-impl Vain {
-    fn is_of(&self, from: &Frontier, shards: Shards) -> bool {
-        self.shards == shards && self.from == *from
-    }
-}
 
 impl Source for Postgres {
     async fn read(
@@ -239,11 +177,6 @@ impl Outbox for Postgres {
     }
 }
 
-/// A bound as a parameter.
-pub(crate) fn rows(bound: usize) -> i64 {
-    i64::try_from(bound).unwrap_or(i64::MAX)
-}
-
 /// A duration in milliseconds, limited to what the database can add to or subtract from the current
 /// time.
 pub(crate) fn age(retention: Duration) -> i64 {
@@ -254,10 +187,4 @@ pub(crate) fn age(retention: Duration) -> i64 {
 /// Whether a statement divided by zero, which is how the statements of this crate refuse.
 pub(crate) fn is_refused(cause: &QueryError) -> bool {
     matches!(cause, QueryError::Failed(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO))
-}
-
-/// Begins a transaction in which each statement sees everything that was committed before it.
-pub(crate) fn begin(store: &Postgres) -> String {
-    let begin = idempotency::begin(store);
-    format!("{begin}; SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 }

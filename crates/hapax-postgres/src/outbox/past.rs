@@ -9,14 +9,13 @@ use hapax::{
 
 use super::{
     look::{Found, SCAN, shards},
-    rows,
     segment::{READ_PAST, next_start, oldest, rotation},
 };
 use crate::{
     error::corrupt,
     frontier::{History, Mark},
     postgres::Postgres,
-    value::Param,
+    value::{Param, rows},
 };
 
 impl Postgres {

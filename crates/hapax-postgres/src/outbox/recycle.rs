@@ -12,13 +12,13 @@ use hapax::{limits::PURGE_ROWS, store::StoreError, telemetry};
 use metrics::counter;
 use tokio_postgres::{Row, error::SqlState};
 
-use super::{begin, is_refused, rows};
+use super::is_refused;
 use crate::{
     connection::{Link, QueryError},
     postgres::Postgres,
     query,
-    session::{QueuedStatement, Session},
-    value::Param,
+    session::QueuedStatement,
+    value::{Param, rows},
 };
 
 /// Number of rotations per retention: one less than there are segments.
@@ -169,10 +169,10 @@ impl Postgres {
         step: &'static str,
         params: &[&dyn Param],
     ) -> Result<Option<Vec<Row>>, StoreError> {
-        let mut session = Session::open(self).await?;
+        let mut session = self.session().await?;
         let sql = [query!("outbox/hold_purge"), step];
         let ready = session.run(async |link| link.ready(sql).await).await?;
-        let begin = begin(self);
+        let begin = self.begin_read_committed();
         let [hold, step] = &ready;
         let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
             vec![

@@ -15,7 +15,12 @@ use hapax::{
 use tokio_postgres::Row;
 
 use super::{rows, states};
-use crate::{outbox::rows as bound, postgres::Postgres, query, settle::text, value::Param};
+use crate::{
+    delivery::settle::text,
+    postgres::Postgres,
+    query,
+    value::{Param, rows as bound},
+};
 
 /// A saga as a reader sees it that does not own it.
 #[derive(Debug)]

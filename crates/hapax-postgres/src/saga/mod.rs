@@ -21,16 +21,13 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::Link,
+    delivery::settle::text,
     error::corrupt,
-    idempotency::begin,
-    outbox::{age, rows as bound},
-    phases::commit,
+    outbox::age,
     postgres::Postgres,
     query,
-    session::Session,
-    settle::text,
     transaction::Tx,
-    value::{Moment, Param},
+    value::{Moment, Param, rows as bound},
 };
 
 pub(crate) use look::{Listing, Seen, leaf, see};
@@ -46,7 +43,7 @@ impl Sagas for Postgres {
         let (lease, limit) = (age(lease), bound(limit));
         let params: [&dyn Param; 5] = [&self.time(), &lease, &names, &versions, &limit];
         let asked_at = self.clock().now();
-        let taken = commit(self, query!("saga/take"), &params).await?;
+        let taken = self.commit(query!("saga/take"), &params).await?;
         hear(self, asked_at, taken.first());
         let read = |row| rows::saga(row).map_err(|error| rows::of_saga(row, error));
         let seen = taken.iter().map(read).filter_map(readable);
@@ -65,8 +62,8 @@ impl Sagas for Postgres {
     }
 
     async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
-        let mut session = Session::open(self).await?;
-        session.begin(begin(self));
+        let mut session = self.session().await?;
+        session.begin(self.begin());
         let params: [&dyn Param; 4] = [&owned.id, &owned.epoch, &age(lease), &self.time()];
         let held = session.run(async |link| link.ask(query!("saga/hold"), &params).await);
         let held = held.await?;
@@ -98,7 +95,7 @@ impl Sagas for Postgres {
             &signals_seen,
             &time,
         ];
-        let given = commit(self, query!("saga/give_back"), &params).await?;
+        let given = self.commit(query!("saga/give_back"), &params).await?;
         if given.is_empty() {
             return Err(StoreError::Fenced);
         }
@@ -158,7 +155,7 @@ pub(crate) async fn seize(
 ) -> Result<Option<SagaRecord>, StoreError> {
     let params: [&dyn Param; 4] = [&id, &age(lease), &store.time(), &epoch];
     let asked_at = store.clock().now();
-    let seized = commit(store, query!("saga/seize"), &params).await?;
+    let seized = store.commit(query!("saga/seize"), &params).await?;
     hear(store, asked_at, seized.first());
     let seized: Result<Vec<_>, _> = seized.iter().map(rows::saga).collect();
     look::whole(store, seized?).await?.pop().transpose()

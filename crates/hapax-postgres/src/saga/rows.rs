@@ -17,11 +17,11 @@ use tokio_postgres::{Error, Row};
 
 use crate::{
     connection::Link,
+    delivery::settle::text,
     error::corrupt,
     idempotency::parts,
     outbox::age,
     query,
-    settle::text,
     value::{Moment, Param},
 };
 

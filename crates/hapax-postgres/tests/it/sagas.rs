@@ -161,7 +161,10 @@ async fn words_that_come_at_once_are_counted_as_they_are_kept() {
     assert!(accepted.into_iter().all(|it| it));
     let taken = take(&here.store, 1).await.remove(0);
     assert_eq!(taken.signals.len(), 5);
-    assert_eq!(here.count("SELECT told FROM hapax.saga").await, 5);
+    assert_eq!(
+        here.count("SELECT signals_received FROM hapax.saga").await,
+        5
+    );
     give_back(&here.store, &taken, Duration::from_hours(1)).await;
     assert!(
         take(&here.store, 1).await.is_empty(),

@@ -41,7 +41,7 @@ async fn a_check_says_what_is_missing_and_changes_nothing() {
     let database = Database::empty().await;
     let url = database.url();
     let check = run(&["migrate", "--check", "--database", &url]).ended(1);
-    assert!(check.stderr.contains("0001 keys_outbox"), "{check:?}");
+    assert!(check.stderr.contains("0001 idempotency_keys"), "{check:?}");
     assert!(check.stderr.contains("run `hapax migrate`"), "{check:?}");
     let missing = run(&["migrate", "--check", "--json", "--database", &url])
         .ended(1)

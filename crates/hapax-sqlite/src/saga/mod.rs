@@ -21,11 +21,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use self::rows::{one, readable, select, whole};
 use crate::{
     error::{corrupt, store_error},
-    idempotency::rows as bound,
-    interactive::{self, TransactionKind},
     query,
     sqlite::Sqlite,
-    transaction::Tx,
+    transaction::interactive::TransactionKind,
+    transaction::{Tx, interactive},
+    value::rows as bound,
 };
 
 impl Sagas for Sqlite {

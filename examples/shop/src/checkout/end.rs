@@ -14,8 +14,8 @@ use super::{AUTHORIZE, CAPTURE, Cart, SHIP, made};
 use crate::{
     database::{Rows, params, query},
     ids::Ids,
+    ledger,
     providers::Made,
-    routes::ledger,
 };
 
 /// Records the captured payment as a charge that can be refunded.

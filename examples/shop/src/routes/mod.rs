@@ -4,10 +4,10 @@
 //! Routes without a tenant (health, metrics, received webhooks, the demo) skip authentication and
 //! keys. All error responses are problems, including those of the router.
 
+mod ledger;
 pub(crate) mod demo;
 mod checkouts;
 mod health;
-pub(crate) mod ledger;
 mod orders;
 mod payments;
 mod refunds;

@@ -21,10 +21,11 @@ use hapax_http::{Json, Phased, Query, problem::Problem};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Shop, ledger, provided};
+use super::{Shop, provided};
 use crate::{
     database::{Database, Rows as _, params, query},
     ids::written,
+    ledger,
     members::{self, NoQuery},
     problem::PROVIDER_DUPLICATE,
     providers::{Found, Label, Made, Operation, Order, Outcome, Payments, Settled, Wanted, settle},

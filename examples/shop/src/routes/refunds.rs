@@ -19,10 +19,11 @@ use hapax_http::{Disposition, Json, Phased, Query, problem::Problem};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::{Shop, ledger, provided};
+use super::{Shop, provided};
 use crate::{
     database::{Database, Row, Rows, params, query},
     ids::written,
+    ledger,
     members::{self, NoQuery},
     problem::REFUND_EXCEEDS,
     providers::{

@@ -13,9 +13,10 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Shop, ledger::Entry};
+use super::Shop;
 use crate::{
     database::{Database, Rows as _, params, query},
+    ledger::Entry,
     members::{self, NoQuery},
 };
 

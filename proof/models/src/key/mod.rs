@@ -11,7 +11,7 @@ mod step;
 use stateright::{Model, Property};
 
 use self::state::{Budget, CLIENTS, ERAS, Row, Stage, State, Told, Worker};
-use crate::{explore::Design, table::words};
+use crate::explore::{Design, words};
 
 /// Requests in hand at once.
 const WORKERS: usize = 2;

@@ -81,7 +81,7 @@ async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
 #[tokio::test]
 async fn opening_a_partition_raises_the_sequences_first() {
     let (fixture, _) = passed().await;
-    for sequence in ["outbox_event_id", "checkpoint_number", "sign_number"] {
+    for sequence in ["outbox_event_id", "checkpoint_number", "heartbeat_number"] {
         set(&fixture.plain, sequence, 1).await;
     }
     emit(&fixture.plain).await;

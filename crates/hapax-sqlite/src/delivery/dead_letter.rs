@@ -17,10 +17,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
     delivery::arrival,
+    delivery::settle::release,
     error::{corrupt, store_error},
-    idempotency::rows,
     outbox, query,
-    settle::release,
+    value::rows,
     writer::WriterContext,
 };
 

@@ -30,13 +30,14 @@ use crate::{
     connection::QueryError,
     emit::Columns,
     error::unavailable,
-    idempotency::{begin, millis, on_expired, parts, record, retention},
+    idempotency::{on_expired, parts, record, retention},
+    member::Member,
     postgres::{Handle, Postgres},
     query,
     session::{PipelineError, QueuedStatement, Session},
-    single_shot::{Member, alone, resolved},
+    single_shot::{alone, resolved},
     statement::calls,
-    value::{Moment, Param},
+    value::{Moment, Param, millis},
 };
 
 /// How long a group waits for a row that another transaction holds.
@@ -175,7 +176,7 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
 
 /// Everything in one flight.
 async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
-    let mut session = match Session::open(store).await {
+    let mut session = match store.session().await {
         Ok(session) => session,
         Err(error) => return Outcome::Unreachable(error.error_chain()),
     };
@@ -192,7 +193,7 @@ async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
 
 /// The keys first, and then what belongs to those that were free.
 async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
-    let mut session = match Session::open(store).await {
+    let mut session = match store.session().await {
         Ok(session) => session,
         Err(error) => return Outcome::Unreachable(error.error_chain()),
     };
@@ -248,7 +249,7 @@ impl<'a> Group<'a> {
     /// a row that is locked.
     pub(crate) fn of(store: &'a Postgres, members: Vec<&'a Member>) -> Self {
         let millis = LOCK_WAIT.as_millis();
-        let begin = format!("{}; SET LOCAL lock_timeout = {millis}", begin(store));
+        let begin = format!("{}; SET LOCAL lock_timeout = {millis}", store.begin());
         Self {
             store,
             members,
@@ -261,7 +262,7 @@ impl<'a> Group<'a> {
         Self {
             store,
             members: vec![member],
-            begin: begin(store).into_owned(),
+            begin: store.begin().into_owned(),
         }
     }
 

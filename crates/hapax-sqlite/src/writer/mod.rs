@@ -5,6 +5,8 @@
 //! before that commit. If the commit fails or the writer panics, all members get `Unavailable`, and
 //! the writer continues with the next group. It sets no timers.
 
+pub(crate) mod job;
+
 use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,10 +28,10 @@ use crate::{
     connection::Guard,
     control,
     error::{store_error, unavailable},
-    idempotency::rows,
-    job::{Job, Verdict},
     lock::Lock,
     place::Place,
+    value::rows,
+    writer::job::{Job, Verdict},
 };
 
 /// The maximum age of a group. It delays the first member by a fraction of a commit on a slow disk.

@@ -6,6 +6,8 @@
 //! the same store waits until the transaction ends. A transaction with a pipelined claim does not
 //! hold the writer before its first statement.
 
+pub(crate) mod interactive;
+
 use std::{
     sync::mpsc,
     time::{Duration, Instant},
@@ -26,10 +28,9 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::ResponseColumns,
-    inbox,
-    interactive::{self, Ending, Request, TransactionKind},
-    outbox,
+    inbox, outbox,
     sqlite::Sqlite,
+    transaction::interactive::{Ending, Request, TransactionKind},
     writer::WriterContext,
 };
 

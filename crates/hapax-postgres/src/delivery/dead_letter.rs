@@ -16,14 +16,13 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::Link,
-    delivery::pipeline_failed,
+    delivery::{pipeline_failed, settle::text},
     error::corrupt,
-    outbox::{self, begin, rows},
+    outbox,
     postgres::Postgres,
     query,
     session::{QueuedStatement, Session},
-    settle::text,
-    value::{Moment, Param},
+    value::{Moment, Param, rows},
 };
 
 /// Lists dead letters after a position, each with its attempts.
@@ -70,7 +69,7 @@ pub(crate) async fn replay(
     position: i64,
 ) -> Result<bool, StoreError> {
     let params: [&dyn Param; 3] = [&destination, &position, &store.now()];
-    let mut session = Session::open(store).await?;
+    let mut session = store.session().await?;
     match decide(store, &mut session, query!("delivery/replay"), &params).await {
         Ok(Decided::Nothing) => {
             session.rollback().await;
@@ -93,7 +92,7 @@ pub(crate) async fn discard(
 ) -> Result<bool, StoreError> {
     let (now, reason) = (store.now(), text(reason));
     let params: [&dyn Param; 4] = [&destination, &position, &now, &reason];
-    let mut session = Session::open(store).await?;
+    let mut session = store.session().await?;
     let discarded = decide(store, &mut session, query!("delivery/discard"), &params).await;
     let released = match discarded {
         Ok(Decided::Nothing) => {
@@ -128,7 +127,7 @@ async fn decide(
     sql: &'static str,
     params: &[&dyn Param],
 ) -> Result<Decided, StoreError> {
-    let begin = begin(store);
+    let begin = store.begin_read_committed();
     let sql = [query!("delivery/hold"), sql];
     let ready = session.run(async |link| link.ready(sql).await).await?;
     let [hold, decide] = &ready;

@@ -25,12 +25,12 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::{ResponseColumns, complete, retention, taken},
-    job::{Job, Verdict},
     outbox,
-    phases::Phase,
+    phase::Phase,
     sqlite::Sqlite,
     transaction::Tx,
     writer::WriterContext,
+    writer::job::{Job, Verdict},
 };
 
 /// The kind of a transaction.

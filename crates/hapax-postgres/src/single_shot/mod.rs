@@ -4,12 +4,14 @@
 //! not finished by that (its key is taken, a statement fails, the result of the commit is lost) is
 //! run alone by this module: in one pipeline, or with a regular claim if its key is not free.
 
+pub(crate) mod group;
+
 use std::time::Duration;
 
 use hapax::{
     event::Headers,
     group::{Turn, answered},
-    idempotency::{Claim, PlannedRequest, StoredResponse},
+    idempotency::PlannedRequest,
     outbox::{Draft, Sealed},
     seeded::{self, Bug},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
@@ -17,31 +19,20 @@ use hapax::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
+    claim::hold,
     commit_recovery,
     connection::QueryError,
     emit::Columns,
     error::{store_error, unavailable},
-    group::{CAREFUL, Group, is_not_free},
-    idempotency::{Held, ResponseColumns, hold, retention},
+    idempotency::{Held, ResponseColumns},
+    member::Member,
     postgres::Postgres,
     query,
     seeded::emit_apart,
-    session::Session,
+    single_shot::group::{CAREFUL, Group, is_not_free},
     statement::{Statement, calls},
     transaction::Tx,
 };
-
-/// A request that is a member of a group.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) claim: Claim,
-    pub(crate) statements: Vec<Statement>,
-    pub(crate) events: Vec<Sealed>,
-    pub(crate) response: StoredResponse,
-    pub(crate) stored: ResponseColumns,
-    turn: Turn,
-    reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
-}
 
 /// Runs a single-shot request.
 pub(crate) async fn run(
@@ -82,23 +73,6 @@ pub(crate) async fn run(
     answered(store.queue(), member, &turn, outcome, deadline, closed).await
 }
 
-impl Member {
-    /// Whether the caller still waits for the result. Called once, just before the request starts.
-    pub(crate) fn is_wanted(&self) -> bool {
-        !self.reply.is_closed() && self.turn.take()
-    }
-
-    /// Sends the outcome to the caller.
-    pub(crate) fn response(self, outcome: Result<ClaimOutcome<Duration>, StoreError>) {
-        // A caller that has gone does not need the outcome.
-        let _gone = self.reply.send(outcome);
-    }
-
-    pub(crate) fn committed(&self) -> ClaimOutcome<Duration> {
-        ClaimOutcome::Open(retention(&self.claim))
-    }
-}
-
 /// Runs a request alone, and again if it conflicts with another transaction.
 pub(crate) async fn alone(
     store: &Postgres,
@@ -136,7 +110,7 @@ async fn once(
     member: &Member,
     lane: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<ClaimOutcome<Duration>, StoreError> {
-    let mut session = Session::open(store).await?;
+    let mut session = store.session().await?;
     let group = if lane.is_some() {
         Group::of(store, vec![member])
     } else {

@@ -25,12 +25,11 @@ use tokio_postgres::Row;
 use crate::{
     connection::{Link, Ready},
     delivery::{pipeline_failed, sweep, word},
-    idempotency::millis,
-    outbox::{begin, is_refused},
+    outbox::is_refused,
     postgres::Postgres,
     query,
     session::{PipelineError, QueuedStatement, Session},
-    value::{Moment, Param},
+    value::{Moment, Param, millis},
 };
 
 use arrivals::Arrivals;
@@ -43,7 +42,7 @@ pub(crate) async fn settle(
     store: &Postgres,
     settlement: &Settlement,
 ) -> Result<Vec<String>, StoreError> {
-    let mut session = Session::open(store).await?;
+    let mut session = store.session().await?;
     let seen = Seen::of(settlement);
     let asked = Seen::sql(&seen);
     let ready = async |link: &Link| {
@@ -189,7 +188,7 @@ async fn write(
     (asked, seen): (&[Ready], &[Seen<'_>]),
     settlement: &Settlement,
 ) -> Result<Option<Written>, StoreError> {
-    let (start, now) = (begin(store), store.now());
+    let (start, now) = (store.begin_read_committed(), store.now());
     let destination = settlement.destination.as_str();
     let moved = settlement.checkpoint.as_ref();
     let Settlement { epoch, number, .. } = *settlement;

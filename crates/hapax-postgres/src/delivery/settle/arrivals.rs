@@ -7,10 +7,7 @@ use std::collections::BTreeSet;
 
 use hapax::delivery::{Arrived, positions};
 
-use crate::{
-    idempotency::millis,
-    value::{Moment, Param},
-};
+use crate::value::{Moment, Param, millis};
 
 /// Maximum distance between the first and the last position of a row, plus one.
 const SPAN: i64 = 1 << 13;

@@ -1,0 +1,127 @@
+//! Claims: locking a key in a transaction, or finding out who has it.
+//!
+//! A claim that does not get the lock returns its connection, waits a little and tries again, so
+//! that many duplicates on many nodes hold no connections.
+
+use std::time::Duration;
+
+use hapax::{
+    idempotency::{Claim, KeyRecord, Taken},
+    key::Scope,
+    store::{ClaimOutcome, StoreError},
+};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::error::SqlState;
+
+use crate::{
+    idempotency::{OldRow, evaluate_rows, parts, record},
+    postgres::Postgres,
+    query,
+    session::{PipelineError, Session},
+    value::Param,
+};
+
+/// How long a claim waits before it asks again, at first and at most.
+pub(crate) const PAUSE: (Duration, Duration) =
+    (Duration::from_millis(2), Duration::from_millis(40));
+
+/// Connections that a claim may find dead before it gives up.
+const CLOSED_MAX: u32 = 2;
+
+/// Reads the row of a key. The response is not decrypted, because it may not be needed.
+pub(crate) async fn find(store: &Postgres, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+    let [tenant, operation, key] = parts(scope);
+    let params: [&dyn Param; 4] = [&tenant, &operation, &key, &store.time()];
+    let rows = store.ask(query!("idempotency/find"), &params).await?;
+    rows.first().map(record).transpose()
+}
+
+/// The result of a successful claim: the session whose transaction has locked the key, and the old
+/// row.
+pub(crate) type Locked = (Box<Session>, OldRow);
+
+/// Locks a key in a separate transaction, or returns its state if it is taken.
+pub(crate) async fn hold(
+    store: &Postgres,
+    claim: &Claim,
+) -> Result<ClaimOutcome<Locked>, StoreError> {
+    let end = Instant::now() + store.settings().wait;
+    let mut pause = PAUSE.0;
+    let mut closed = 0;
+    loop {
+        let session = store.session().await?;
+        match try_hold(store, session, claim, &store.begin()).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            // A connection that had died in the pool: a claim that did not happen holds nothing.
+            Err(error) if was_closed(&error) && closed < CLOSED_MAX => {
+                closed += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        let wait = pause.mul_f64(0.5 + store.random().unit() / 2.0);
+        if Instant::now() + wait >= end {
+            return Ok(ClaimOutcome::Taken(Taken::InProgress));
+        }
+        // No connection is held while it waits.
+        sleep(wait).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+fn was_closed(error: &StoreError) -> bool {
+    let StoreError::Unavailable { source } = error else {
+        return false;
+    };
+    // A pooler ends a connection in its own words, when a request to cancel has gone through it.
+    let ended = |error: &tokio_postgres::Error| {
+        error.is_closed() || error.code() == Some(&SqlState::PROTOCOL_VIOLATION)
+    };
+    let error = source.downcast_ref::<tokio_postgres::Error>();
+    error.is_some_and(ended)
+}
+
+/// Tries once, in the transaction that `begin` opens; `None` while another one has the key.
+pub(crate) async fn try_hold(
+    store: &Postgres,
+    mut session: Session,
+    claim: &Claim,
+    begin: &str,
+) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+    let sql = [query!("idempotency/lock"), query!("idempotency/find")];
+    let [lock, find] = session.run(async |link| link.ready(sql).await).await?;
+    let [tenant, operation, key] = parts(&claim.scope);
+    let time = store.time();
+    let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+    let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
+    let results = session.pipeline(|link| {
+        vec![
+            Box::pin(link.none(begin)),
+            Box::pin(link.rows(&lock, &scope)),
+            Box::pin(link.rows(&find, &scope_at)),
+        ]
+    });
+    let rows = match results.await {
+        Ok(rows) => rows,
+        Err(PipelineError { cause, .. }) => {
+            session.rollback().await;
+            return Err(cause.into());
+        }
+    };
+    match evaluate_rows(&rows[1], &rows[2], claim, store.keyring()) {
+        Ok(Some(ClaimOutcome::Open(row))) => Ok(Some(ClaimOutcome::Open((Box::new(session), row)))),
+        Ok(Some(ClaimOutcome::Taken(taken))) => {
+            session.rollback().await;
+            Ok(Some(ClaimOutcome::Taken(taken)))
+        }
+        Ok(None) => {
+            session.rollback().await;
+            Ok(None)
+        }
+        Err(error) => {
+            session.rollback().await;
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Members of a group: single-shot requests that wait to be written together.
+
+use std::time::Duration;
+
+use hapax::{
+    group::Turn,
+    idempotency::{Claim, StoredResponse},
+    outbox::Sealed,
+    store::{ClaimOutcome, StoreError},
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    idempotency::{ResponseColumns, retention},
+    statement::Statement,
+};
+
+/// A request that is a member of a group.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) claim: Claim,
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) events: Vec<Sealed>,
+    pub(crate) response: StoredResponse,
+    pub(crate) stored: ResponseColumns,
+    pub(crate) turn: Turn,
+    pub(crate) reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
+}
+
+impl Member {
+    /// Whether the caller still waits for the result. Called once, just before the request starts.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.reply.is_closed() && self.turn.take()
+    }
+
+    /// Sends the outcome to the caller.
+    pub(crate) fn response(self, outcome: Result<ClaimOutcome<Duration>, StoreError>) {
+        // A caller that has gone does not need the outcome.
+        let _gone = self.reply.send(outcome);
+    }
+
+    pub(crate) fn committed(&self) -> ClaimOutcome<Duration> {
+        ClaimOutcome::Open(retention(&self.claim))
+    }
+}

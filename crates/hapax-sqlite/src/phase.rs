@@ -1,0 +1,83 @@
+//! One phase of an owned key: advancing or finishing it, fenced by the epoch of its owner.
+
+use std::borrow::Cow;
+
+use hapax::{
+    phases::Ownership,
+    seeded::{self, Bug},
+    store::StoreError,
+};
+use rusqlite::ToSql;
+
+use crate::{error::store_error, idempotency::ResponseColumns, query, writer::WriterContext};
+
+/// A phase: a transaction of a request that owns its key.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) owned: Ownership,
+    pub(crate) recovery_point: Option<String>,
+}
+
+impl Phase {
+    /// Writes the recovery point, if the request still owns its key.
+    pub(crate) fn advance(&self, ctx: &WriterContext) -> Result<(), StoreError> {
+        let sql = query!("idempotency/advance");
+        fenced(ctx, &unfenced(sql), &self.owned, &[&self.recovery_point])
+    }
+
+    /// Stores the response, if the request still owns its key.
+    pub(crate) fn finish(
+        &self,
+        ctx: &WriterContext,
+        response: &ResponseColumns,
+    ) -> Result<(), StoreError> {
+        let now = ctx.now();
+        let values: [&dyn ToSql; 6] = [
+            &response.state(),
+            &response.status,
+            &response.headers,
+            &&*response.body,
+            &now.as_millis(),
+            &now.after(self.owned.retention).as_millis(),
+        ];
+        let sql = unfenced(query!("idempotency/finish"));
+        fenced(ctx, &sql, &self.owned, &values)
+    }
+}
+
+/// Returns the statement, without its fence if that bug is seeded.
+pub(crate) fn unfenced(sql: &'static str) -> Cow<'static, str> {
+    const FENCE: &str = "epoch = ?4 AND created_at = ?5 AND state = 'in_progress'";
+    if seeded::has(Bug::NoFence) {
+        return sql
+            .replace(FENCE, "?4 IS NOT NULL AND ?5 IS NOT NULL")
+            .into();
+    }
+    sql.into()
+}
+
+/// Runs a statement that changes only the row of this owner.
+pub(crate) fn fenced(
+    ctx: &WriterContext,
+    sql: &str,
+    owned: &Ownership,
+    values: &[&dyn ToSql],
+) -> Result<(), StoreError> {
+    let scope = &owned.scope;
+    let created_at = owned.created_at.as_millis();
+    let (tenant, operation) = (scope.tenant.as_str(), scope.operation.as_str());
+    let (key, epoch) = (scope.key.as_str(), owned.epoch);
+    let fence: [&dyn ToSql; 5] = [&tenant, &operation, &key, &epoch, &created_at];
+    let values = fence.iter().chain(values);
+    let run = || {
+        let mut statement = ctx.conn.prepare_cached(sql)?;
+        for (place, value) in (1..).zip(values) {
+            statement.raw_bind_parameter(place, value)?;
+        }
+        statement.raw_execute()
+    };
+    match run().map_err(store_error)? {
+        1 => Ok(()),
+        _ => Err(StoreError::Fenced),
+    }
+}
