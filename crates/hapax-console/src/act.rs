@@ -50,15 +50,8 @@ const ASKED_AT: &str = "asked_at";
 
 /// An action and its object.
 enum Act {
-    Replay {
-        partition: String,
-        position: i64,
-    },
-    Edit {
-        partition: String,
-        position: i64,
-    },
-    Discard {
+    OneDead {
+        verb: OneDead,
         partition: String,
         position: i64,
     },
@@ -74,13 +67,8 @@ enum Act {
         dest: String,
         q: String,
     },
-    Pause {
-        dest: String,
-    },
-    Resume {
-        dest: String,
-    },
-    Remove {
+    Destination {
+        verb: OneDestination,
         dest: String,
     },
     Cancel {
@@ -100,6 +88,22 @@ enum Act {
         /// The epoch of the saga that the operator has seen.
         epoch: Option<i64>,
     },
+}
+
+/// What is done with one dead letter.
+#[derive(Clone, Copy)]
+enum OneDead {
+    Replay,
+    Edit,
+    Discard,
+}
+
+/// What is done with a destination.
+#[derive(Clone, Copy)]
+enum OneDestination {
+    Pause,
+    Resume,
+    Remove,
 }
 
 /// The confirmation page of an action.
@@ -262,19 +266,21 @@ impl Act {
             number.map_err(|_| Trouble::wrong(format!("The field {name} is not a whole number.")))
         };
         let q = || fields.text("q").to_owned();
+        let dead = |verb| {
+            Ok::<_, Trouble>(Self::OneDead {
+                verb,
+                partition: text("partition")?,
+                position: whole("position")?,
+            })
+        };
+        let destination = |verb| {
+            let dest = text("dest")?;
+            Ok::<_, Trouble>(Self::Destination { verb, dest })
+        };
         Ok(match fields.text("act") {
-            "replay" => Self::Replay {
-                partition: text("partition")?,
-                position: whole("position")?,
-            },
-            "edit" => Self::Edit {
-                partition: text("partition")?,
-                position: whole("position")?,
-            },
-            "discard" => Self::Discard {
-                partition: text("partition")?,
-                position: whole("position")?,
-            },
+            "replay" => dead(OneDead::Replay)?,
+            "edit" => dead(OneDead::Edit)?,
+            "discard" => dead(OneDead::Discard)?,
             "replay-dead" => Self::ReplayDead {
                 dest: text("dest")?,
                 q: q(),
@@ -287,15 +293,9 @@ impl Act {
                 dest: text("dest")?,
                 q: text("q")?,
             },
-            "pause" => Self::Pause {
-                dest: text("dest")?,
-            },
-            "resume" => Self::Resume {
-                dest: text("dest")?,
-            },
-            "remove" => Self::Remove {
-                dest: text("dest")?,
-            },
+            "pause" => destination(OneDestination::Pause)?,
+            "resume" => destination(OneDestination::Resume)?,
+            "remove" => destination(OneDestination::Remove)?,
             "cancel" => Self::Cancel { job: whole("job")? },
             "purge-key" => Self::PurgeKey {
                 tenant: fields.get("tenant").map(str::to_owned),

@@ -10,14 +10,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::{response::Redirect, routing::get};
+use axum::{Router, response::Redirect, routing::get};
 use futures_util::future::OptionFuture;
 use hapax::{
     Clock,
     failpoint::Failpoints,
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
-    relay::{self, Destination, Node, Relay},
+    relay::{self, Destination, Node, Relay, RelayHandle},
     trace::Traces,
 };
 use hapax_console::{
@@ -113,7 +113,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let admin_address = self::address(admin_listener.as_ref())?;
     let keys = Keys::of(config)?;
     let mut destination_set = DestinationSet::new(environment::clock());
-    let mut declared = Declared::in_configuration(config);
+    let declared = Declared::in_configuration(config);
     destination_set.check(&declared)?;
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
@@ -125,13 +125,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
 
     let imported = imported(config, &store).await?;
 
-    // Declarations of the database are read before the start. Otherwise the relay would deliver to
-    // a paused destination for a second.
-    let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
-    watch
-        .look()
-        .await
-        .context("declared destinations cannot be read")?;
+    let watch = declarations(&store, keys, config).await?;
     let destinations = destination_set.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
@@ -142,14 +136,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let served = [(health_listener, health.router()), (admin_listener, api)];
-    for (listener, router) in served {
-        if let Some(listener) = listener {
-            tasks.spawn(serve(listener, router, bounds, stopping.clone()));
-        }
-    }
-    for imported in imported {
-        tasks.spawn(imported.run(stopped(stopping.clone())));
-    }
+    serve_all(&mut tasks, served, bounds, &stopping);
+    import_all(&mut tasks, imported, &stopping);
     if config.admin.console {
         let (console, stopping) = (console.clone(), stopping.clone());
         tasks.spawn(async move { watched(&console, stopping).await });
@@ -157,35 +145,16 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     tasks.spawn(admin::work(store.clone(), stopping));
     let keeping = retention::spawn(&store, &config.retention, metrics);
 
-    tracing::info!(
-        node = handle.identity(),
-        destinations = destination_set.all().len(),
-        listen = address.map(tracing::field::display),
-        admin_listen = admin_address.map(tracing::field::display),
-        ready_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        from_state = "starting",
-        to_state = "carrying",
-        "relay started"
-    );
-    let mut looks = tokio::time::interval(LOOKS);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let signal = loop {
-        tokio::select! {
-            asked = signals.heard() => match asked {
-                Asked::Stop(signal) => break signal,
-                Asked::Reload => if let Some(now) = reread(&context, &mut destination_set) {
-                    declared = now;
-                    handle.set(destination_set.destinations(&declared.and(&watch)));
-                },
-            },
-            _ = looks.tick() => {
-                if looked(&mut watch).await || destination_set.lags() {
-                    handle.set(destination_set.destinations(&declared.and(&watch)));
-                }
-                health.shows(destination_set.all(), &handle);
-            }
-        }
+    let count = destination_set.all().len();
+    log_start(&handle, count, [address, admin_address], began.elapsed());
+    let served = Served {
+        destination_set,
+        declared,
+        watch,
+        handle: &handle,
+        health: &health,
     };
+    let signal = served.until_signal(&context, &mut signals).await;
     tracing::info!(
         signal,
         from_state = "carrying",
@@ -206,6 +175,98 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
+}
+
+/// What a relay serves, and where it learns of changes.
+struct Served<'a> {
+    destination_set: DestinationSet,
+    declared: Declared,
+    watch: Watch,
+    handle: &'a RelayHandle,
+    health: &'a Health,
+}
+
+impl Served<'_> {
+    /// Keeps the destinations of the relay up to date, until a signal stops it. Returns the signal.
+    async fn until_signal(mut self, context: &Context, signals: &mut Signals) -> &'static str {
+        let mut looks = tokio::time::interval(LOOKS);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                asked = signals.heard() => match asked {
+                    Asked::Stop(signal) => return signal,
+                    Asked::Reload => {
+                        if let Some(now) = reread(context, &mut self.destination_set) {
+                            self.declared = now;
+                            self.update();
+                        }
+                    }
+                },
+                _ = looks.tick() => {
+                    if looked(&mut self.watch).await || self.destination_set.lags() {
+                        self.update();
+                    }
+                    self.health.shows(self.destination_set.all(), self.handle);
+                }
+            }
+        }
+    }
+
+    fn update(&mut self) {
+        let declared = self.declared.and(&self.watch);
+        self.handle
+            .set(self.destination_set.destinations(&declared));
+    }
+}
+
+/// Reads the declarations of the database before the start. Otherwise the relay would deliver to a
+/// paused destination for a second.
+async fn declarations(store: &Postgres, keys: Keys, config: &Config) -> Result<Watch, Failure> {
+    let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
+    watch
+        .look()
+        .await
+        .context("declared destinations cannot be read")?;
+    Ok(watch)
+}
+
+fn log_start(
+    handle: &RelayHandle,
+    destinations: usize,
+    [address, admin_address]: [Option<SocketAddr>; 2],
+    took: Duration,
+) {
+    tracing::info!(
+        node = handle.identity(),
+        destinations,
+        listen = address.map(tracing::field::display),
+        admin_listen = admin_address.map(tracing::field::display),
+        ready_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        from_state = "starting",
+        to_state = "carrying",
+        "relay started"
+    );
+}
+
+/// Moves the rows of each table source to the outbox.
+fn import_all(tasks: &mut JoinSet<()>, imported: Vec<Imported>, stopping: &watch::Receiver<bool>) {
+    for imported in imported {
+        tasks.spawn(imported.run(stopped(stopping.clone())));
+    }
+}
+
+/// Serves each router on its listener, if it has one.
+fn serve_all(
+    tasks: &mut JoinSet<()>,
+    served: [(Option<TcpListener>, Router); 2],
+    bounds: Bounds,
+    stopping: &watch::Receiver<bool>,
+) {
+    for (listener, router) in served {
+        if let Some(listener) = listener {
+            tasks.spawn(serve(listener, router, bounds, stopping.clone()));
+        }
+    }
 }
 
 /// Serves the console alone, until a signal stops it.

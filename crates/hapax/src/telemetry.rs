@@ -112,6 +112,15 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &'static str {
 /// Registers the description of each metric with the installed exporter. Call this once, after the
 /// exporter is installed.
 pub fn describe() {
+    describe_keys();
+    describe_outbox();
+    describe_relay();
+    describe_inbox();
+    describe_sagas();
+    describe_clients();
+}
+
+fn describe_keys() {
     describe_counter!(
         IDEMPOTENCY_REQUESTS,
         "Requests on protected operations, by outcome"
@@ -127,6 +136,9 @@ pub fn describe() {
         "Keys taken over from an owner that did not finish"
     );
     describe_counter!(IDEMPOTENCY_FENCED, "Owners that lost their key");
+}
+
+fn describe_outbox() {
     describe_gauge!(
         OUTBOX_LAG,
         Unit::Seconds,
@@ -142,6 +154,9 @@ pub fn describe() {
         "How often the sequence of event ids was too low and was raised"
     );
     describe_gauge!(OUTBOX_BACKLOG, "Events that are not delivered yet");
+}
+
+fn describe_relay() {
     describe_histogram!(
         RELAY_DELIVERY,
         Unit::Seconds,
@@ -168,6 +183,10 @@ pub fn describe() {
         RELAY_NAMESAKES,
         "Other live processes with the name of this relay"
     );
+}
+
+/// Table sources and the inbox: the events that come in.
+fn describe_inbox() {
     describe_counter!(
         SOURCE_MOVED,
         "Rows of a table that were moved to the outbox"
@@ -180,8 +199,14 @@ pub fn describe() {
         INBOX_MESSAGES,
         "Messages that the inbox received, by outcome"
     );
+}
+
+fn describe_sagas() {
     describe_counter!(SAGAS, "Sagas that ended or began to need attention");
     describe_gauge!(SAGA_NEEDS_ATTENTION, "Sagas that need attention");
+}
+
+fn describe_clients() {
     describe_counter!(CLIENT_OPERATIONS, "Operations of the retry client");
     describe_counter!(CLIENT_ATTEMPTS, "Attempts of the retry client");
     describe_histogram!(

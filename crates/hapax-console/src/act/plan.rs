@@ -5,7 +5,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, Plan, hidden, run};
+use super::{Act, OneDead, OneDestination, Plan, hidden, run};
 use crate::{
     Console,
     fields::{Fields, path_of, url},
@@ -28,72 +28,22 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         match self {
-            Self::Replay {
-                partition,
-                position,
-            } => {
-                console
-                    .queries()
-                    .event(actor, &position.to_string())
-                    .await?;
-                let says = format!(
-                    "One dead letter, event {position} at {partition}, becomes due again, as if never \
-                     tried."
-                );
-                let back = path_of("/console/events", &position.to_string());
-                Ok(Plan::new("Replay a dead letter", says, "Replay it", back))
-            }
-            Self::Edit {
+            Self::OneDead {
+                verb: OneDead::Edit,
                 partition,
                 position,
             } => edit(console, actor, partition, *position).await,
-            Self::Discard {
+            Self::OneDead {
+                verb,
                 partition,
                 position,
-            } => {
-                console
-                    .queries()
-                    .event(actor, &position.to_string())
-                    .await?;
-                let says = format!(
-                    "One dead letter, event {position} at {partition}, is given up for good; what waits \
-                     behind it goes on."
-                );
-                let back = path_of("/console/events", &position.to_string());
-                Ok(Plan::new("Discard a dead letter", says, "Discard it", back))
-            }
+            } => one_dead(console, actor, *verb, partition, *position).await,
             Self::ReplayDead { dest, q } | Self::DiscardDead { dest, q } => {
                 self.of_dead(console, actor, dest, q, at).await
             }
-            Self::ReplayEvents { dest, q } => {
-                let filter = run::events(q, at)?;
-                let seen = console.queries().seen_now().await?;
-                let count = console.queries().count_events(actor, dest, &filter).await?;
-                let says = format!(
-                    "{} {} offered to {dest} again, whatever came of them, under the ids they \
-                     have: {q}.",
-                    number(count),
-                    if count == 1 { "event is" } else { "events are" }
-                );
-                let back = url("/console/events", &[("q", q)]);
-                let plan = Plan::new("Offer events again", says, "Offer them", back);
-                Ok(plan.looked_at("seen", &seen))
-            }
-            Self::Pause { dest } | Self::Resume { dest } | Self::Remove { dest } => {
-                self.of_place(console, actor, dest).await
-            }
-            Self::Cancel { job } => {
-                let found = console.queries().job(actor, *job).await?;
-                let says = format!(
-                    "Job {job} ends: {} of {} are done, which is not reverted.",
-                    number(found.done),
-                    found
-                        .total
-                        .map_or_else(|| "an unknown number".to_owned(), number)
-                );
-                let back = "/console/advanced".to_owned();
-                Ok(Plan::new("Cancel a job", says, "Cancel it", back))
-            }
+            Self::ReplayEvents { dest, q } => offer_again(console, actor, dest, q, at).await,
+            Self::Destination { verb, dest } => destination(console, actor, *verb, dest).await,
+            Self::Cancel { job } => cancel(console, actor, *job).await,
             Self::PurgeKey {
                 tenant,
                 operation,
@@ -154,41 +104,104 @@ impl Act {
         };
         Ok(plan.looked_at("seen", &seen))
     }
+}
 
-    async fn of_place(
-        &self,
-        console: &Console,
-        actor: &Actor,
-        dest: &str,
-    ) -> Result<Plan, Trouble> {
-        console.queries().place(actor, dest).await?;
-        let look = console.0.samples.look(console, actor).await?;
-        let known = look.overview.destinations.iter().find(|it| it.name == dest);
-        let waits = known.map_or(0, |it| it.backlog.number);
-        let dead = known.map_or(0, |it| it.dead.number);
-        let parked = known.map_or(0, |it| it.parked.number);
-        let back = path_of("/console/destinations", dest);
-        let (waits, dead, parked) = (number(waits), number(dead), number(parked));
-        Ok(match self {
-            Self::Pause { .. } => {
-                let says = format!(
-                    "Nothing is delivered to {dest} until it is resumed; {waits} events wait for it now."
-                );
-                Plan::new("Pause a destination", says, "Pause it", back)
-            }
-            Self::Resume { .. } => {
-                let says = format!("{dest} continues; {waits} events wait for it now.");
-                Plan::new("Resume a destination", says, "Resume it", back)
-            }
-            _ => {
-                let says = format!(
-                    "{dest} is removed: {parked} parked deliveries and {dead} dead letters are \
-                     deleted, and how far it had come is forgotten."
-                );
-                Plan::new("Remove a destination", says, "Remove it", back)
-            }
-        })
-    }
+/// The plan for one dead letter, which must exist and be visible to the actor.
+async fn one_dead(
+    console: &Console,
+    actor: &Actor,
+    verb: OneDead,
+    partition: &str,
+    position: i64,
+) -> Result<Plan, Trouble> {
+    let id = position.to_string();
+    console.queries().event(actor, &id).await?;
+    let back = path_of("/console/events", &id);
+    Ok(match verb {
+        OneDead::Discard => {
+            let says = format!(
+                "One dead letter, event {position} at {partition}, is given up for good; what waits \
+                 behind it goes on."
+            );
+            Plan::new("Discard a dead letter", says, "Discard it", back)
+        }
+        OneDead::Replay | OneDead::Edit => {
+            let says = format!(
+                "One dead letter, event {position} at {partition}, becomes due again, as if never \
+                 tried."
+            );
+            Plan::new("Replay a dead letter", says, "Replay it", back)
+        }
+    })
+}
+
+async fn destination(
+    console: &Console,
+    actor: &Actor,
+    verb: OneDestination,
+    dest: &str,
+) -> Result<Plan, Trouble> {
+    console.queries().place(actor, dest).await?;
+    let look = console.0.samples.look(console, actor).await?;
+    let known = look.overview.destinations.iter().find(|it| it.name == dest);
+    let waits = known.map_or(0, |it| it.backlog.number);
+    let dead = known.map_or(0, |it| it.dead.number);
+    let parked = known.map_or(0, |it| it.parked.number);
+    let back = path_of("/console/destinations", dest);
+    let (waits, dead, parked) = (number(waits), number(dead), number(parked));
+    Ok(match verb {
+        OneDestination::Pause => {
+            let says = format!(
+                "Nothing is delivered to {dest} until it is resumed; {waits} events wait for it now."
+            );
+            Plan::new("Pause a destination", says, "Pause it", back)
+        }
+        OneDestination::Resume => {
+            let says = format!("{dest} continues; {waits} events wait for it now.");
+            Plan::new("Resume a destination", says, "Resume it", back)
+        }
+        OneDestination::Remove => {
+            let says = format!(
+                "{dest} is removed: {parked} parked deliveries and {dead} dead letters are \
+                 deleted, and how far it had come is forgotten."
+            );
+            Plan::new("Remove a destination", says, "Remove it", back)
+        }
+    })
+}
+
+async fn offer_again(
+    console: &Console,
+    actor: &Actor,
+    dest: &str,
+    q: &str,
+    at: Timestamp,
+) -> Result<Plan, Trouble> {
+    let filter = run::events(q, at)?;
+    let seen = console.queries().seen_now().await?;
+    let count = console.queries().count_events(actor, dest, &filter).await?;
+    let says = format!(
+        "{} {} offered to {dest} again, whatever came of them, under the ids they \
+         have: {q}.",
+        number(count),
+        if count == 1 { "event is" } else { "events are" }
+    );
+    let back = url("/console/events", &[("q", q)]);
+    let plan = Plan::new("Offer events again", says, "Offer them", back);
+    Ok(plan.looked_at("seen", &seen))
+}
+
+async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, Trouble> {
+    let found = console.queries().job(actor, job).await?;
+    let says = format!(
+        "Job {job} ends: {} of {} are done, which is not reverted.",
+        number(found.done),
+        found
+            .total
+            .map_or_else(|| "an unknown number".to_owned(), number)
+    );
+    let back = "/console/advanced".to_owned();
+    Ok(Plan::new("Cancel a job", says, "Cancel it", back))
 }
 
 impl Plan {

@@ -6,7 +6,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, looked_at, parsed};
+use super::{Act, OneDead, OneDestination, looked_at, parsed};
 use crate::{
     Console,
     fields::{Fields, path_of},
@@ -17,11 +17,14 @@ use crate::{
         events::KNOWN,
         query::Asked,
     },
-    queries::{Actor, Filter, jobs::Asked as How, sagas::Look},
+    queries::{Actor, Filter, Queries, jobs::Asked as How, sagas::Look},
 };
 
 /// The default time limit of a saga that continues.
 pub(super) const WITHIN: &str = "15m";
+
+/// The page of the jobs.
+const JOBS: &str = "/console/advanced";
 
 impl Act {
     /// Executes an action. Returns the next page and its message. Ages are relative to the time of
@@ -42,64 +45,36 @@ impl Act {
                 seen: Some(looked_at(parsed(fields, "seen")?, "seen")?),
             })
         };
-        let jobs = || "/console/advanced".to_owned();
-        let event = |position: &i64| path_of("/console/events", &position.to_string());
-        let place = |dest: &str| path_of("/console/destinations", dest);
         Ok(match self {
-            Self::Replay {
+            Self::OneDead {
+                verb,
                 partition,
                 position,
             } => {
-                queries.replay(actor, partition, *position).await?;
-                (event(position), "replayed")
-            }
-            Self::Edit {
-                partition,
-                position,
-            } => {
-                let patch = fields.text("patch");
-                queries.edit(actor, partition, *position, patch).await?;
-                (event(position), "edited")
-            }
-            Self::Discard {
-                partition,
-                position,
-            } => {
-                queries.discard(actor, partition, *position, reason).await?;
-                (event(position), "discarded")
+                verb.run(queries, actor, (partition, *position), fields, reason)
+                    .await?
             }
             Self::ReplayDead { dest, q } => {
                 let filter = dead(dest, q, at)?;
                 queries.replay_dead(actor, dest, &filter, &how()?).await?;
-                (jobs(), "job")
+                (JOBS.to_owned(), "job")
             }
             Self::DiscardDead { dest, q } => {
                 let filter = dead(dest, q, at)?;
                 queries
                     .discard_dead(actor, dest, &filter, reason, &how()?)
                     .await?;
-                (jobs(), "job")
+                (JOBS.to_owned(), "job")
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = events(q, at)?;
                 queries.replay_events(actor, dest, &filter, &how()?).await?;
-                (jobs(), "job")
+                (JOBS.to_owned(), "job")
             }
-            Self::Pause { dest } => {
-                queries.pause(actor, dest).await?;
-                (place(dest), "paused")
-            }
-            Self::Resume { dest } => {
-                queries.resume(actor, dest).await?;
-                (place(dest), "resumed")
-            }
-            Self::Remove { dest } => {
-                queries.remove(actor, dest).await?;
-                (jobs(), "removed")
-            }
+            Self::Destination { verb, dest } => verb.run(queries, actor, dest).await?,
             Self::Cancel { job } => {
                 queries.cancel(actor, *job).await?;
-                (jobs(), "cancelled")
+                (JOBS.to_owned(), "cancelled")
             }
             Self::PurgeKey {
                 tenant,
@@ -127,6 +102,61 @@ impl Act {
                     .decide(actor, saga, epoch, &decision, reason)
                     .await?;
                 (path_of("/console/sagas", saga), "decided")
+            }
+        })
+    }
+}
+
+impl OneDead {
+    /// Executes an action on one dead letter, given as partition and position.
+    async fn run(
+        self,
+        queries: &Queries,
+        actor: &Actor,
+        (partition, position): (&str, i64),
+        fields: &Fields,
+        reason: &str,
+    ) -> Result<(String, &'static str), Trouble> {
+        let event = path_of("/console/events", &position.to_string());
+        Ok(match self {
+            Self::Replay => {
+                queries.replay(actor, partition, position).await?;
+                (event, "replayed")
+            }
+            Self::Edit => {
+                let patch = fields.text("patch");
+                queries.edit(actor, partition, position, patch).await?;
+                (event, "edited")
+            }
+            Self::Discard => {
+                queries.discard(actor, partition, position, reason).await?;
+                (event, "discarded")
+            }
+        })
+    }
+}
+
+impl OneDestination {
+    /// Executes an action on a destination.
+    async fn run(
+        self,
+        queries: &Queries,
+        actor: &Actor,
+        dest: &str,
+    ) -> Result<(String, &'static str), Trouble> {
+        let page = path_of("/console/destinations", dest);
+        Ok(match self {
+            Self::Pause => {
+                queries.pause(actor, dest).await?;
+                (page, "paused")
+            }
+            Self::Resume => {
+                queries.resume(actor, dest).await?;
+                (page, "resumed")
+            }
+            Self::Remove => {
+                queries.remove(actor, dest).await?;
+                (JOBS.to_owned(), "removed")
             }
         })
     }

@@ -136,18 +136,25 @@ pub async fn list(
         .iter()
         .filter(|row| row.get::<_, Option<&str>>(3).is_some());
     let items: Vec<Delivery> = matching.map(delivery).collect();
-    let next = match (items.last(), found.first()) {
-        (Some(last), _) if items.len() == limit => Some(Cursor {
+    let full = items.last().filter(|_| items.len() == limit);
+    let next = next(full, found.first(), look);
+    Ok(Page { items, next })
+}
+
+/// Where the next page begins: after the last delivery of a full page, or after the last row that
+/// was searched, if the search ended at its limit. `first` is the first row of the page.
+fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<Cursor> {
+    if let Some(last) = full {
+        return Some(Cursor {
             position: last.position,
             partition: last.partition.clone(),
-        }),
-        (_, Some(row)) if row.get::<_, i64>(0) == look => Some(Cursor {
-            position: row.get(1),
-            partition: row.get(2),
-        }),
-        _ => None,
-    };
-    Ok(Page { items, next })
+        });
+    }
+    let row = first.filter(|row| row.get::<_, i64>(0) == look)?;
+    Some(Cursor {
+        position: row.get(1),
+        partition: row.get(2),
+    })
 }
 
 /// All states in which a delivery has a row.

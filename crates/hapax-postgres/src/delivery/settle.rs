@@ -11,12 +11,13 @@
 //! the rest is written with the same values.
 
 mod arrivals;
+mod effects;
 mod seen;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use hapax::{
-    delivery::{Attempt, Checkpoint, Park, ParkedState, Settlement, positions},
+    delivery::{Checkpoint, Settlement, positions},
     seeded::{self, Bug},
     store::StoreError,
 };
@@ -24,15 +25,15 @@ use tokio_postgres::Row;
 
 use crate::{
     connection::{Link, Ready},
-    delivery::{pipeline_failed, sweep, word},
+    delivery::{pipeline_failed, sweep},
     outbox::is_refused,
     postgres::Postgres,
     query,
     session::{PipelineError, QueuedStatement, Session},
-    value::{Moment, Param, millis},
+    value::{Moment, Param},
 };
 
-use arrivals::Arrivals;
+use effects::Effects;
 use seen::Seen;
 
 /// Writes a settlement if its epoch still owns the partition.
@@ -194,19 +195,16 @@ async fn write(
     let Settlement { epoch, number, .. } = *settlement;
     let moved = moved.map(|it| Moved::of(destination, epoch, number, it, now));
     let (highs, snapshots) = read(settlement);
-    let follows = settlement.follows;
-    let follows = [
-        follows.map(|it| it.epoch),
-        follows.map(|it| it.settlement),
-        follows.map(|it| it.high),
-    ];
+    let follows = follows(settlement);
+    let sets = moved.as_ref().map(|it| (&*it.settled, &*it.offered));
+    let (settled, offered) = sets.unzip();
     let owner: [&dyn Param; 10] = [
         &destination,
         &settlement.epoch,
         &highs,
         &snapshots,
-        &moved.as_ref().map(|moved| &*moved.settled),
-        &moved.as_ref().map(|moved| &*moved.offered),
+        &settled,
+        &offered,
         &follows[0],
         &follows[1],
         &follows[2],
@@ -222,26 +220,8 @@ async fn write(
     // The statement of the checkpoint comes after that of the epoch, the query whether the
     // settlement was written before (if it is sent), and the queries for the events that were read.
     let asked = 2 + usize::from(asks) + seen.len();
-    let begun: BTreeMap<i64, u32> = settlement.begin.iter().copied().collect();
-    let (begun, numbers): (Vec<i64>, Vec<i32>) = begun
-        .into_iter()
-        .map(|(position, number)| (position, number.cast_signed()))
-        .unzip();
-    let begun: [&dyn Param; 4] = [&destination, &begun, &numbers, &now];
-    let parks = Parks::of(&settlement.park);
-    let parked = parks.params(&destination, &now);
-    let ended: [&dyn Param; 3] = [&destination, &settlement.delivered, &now];
-    let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
-    // A delivery that is to be blocked although nothing blocks it is released at once.
-    let lowered: Vec<&str> = released.iter().chain(&parks.blocked).copied().collect();
-    let release: [&dyn Param; 3] = [&destination, &lowered, &now];
-    let held: [&dyn Param; 2] = [&destination, &released];
-    let attempts = Attempts::of(&settlement.attempts);
-    let tried = attempts.params(&destination);
-    let arrivals = Arrivals::of(&settlement.arrived);
-    let noted = arrivals.params(&destination);
-    let reason = settlement.disable.as_deref().map(text);
-    let disabled: [&dyn Param; 3] = [&destination, &now, &reason];
+    let effects = Effects::of(settlement, now);
+    let effects = effects.params();
     let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
         let mut queued: Vec<QueuedStatement<'_>> = vec![
             Box::pin(link.none(&start)),
@@ -259,32 +239,33 @@ async fn write(
         if let Some(moved) = &moved {
             add(true, &statements.checkpoint, &moved[..]);
         }
-        add(!settlement.begin.is_empty(), &statements.begin, &begun[..]);
-        add(!settlement.park.is_empty(), &statements.park, &parked[..]);
-        let some = !settlement.delivered.is_empty();
-        add(some, &statements.deliver, &ended[..]);
-        add(!attempts.is_empty(), &statements.attempt, &tried[..]);
-        add(!arrivals.is_empty(), &statements.arrival, &noted[..]);
-        add(reason.is_some(), &statements.disable, &disabled[..]);
-        add(!lowered.is_empty(), &statements.release, &release[..]);
-        // The keys that are still blocked are queried last, so that their rows come before COMMIT.
-        add(!released.is_empty(), &statements.is_held, &held[..]);
+        queued.extend(effects.queue(link, statements));
         queued.push(Box::pin(link.none("COMMIT")));
         queued
     });
-    let completed = match results.await {
-        Ok(completed) => completed,
-        Err(failed) if asks && failed.statement == 2 && is_refused(&failed.cause) => {
-            return Ok(None);
+    match results.await {
+        Ok(completed) => {
+            let number = moved.as_ref().and(completed.get(asked));
+            // The last statement before COMMIT, if it was sent.
+            let held = completed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
+            Ok(Some(Written {
+                checkpoint: number.and_then(|rows| rows.first()).map(|row| row.get(0)),
+                free: free(&settlement.release, held),
+            }))
         }
-        Err(failed) => return Err(fenced(failed, asked)),
-    };
-    let held = completed.iter().rev().nth(1).map_or(&[][..], Vec::as_slice);
-    let drawn = moved.as_ref().and(completed.get(asked));
-    Ok(Some(Written {
-        checkpoint: drawn.and_then(|rows| rows.first()).map(|row| row.get(0)),
-        free: free(&settlement.release, held),
-    }))
+        Err(failed) if asks && failed.statement == 2 && is_refused(&failed.cause) => Ok(None),
+        Err(failed) => Err(fenced(failed, asked)),
+    }
+}
+
+/// The checkpoint that this settlement follows: its epoch, settlement and frontier.
+fn follows(settlement: &Settlement) -> [Option<i64>; 3] {
+    let follows = settlement.follows;
+    [
+        follows.map(|it| it.epoch),
+        follows.map(|it| it.settlement),
+        follows.map(|it| it.high),
+    ]
 }
 
 /// The frontiers of the reads, which identify the history. A frontier without a snapshot has read
@@ -362,100 +343,6 @@ impl<'a> Moved<'a> {
             &self.offered,
             &self.now,
             &self.number,
-        ]
-    }
-}
-
-/// Parked deliveries as the columns of `delivery/park`. Of two for the same event the last is used.
-struct Parks<'a> {
-    positions: Vec<i64>,
-    states: Vec<&'static str>,
-    attempts: Vec<i32>,
-    due: Vec<Moment>,
-    keys: Vec<Option<&'a str>>,
-    errors: Vec<Option<String>>,
-    /// The order keys of deliveries that are to be blocked.
-    blocked: Vec<&'a str>,
-}
-
-impl<'a> Parks<'a> {
-    fn of(parks: &'a [Park]) -> Self {
-        let parks: BTreeMap<i64, &Park> = parks.iter().map(|park| (park.position, park)).collect();
-        let all = || parks.values();
-        Self {
-            positions: all().map(|park| park.position).collect(),
-            states: all().map(|park| word(park.state)).collect(),
-            attempts: all().map(|park| park.attempt.cast_signed()).collect(),
-            due: all().map(|park| Moment(park.next_at)).collect(),
-            keys: all().map(|park| park.order_key.as_deref()).collect(),
-            errors: all()
-                .map(|park| park.last_error.as_deref().map(text))
-                .collect(),
-            blocked: all()
-                .filter(|park| park.state == ParkedState::Blocked)
-                .filter_map(|park| park.order_key.as_deref())
-                .collect(),
-        }
-    }
-
-    fn params<'b>(&'b self, destination: &'b &'b str, now: &'b Moment) -> [&'b dyn Param; 8] {
-        [
-            destination,
-            &self.positions,
-            &self.states,
-            &self.attempts,
-            &self.due,
-            &self.keys,
-            &self.errors,
-            now,
-        ]
-    }
-}
-
-/// Attempts as the columns of `delivery/attempt`.
-struct Attempts<'a> {
-    positions: Vec<i64>,
-    numbers: Vec<i32>,
-    started: Vec<Moment>,
-    durations: Vec<i64>,
-    outcomes: Vec<&'static str>,
-    statuses: Vec<Option<i16>>,
-    errors: Vec<Option<String>>,
-    heads: Vec<&'a [u8]>,
-}
-
-impl<'a> Attempts<'a> {
-    fn of(attempts: &'a [Attempt]) -> Self {
-        let all = || attempts.iter();
-        Self {
-            positions: all().map(|it| it.position).collect(),
-            numbers: all().map(|it| it.number.cast_signed()).collect(),
-            started: all().map(|it| Moment(it.started_at)).collect(),
-            durations: all().map(|it| millis(it.duration)).collect(),
-            outcomes: all().map(|it| it.outcome.as_str()).collect(),
-            statuses: all()
-                .map(|it| it.status.and_then(|status| i16::try_from(status).ok()))
-                .collect(),
-            errors: all().map(|it| it.error.as_deref().map(text)).collect(),
-            heads: all().map(|it| &*it.response_head).collect(),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.positions.is_empty()
-    }
-
-    fn params<'b>(&'b self, destination: &'b &'b str) -> [&'b dyn Param; 9] {
-        [
-            destination,
-            &self.positions,
-            &self.numbers,
-            &self.started,
-            &self.durations,
-            &self.outcomes,
-            &self.statuses,
-            &self.errors,
-            &self.heads,
         ]
     }
 }

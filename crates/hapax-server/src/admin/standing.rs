@@ -180,7 +180,7 @@ impl From<Stalled> for StalledView {
         };
         match it.what {
             What::Partition(partition) => {
-                (view.what, view.partition) = ("partition", Some(partition))
+                (view.what, view.partition) = ("partition", Some(partition));
             }
             What::OrderKey {
                 partition,
