@@ -1,5 +1,5 @@
-// The console without this file is whole: pages, links and forms. This adds the theme, the
-// keyboard, a filter that answers while one types, and figures that move.
+// The console works without this file: pages, links and forms. This file adds the theme, keyboard
+// shortcuts, a filter that responds while the user types, and live figures.
 "use strict";
 
 (() => {
@@ -38,7 +38,7 @@
     });
   }
 
-  // What can be moved to: the rows of a page, in their order.
+  // The rows of a page, in order, which the keyboard can reach.
   const rows = () => [...document.querySelectorAll("main [data-open]")].filter((row) => row.offsetParent);
 
   function move(step) {
@@ -68,7 +68,7 @@
       if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
       if (help && help.open) return;
       if (event.key === "Escape" && filter) {
-        // The browser's own clearing tells nobody in time.
+        // Clearing by the browser sends no event in time, so the field is cleared here.
         if (filter.value || document.activeElement === filter) {
           event.preventDefault();
           filter.value = "";
@@ -155,7 +155,7 @@
     live.textContent = words;
   }
 
-  // Replaces a part of the page; whoever stands on a line of it stays on it.
+  // Replaces a part of the page, and keeps the focus on the same link.
   function staying(part, replace) {
     const at = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     replace();
@@ -164,7 +164,7 @@
     links.find((link) => link.getAttribute("href") === at)?.focus();
   }
 
-  // Puts what was told in its place.
+  // Inserts the received parts into the page.
   function put(parts) {
     for (const [id, html] of Object.entries(parts)) {
       const place = document.querySelector(`[data-live="${CSS.escape(id)}"]`);
@@ -192,14 +192,14 @@
       source.addEventListener("error", async () => {
         wasLost = true;
         source.close();
-        // A full house, a server that starts again, or nobody who is signed in any more?
+        // Too many viewers, a server that restarts, or a session that has ended?
         let words = "connection lost, trying again";
         try {
           const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" });
           if (answer.type === "opaqueredirect") words = "signed out: load the page again";
           else if (answer.ok) words = "not live for now, trying again";
         } catch {
-          // It does not answer.
+          // The server does not respond.
         }
         say("lost", words);
         setTimeout(open, pause);

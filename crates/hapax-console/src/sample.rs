@@ -120,7 +120,7 @@ impl Samples {
     }
 }
 
-/// Samples in the background, so that charts also show the time before somebody watched.
+/// Samples in the background, so that charts also show the time before a viewer opened the page.
 pub(crate) async fn keep(console: &Console) {
     let everybody = Actor::new("");
     let mut ticks = interval(STEP);

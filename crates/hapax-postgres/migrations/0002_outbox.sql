@@ -56,7 +56,7 @@ CREATE FUNCTION hapax.shard_of(aggregate_type text, aggregate_id text, event_id 
                      uuid_hash_extended(event_id, 0)) & 15)::smallint;
 
 -- Rotations of the outbox, by the clock of the database: when each was first seen open, and when it
--- was seen closed. No event of a closed rotation was written after that time, whatever the clock of
+-- was seen closed. No event of a closed rotation was written after that time, regardless of the clock of
 -- its producer said. The first rotation has no row before the first purge. `last` is approximately
 -- the last id of the rotation. `kept_until` is the id up to which needed events were moved out of
 -- its segment.

@@ -41,7 +41,7 @@ CREATE TABLE hapax.absence (
 -- Updates the absent partitions. Nothing is recorded unless a live relay owns other partitions: if
 -- none is owned, a relay is down, which does not make its partitions absent. A relay is live if it
 -- has sent a heartbeat within a day and has not ended. A partition whose destination a live relay
--- is configured for is not absent. An absence that was not confirmed for a day starts anew.
+-- is configured for is not absent. An absence that was not confirmed for a day starts again.
 CREATE FUNCTION hapax.note_absent(at timestamptz) RETURNS void
     LANGUAGE sql VOLATILE
     SET search_path = pg_catalog, pg_temp

@@ -77,7 +77,7 @@ pub(crate) struct State {
 
 const ONE_EFFECT: &str = "one effect for each message of each source";
 const ACKNOWLEDGED: &str = "what is acknowledged has its effect";
-const NOBODY_ELSES: &str = "nobody is refused for another source's message";
+const NOBODY_ELSES: &str = "no message is refused because of another source's message";
 
 impl Design for Inbox {
     type Bug = Bug;

@@ -6,6 +6,7 @@
 mod tree;
 mod text;
 mod source;
+mod prose;
 mod direction;
 mod circles;
 mod queries;
@@ -31,6 +32,7 @@ const RULES: &[Rule] = &[
     source::documented,
     source::named,
     source::tests_do_not_wait,
+    prose::plain,
     direction::crates,
     direction::absences,
     direction::wiring,

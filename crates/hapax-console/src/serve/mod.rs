@@ -4,7 +4,7 @@
 //! a request, for its body, and for reading the response. An idle connection is kept no longer than
 //! a head may take. If all connections are in use, a new client replaces the connection whose
 //! client has been waited for longest, if that is at least half a second, so that incomplete requests
-//! do not keep complete ones out. After it was told to stop, the listener accepts no more
+//! do not keep complete ones out. After a request to stop, the listener accepts no more
 //! connections, lets every request in flight finish, and returns when the last connection is closed
 //! or the time limit has passed.
 
@@ -52,7 +52,7 @@ pub struct Bounds {
     pub body: Duration,
     /// How long a write may wait for a client that does not read.
     pub write: Duration,
-    /// How long requests in flight may take after the listener was told to stop.
+    /// How long requests in flight may take after the listener was asked to stop.
     pub finish: Duration,
 }
 

@@ -74,7 +74,7 @@ const ONE_EFFECT: &str = "one effect for each message id";
 const EXPLAINED: &str = "every duplicate is explained";
 const ORDER: &str = "first deliveries of a key keep its order";
 const COUNTED: &str = "no offer leaves that is not on record";
-const ROBBED: &str = "nobody takes the partition of a relay that lives";
+const ROBBED: &str = "the partition of a live relay is not taken";
 const FENCED: &str = "a fenced relay writes nothing";
 
 impl Design for Outbox {
