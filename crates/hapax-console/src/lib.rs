@@ -40,6 +40,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub use auth::{BadToken, Caller, Given, Role, Tokens, is_local};
 pub use destination_index::{Configured, DestinationIndex};
+pub use nearest::nearest;
 
 use queries::Queries;
 use rate_limit::RateLimit;

@@ -6,7 +6,6 @@
 //! error that suggests the nearest known one. Errors never contain a value that may be a secret. No
 //! other module reads the environment.
 
-mod nearest;
 mod node;
 mod read;
 mod secret;

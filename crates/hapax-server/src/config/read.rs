@@ -7,6 +7,7 @@
 
 use std::{fmt, slice, str::FromStr};
 
+use hapax_console::nearest;
 use serde::{
     Deserializer,
     de::{
@@ -16,10 +17,7 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-use super::{
-    nearest::nearest,
-    node::{Leaf, Node, Origin},
-};
+use super::node::{Leaf, Node, Origin};
 
 /// A setting that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use super::nearest::nearest;
+use hapax_console::nearest;
 
 /// The type of a setting.
 #[derive(Clone, Copy, PartialEq, Eq)]

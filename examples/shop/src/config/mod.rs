@@ -8,7 +8,6 @@
 
 mod flags;
 mod layers;
-mod nearest;
 mod storage;
 mod telemetry;
 mod values;

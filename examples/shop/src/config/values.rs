@@ -14,11 +14,10 @@ use hapax::{
     retry::{Schedule, parse_duration},
     signature::{KeyTextError, Signer, Verifier},
 };
+use hapax_console::nearest;
 use http::Uri;
 use ipnet::IpNet;
 use secrecy::SecretString;
-
-use super::nearest::nearest;
 
 /// Parses one of a few words.
 pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
