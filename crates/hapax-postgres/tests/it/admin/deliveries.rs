@@ -18,54 +18,28 @@ use crate::fixture::Fixture;
 
 #[tokio::test]
 async fn deliveries_are_listed_by_a_filter_in_pages() {
-    let scene = Scene::new().await;
-    scene.emit("order.created", Some("a"), 4).await;
-    scene.emit("mail.sent", Some("b"), 4).await;
-    let at = positions(&scene).await;
-    for partition in ["a/0", "a/1", "b"] {
-        scene
-            .settle(
-                partition,
-                vec![
-                    park(at[0], ParkedState::Dead, None),
-                    park(at[1], ParkedState::Retrying, None),
-                    park(at[4], ParkedState::Scheduled, None),
-                ],
-            )
-            .await;
-    }
+    let scene = parked_in_three_partitions().await;
+    let count = async |filter: &Filter, destination: Option<&str>, states: &[Standing]| {
+        let found = pages(&scene, &scene.ops, filter, destination, states).await;
+        found.len()
+    };
     let all = Filter::default();
-    assert_eq!(pages(&scene, &scene.ops, &all, None, &[]).await.len(), 9);
-    assert_eq!(
-        pages(&scene, &scene.ops, &all, Some("a"), &[]).await.len(),
-        6
-    );
-    assert_eq!(
-        pages(&scene, &scene.ops, &all, Some("b"), &[Standing::Dead])
-            .await
-            .len(),
-        1
-    );
+    assert_eq!(count(&all, None, &[]).await, 9);
+    assert_eq!(count(&all, Some("a"), &[]).await, 6);
+    assert_eq!(count(&all, Some("b"), &[Standing::Dead]).await, 1);
     let parked = [Standing::Retrying, Standing::Scheduled];
-    assert_eq!(
-        pages(&scene, &scene.ops, &all, None, &parked).await.len(),
-        6
-    );
+    assert_eq!(count(&all, None, &parked).await, 6);
     let mail = Filter {
         kind: Some("mail.*".to_owned()),
         ..Filter::default()
     };
-    assert_eq!(pages(&scene, &scene.ops, &mail, None, &[]).await.len(), 3);
+    assert_eq!(count(&mail, None, &[]).await, 3);
     let tried = Filter {
         attempts_min: 4,
         ..Filter::default()
     };
-    assert!(
-        pages(&scene, &scene.ops, &tried, None, &[])
-            .await
-            .is_empty()
-    );
-    for (words, count) in [
+    assert_eq!(count(&tried, None, &[]).await, 0);
+    for (words, expected) in [
         ("refused", 9),
         ("100%", 9),
         ("100_", 0),
@@ -76,11 +50,7 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
             error: Some(words.to_owned()),
             ..Filter::default()
         };
-        assert_eq!(
-            pages(&scene, &scene.ops, &filter, None, &[]).await.len(),
-            count,
-            "{words}"
-        );
+        assert_eq!(count(&filter, None, &[]).await, expected, "{words}");
     }
     let hers = Actor::new("bob").of(Tenant::new("b").unwrap());
     let mine = pages(&scene, &hers, &all, None, &[]).await;
@@ -307,6 +277,28 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
 }
 
 const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
+
+/// A scene with events of two tenants. Three partitions have parked three of them each: one dead,
+/// one retrying, one scheduled.
+async fn parked_in_three_partitions() -> Scene {
+    let scene = Scene::new().await;
+    scene.emit("order.created", Some("a"), 4).await;
+    scene.emit("mail.sent", Some("b"), 4).await;
+    let at = positions(&scene).await;
+    for partition in ["a/0", "a/1", "b"] {
+        scene
+            .settle(
+                partition,
+                vec![
+                    park(at[0], ParkedState::Dead, None),
+                    park(at[1], ParkedState::Retrying, None),
+                    park(at[4], ParkedState::Scheduled, None),
+                ],
+            )
+            .await;
+    }
+    scene
+}
 
 /// Emits an event of a tenant with an address in its payload; returns its position.
 async fn addressed(scene: &Scene, to: &str) -> i64 {

@@ -112,55 +112,9 @@ async fn deleted_rows_go_and_bad_ones_stay() {
 
 #[tokio::test]
 async fn headers_ids_and_moments_that_make_no_sense_are_refused_one_by_one() {
-    let ddl = "CREATE TABLE outbox (
-        id bigint PRIMARY KEY, topic text, payload bytea, headers json, uid text, at timestamptz,
-        published boolean NOT NULL DEFAULT false, written timestamp, kind text, who text, tenant text)";
-    let mut table = topic();
-    table.published = Some("published".to_owned());
-    table.content_type = Some("application/json".to_owned());
-    table.headers = Some("headers".to_owned());
-    table.event_id = Some("uid".to_owned());
-    table.available_at = Some("at".to_owned());
-    table.created_at = Some("written".to_owned());
-    table.aggregate_type = Some("kind".to_owned());
-    table.aggregate_id = Some("who".to_owned());
-    table.tenant = Some("tenant".to_owned());
+    let (ddl, table) = described_in_full();
     let (fixture, imported) = imported(ddl, table).await;
-    for (id, columns, values) in [
-        (1, "payload", "'{\"a\": 1}'"),
-        (2, "payload", r"'\xff'"),
-        (3, "headers", r#"'["a"]'"#),
-        (4, "headers", r#"'{"a": "\u0000"}'"#),
-        (5, "headers", r#"'{"a": 1e999999}'"#),
-        (6, "headers", r#"'{"a": "\n"}'"#),
-        (
-            7,
-            "headers",
-            r#"'{"n": 1, "t": true, "content-type": "x/y", "o": {"a": null}}'"#,
-        ),
-        (8, "uid", "'not-a-uuid'"),
-        (9, "uid", "'F47AC10B-58CC-4372-A567-0E02B2C3D479'"),
-        (10, "at", "'infinity'"),
-        (11, "written", "'-infinity'"),
-        (12, "kind", "'order'"),
-        (13, "kind, who", "'order', E'a\\nb'"),
-        (14, "tenant", "''"),
-        (15, "headers", r#"'{"hapax-encrypted-under": "k1"}'"#),
-    ] {
-        let payload = if columns == "payload" {
-            ""
-        } else {
-            ", payload"
-        };
-        let value = if columns == "payload" { "" } else { ", '{}'" };
-        run(
-            &fixture,
-            &format!(
-                "INSERT INTO outbox (id, topic, {columns}{payload}) VALUES ({id}, 'a', {values}{value})"
-            ),
-        )
-        .await;
-    }
+    insert_rows(&fixture).await;
     let moved = move_batch(&imported).await;
     let problems = problems(&fixture).await;
     let refused: Vec<_> = problems.iter().map(|(id, _)| id.as_str()).collect();
@@ -245,6 +199,63 @@ async fn a_trigger_that_keeps_a_row_unmarked_keeps_it_unmoved() {
     .await;
     assert!(Imported::move_batch(&imported).await.is_err());
     assert_eq!(kinds(&fixture).await, [""; 0]);
+}
+
+/// A table with a column for each part of an event, and its description.
+fn described_in_full() -> (&'static str, ExistingTable) {
+    let ddl = "CREATE TABLE outbox (
+        id bigint PRIMARY KEY, topic text, payload bytea, headers json, uid text, at timestamptz,
+        published boolean NOT NULL DEFAULT false, written timestamp, kind text, who text, tenant text)";
+    let mut table = topic();
+    table.published = Some("published".to_owned());
+    table.content_type = Some("application/json".to_owned());
+    table.headers = Some("headers".to_owned());
+    table.event_id = Some("uid".to_owned());
+    table.available_at = Some("at".to_owned());
+    table.created_at = Some("written".to_owned());
+    table.aggregate_type = Some("kind".to_owned());
+    table.aggregate_id = Some("who".to_owned());
+    table.tenant = Some("tenant".to_owned());
+    (ddl, table)
+}
+
+/// Inserts rows of the table [`described_in_full`]. Some of them are not valid events.
+async fn insert_rows(fixture: &Fixture) {
+    for (id, columns, values) in [
+        (1, "payload", "'{\"a\": 1}'"),
+        (2, "payload", r"'\xff'"),
+        (3, "headers", r#"'["a"]'"#),
+        (4, "headers", r#"'{"a": "\u0000"}'"#),
+        (5, "headers", r#"'{"a": 1e999999}'"#),
+        (6, "headers", r#"'{"a": "\n"}'"#),
+        (
+            7,
+            "headers",
+            r#"'{"n": 1, "t": true, "content-type": "x/y", "o": {"a": null}}'"#,
+        ),
+        (8, "uid", "'not-a-uuid'"),
+        (9, "uid", "'F47AC10B-58CC-4372-A567-0E02B2C3D479'"),
+        (10, "at", "'infinity'"),
+        (11, "written", "'-infinity'"),
+        (12, "kind", "'order'"),
+        (13, "kind, who", "'order', E'a\\nb'"),
+        (14, "tenant", "''"),
+        (15, "headers", r#"'{"hapax-encrypted-under": "k1"}'"#),
+    ] {
+        let payload = if columns == "payload" {
+            ""
+        } else {
+            ", payload"
+        };
+        let value = if columns == "payload" { "" } else { ", '{}'" };
+        run(
+            fixture,
+            &format!(
+                "INSERT INTO outbox (id, topic, {columns}{payload}) VALUES ({id}, 'a', {values}{value})"
+            ),
+        )
+        .await;
+    }
 }
 
 /// The rows that were set aside with their problems, in the numeric order of their keys.
