@@ -8,6 +8,7 @@ use hapax_testkit::{
 };
 use http::Method;
 use serde_json::{Value, json};
+use tokio_postgres::Client;
 
 use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrate};
 
@@ -89,6 +90,11 @@ impl Served {
         answer.json().unwrap()
     }
 
+    /// Requests a path with the token of the tenant `acme`.
+    pub(crate) async fn get_as_alice(&self, path: &str) -> HttpAnswer {
+        self.ask(ALICE, Method::GET, path, None).await
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
         self.ask(OPERATOR, Method::POST, path, Some(body)).await
     }
@@ -148,10 +154,6 @@ async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser() {
 }
 
 #[tokio::test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one sequence from the declaration to the removal"
-)]
 async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     let database = migrated().await;
     let (one, two) = (HttpReceiver::start().await, HttpReceiver::start().await);
@@ -174,83 +176,23 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
         409,
         "CONFLICT.state",
     );
-
-    // A declaration can be sent back as it was shown. Only the changed member is changed.
-    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
-    change["spec"]["concurrency"] = json!(4);
-    let put = async |change: &Value| {
-        served
-            .ask(OPERATOR, Method::PUT, "/destinations/orders", Some(change))
-            .await
-    };
-    assert_eq!(put(&change).await.status, 200);
-    check(&put(&change).await, 409, "CONFLICT.state");
+    change_concurrency(&served, &shown).await;
     emit(&client, "order.created", 1).await;
     one.received_at_least(4).await;
-
-    // If the URL of a webhook changes, the stored secret is not used for the new URL.
-    let shown = served.get("/destinations/orders").await;
-    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
-    change["spec"]["sink"]["webhook"]["url"] = json!(two.url("/"));
-    let refused = put(&change).await;
-    check(&refused, 400, "VALIDATION.member");
-    assert_eq!(refused.json().unwrap()["member"], "sink.webhook.secret");
-    change["spec"]["sink"]["webhook"]["secret"] = json!(SECRET);
-    assert_eq!(put(&change).await.status, 200);
+    change_url(&served, &two.url("/")).await;
     eventually(PATIENCE, async || {
         emit(&client, "order.created", 1).await;
         !two.received().is_empty()
     })
     .await;
-
-    for pausing in [204, 204] {
-        let answer = served.post("/destinations/orders/pause", &json!({})).await;
-        assert_eq!(answer.status, pausing);
-    }
-    assert_eq!(served.get("/destinations/orders").await["state"], "paused");
-    assert_eq!(
-        served
-            .post("/destinations/orders/resume", &json!({}))
-            .await
-            .status,
-        204
-    );
-    let removed = served
-        .ask(OPERATOR, Method::DELETE, "/destinations/orders", None)
-        .await;
-    assert_eq!(removed.status, 202, "{}", removed.text());
-    let job = removed.json().unwrap()["id"].clone();
-    eventually(PATIENCE, async || {
-        served.get(&format!("/jobs/{job}")).await["state"] == "done"
-    })
-    .await;
+    pause_and_resume(&served).await;
+    remove(&served).await;
     assert_eq!(served.get("/destinations").await["items"], json!([]));
-
-    let dumped = client
-        .query("SELECT spec, sealed::text FROM hapax.declaration", &[])
-        .await
-        .unwrap();
-    for row in dumped {
-        let spec: Option<String> = row.get(0);
-        assert!(!spec.unwrap_or_default().contains(SECRET));
-    }
+    check_no_secret_is_stored(&client).await;
     let audited = served.get("/audit").await;
     assert!(!audited.to_string().contains(SECRET) && !served.relay.log().contains(SECRET));
-    let acts: Vec<_> = audited["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .rev()
-        .map(|it| {
-            format!(
-                "{} {}",
-                it["action"].as_str().unwrap(),
-                it["outcome"].as_str().unwrap()
-            )
-        })
-        .collect();
     assert_eq!(
-        acts,
+        acts(&audited),
         [
             "create done",
             "create refused",
@@ -271,94 +213,17 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
 async fn what_makes_no_sense_is_a_problem_with_a_code() {
     let database = migrated().await;
     let served = Served::with_tokens(&database).await;
-    let spec = |member: &str, value: Value| {
-        let mut body = declaration("a", "http://127.0.0.1:1/");
-        body["spec"][member] = value;
-        body
-    };
-    for (body, member) in [
-        (spec("partitions", json!(3)), "partitions"),
-        (spec("evnts", json!([])), "evnts"),
-        (
-            spec("sink", json!({"file": {"path": "/etc/passwd"}})),
-            "sink.file.path",
-        ),
-        (declaration("a/b", "http://127.0.0.1:1/"), "name"),
-        (
-            spec("sink", json!({"redis": {"url": "redis://127.0.0.1"}})),
-            "sink.redis",
-        ),
-        // A declaration that can never work is rejected before it is stored.
-        (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook"),
-    ] {
-        let answer = served.post("/destinations", &body).await;
-        check(&answer, 400, "VALIDATION.member");
-        assert_eq!(answer.json().unwrap()["member"], member);
-    }
-    for query in [
-        "?since=yesterday",
-        "?event_id=1",
-        "?limit=-1",
-        "?limit=x",
-        "?nonsense=1",
-        "?tenant=",
-        "?before=x",
-        "?attempts_min=-1",
-    ] {
-        for list in ["/events", "/deliveries", "/dead-letters"] {
-            if (list, query) == ("/events", "?state=x") {
-                continue;
-            }
-            let answer = served
-                .ask(OPERATOR, Method::GET, &format!("{list}{query}"), None)
-                .await;
-            assert_eq!(answer.status, 400, "{list}{query}: {}", answer.text());
-        }
-    }
+    check_wrong_declarations(&served).await;
+    check_wrong_filters(&served).await;
     let hostile = "/events?type=%27%3B%20DROP%20TABLE%20hapax.outbox_event--&limit=0";
     assert_eq!(served.get(hostile).await["items"], json!([]));
-    for path in [
-        "/events/1",
-        "/events/x",
-        "/jobs/7",
-        "/destinations/nobody",
-        "/nowhere",
-        "/jobs/x",
-    ] {
-        check(
-            &served.ask(OPERATOR, Method::GET, path, None).await,
-            404,
-            "NOT_FOUND",
-        );
-    }
+    check_unknown_paths(&served).await;
     check(
         &served.ask(OPERATOR, Method::PUT, "/events", None).await,
         405,
         "VALIDATION.method",
     );
-    let large = json!({"name": "a".repeat(70_000), "spec": {}});
-    check(
-        &served.post("/destinations", &large).await,
-        413,
-        "VALIDATION.body.too_large",
-    );
-    check(
-        &served.post("/destinations", &json!([])).await,
-        400,
-        "VALIDATION.request",
-    );
-    let bearer = format!("Bearer {OPERATOR}");
-    let headers = [
-        ("authorization", bearer.as_str()),
-        ("content-type", "text/plain"),
-    ];
-    let url = format!("{}/destinations", served.url);
-    let plain = served
-        .client
-        .send(Method::POST, &url, &headers, "{}".into())
-        .await
-        .unwrap();
-    check(&plain, 415, "VALIDATION.content_type");
+    check_wrong_bodies(&served).await;
     served.relay.stop().await;
 }
 
@@ -395,14 +260,7 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     body["spec"]["schedule"] = json!(["0s"]);
     assert_eq!(served.post("/destinations", &body).await.status, 201);
     emit(&client, "order.created", 4).await;
-    eventually(PATIENCE, async || {
-        served.get("/dead-letters").await["items"]
-            .as_array()
-            .unwrap()
-            .len()
-            == 4
-    })
-    .await;
+    until_dead(&served, 4).await;
     let dead = served
         .get("/dead-letters?destination=orders&error=500&type=order.*")
         .await;
@@ -417,61 +275,14 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
         (&way["state"], &way["attempts"][0]["status"]),
         (&json!("dead"), &json!(500))
     );
-
     receiver.reply(HttpReply::status(200));
-    let one = format!("/dead-letters/orders/{}", first["position"]);
-    assert_eq!(
-        served
-            .post(&format!("{one}/replay"), &json!({}))
-            .await
-            .status,
-        204
-    );
-    check(
-        &served.post(&format!("{one}/replay"), &json!({})).await,
-        409,
-        "CONFLICT.state",
-    );
+    replay_one(&served, first).await;
     receiver.received_at_least(5).await;
-    let other = format!("/dead-letters/orders/{}", dead["items"][1]["position"]);
-    let discard = format!("{other}/discard");
-    check(
-        &served.post(&discard, &json!({"reason": ""})).await,
-        400,
-        "VALIDATION.member",
-    );
-    assert_eq!(
-        served
-            .post(&discard, &json!({"reason": "test"}))
-            .await
-            .status,
-        204
-    );
-
-    let mut many = json!({"destination": "orders", "filter": {"type": "order.*"}, "dry_run": true});
-    let counted = served.post("/dead-letters/replay", &many).await;
-    let counted = counted.json().unwrap();
-    assert_eq!(counted["count"], 2);
-    many["dry_run"] = json!(false);
-    many["seen"] = json!("an invented value");
-    let wrong = served.post("/dead-letters/replay", &many).await;
-    check(&wrong, 400, "VALIDATION.member");
-    many["seen"] = counted["seen"].clone();
-    // The keys are parsed as in every other request: these three texts are the same key.
-    let mut jobs = Vec::new();
-    for key in ["once", "\"once\"", "\"once\";a=1"] {
-        let begun = replay_under(&served, &many, &[key]).await;
-        assert_eq!(begun.status, 202, "{}", begun.text());
-        jobs.push(begun.json().unwrap()["id"].clone());
-    }
-    assert_eq!((&jobs[1], &jobs[2]), (&jobs[0], &jobs[0]));
-    for keys in [&["a b"][..], &["\"once"], &["\"once\"x"], &["once", "once"]] {
-        let refused = replay_under(&served, &many, keys).await;
-        check(&refused, 400, "VALIDATION.member");
-    }
+    discard_one(&served, &dead["items"][1]).await;
+    let job = replay_matches(&served).await;
     receiver.received_at_least(7).await;
     eventually(PATIENCE, async || {
-        served.get(&format!("/jobs/{}", jobs[0])).await["state"] == "done"
+        served.get(&format!("/jobs/{job}")).await["state"] == "done"
     })
     .await;
     // All events are replayed, whether they were delivered or not.
@@ -486,26 +297,7 @@ async fn dead_letters_are_listed_replayed_and_discarded_over_http() {
     served.relay.stop().await;
 }
 
-/// Starts a replay of dead letters with one header `Idempotency-Key` per text.
-async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswer {
-    let bearer = format!("Bearer {OPERATOR}");
-    let mut headers = vec![
-        ("authorization", bearer.as_str()),
-        ("content-type", "application/json"),
-    ];
-    headers.extend(keys.iter().map(|key| ("idempotency-key", *key)));
-    let url = format!("{}/dead-letters/replay", served.url);
-    let sent = served
-        .client
-        .send(Method::POST, &url, &headers, many.to_string().into());
-    sent.await.unwrap()
-}
-
 #[tokio::test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "one sequence with events of two tenants, and the view of one of them"
-)]
 async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
@@ -517,102 +309,17 @@ async fn a_token_of_a_tenant_sees_and_touches_that_tenants_rows_alone() {
     assert_eq!(served.post("/destinations", &body).await.status, 201);
     let emit = "SELECT hapax.emit('a', '1', tenant => t) FROM unnest(ARRAY['acme', 'other']) AS t";
     client.batch_execute(emit).await.unwrap();
-    eventually(PATIENCE, async || {
-        served.get("/dead-letters").await["items"]
-            .as_array()
-            .unwrap()
-            .len()
-            == 2
-    })
-    .await;
-    let hers = async |path: &str| served.ask(ALICE, Method::GET, path, None).await;
-    for list in ["/events", "/deliveries", "/dead-letters"] {
-        let items = hers(list).await.json().unwrap()["items"].clone();
-        assert_eq!(items.as_array().unwrap().len(), 1, "{list}");
-        assert_eq!(items[0]["tenant"], "acme");
-        let foreign = hers(&format!("{list}?tenant=other")).await.json().unwrap();
-        assert_eq!(foreign["items"], json!([]));
-    }
+    until_dead(&served, 2).await;
+    check_lists_of_a_tenant(&served).await;
     let all = served.get("/dead-letters").await["items"].clone();
-    let other = all
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["tenant"] == "other")
-        .unwrap();
-    check(
-        &hers(&format!("/events/{}", other["position"])).await,
-        404,
-        "NOT_FOUND",
-    );
-    check(
-        &hers(&format!("/events/{}", other["event_id"].as_str().unwrap())).await,
-        404,
-        "NOT_FOUND",
-    );
-    check(&hers("/destinations/all").await, 404, "NOT_FOUND");
-    let replay = format!("/dead-letters/all/{}/replay", other["position"]);
-    let outcome = served
-        .ask(ALICE, Method::POST, &replay, Some(&json!({})))
-        .await;
-    check(&outcome, 404, "NOT_FOUND");
-    let many = json!({"destination": "all", "dry_run": true});
-    let counted = served
-        .ask(ALICE, Method::POST, "/dead-letters/replay", Some(&many))
-        .await;
-    assert_eq!(counted.json().unwrap()["count"], 1);
-    let pause = served
-        .ask(
-            ALICE,
-            Method::POST,
-            "/destinations/all/pause",
-            Some(&json!({})),
-        )
-        .await;
-    check(&pause, 404, "NOT_FOUND");
-    // A destination of one tenant never receives events of another tenant, no matter who starts the
-    // replay.
+    check_foreign_event_is_hidden(&served, of_tenant(&all, "other")).await;
+    check_foreign_destination_is_hidden(&served).await;
     let mut others = declaration("others", &receiver.url("/"));
     others["spec"]["tenant"] = json!("other");
     assert_eq!(served.post("/destinations", &others).await.status, 201);
-    // A tenant cannot replay events to a destination of another tenant.
-    for name in ["others", "all", "nobody"] {
-        let again = json!({"destination": name});
-        let outcome = served
-            .ask(ALICE, Method::POST, "/events/replay", Some(&again))
-            .await;
-        check(&outcome, 404, "NOT_FOUND");
-    }
-    // A tenant sees where its events were delivered, but not the responses of a receiver that
-    // belongs to another tenant.
-    let own = all
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["tenant"] == "acme")
-        .unwrap();
-    let path = format!("/events/{}", own["position"]);
-    eventually(PATIENCE, async || {
-        let ways = served.get(&path).await["destinations"].clone();
-        let ways = ways.as_array().unwrap();
-        ways.iter().any(|way| way["state"] == "passed")
-    })
-    .await;
-    let whole = served.get(&path).await;
-    assert!(whole.to_string().contains("of the far side"), "{whole}");
-    let seen = hers(&path).await.json().unwrap();
-    assert_eq!(seen["destinations"].as_array().unwrap().len(), 1, "{seen}");
-    assert_eq!(seen["destinations"][0]["attempts"][0]["status"], 500);
-    assert!(!seen.to_string().contains("of the far side"), "{seen}");
-    let again = json!({"destination": "others", "filter": {"tenant": "acme"}});
-    check(
-        &served.post("/events/replay", &again).await,
-        400,
-        "VALIDATION.member",
-    );
-    let again = json!({"destination": "others", "dry_run": true});
-    let counted = served.post("/events/replay", &again).await;
-    assert_eq!(counted.json().unwrap()["count"], 1);
+    check_no_replay_by_another_tenant(&served).await;
+    check_foreign_responses_are_hidden(&served, of_tenant(&all, "acme")).await;
+    check_no_replay_to_another_tenant(&served).await;
     served.relay.stop().await;
 }
 
@@ -738,13 +445,6 @@ async fn the_description_names_every_status_that_was_seen_here() {
     served.relay.stop().await;
 }
 
-/// A declaration of a webhook destination with this URL.
-fn declaration(name: &str, url: &str) -> Value {
-    json!({"name": name, "spec": {
-        "sink": {"webhook": {"url": url, "secret": SECRET, "allow": ["127.0.0.0/8"]}},
-    }})
-}
-
 #[track_caller]
 pub(crate) fn check(answer: &HttpAnswer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
@@ -759,4 +459,368 @@ pub(crate) async fn migrated() -> Database {
     let database = Database::fresh().await;
     migrate(&database.url());
     database
+}
+
+/// A declaration of a webhook destination with this URL.
+fn declaration(name: &str, url: &str) -> Value {
+    json!({"name": name, "spec": {
+        "sink": {"webhook": {"url": url, "secret": SECRET, "allow": ["127.0.0.0/8"]}},
+    }})
+}
+
+/// Changes one member and sends the rest of the declaration back as it was shown. The same version
+/// cannot be changed twice.
+async fn change_concurrency(served: &Served, shown: &Value) {
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["concurrency"] = json!(4);
+    assert_eq!(put(served, &change).await.status, 200);
+    check(&put(served, &change).await, 409, "CONFLICT.state");
+}
+
+/// Changes the URL of the webhook. The stored secret is not used for the new URL.
+async fn change_url(served: &Served, url: &str) {
+    let shown = served.get("/destinations/orders").await;
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["sink"]["webhook"]["url"] = json!(url);
+    let refused = put(served, &change).await;
+    check(&refused, 400, "VALIDATION.member");
+    assert_eq!(refused.json().unwrap()["member"], "sink.webhook.secret");
+    change["spec"]["sink"]["webhook"]["secret"] = json!(SECRET);
+    assert_eq!(put(served, &change).await.status, 200);
+}
+
+async fn put(served: &Served, change: &Value) -> HttpAnswer {
+    served
+        .ask(OPERATOR, Method::PUT, "/destinations/orders", Some(change))
+        .await
+}
+
+/// Pauses the destination twice, and resumes it.
+async fn pause_and_resume(served: &Served) {
+    for pausing in [204, 204] {
+        let answer = served.post("/destinations/orders/pause", &json!({})).await;
+        assert_eq!(answer.status, pausing);
+    }
+    assert_eq!(served.get("/destinations/orders").await["state"], "paused");
+    assert_eq!(
+        served
+            .post("/destinations/orders/resume", &json!({}))
+            .await
+            .status,
+        204
+    );
+}
+
+/// Removes the destination, and waits for the end of the job.
+async fn remove(served: &Served) {
+    let removed = served
+        .ask(OPERATOR, Method::DELETE, "/destinations/orders", None)
+        .await;
+    assert_eq!(removed.status, 202, "{}", removed.text());
+    let job = removed.json().unwrap()["id"].clone();
+    eventually(PATIENCE, async || {
+        served.get(&format!("/jobs/{job}")).await["state"] == "done"
+    })
+    .await;
+}
+
+async fn check_no_secret_is_stored(client: &Client) {
+    let dumped = client
+        .query("SELECT spec, sealed::text FROM hapax.declaration", &[])
+        .await
+        .unwrap();
+    for row in dumped {
+        let spec: Option<String> = row.get(0);
+        assert!(!spec.unwrap_or_default().contains(SECRET));
+    }
+}
+
+/// The actions in the audit log with their outcomes, oldest first.
+fn acts(audited: &Value) -> Vec<String> {
+    audited["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|act| {
+            format!(
+                "{} {}",
+                act["action"].as_str().unwrap(),
+                act["outcome"].as_str().unwrap()
+            )
+        })
+        .collect()
+}
+
+async fn check_wrong_declarations(served: &Served) {
+    let spec = |member: &str, value: Value| {
+        let mut body = declaration("a", "http://127.0.0.1:1/");
+        body["spec"][member] = value;
+        body
+    };
+    for (body, member) in [
+        (spec("partitions", json!(3)), "partitions"),
+        (spec("evnts", json!([])), "evnts"),
+        (
+            spec("sink", json!({"file": {"path": "/etc/passwd"}})),
+            "sink.file.path",
+        ),
+        (declaration("a/b", "http://127.0.0.1:1/"), "name"),
+        (
+            spec("sink", json!({"redis": {"url": "redis://127.0.0.1"}})),
+            "sink.redis",
+        ),
+        // A declaration that can never work is rejected before it is stored.
+        (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook"),
+    ] {
+        let answer = served.post("/destinations", &body).await;
+        check(&answer, 400, "VALIDATION.member");
+        assert_eq!(answer.json().unwrap()["member"], member);
+    }
+}
+
+async fn check_wrong_filters(served: &Served) {
+    for query in [
+        "?since=yesterday",
+        "?event_id=1",
+        "?limit=-1",
+        "?limit=x",
+        "?nonsense=1",
+        "?tenant=",
+        "?before=x",
+        "?attempts_min=-1",
+    ] {
+        for list in ["/events", "/deliveries", "/dead-letters"] {
+            if (list, query) == ("/events", "?state=x") {
+                continue;
+            }
+            let answer = served
+                .ask(OPERATOR, Method::GET, &format!("{list}{query}"), None)
+                .await;
+            assert_eq!(answer.status, 400, "{list}{query}: {}", answer.text());
+        }
+    }
+}
+
+async fn check_unknown_paths(served: &Served) {
+    for path in [
+        "/events/1",
+        "/events/x",
+        "/jobs/7",
+        "/destinations/nobody",
+        "/nowhere",
+        "/jobs/x",
+    ] {
+        check(
+            &served.ask(OPERATOR, Method::GET, path, None).await,
+            404,
+            "NOT_FOUND",
+        );
+    }
+}
+
+/// Checks requests whose body is too large, no declaration, or of another media type.
+async fn check_wrong_bodies(served: &Served) {
+    let large = json!({"name": "a".repeat(70_000), "spec": {}});
+    check(
+        &served.post("/destinations", &large).await,
+        413,
+        "VALIDATION.body.too_large",
+    );
+    check(
+        &served.post("/destinations", &json!([])).await,
+        400,
+        "VALIDATION.request",
+    );
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "text/plain"),
+    ];
+    let url = format!("{}/destinations", served.url);
+    let plain = served
+        .client
+        .send(Method::POST, &url, &headers, "{}".into())
+        .await
+        .unwrap();
+    check(&plain, 415, "VALIDATION.content_type");
+}
+
+/// Waits until the relay has given up this many events.
+async fn until_dead(served: &Served, count: usize) {
+    eventually(PATIENCE, async || {
+        served.get("/dead-letters").await["items"]
+            .as_array()
+            .unwrap()
+            .len()
+            == count
+    })
+    .await;
+}
+
+/// Replays a dead letter, which can be done only once.
+async fn replay_one(served: &Served, letter: &Value) {
+    let replay = format!("/dead-letters/orders/{}/replay", letter["position"]);
+    assert_eq!(served.post(&replay, &json!({})).await.status, 204);
+    check(
+        &served.post(&replay, &json!({})).await,
+        409,
+        "CONFLICT.state",
+    );
+}
+
+/// Discards a dead letter, which needs a reason.
+async fn discard_one(served: &Served, letter: &Value) {
+    let discard = format!("/dead-letters/orders/{}/discard", letter["position"]);
+    check(
+        &served.post(&discard, &json!({"reason": ""})).await,
+        400,
+        "VALIDATION.member",
+    );
+    assert_eq!(
+        served
+            .post(&discard, &json!({"reason": "test"}))
+            .await
+            .status,
+        204
+    );
+}
+
+/// Counts the dead letters that match a filter, and replays them. Returns the id of the job.
+async fn replay_matches(served: &Served) -> Value {
+    let mut many = json!({"destination": "orders", "filter": {"type": "order.*"}, "dry_run": true});
+    let counted = served.post("/dead-letters/replay", &many).await;
+    let counted = counted.json().unwrap();
+    assert_eq!(counted["count"], 2);
+    many["dry_run"] = json!(false);
+    many["seen"] = json!("an invented value");
+    let wrong = served.post("/dead-letters/replay", &many).await;
+    check(&wrong, 400, "VALIDATION.member");
+    many["seen"] = counted["seen"].clone();
+    // The keys are parsed as in every other request: these three texts are the same key.
+    let mut jobs = Vec::new();
+    for key in ["once", "\"once\"", "\"once\";a=1"] {
+        let begun = replay_under(served, &many, &[key]).await;
+        assert_eq!(begun.status, 202, "{}", begun.text());
+        jobs.push(begun.json().unwrap()["id"].clone());
+    }
+    assert_eq!((&jobs[1], &jobs[2]), (&jobs[0], &jobs[0]));
+    for keys in [&["a b"][..], &["\"once"], &["\"once\"x"], &["once", "once"]] {
+        let refused = replay_under(served, &many, keys).await;
+        check(&refused, 400, "VALIDATION.member");
+    }
+    jobs.swap_remove(0)
+}
+
+/// Starts a replay of dead letters with one header `Idempotency-Key` per text.
+async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswer {
+    let bearer = format!("Bearer {OPERATOR}");
+    let mut headers = vec![
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+    ];
+    headers.extend(keys.iter().map(|key| ("idempotency-key", *key)));
+    let url = format!("{}/dead-letters/replay", served.url);
+    let sent = served
+        .client
+        .send(Method::POST, &url, &headers, many.to_string().into());
+    sent.await.unwrap()
+}
+
+/// The first row of this tenant.
+#[track_caller]
+fn of_tenant<'a>(rows: &'a Value, tenant: &str) -> &'a Value {
+    let rows = rows.as_array().unwrap();
+    rows.iter().find(|row| row["tenant"] == tenant).unwrap()
+}
+
+async fn check_lists_of_a_tenant(served: &Served) {
+    for list in ["/events", "/deliveries", "/dead-letters"] {
+        let items = served.get_as_alice(list).await.json().unwrap()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), 1, "{list}");
+        assert_eq!(items[0]["tenant"], "acme");
+        let foreign = served
+            .get_as_alice(&format!("{list}?tenant=other"))
+            .await
+            .json()
+            .unwrap();
+        assert_eq!(foreign["items"], json!([]));
+    }
+}
+
+async fn check_foreign_event_is_hidden(served: &Served, other: &Value) {
+    let by_position = format!("/events/{}", other["position"]);
+    check(&served.get_as_alice(&by_position).await, 404, "NOT_FOUND");
+    let by_id = format!("/events/{}", other["event_id"].as_str().unwrap());
+    check(&served.get_as_alice(&by_id).await, 404, "NOT_FOUND");
+    let replay = format!("/dead-letters/all/{}/replay", other["position"]);
+    let outcome = served
+        .ask(ALICE, Method::POST, &replay, Some(&json!({})))
+        .await;
+    check(&outcome, 404, "NOT_FOUND");
+}
+
+async fn check_foreign_destination_is_hidden(served: &Served) {
+    check(
+        &served.get_as_alice("/destinations/all").await,
+        404,
+        "NOT_FOUND",
+    );
+    let many = json!({"destination": "all", "dry_run": true});
+    let counted = served
+        .ask(ALICE, Method::POST, "/dead-letters/replay", Some(&many))
+        .await;
+    assert_eq!(counted.json().unwrap()["count"], 1);
+    let pause = served
+        .ask(
+            ALICE,
+            Method::POST,
+            "/destinations/all/pause",
+            Some(&json!({})),
+        )
+        .await;
+    check(&pause, 404, "NOT_FOUND");
+}
+
+/// A tenant cannot replay events to a destination of another tenant.
+async fn check_no_replay_by_another_tenant(served: &Served) {
+    for name in ["others", "all", "nobody"] {
+        let again = json!({"destination": name});
+        let outcome = served
+            .ask(ALICE, Method::POST, "/events/replay", Some(&again))
+            .await;
+        check(&outcome, 404, "NOT_FOUND");
+    }
+}
+
+/// A tenant sees where its events were delivered, but not the responses of a receiver that belongs
+/// to another tenant.
+async fn check_foreign_responses_are_hidden(served: &Served, own: &Value) {
+    let path = format!("/events/{}", own["position"]);
+    eventually(PATIENCE, async || {
+        let ways = served.get(&path).await["destinations"].clone();
+        let ways = ways.as_array().unwrap();
+        ways.iter().any(|way| way["state"] == "passed")
+    })
+    .await;
+    let whole = served.get(&path).await;
+    assert!(whole.to_string().contains("of the far side"), "{whole}");
+    let seen = served.get_as_alice(&path).await.json().unwrap();
+    assert_eq!(seen["destinations"].as_array().unwrap().len(), 1, "{seen}");
+    assert_eq!(seen["destinations"][0]["attempts"][0]["status"], 500);
+    assert!(!seen.to_string().contains("of the far side"), "{seen}");
+}
+
+/// A destination of one tenant never receives events of another tenant, no matter who starts the
+/// replay.
+async fn check_no_replay_to_another_tenant(served: &Served) {
+    let again = json!({"destination": "others", "filter": {"tenant": "acme"}});
+    check(
+        &served.post("/events/replay", &again).await,
+        400,
+        "VALIDATION.member",
+    );
+    let again = json!({"destination": "others", "dry_run": true});
+    let counted = served.post("/events/replay", &again).await;
+    assert_eq!(counted.json().unwrap()["count"], 1);
 }

@@ -10,6 +10,9 @@ use crate::{
     hapax::{Ran, run},
 };
 
+/// The path at which an operator decides about the saga of `acme`.
+const DECIDE: &str = "/sagas/saga-acme/decide";
+
 /// A request of a tenant with a response, an event that is accepted by a consumer, and a saga. The
 /// content contains data that must be masked.
 fn request(tenant: &str) -> String {
@@ -74,82 +77,22 @@ async fn what_is_nobodys_business_is_shown_nowhere() {
 async fn keys_are_listed_shown_and_purged_over_http() {
     let database = stage().await;
     let served = Served::with_tokens(&database).await;
-    let listed = served
-        .get("/keys?operation=POST%20/orders&state=completed")
-        .await;
-    let items = listed["items"].as_array().unwrap();
-    assert_eq!(items.len(), 2, "{listed}");
-    assert_eq!(items[0]["key"], "key-other");
-    assert_eq!(items[0]["status"], 201);
-    let hash = items[1]["short_hash"].as_str().unwrap();
-    for query in ["key=key-a".to_owned(), format!("key=%23{}", &hash[..6])] {
-        let found = served.get(&format!("/keys?{query}")).await;
-        assert_eq!(
-            found["items"].as_array().unwrap().len(),
-            1,
-            "{query}: {found}"
-        );
-    }
-    let first = served.get("/keys?limit=1").await;
-    let next = first["next"].as_str().unwrap();
-    let second = served.get(&format!("/keys?limit=1&before={next}")).await;
-    assert_eq!(second["items"][0]["key"], "key-acme");
-    for wrong in [
-        "state=lost",
-        "before=x",
-        "since=yesterday",
-        "tenant=",
-        "limit=x",
-        "kye=a",
-    ] {
-        let answer = served
-            .ask(OPERATOR, Method::GET, &format!("/keys?{wrong}"), None)
-            .await;
-        assert_eq!(answer.status, 400, "{wrong}: {}", answer.text());
-    }
-
+    check_list_of_keys(&served).await;
+    check_wrong_filters_of_keys(&served).await;
     let path = "/keys/POST%20%2Forders/key-acme";
     let shown = served.get(path).await;
     assert_eq!(shown["state"], "completed");
     assert_eq!(shown["body"]["content_type"], "application/json");
     assert_eq!(shown["headers"][1], json!(["x-auth-token", "***"]));
-    let purge = format!("{path}/purge");
-    let version = &shown["version"];
-    for wrong in [
-        json!({"version": version, "reason": ""}),
-        json!({"version": "1", "reason": "x"}),
-    ] {
-        check(&served.post(&purge, &wrong).await, 400, "VALIDATION.member");
-    }
-    // Without a version, the API cannot know which state the operator has seen.
-    let unseen = served.post(&purge, &json!({"reason": "x"})).await;
-    assert_eq!(unseen.status, 400, "{}", unseen.text());
-    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired
-        WHERE key = 'key-acme'";
-    let client = database.client().await;
-    client.batch_execute(used_again).await.unwrap();
-    let stale = json!({"version": version, "reason": "charged by hand"});
-    let refused = served.post(&purge, &stale).await;
-    check(&refused, 409, "CONFLICT.state");
-    assert!(refused.text().contains("used again"), "{}", refused.text());
-    let version = &served.get(path).await["version"];
-    let seen = json!({"version": version, "reason": "charged by hand"});
-    let purged = served.post(&purge, &seen).await;
-    assert_eq!(purged.status, 204, "{}", purged.text());
-    check(&served.post(&purge, &seen).await, 404, "NOT_FOUND");
+    check_purge_needs_version_and_reason(&served, path, &shown["version"]).await;
+    use_key_again(&database).await;
+    purge_seen_key(&served, path, &shown["version"]).await;
     let log = served.get("/audit").await;
     assert_eq!(
         (&log["items"][0]["action"], &log["items"][0]["actor"]),
         (&json!("purge"), &json!("ops"))
     );
-    let hold = "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()";
-    database.client().await.batch_execute(hold).await.unwrap();
-    let running = "/keys/POST%20%2Forders/key-other";
-    let shown = served.get(running).await;
-    assert_eq!(shown["is_lapsed"], true);
-    let seen = json!({"version": shown["version"], "reason": "x"});
-    let refused = served.post(&format!("{running}/purge"), &seen).await;
-    check(&refused, 409, "CONFLICT.state");
+    check_running_key_is_not_purged(&database, &served).await;
     served.relay.stop().await;
 }
 
@@ -201,67 +144,12 @@ async fn one_request_is_followed_over_http() {
 async fn sagas_are_listed_shown_and_decided_about_over_http() {
     let database = stage().await;
     let served = Served::with_tokens(&database).await;
-    let listed = served
-        .get("/sagas?state=needs_attention&name=checkout&version=1&limit=1")
-        .await;
-    assert_eq!(listed["items"][0]["id"], "saga-acme");
-    let next = listed["next"].as_str().unwrap();
-    let second = served.get(&format!("/sagas?after={next}")).await;
-    assert_eq!(second["items"][0]["id"], "saga-other", "{second}");
-    assert!(
-        served.get("/sagas?version=2").await["items"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    );
+    check_list_of_sagas(&served).await;
     let shown = served.get("/sagas/saga-acme").await;
     assert_eq!(shown["input"], json!({"token": "***", "amount": 7}));
-    let decide = "/sagas/saga-acme/decide";
-    let epoch = &shown["epoch"];
-    for (decision, reason) in [("close", ""), ("forget", "x")] {
-        let wrong = json!({"epoch": epoch, "decision": decision, "reason": reason});
-        check(&served.post(decide, &wrong).await, 400, "VALIDATION.member");
-    }
-    // Without an epoch, the API cannot know which state the operator has seen.
-    let unseen = json!({"decision": "close", "reason": "x"});
-    let unseen = served.post(decide, &unseen).await;
-    assert_eq!(unseen.status, 400, "{}", unseen.text());
-    let stale = json!({"epoch": epoch.as_i64().unwrap() - 1, "decision": "close", "reason": "x"});
-    let refused = served.post(decide, &stale).await;
-    check(&refused, 409, "CONFLICT.state");
-    let said = refused.text();
-    assert!(
-        said.contains("has changed since it was looked at"),
-        "{said}"
-    );
-    let seen = served.get("/stalled").await;
-    let item = seen["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|it| it["saga"] == "checkout")
-        .unwrap();
-    assert_eq!(
-        (&item["cause"], &item["waiting"]),
-        (&json!("needs_attention"), &json!(2))
-    );
-    let closed = served
-        .post(
-            decide,
-            &json!({"epoch": epoch, "decision": "close", "reason": "by hand"}),
-        )
-        .await;
-    assert_eq!(closed.status, 204, "{}", closed.text());
-    check(
-        &served
-            .post(
-                decide,
-                &json!({"epoch": epoch, "decision": "close", "reason": "again"}),
-            )
-            .await,
-        409,
-        "CONFLICT.state",
-    );
+    check_decision_needs_epoch_and_reason(&served, &shown["epoch"]).await;
+    check_sagas_are_stalled(&served).await;
+    close_saga(&served, &shown["epoch"]).await;
     let none = served
         .post(
             "/sagas/none/decide",
@@ -277,77 +165,17 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
 async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has() {
     let database = stage().await;
     let served = Served::with_tokens(&database).await;
-    let hers = async |path: &str| served.ask(ALICE, Method::GET, path, None).await;
-    for (path, count) in [
-        ("/keys", 1),
-        ("/keys?key=key-", 1),
-        ("/sagas", 1),
-        ("/inbox", 0),
-    ] {
-        let seen = hers(path).await;
-        let items = seen.json().unwrap()["items"].clone();
-        assert_eq!(items.as_array().unwrap().len(), count, "{path}: {items}");
-        assert!(!seen.text().contains("other"), "{path}: {}", seen.text());
-    }
-    for path in [
-        "/keys?tenant=other",
-        "/keys?key=key-other",
-        "/inbox?consumer=mailer",
-    ] {
-        let seen = hers(path).await;
-        assert_eq!(seen.json().unwrap(), json!({"items": []}), "{path}");
-    }
-    let (own, event) = (
-        event_of(&database, "acme").await,
-        event_of(&database, "other").await,
-    );
-    for path in [
-        "/keys/POST%20%2Forders/key-other".to_owned(),
-        "/keys/POST%20%2Forders/key-other?tenant=other".to_owned(),
-        "/sagas/saga-other".to_owned(),
-        format!("/timeline?event={event}"),
-        "/timeline?key=key-other&tenant=other".to_owned(),
-    ] {
-        check(&hers(&path).await, 404, "NOT_FOUND");
-    }
-    let post =
-        async |path: &str, body: &Value| served.ask(ALICE, Method::POST, path, Some(body)).await;
+    check_lists_of_a_tenant(&served).await;
+    check_foreign_rows_are_not_found(&served, &event_of(&database, "other").await).await;
     let own_key = "/keys/POST%20%2Forders/key-acme";
-    let version = hers(own_key).await.json().unwrap()["version"].clone();
+    let version = served.get_as_alice(own_key).await.json().unwrap()["version"].clone();
     let why = json!({"version": version, "reason": "x"});
-    for path in [
-        "/keys/POST%20%2Forders/key-other/purge",
-        "/keys/POST%20%2Forders/key-other/purge?tenant=other",
-    ] {
-        check(&post(path, &why).await, 404, "NOT_FOUND");
-    }
-    let close = json!({"epoch": 1, "decision": "close", "reason": "x"});
-    check(
-        &post("/sagas/saga-other/decide", &close).await,
-        404,
-        "NOT_FOUND",
-    );
-
-    let timeline = hers(&format!("/timeline?event={own}")).await;
-    assert_eq!(timeline.status, 200, "{}", timeline.text());
-    assert!(!timeline.text().contains("other"), "{}", timeline.text());
-    let stalled = hers("/stalled").await.json().unwrap();
-    assert_eq!(stalled["items"].as_array().unwrap().len(), 1, "{stalled}");
-    assert_eq!(stalled["items"][0]["waiting"], 1, "{stalled}");
-    let figures = hers("/overview").await.json().unwrap();
-    assert_eq!(
-        figures["committed"],
-        json!({"number": 1, "kind": "exact"}),
-        "{figures}"
-    );
-    assert_eq!(figures["keys"][0]["count"]["number"], 1, "{figures}");
-    assert_eq!(served.get("/overview").await["committed"]["number"], 2);
-    assert_eq!(
-        post("/keys/POST%20%2Forders/key-acme/purge", &why)
-            .await
-            .status,
-        204
-    );
+    check_foreign_rows_are_not_changed(&served, &why).await;
+    let own = event_of(&database, "acme").await;
+    check_own_figures(&served, &own).await;
+    let purge = format!("{own_key}/purge");
+    let purged = served.ask(ALICE, Method::POST, &purge, Some(&why)).await;
+    assert_eq!(purged.status, 204);
     served.relay.stop().await;
 }
 
@@ -445,4 +273,228 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     };
     says("sagas", "2 of the sagas checkout need attention");
     says("standing", "no destination stands still");
+}
+
+async fn check_list_of_keys(served: &Served) {
+    let listed = served
+        .get("/keys?operation=POST%20/orders&state=completed")
+        .await;
+    let items = listed["items"].as_array().unwrap();
+    assert_eq!(items.len(), 2, "{listed}");
+    assert_eq!(items[0]["key"], "key-other");
+    assert_eq!(items[0]["status"], 201);
+    let hash = items[1]["short_hash"].as_str().unwrap();
+    for query in ["key=key-a".to_owned(), format!("key=%23{}", &hash[..6])] {
+        let found = served.get(&format!("/keys?{query}")).await;
+        assert_eq!(
+            found["items"].as_array().unwrap().len(),
+            1,
+            "{query}: {found}"
+        );
+    }
+    let first = served.get("/keys?limit=1").await;
+    let next = first["next"].as_str().unwrap();
+    let second = served.get(&format!("/keys?limit=1&before={next}")).await;
+    assert_eq!(second["items"][0]["key"], "key-acme");
+}
+
+async fn check_wrong_filters_of_keys(served: &Served) {
+    for wrong in [
+        "state=lost",
+        "before=x",
+        "since=yesterday",
+        "tenant=",
+        "limit=x",
+        "kye=a",
+    ] {
+        let answer = served
+            .ask(OPERATOR, Method::GET, &format!("/keys?{wrong}"), None)
+            .await;
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.text());
+    }
+}
+
+async fn check_purge_needs_version_and_reason(served: &Served, path: &str, version: &Value) {
+    let purge = format!("{path}/purge");
+    for wrong in [
+        json!({"version": version, "reason": ""}),
+        json!({"version": "1", "reason": "x"}),
+    ] {
+        check(&served.post(&purge, &wrong).await, 400, "VALIDATION.member");
+    }
+    // Without a version, the API cannot know which state the operator has seen.
+    let unseen = served.post(&purge, &json!({"reason": "x"})).await;
+    assert_eq!(unseen.status, 400, "{}", unseen.text());
+}
+
+/// Changes the version of the key of `acme`.
+async fn use_key_again(database: &Database) {
+    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired
+        WHERE key = 'key-acme'";
+    let client = database.client().await;
+    client.batch_execute(used_again).await.unwrap();
+}
+
+/// Purges a key that was used after this version, which only works with the current version.
+async fn purge_seen_key(served: &Served, path: &str, version: &Value) {
+    let purge = format!("{path}/purge");
+    let stale = json!({"version": version, "reason": "charged by hand"});
+    let refused = served.post(&purge, &stale).await;
+    check(&refused, 409, "CONFLICT.state");
+    assert!(refused.text().contains("used again"), "{}", refused.text());
+    let version = &served.get(path).await["version"];
+    let seen = json!({"version": version, "reason": "charged by hand"});
+    let purged = served.post(&purge, &seen).await;
+    assert_eq!(purged.status, 204, "{}", purged.text());
+    check(&served.post(&purge, &seen).await, 404, "NOT_FOUND");
+}
+
+async fn check_running_key_is_not_purged(database: &Database, served: &Served) {
+    let hold = "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()";
+    database.client().await.batch_execute(hold).await.unwrap();
+    let running = "/keys/POST%20%2Forders/key-other";
+    let shown = served.get(running).await;
+    assert_eq!(shown["is_lapsed"], true);
+    let seen = json!({"version": shown["version"], "reason": "x"});
+    let refused = served.post(&format!("{running}/purge"), &seen).await;
+    check(&refused, 409, "CONFLICT.state");
+}
+
+async fn check_list_of_sagas(served: &Served) {
+    let listed = served
+        .get("/sagas?state=needs_attention&name=checkout&version=1&limit=1")
+        .await;
+    assert_eq!(listed["items"][0]["id"], "saga-acme");
+    let next = listed["next"].as_str().unwrap();
+    let second = served.get(&format!("/sagas?after={next}")).await;
+    assert_eq!(second["items"][0]["id"], "saga-other", "{second}");
+    assert!(
+        served.get("/sagas?version=2").await["items"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+async fn check_decision_needs_epoch_and_reason(served: &Served, epoch: &Value) {
+    for (decision, reason) in [("close", ""), ("forget", "x")] {
+        let wrong = json!({"epoch": epoch, "decision": decision, "reason": reason});
+        check(&served.post(DECIDE, &wrong).await, 400, "VALIDATION.member");
+    }
+    // Without an epoch, the API cannot know which state the operator has seen.
+    let unseen = json!({"decision": "close", "reason": "x"});
+    let unseen = served.post(DECIDE, &unseen).await;
+    assert_eq!(unseen.status, 400, "{}", unseen.text());
+    let stale = json!({"epoch": epoch.as_i64().unwrap() - 1, "decision": "close", "reason": "x"});
+    let refused = served.post(DECIDE, &stale).await;
+    check(&refused, 409, "CONFLICT.state");
+    let said = refused.text();
+    assert!(
+        said.contains("has changed since it was looked at"),
+        "{said}"
+    );
+}
+
+async fn check_sagas_are_stalled(served: &Served) {
+    let seen = served.get("/stalled").await;
+    let item = seen["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["saga"] == "checkout")
+        .unwrap();
+    assert_eq!(
+        (&item["cause"], &item["waiting"]),
+        (&json!("needs_attention"), &json!(2))
+    );
+}
+
+/// Closes the saga of `acme`, which can be done only once.
+async fn close_saga(served: &Served, epoch: &Value) {
+    let closed = served
+        .post(
+            DECIDE,
+            &json!({"epoch": epoch, "decision": "close", "reason": "by hand"}),
+        )
+        .await;
+    assert_eq!(closed.status, 204, "{}", closed.text());
+    check(
+        &served
+            .post(
+                DECIDE,
+                &json!({"epoch": epoch, "decision": "close", "reason": "again"}),
+            )
+            .await,
+        409,
+        "CONFLICT.state",
+    );
+}
+
+async fn check_lists_of_a_tenant(served: &Served) {
+    for (path, count) in [
+        ("/keys", 1),
+        ("/keys?key=key-", 1),
+        ("/sagas", 1),
+        ("/inbox", 0),
+    ] {
+        let seen = served.get_as_alice(path).await;
+        let items = seen.json().unwrap()["items"].clone();
+        assert_eq!(items.as_array().unwrap().len(), count, "{path}: {items}");
+        assert!(!seen.text().contains("other"), "{path}: {}", seen.text());
+    }
+    for path in [
+        "/keys?tenant=other",
+        "/keys?key=key-other",
+        "/inbox?consumer=mailer",
+    ] {
+        let seen = served.get_as_alice(path).await;
+        assert_eq!(seen.json().unwrap(), json!({"items": []}), "{path}");
+    }
+}
+
+async fn check_foreign_rows_are_not_found(served: &Served, event: &str) {
+    for path in [
+        "/keys/POST%20%2Forders/key-other".to_owned(),
+        "/keys/POST%20%2Forders/key-other?tenant=other".to_owned(),
+        "/sagas/saga-other".to_owned(),
+        format!("/timeline?event={event}"),
+        "/timeline?key=key-other&tenant=other".to_owned(),
+    ] {
+        check(&served.get_as_alice(&path).await, 404, "NOT_FOUND");
+    }
+}
+
+async fn check_foreign_rows_are_not_changed(served: &Served, why: &Value) {
+    let post =
+        async |path: &str, body: &Value| served.ask(ALICE, Method::POST, path, Some(body)).await;
+    for path in [
+        "/keys/POST%20%2Forders/key-other/purge",
+        "/keys/POST%20%2Forders/key-other/purge?tenant=other",
+    ] {
+        check(&post(path, why).await, 404, "NOT_FOUND");
+    }
+    let close = json!({"epoch": 1, "decision": "close", "reason": "x"});
+    check(
+        &post("/sagas/saga-other/decide", &close).await,
+        404,
+        "NOT_FOUND",
+    );
+}
+
+/// Checks that a tenant sees the timeline of its own event, and only its own rows in the figures.
+async fn check_own_figures(served: &Served, own: &str) {
+    let timeline = served.get_as_alice(&format!("/timeline?event={own}")).await;
+    assert_eq!(timeline.status, 200, "{}", timeline.text());
+    assert!(!timeline.text().contains("other"), "{}", timeline.text());
+    let stalled = served.get_as_alice("/stalled").await.json().unwrap();
+    assert_eq!(stalled["items"].as_array().unwrap().len(), 1, "{stalled}");
+    assert_eq!(stalled["items"][0]["waiting"], 1, "{stalled}");
+    let figures = served.get_as_alice("/overview").await.json().unwrap();
+    assert_eq!(
+        figures["committed"],
+        json!({"number": 1, "kind": "exact"}),
+        "{figures}"
+    );
+    assert_eq!(figures["keys"][0]["count"]["number"], 1, "{figures}");
+    assert_eq!(served.get("/overview").await["committed"]["number"], 2);
 }

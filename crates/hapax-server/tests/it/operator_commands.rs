@@ -8,74 +8,51 @@ use hapax_testkit::{
     wait::eventually,
 };
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::hapax::{PATIENCE, Ran, Relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook};
 
+/// A database, and the files that an operator gives to the commands.
+struct Operator {
+    database: Database,
+    folder: TempDir,
+    /// The path of a configuration file with an encryption key and one destination.
+    config: String,
+    /// The path of a file with a declaration of a webhook.
+    spec: String,
+}
+
+impl Operator {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| write(&folder, name, text);
+        let settings = "[secrets]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
+            [destinations.filed]\nsink.file.path = \"/tmp/x\"\n";
+        let webhook =
+            json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
+        Self {
+            database: migrated().await,
+            config: write("hapax.toml", settings),
+            spec: write("spec.json", &webhook.to_string()),
+            folder,
+        }
+    }
+
+    /// Runs `hapax destinations` with these arguments.
+    fn destinations(&self, arguments: &[&str]) -> Ran {
+        let url = self.database.url();
+        let database = ["destinations", "--database", &url, "--config", &self.config];
+        run(&[&database[..], &["--json"], arguments].concat())
+    }
+}
+
 #[tokio::test]
 async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
-    let database = migrated().await;
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("hapax.toml");
-    let settings = "[secrets]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
-        [destinations.filed]\nsink.file.path = \"/tmp/x\"\n";
-    fs::write(&config, settings).unwrap();
-    let spec = folder.path().join("spec.json");
-    let webhook = json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
-    fs::write(&spec, webhook.to_string()).unwrap();
-    let (config, spec) = (config.to_str().unwrap(), spec.to_str().unwrap());
-    let call = |arguments: &[&str]| {
-        let url = database.url();
-        let mut all = vec![
-            "destinations",
-            "--database",
-            &url,
-            "--config",
-            config,
-            "--json",
-        ];
-        all.extend(arguments);
-        run(&all)
-    };
-    let asked = call(&["create", "orders", "--spec", spec]).ended(4);
-    assert!(asked.stderr.contains("give --yes"), "{asked:?}");
-    let created = call(&["create", "orders", "--spec", spec, "--yes"]).ended(0);
-    assert!(!created.stdout.contains(SECRET));
-    let version = created.json()["version"].to_string();
-    call(&["create", "orders", "--spec", spec, "--yes"]).ended(4);
-    call(&["create", "filed", "--spec", spec, "--yes"]).ended(2);
-    call(&[
-        "change",
-        "orders",
-        "--version",
-        &version,
-        "--spec",
-        spec,
-        "--yes",
-    ])
-    .ended(0);
-    call(&[
-        "change",
-        "orders",
-        "--version",
-        &version,
-        "--spec",
-        spec,
-        "--yes",
-    ])
-    .ended(4);
-    call(&["pause", "orders", "--yes"]).ended(0);
-    assert_eq!(call(&["show", "orders"]).ended(0).json()["state"], "paused");
-    call(&["resume", "orders", "--yes"]).ended(0);
-    call(&["pause", "nobody", "--yes"]).ended(3);
-    // If the database declares a destination, its section in a configuration file is ignored.
-    let stale = folder.path().join("stale.toml");
-    let other = "[destinations.orders]\ntenant = \"other\"\nsink.file.path = \"/tmp/x\"\n";
-    fs::write(&stale, other).unwrap();
-    let url = database.url();
-    let mut replay = vec!["events", "replay", "--destination", "orders", "--dry-run"];
-    replay.extend(["--tenant", "acme", "--database", &url]);
-    replay.extend(["--config", stale.to_str().unwrap()]);
-    run(&replay).ended(0);
+    let operator = Operator::new().await;
+    create_and_change(&operator);
+    pause_and_resume(&operator);
+    replay_with_another_section(&operator);
+    let call = |arguments: &[&str]| operator.destinations(arguments);
     call(&["show", "nobody"]).ended(3);
     let listed = call(&["list"]).ended(0).json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
@@ -87,20 +64,13 @@ async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
     assert_eq!(log["items"][0]["action"], "remove");
     assert!(!log["items"][0]["actor"].as_str().unwrap().is_empty());
 
-    let url = database.url();
-    let table = run(&[
-        "destinations",
-        "list",
-        "--database",
-        &url,
-        "--config",
-        config,
-    ])
-    .ended(0);
+    let (url, config) = (operator.database.url(), &operator.config);
+    let list = ["destinations", "list"];
+    let table = run(&[&list[..], &["--database", &url, "--config", config]].concat()).ended(0);
     assert!(table.stdout.starts_with("NAME"), "{table:?}");
-    let bad = folder.path().join("bad.json");
-    fs::write(&bad, format!("{{\"secret\": \"{SECRET}")).unwrap();
-    let outcome = call(&["create", "b", "--spec", bad.to_str().unwrap(), "--yes"]).ended(2);
+    let bad = format!("{{\"secret\": \"{SECRET}");
+    let bad = write(&operator.folder, "bad.json", &bad);
+    let outcome = call(&["create", "b", "--spec", &bad, "--yes"]).ended(2);
     assert!(!outcome.stderr.contains(SECRET), "{outcome:?}");
 }
 
@@ -116,11 +86,7 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
     let relay = Relay::start(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 5).await;
     let url = database.url();
-    let call = |arguments: &[&str]| -> Ran {
-        let mut all = arguments.to_vec();
-        all.extend(["--database", url.as_str(), "--json"]);
-        run(&all)
-    };
+    let call = |arguments: &[&str]| call(&url, arguments);
     eventually(PATIENCE, async || {
         let dead = call(&["dead-letters", "list"]).ended(0).json();
         dead["items"].as_array().unwrap().len() == 5
@@ -136,30 +102,10 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
     assert_eq!(shown["destinations"][0]["attempts"][0]["status"], 500);
     call(&["dead-letters", "show", &position(0)]).ended(0);
     call(&["events", "show", "no-such"]).ended(3);
-
-    call(&["dead-letters", "replay", "orders", &position(0)]).ended(4);
-    call(&["dead-letters", "replay", "orders", &position(0), "--yes"]).ended(0);
+    replay_one(&url, &position(0));
     receiver.received_at_least(6).await;
-    let discard = [
-        "dead-letters",
-        "discard",
-        "orders",
-        &position(1),
-        "--reason",
-        "test",
-        "--yes",
-    ];
-    call(&discard).ended(0);
-    call(&discard).ended(4);
-    let all = ["dead-letters", "replay-all", "--destination", "orders"];
-    let counted = call(&[&all[..], &["--dry-run"]].concat()).ended(0).json();
-    assert_eq!(counted["count"], 3);
-    call(&all[..2]).ended(2);
-    call(&all).ended(4);
-    let job = call(&[&all[..], &["--yes", "--wait"]].concat())
-        .ended(0)
-        .json();
-    assert_eq!((&job["state"], &job["done"]), (&json!("done"), &json!(3)));
+    discard_one(&url, &position(1));
+    replay_all(&url);
     receiver.received_at_least(9).await;
     eventually(PATIENCE, async || {
         let left = call(&["deliveries", "list", "--state", "retrying,dead"])
@@ -168,40 +114,9 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
         left["items"] == json!([])
     })
     .await;
-    let again = [
-        "events",
-        "replay",
-        "--destination",
-        "orders",
-        "--type",
-        "order.*",
-        "--yes",
-    ];
-    // Without the relay's configuration, the command does not know the tenant of the destination.
-    let outcome = call(&again).ended(4);
-    assert!(outcome.stderr.contains("declared neither"), "{outcome:?}");
-    let configured = relay.file("hapax.toml");
-    let configured = ["--config", configured.to_str().unwrap()];
-    let refused = [&again[..], &configured, &["--error", "500"]].concat();
-    let outcome = call(&refused).ended(2);
-    assert!(
-        outcome.stderr.contains("error applies to deliveries"),
-        "{outcome:?}"
-    );
-    call(&[&again[..], &configured].concat()).ended(0);
+    replay_events(&url, &relay);
     receiver.received_at_least(14).await;
-    let outcome = call(&["dead-letters", "list", "--state", "delivered"]).ended(2);
-    assert!(
-        outcome.stderr.contains("state cannot be set"),
-        "{outcome:?}"
-    );
-    let listed = call(&["events", "list", "--limit", "2"]).ended(0).json();
-    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
-    assert!(listed["next"].is_string());
-    call(&["events", "list", "--since", "yesterday"]).ended(2);
-    call(&["deliveries", "list", "--state", "nonsense"]).ended(2);
-    let jobs = call(&["dead-letters", "jobs"]).ended(0).json();
-    assert_eq!(jobs["items"].as_array().unwrap().len(), 2);
+    check_lists(&url);
     relay.stop().await;
 }
 
@@ -213,9 +128,7 @@ async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
     let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     emit(&database.client().await, "order.created", 1).await;
     let url = database.url();
-    let call = |arguments: &[&str]| -> Ran {
-        run(&[arguments, &["--database", url.as_str(), "--json"]].concat())
-    };
+    let call = |arguments: &[&str]| call(&url, arguments);
     let mut dead = json!(null);
     eventually(PATIENCE, async || {
         dead = call(&["dead-letters", "list"]).ended(0).json()["items"][0].clone();
@@ -306,6 +219,134 @@ async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people() {
     let mut command = hapax(&["events", "list", "--database", &url]);
     command.stdin(Stdio::null());
     run_to_end(command).ended(0);
+}
+
+/// Writes a file, and returns its path.
+fn write(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Creates a destination once, and changes it once.
+fn create_and_change(operator: &Operator) {
+    let call = |arguments: &[&str]| operator.destinations(arguments);
+    let spec = operator.spec.as_str();
+    let asked = call(&["create", "orders", "--spec", spec]).ended(4);
+    assert!(asked.stderr.contains("give --yes"), "{asked:?}");
+    let created = call(&["create", "orders", "--spec", spec, "--yes"]).ended(0);
+    assert!(!created.stdout.contains(SECRET));
+    let version = created.json()["version"].to_string();
+    call(&["create", "orders", "--spec", spec, "--yes"]).ended(4);
+    call(&["create", "filed", "--spec", spec, "--yes"]).ended(2);
+    let change = ["change", "orders", "--version", &version];
+    let change = [&change[..], &["--spec", spec, "--yes"]].concat();
+    call(&change).ended(0);
+    call(&change).ended(4);
+}
+
+fn pause_and_resume(operator: &Operator) {
+    let call = |arguments: &[&str]| operator.destinations(arguments);
+    call(&["pause", "orders", "--yes"]).ended(0);
+    assert_eq!(call(&["show", "orders"]).ended(0).json()["state"], "paused");
+    call(&["resume", "orders", "--yes"]).ended(0);
+    call(&["pause", "nobody", "--yes"]).ended(3);
+}
+
+/// If the database declares a destination, its section in a configuration file is ignored.
+fn replay_with_another_section(operator: &Operator) {
+    let other = "[destinations.orders]\ntenant = \"other\"\nsink.file.path = \"/tmp/x\"\n";
+    let stale = write(&operator.folder, "stale.toml", other);
+    let url = operator.database.url();
+    let mut replay = vec!["events", "replay", "--destination", "orders", "--dry-run"];
+    replay.extend(["--tenant", "acme", "--database", &url]);
+    replay.extend(["--config", &stale]);
+    run(&replay).ended(0);
+}
+
+/// Runs a command for this database with output in JSON.
+fn call(url: &str, arguments: &[&str]) -> Ran {
+    run(&[arguments, &["--database", url, "--json"]].concat())
+}
+
+/// Replays a dead letter, which must be confirmed.
+fn replay_one(url: &str, position: &str) {
+    let call = |arguments: &[&str]| call(url, arguments);
+    call(&["dead-letters", "replay", "orders", position]).ended(4);
+    call(&["dead-letters", "replay", "orders", position, "--yes"]).ended(0);
+}
+
+/// Discards a dead letter, which can be done only once.
+fn discard_one(url: &str, position: &str) {
+    let call = |arguments: &[&str]| call(url, arguments);
+    let discard = [
+        "dead-letters",
+        "discard",
+        "orders",
+        position,
+        "--reason",
+        "test",
+        "--yes",
+    ];
+    call(&discard).ended(0);
+    call(&discard).ended(4);
+}
+
+/// Counts the dead letters of a destination, and replays them.
+fn replay_all(url: &str) {
+    let call = |arguments: &[&str]| call(url, arguments);
+    let all = ["dead-letters", "replay-all", "--destination", "orders"];
+    let counted = call(&[&all[..], &["--dry-run"]].concat()).ended(0).json();
+    assert_eq!(counted["count"], 3);
+    call(&all[..2]).ended(2);
+    call(&all).ended(4);
+    let job = call(&[&all[..], &["--yes", "--wait"]].concat())
+        .ended(0)
+        .json();
+    assert_eq!((&job["state"], &job["done"]), (&json!("done"), &json!(3)));
+}
+
+/// Replays delivered events, for which the command needs the configuration of the relay.
+fn replay_events(url: &str, relay: &Relay) {
+    let call = |arguments: &[&str]| call(url, arguments);
+    let again = [
+        "events",
+        "replay",
+        "--destination",
+        "orders",
+        "--type",
+        "order.*",
+        "--yes",
+    ];
+    // Without the relay's configuration, the command does not know the tenant of the destination.
+    let outcome = call(&again).ended(4);
+    assert!(outcome.stderr.contains("declared neither"), "{outcome:?}");
+    let configured = relay.file("hapax.toml");
+    let configured = ["--config", configured.to_str().unwrap()];
+    let refused = [&again[..], &configured, &["--error", "500"]].concat();
+    let outcome = call(&refused).ended(2);
+    assert!(
+        outcome.stderr.contains("error applies to deliveries"),
+        "{outcome:?}"
+    );
+    call(&[&again[..], &configured].concat()).ended(0);
+}
+
+/// Checks the bounds and the filters of lists.
+fn check_lists(url: &str) {
+    let call = |arguments: &[&str]| call(url, arguments);
+    let outcome = call(&["dead-letters", "list", "--state", "delivered"]).ended(2);
+    assert!(
+        outcome.stderr.contains("state cannot be set"),
+        "{outcome:?}"
+    );
+    let listed = call(&["events", "list", "--limit", "2"]).ended(0).json();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    assert!(listed["next"].is_string());
+    call(&["events", "list", "--since", "yesterday"]).ended(2);
+    call(&["deliveries", "list", "--state", "nonsense"]).ended(2);
+    let jobs = call(&["dead-letters", "jobs"]).ended(0).json();
+    assert_eq!(jobs["items"].as_array().unwrap().len(), 2);
 }
 
 async fn migrated() -> Database {
