@@ -9,6 +9,7 @@ mod telemetry;
 mod failpoint;
 mod files;
 mod secrets;
+mod runtime;
 mod wiring;
 mod announce;
 mod server;

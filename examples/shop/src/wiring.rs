@@ -3,28 +3,15 @@
 //! The cheapest checks come first: settings, data directory, port, database. Nothing is served
 //! before all parts are ready.
 
-use std::{
-    fs,
-    hash::{BuildHasher as _, RandomState},
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::Router;
 use hapax::{
-    Clock, Random,
-    failpoint::Failpoints,
     limits::{GRACE, RETENTION_WARN},
     relay::{self, Relay},
     saga::{self, Runner, RunnerHandle},
     signature::Signer,
-    trace::Traces,
 };
 use hapax_console::Console;
 use hapax_http::{Completer, Idempotency};
@@ -49,6 +36,7 @@ use crate::{
     relay_handle::RelayStatus,
     retention,
     routes::{self, Shop, demo::Demo},
+    runtime::Runtime,
     secrets, server,
     shutdown::Signals,
     telemetry,
@@ -68,14 +56,6 @@ struct Bootstrap {
     signer: Signer,
     new_secret: Option<String>,
     exporting: Option<Exporting>,
-}
-
-/// The environment of all parts: clock, randomness, failpoints, tracing.
-struct Runtime {
-    clock: Clock,
-    random: Random,
-    failpoints: Failpoints,
-    traces: Traces,
 }
 
 /// A shop that is ready to serve.
@@ -117,16 +97,8 @@ impl Bootstrap {
     async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
         failpoint::plant_from_environment()?;
         let signals = Signals::listen().context("cannot install signal handlers")?;
-        let random = random();
-        let runtime = Runtime {
-            clock: clock(),
-            failpoints: failpoint::from_environment(),
-            traces: match &exporter {
-                Some(_) => Traces::sampled(random.clone(), config.telemetry.sample),
-                None => Traces::off(),
-            },
-            random,
-        };
+        let sample = exporter.as_ref().map(|_| config.telemetry.sample);
+        let runtime = Runtime::of_process(sample);
         // The recorder must be installed first, because earlier counts are lost.
         let metrics = telemetry::count()?;
         warn_about(&config);
@@ -156,79 +128,51 @@ async fn open<D: Database>(
     ground: Bootstrap,
     console: Option<Console>,
 ) -> anyhow::Result<Open<D>> {
+    let demo = open_demo(&ground.config, &ground.runtime).await?;
+    let uploads = uploads(&ground.config, &ground.runtime)?;
+    let destinations = all_destinations(&store, &uploads, &ground, demo.as_ref())?;
+    let own = demo.as_ref().map(|demo| demo.simulators.places());
+    let providers = ground.config.providers.clone().or(own.transpose()?);
+    let announcement = announcement(
+        &ground,
+        &destinations,
+        &providers,
+        demo.as_ref(),
+        console.is_some(),
+    )?;
     let Bootstrap {
         config,
         runtime,
         signals,
         metrics,
         listener,
-        signer,
-        new_secret,
         exporting,
+        ..
     } = ground;
-    let demo = open_demo(&config, &runtime).await?;
-    let uploads = uploads(&config, &runtime)?;
-    let mut destinations = destinations(&config, demo.as_ref(), &signer, &runtime)?;
-    let thumbnails = uploads::sink(store.clone(), uploads.clone(), runtime.failpoints.clone())?;
-    let schedule = config.thumbnail_schedule.clone();
-    destinations.push(destinations::thumbnails(thumbnails, schedule)?);
-    let places: Vec<_> = if config.relay {
-        destinations.iter().map(describe).collect()
-    } else {
-        Vec::new()
-    };
     let address = listener.local_addr()?;
-    let own = demo.as_ref().map(|demo| demo.simulators.places());
-    let providers = config.providers.clone().or(own.transpose()?);
-    let announcement = announce::written(&Announcement {
-        address,
-        database: &config.storage.place,
-        destinations: &places,
-        providers: &providers.named(),
-        mail: demo.as_ref().map(|demo| demo.folder.as_path()),
-        new_secret: new_secret.as_deref(),
-        console: console.is_some(),
-        demo: config.demo,
-    });
     let relay_handle = carry(&store, destinations, &config, &runtime, address);
     let idempotency = idempotency(&store, &config.idempotency, &runtime);
     let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
     let wired = Providers::at(&providers);
     let checkouts = check_out(&store, &wired, &ids, &config, &runtime);
-    let retention = retention::Retention {
-        idempotency: idempotency.clone(),
-        store: store.clone(),
-        uploads: uploads.clone(),
-        receiver: demo.as_ref().map(|demo| demo.store.clone()),
-        metrics: metrics.clone(),
-    };
-    let failpoints = runtime.failpoints.clone();
-    let shop = Arc::new(Shop {
-        store: store.clone(),
-        providers: wired,
-        failpoints,
+    let retention = retention(&store, &uploads, &idempotency, demo.as_ref(), &metrics);
+    let shop = shop(
+        &store,
+        wired,
         uploads,
         ids,
-        inbox_tenant: config.inbox.tenant,
-        traces: runtime.traces.clone(),
-        relay_handle: relay_handle.clone(),
-        relays: config.relay,
-        probe: routes::Probe::default(),
-    });
-    let resumed = routes::resumed(&shop, &idempotency, runtime.random.clone());
-    // A shorter lease lets the completer resume sooner.
-    let grace = config.idempotency.lease.min(GRACE);
-    let completer = Completer::new(&idempotency, resumed).grace(grace);
+        &relay_handle,
+        &config,
+        &runtime,
+    );
+    let completer = completer(&shop, &idempotency, &config, &runtime);
     let router = routes::router(routes::Parts {
         shop,
         idempotency,
         tokens: Tokens::new(&config.tokens),
         sources: config.inbox.secrets,
         metrics,
-        demo: demo.as_ref().map(|demo| Demo {
-            receiver: Arc::clone(&demo.receiver),
-            relay_handle: relay_handle.clone(),
-        }),
+        demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,
     });
     let router = match &console {
@@ -399,6 +343,26 @@ fn signer(config: &Config) -> anyhow::Result<(Signer, Option<String>)> {
     Ok((Signer::V1(kept.secret), shown))
 }
 
+/// Returns the configured destinations, those of the demo, and the one that makes thumbnails.
+fn all_destinations<D: Database>(
+    store: &D,
+    uploads: &Folder,
+    ground: &Bootstrap,
+    demo: Option<&demo::Parts>,
+) -> anyhow::Result<Vec<Described>> {
+    let Bootstrap {
+        config,
+        runtime,
+        signer,
+        ..
+    } = ground;
+    let mut destinations = destinations(config, demo, signer, runtime)?;
+    let thumbnails = uploads::sink(store.clone(), uploads.clone(), runtime.failpoints.clone())?;
+    let schedule = config.thumbnail_schedule.clone();
+    destinations.push(destinations::thumbnails(thumbnails, schedule)?);
+    Ok(destinations)
+}
+
 fn destinations(
     config: &Config,
     demo: Option<&demo::Parts>,
@@ -426,6 +390,32 @@ fn destinations(
         config.smtp_schedule.clone(),
     )?);
     Ok(described)
+}
+
+/// Returns the text that is printed when the shop is ready.
+fn announcement(
+    ground: &Bootstrap,
+    destinations: &[Described],
+    providers: &config::Providers,
+    demo: Option<&demo::Parts>,
+    has_console: bool,
+) -> anyhow::Result<String> {
+    let config = &ground.config;
+    let places: Vec<_> = if config.relay {
+        destinations.iter().map(describe).collect()
+    } else {
+        Vec::new()
+    };
+    Ok(announce::written(&Announcement {
+        address: ground.listener.local_addr()?,
+        database: &config.storage.place,
+        destinations: &places,
+        providers: &providers.named(),
+        mail: demo.map(|demo| demo.folder.as_path()),
+        new_secret: ground.new_secret.as_deref(),
+        console: has_console,
+        demo: config.demo,
+    }))
 }
 
 fn describe((destination, place): &Described) -> (String, String) {
@@ -492,6 +482,68 @@ fn node(address: SocketAddr) -> String {
     format!("{}:{}", host.trim(), address.port())
 }
 
+/// Returns the task that deletes rows and files whose retention is over.
+fn retention<D: Database>(
+    store: &D,
+    uploads: &Folder,
+    idempotency: &Idempotency<D>,
+    demo: Option<&demo::Parts>,
+    metrics: &PrometheusHandle,
+) -> retention::Retention<D> {
+    retention::Retention {
+        idempotency: idempotency.clone(),
+        store: store.clone(),
+        uploads: uploads.clone(),
+        receiver: demo.map(|demo| demo.store.clone()),
+        metrics: metrics.clone(),
+    }
+}
+
+/// Returns the state of the demo's routes.
+fn demo_state(demo: &demo::Parts, relay_handle: &RelayStatus) -> Demo {
+    Demo {
+        receiver: Arc::clone(&demo.receiver),
+        relay_handle: relay_handle.clone(),
+    }
+}
+
+/// Returns what the routes of the shop share.
+fn shop<D: Database>(
+    store: &D,
+    providers: Providers,
+    uploads: Folder,
+    ids: Ids,
+    relay_handle: &RelayStatus,
+    config: &Config,
+    runtime: &Runtime,
+) -> Arc<Shop<D>> {
+    Arc::new(Shop {
+        store: store.clone(),
+        providers,
+        failpoints: runtime.failpoints.clone(),
+        uploads,
+        ids,
+        inbox_tenant: config.inbox.tenant.clone(),
+        traces: runtime.traces.clone(),
+        relay_handle: relay_handle.clone(),
+        relays: config.relay,
+        probe: routes::Probe::default(),
+    })
+}
+
+/// Returns the task that resumes requests whose client does not retry.
+fn completer<D: Database>(
+    shop: &Arc<Shop<D>>,
+    idempotency: &Idempotency<D>,
+    config: &Config,
+    runtime: &Runtime,
+) -> Completer<D, Router> {
+    let resumed = routes::resumed(shop, idempotency, runtime.random.clone());
+    // A shorter lease lets the completer resume sooner.
+    let grace = config.idempotency.lease.min(GRACE);
+    Completer::new(idempotency, resumed).grace(grace)
+}
+
 fn idempotency<D: Database>(
     store: &D,
     config: &config::Idempotency,
@@ -531,18 +583,4 @@ fn warn_about(config: &Config) {
     if !config.relay {
         tracing::warn!("no relay runs: events stay in the outbox");
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the clock of the process is read only here"
-)]
-fn clock() -> Clock {
-    Clock::new(SystemTime::now)
-}
-
-/// Returns a keyed hash of a counter, so that no client can predict the next number.
-fn random() -> Random {
-    let (key, count) = (RandomState::new(), AtomicU64::new(0));
-    Random::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))
 }

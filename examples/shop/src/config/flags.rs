@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use super::layers::{Given, Layers};
 
+/// The key of a setting, its flag, and the text of the flag if it is given.
+type GivenText<'a> = (&'static str, &'static str, Option<&'a str>);
+
 /// A small shop in which every retry is safe.
 #[derive(Debug, clap::Parser)]
 #[command(name = "shop", version, about)]
@@ -133,85 +136,15 @@ pub(super) struct Flags {
 impl Flags {
     /// Overrides the settings of the other layers with the given flags.
     pub(super) fn write_to(self, layers: &mut Layers) {
-        let switched_off = |given: bool| given.then(|| "false".to_owned());
-        let texts = [
-            ("listen", "--listen", self.listen),
-            ("data_dir", "--data-dir", self.data_dir),
-            ("database", "--database", self.database),
-            ("webhook.secret", "--webhook-secret", self.webhook_secret),
-            (
-                "webhook.schedule",
-                "--webhook-schedule",
-                self.webhook_schedule,
-            ),
-            ("smtp.url", "--smtp", self.smtp),
-            ("smtp.schedule", "--smtp-schedule", self.smtp_schedule),
-            (
-                "thumbnails.schedule",
-                "--thumbnail-schedule",
-                self.thumbnail_schedule,
-            ),
-            (
-                "providers.payment",
-                "--payment-provider",
-                self.payment_provider,
-            ),
-            (
-                "providers.shipping",
-                "--shipping-provider",
-                self.shipping_provider,
-            ),
-            ("inbox.tenant", "--inbox-tenant", self.inbox_tenant),
-            ("idempotency.retention", "--retention", self.retention),
-            ("idempotency.on_expired", "--on-expired", self.on_expired),
-            (
-                "idempotency.on_store_error",
-                "--on-store-error",
-                self.on_store_error,
-            ),
-            ("idempotency.on_failure", "--on-failure", self.on_failure),
-            ("idempotency.profile", "--profile", self.profile),
-            ("idempotency.wait", "--wait", self.wait),
-            ("idempotency.lease", "--lease", self.lease),
-            (
-                "idempotency.cache_bytes",
-                "--replay-cache",
-                self.replay_cache,
-            ),
-            ("idempotency.quota_keys", "--quota-keys", self.quota_keys),
-            ("idempotency.quota_bytes", "--quota-bytes", self.quota_bytes),
-            ("store.group_max", "--group-max", self.group_max),
-            (
-                "store.connections",
-                "--database-connections",
-                self.database_connections,
-            ),
-            (
-                "store.pooled",
-                "--database-pooled",
-                self.database_pooled.then(|| "true".to_owned()),
-            ),
-            ("store.schema", "--database-schema", self.database_schema),
-            (
-                "store.encryption_keys",
-                "--encryption-keys",
-                self.encryption_keys,
-            ),
-            ("relay", "--no-relay", switched_off(self.no_relay)),
-            ("demo", "--no-demo", switched_off(self.no_demo)),
-            ("log.format", "--log", self.log),
-            ("log.level", "--log-level", self.log_level),
-            (
-                "telemetry.otlp_endpoint",
-                "--otlp-endpoint",
-                self.otlp_endpoint,
-            ),
-            ("telemetry.sample", "--trace-sample", self.trace_sample),
-            ("telemetry.service", "--service", self.service),
-        ];
+        let texts = self
+            .outside()
+            .into_iter()
+            .chain(self.idempotency())
+            .chain(self.store())
+            .chain(self.operation());
         for (key, flag, text) in texts {
             if let Some(text) = text {
-                layers.put(key, flag, Given::Text(text));
+                layers.put(key, flag, Given::Text(text.to_owned()));
             }
         }
         let lists = [
@@ -227,5 +160,142 @@ impl Flags {
                 layers.put(key, flag, Given::List(list));
             }
         }
+    }
+
+    /// Addresses, files, and the systems that events and calls go to.
+    fn outside(&self) -> [GivenText<'_>; 11] {
+        [
+            ("listen", "--listen", self.listen.as_deref()),
+            ("data_dir", "--data-dir", self.data_dir.as_deref()),
+            ("database", "--database", self.database.as_deref()),
+            (
+                "webhook.secret",
+                "--webhook-secret",
+                self.webhook_secret.as_deref(),
+            ),
+            (
+                "webhook.schedule",
+                "--webhook-schedule",
+                self.webhook_schedule.as_deref(),
+            ),
+            ("smtp.url", "--smtp", self.smtp.as_deref()),
+            (
+                "smtp.schedule",
+                "--smtp-schedule",
+                self.smtp_schedule.as_deref(),
+            ),
+            (
+                "thumbnails.schedule",
+                "--thumbnail-schedule",
+                self.thumbnail_schedule.as_deref(),
+            ),
+            (
+                "providers.payment",
+                "--payment-provider",
+                self.payment_provider.as_deref(),
+            ),
+            (
+                "providers.shipping",
+                "--shipping-provider",
+                self.shipping_provider.as_deref(),
+            ),
+            (
+                "inbox.tenant",
+                "--inbox-tenant",
+                self.inbox_tenant.as_deref(),
+            ),
+        ]
+    }
+
+    /// How requests are protected.
+    fn idempotency(&self) -> [GivenText<'_>; 10] {
+        [
+            (
+                "idempotency.retention",
+                "--retention",
+                self.retention.as_deref(),
+            ),
+            (
+                "idempotency.on_expired",
+                "--on-expired",
+                self.on_expired.as_deref(),
+            ),
+            (
+                "idempotency.on_store_error",
+                "--on-store-error",
+                self.on_store_error.as_deref(),
+            ),
+            (
+                "idempotency.on_failure",
+                "--on-failure",
+                self.on_failure.as_deref(),
+            ),
+            ("idempotency.profile", "--profile", self.profile.as_deref()),
+            ("idempotency.wait", "--wait", self.wait.as_deref()),
+            ("idempotency.lease", "--lease", self.lease.as_deref()),
+            (
+                "idempotency.cache_bytes",
+                "--replay-cache",
+                self.replay_cache.as_deref(),
+            ),
+            (
+                "idempotency.quota_keys",
+                "--quota-keys",
+                self.quota_keys.as_deref(),
+            ),
+            (
+                "idempotency.quota_bytes",
+                "--quota-bytes",
+                self.quota_bytes.as_deref(),
+            ),
+        ]
+    }
+
+    /// How the rows are stored.
+    fn store(&self) -> [GivenText<'_>; 5] {
+        [
+            ("store.group_max", "--group-max", self.group_max.as_deref()),
+            (
+                "store.connections",
+                "--database-connections",
+                self.database_connections.as_deref(),
+            ),
+            (
+                "store.pooled",
+                "--database-pooled",
+                self.database_pooled.then_some("true"),
+            ),
+            (
+                "store.schema",
+                "--database-schema",
+                self.database_schema.as_deref(),
+            ),
+            (
+                "store.encryption_keys",
+                "--encryption-keys",
+                self.encryption_keys.as_deref(),
+            ),
+        ]
+    }
+
+    /// Parts that can be turned off, logs and traces.
+    fn operation(&self) -> [GivenText<'_>; 7] {
+        [
+            ("relay", "--no-relay", self.no_relay.then_some("false")),
+            ("demo", "--no-demo", self.no_demo.then_some("false")),
+            ("log.format", "--log", self.log.as_deref()),
+            ("log.level", "--log-level", self.log_level.as_deref()),
+            (
+                "telemetry.otlp_endpoint",
+                "--otlp-endpoint",
+                self.otlp_endpoint.as_deref(),
+            ),
+            (
+                "telemetry.sample",
+                "--trace-sample",
+                self.trace_sample.as_deref(),
+            ),
+            ("telemetry.service", "--service", self.service.as_deref()),
+        ]
     }
 }

@@ -56,56 +56,12 @@ async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_anot
         })
         .await;
 
-    let request = only(&spans, |span| span.is("shop", "POST /orders"));
-    assert_eq!(request.parent(), CALLER);
-    assert_eq!(request.text("kind"), "SPAN_KIND_SERVER");
-    assert_eq!(request.attribute("idempotency.outcome"), "created");
-    assert_eq!(request.attribute("http.response.status_code"), 201);
-    let hash = request.attribute("idempotency.key_hash").as_str().unwrap();
-    assert!(hash.len() < 20 && !hash.contains("k1"), "{hash}");
-
-    let delivered = only(&spans, |span| span.attribute("outcome") == "delivered");
-    assert_eq!(delivered.parent(), request.id());
-    assert_eq!(delivered.text("kind"), "SPAN_KIND_PRODUCER");
-    assert_eq!(delivered.attribute("destination"), "consumer");
-    assert_eq!(delivered.attribute("attempt"), 1);
-    assert_eq!(delivered.text("status"), "STATUS_CODE_UNSET");
-
-    let accepted = only(&spans, |span| span.is("consumer", "accept"));
-    assert_eq!(accepted.parent(), delivered.id());
-    assert_eq!(accepted.text("kind"), "SPAN_KIND_CONSUMER");
-    assert_eq!(accepted.attribute("outcome"), "accepted");
-    assert_eq!(
-        accepted.attribute("event_id"),
-        delivered.attribute("event_id")
-    );
-
-    let mut refused = spans.clone();
-    refused.retain(|span| span.attribute("destination") == "refusing");
-    refused.sort_by_key(|span| span.attribute("attempt").as_i64());
-    for (span, attempt) in refused.iter().zip(1..) {
-        assert_eq!(span.parent(), request.id());
-        assert_eq!(span.attribute("attempt"), attempt);
-        assert_eq!(span.attribute("error_type"), "status_5xx");
-        assert_eq!(span.text("status"), "STATUS_CODE_ERROR");
-    }
-    // Each attempt sends its own span id to the receiver.
-    let outcome = refusing.received_at_least(2).await;
-    for (outcome, span) in outcome.iter().zip(&refused) {
-        let context = TraceContext::parse(outcome.header("traceparent").unwrap()).unwrap();
-        assert_eq!(format!("{:016x}", context.span_id()), span.id());
-    }
+    let request = check_request(&spans);
+    let delivered = check_delivery(&spans, &request);
+    check_acceptance(&spans, &delivered);
+    check_refusals(&spans, &request, &refusing).await;
     assert!(spans.iter().all(|span| span.number("nanos") > 0));
-
-    // A retry with another trace gets the same response, and its span belongs to the trace of the
-    // retry.
-    let other = SENT.replace("0af7", "1111");
-    let again = order(&shop, "k1", Some(&other)).await;
-    assert_eq!(lasting(&again), lasting(&first));
-    let other = TRACE.replace("0af7", "1111");
-    let replayed = collector.trace(&other, |it| !it.is_empty()).await;
-    assert_eq!(replayed.len(), 1);
-    assert_eq!(replayed[0].attribute("idempotency.outcome"), "replayed");
+    check_retry(&shop, &collector, &first).await;
     relay.stop().await;
     shop.stop().await;
 }
@@ -252,6 +208,75 @@ async fn a_collector_that_is_down_costs_spans_and_no_request() {
     let began = std::time::Instant::now();
     shop.stop().await;
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+/// Checks the span of the request, and returns it.
+#[track_caller]
+fn check_request(spans: &[Span]) -> Span {
+    let request = only(spans, |span| span.is("shop", "POST /orders"));
+    assert_eq!(request.parent(), CALLER);
+    assert_eq!(request.text("kind"), "SPAN_KIND_SERVER");
+    assert_eq!(request.attribute("idempotency.outcome"), "created");
+    assert_eq!(request.attribute("http.response.status_code"), 201);
+    let hash = request.attribute("idempotency.key_hash").as_str().unwrap();
+    assert!(hash.len() < 20 && !hash.contains("k1"), "{hash}");
+    request
+}
+
+/// Checks the span of the only attempt that delivered the event, and returns it.
+#[track_caller]
+fn check_delivery(spans: &[Span], request: &Span) -> Span {
+    let delivered = only(spans, |span| span.attribute("outcome") == "delivered");
+    assert_eq!(delivered.parent(), request.id());
+    assert_eq!(delivered.text("kind"), "SPAN_KIND_PRODUCER");
+    assert_eq!(delivered.attribute("destination"), "consumer");
+    assert_eq!(delivered.attribute("attempt"), 1);
+    assert_eq!(delivered.text("status"), "STATUS_CODE_UNSET");
+    delivered
+}
+
+/// Checks the span of the inbox that accepted the event.
+#[track_caller]
+fn check_acceptance(spans: &[Span], delivered: &Span) {
+    let accepted = only(spans, |span| span.is("consumer", "accept"));
+    assert_eq!(accepted.parent(), delivered.id());
+    assert_eq!(accepted.text("kind"), "SPAN_KIND_CONSUMER");
+    assert_eq!(accepted.attribute("outcome"), "accepted");
+    assert_eq!(
+        accepted.attribute("event_id"),
+        delivered.attribute("event_id")
+    );
+}
+
+/// Checks the spans of the attempts that were refused, and the headers that came with them.
+async fn check_refusals(spans: &[Span], request: &Span, refusing: &HttpReceiver) {
+    let mut refused = spans.to_vec();
+    refused.retain(|span| span.attribute("destination") == "refusing");
+    refused.sort_by_key(|span| span.attribute("attempt").as_i64());
+    for (span, attempt) in refused.iter().zip(1..) {
+        assert_eq!(span.parent(), request.id());
+        assert_eq!(span.attribute("attempt"), attempt);
+        assert_eq!(span.attribute("error_type"), "status_5xx");
+        assert_eq!(span.text("status"), "STATUS_CODE_ERROR");
+    }
+    // Each attempt sends its own span id to the receiver.
+    let outcome = refusing.received_at_least(2).await;
+    for (outcome, span) in outcome.iter().zip(&refused) {
+        let context = TraceContext::parse(outcome.header("traceparent").unwrap()).unwrap();
+        assert_eq!(format!("{:016x}", context.span_id()), span.id());
+    }
+}
+
+/// A retry with another trace gets the same response, and its span belongs to the trace of the
+/// retry.
+async fn check_retry(shop: &Shop, collector: &Collector, first: &HttpAnswer) {
+    let other = SENT.replace("0af7", "1111");
+    let again = order(shop, "k1", Some(&other)).await;
+    assert_eq!(lasting(&again), lasting(first));
+    let other = TRACE.replace("0af7", "1111");
+    let replayed = collector.trace(&other, |it| !it.is_empty()).await;
+    assert_eq!(replayed.len(), 1);
+    assert_eq!(replayed[0].attribute("idempotency.outcome"), "replayed");
 }
 
 async fn start(on: Store, collector: &Collector, service: &str, more: &[&str]) -> Shop {
