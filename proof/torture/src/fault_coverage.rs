@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    artifacts::{Artifacts, Fault},
+    artifacts::{Artifacts, Fault, Wished},
     checkers::{causes, retries},
     clients::Kind,
     deployment::{BROKER, Store},
@@ -21,84 +21,102 @@ pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
     if artifacts.run["previous"] == true {
         bites.insert("blow: change over".to_owned(), 0);
     }
-    let mut bite = |name: String, times: usize| *bites.entry(name).or_default() += times;
     for fault in artifacts.faults.iter().filter(|it| it.bit) {
-        bite(format!("blow: {}", fault.word), 1);
-        for role in ["Clients", "Shop", "Relay", "Far"] {
-            if fault.word.starts_with("kill") && fault.how.contains(&format!("({role}(")) {
-                bite(format!("kill of {role}"), 1);
-            }
-        }
-        if fault.word == "double" {
-            for role in ["Shop", "Relay"] {
-                let is_theirs = fault.how.contains(&format!("({role}("));
-                bite(format!("namesakes of {role}"), usize::from(is_theirs));
-            }
-        }
-        if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
-            bite("kill of the broker".to_owned(), 1);
-        }
-        if fault.word.starts_with("commit") && fault.how.contains("RelayRows") {
-            bite("commits of relays in doubt".to_owned(), 1);
-        }
-        if fault.word == "place" {
-            let place = place(fault).split(':').next().unwrap_or_default();
-            bite(format!("place: {place}"), 1);
-        }
+        count_fault(&mut bites, fault);
     }
     for wished in &artifacts.operations {
-        let came = |word: &str| {
-            wished
-                .asked()
-                .filter(|it| it.answer["came"] == word)
-                .count()
-        };
-        bite("replays".to_owned(), came("replayed"));
-        let lost = wished.asked().filter(|it| it.end == "info").count();
-        bite("requests without an answer".to_owned(), lost);
-        if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
-            bite("commits whose answer was lost".to_owned(), 1);
-        }
-        let refused = wished
-            .attempts
-            .iter()
-            .filter(|it| it.is_altered && it.answer["status"] == 409);
-        bite("mismatches".to_owned(), refused.count());
-        let mut spans: Vec<_> = wished
-            .asked()
-            .map(|it| (it.began, it.ended.unwrap_or(it.began)))
-            .collect();
-        spans.sort_unstable();
-        let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
-        bite("races for a key".to_owned(), races);
+        count_operation(&mut bites, wished);
     }
     let market = artifacts.of(Kind::Market);
     let market = market.filter(|it| it.granted().is_some()).count();
-    bite("messages of a second source".to_owned(), market);
+    bite(&mut bites, "messages of a second source", market);
     let has_counted = |look: &&Value| look["disk"]["fenced"].is_u64();
     let looks = artifacts.sizes.iter().filter(has_counted).count();
     // Without a server there are no checkpoints.
     if looks > 0 {
-        bite("looks at the checkpoints".to_owned(), looks);
+        bite(&mut bites, "looks at the checkpoints", looks);
     }
     // Without a server there is no SQL-contract client.
     let notes = artifacts.notes.values().filter(|it| *it == "ok").count();
     if notes > 0 {
-        bite("notes of the neighbour".to_owned(), notes);
+        bite(&mut bites, "notes of the neighbour", notes);
     }
-    bite("keys purged".to_owned(), purged(artifacts));
-    bite("retries of a budget".to_owned(), retries(artifacts));
+    bite(&mut bites, "keys purged", purged(artifacts));
+    bite(&mut bites, "retries of a budget", retries(artifacts));
     for (cause, times) in causes(artifacts) {
-        bite(format!("repeated: {cause}"), times);
+        bite(&mut bites, format!("repeated: {cause}"), times);
     }
     for row in artifacts.rows("takeovers") {
         let times = row["epochs"].as_u64().unwrap_or_default();
         bite(
-            "takeovers".to_owned(),
+            &mut bites,
+            "takeovers",
             usize::try_from(times).unwrap_or_default(),
         );
     }
     bites
+}
+
+/// Counts a fault that bit, under its name and under what it hit.
+fn count_fault(bites: &mut Bites, fault: &Fault) {
+    bite(bites, format!("blow: {}", fault.word), 1);
+    for role in ["Clients", "Shop", "Relay", "Far"] {
+        if fault.word.starts_with("kill") && fault.how.contains(&format!("({role}(")) {
+            bite(bites, format!("kill of {role}"), 1);
+        }
+    }
+    if fault.word == "double" {
+        for role in ["Shop", "Relay"] {
+            let is_theirs = fault.how.contains(&format!("({role}("));
+            bite(
+                bites,
+                format!("namesakes of {role}"),
+                usize::from(is_theirs),
+            );
+        }
+    }
+    if fault.word.starts_with("kill") && fault.how.contains(BROKER) {
+        bite(bites, "kill of the broker", 1);
+    }
+    if fault.word.starts_with("commit") && fault.how.contains("RelayRows") {
+        bite(bites, "commits of relays in doubt", 1);
+    }
+    if fault.word == "place" {
+        let place = place(fault).split(':').next().unwrap_or_default();
+        bite(bites, format!("place: {place}"), 1);
+    }
+}
+
+/// Counts what happened to the requests of an operation.
+fn count_operation(bites: &mut Bites, wished: &Wished) {
+    let came = |word: &str| {
+        wished
+            .asked()
+            .filter(|it| it.answer["came"] == word)
+            .count()
+    };
+    bite(bites, "replays", came("replayed"));
+    let lost = wished.asked().filter(|it| it.end == "info").count();
+    bite(bites, "requests without an answer", lost);
+    if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
+        bite(bites, "commits whose answer was lost", 1);
+    }
+    let refused = wished
+        .attempts
+        .iter()
+        .filter(|it| it.is_altered && it.answer["status"] == 409);
+    bite(bites, "mismatches", refused.count());
+    let mut spans: Vec<_> = wished
+        .asked()
+        .map(|it| (it.began, it.ended.unwrap_or(it.began)))
+        .collect();
+    spans.sort_unstable();
+    let races = spans.windows(2).filter(|it| it[1].0 < it[0].1).count();
+    bite(bites, "races for a key", races);
+}
+
+fn bite(bites: &mut Bites, name: impl Into<String>, times: usize) {
+    *bites.entry(name.into()).or_default() += times;
 }
 
 /// At least so many keys had expired before the end.

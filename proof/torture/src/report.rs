@@ -137,38 +137,15 @@ fn recoveries(page: &mut String, artifacts: &Artifacts) {
 }
 
 fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
-    let attempts = artifacts.operations.iter().flat_map(|it| &it.attempts);
-    let (mut asked, mut indefinite) = (0, 0);
-    for attempt in attempts {
-        asked += 1;
-        indefinite += usize::from(attempt.end == "info");
-    }
-    let granted = |kind| {
-        artifacts
-            .of(kind)
-            .filter(|it| it.granted().is_some())
-            .count()
-    };
     let all = artifacts
         .operations
         .iter()
         .filter(|it| it.granted().is_some())
         .count();
-    let kinds = [
-        Kind::Order,
-        Kind::Update,
-        Kind::Payment,
-        Kind::Refund,
-        Kind::Checkout,
-        Kind::Signup,
-        Kind::Message,
-        Kind::Market,
-        Kind::Upload,
-    ];
-    let kinds = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
-    let receivers = artifacts.receivers().map(|(_, received)| received);
-    let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
-    let events: usize = receivers.iter().map(|it| it.said.len()).sum();
+    let lost = violations.iter().filter(|it| it.of == 2).count();
+    let faults = artifacts.faults.iter().filter(|it| it.bit).count();
+    let (asked, indefinite) = requests(artifacts);
+    let (deliveries, events) = deliveries(artifacts);
     let repeated: usize = causes(artifacts).values().sum();
     let unexplained = causes(artifacts)
         .get("unexplained")
@@ -183,34 +160,19 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
         ("without a definite answer", indefinite.to_string()),
         (
             "acknowledged effects",
-            format!("{all} ({})", kinds.join(", ")),
+            format!("{all} ({})", kinds(artifacts)),
         ),
         (
             "kills, crashes of the server among them",
             kills(artifacts).to_string(),
         ),
-        (
-            "faults in all",
-            artifacts
-                .faults
-                .iter()
-                .filter(|it| it.bit)
-                .count()
-                .to_string(),
-        ),
+        ("faults in all", faults.to_string()),
         (
             "deliveries to the webhooks' receivers, the mailbox and the broker",
             deliveries.to_string(),
         ),
         ("of so many events", events.to_string()),
-        (
-            "acknowledged and lost",
-            violations
-                .iter()
-                .filter(|it| it.of == 2)
-                .count()
-                .to_string(),
-        ),
+        ("acknowledged and lost", lost.to_string()),
         ("deliveries repeated", repeated.to_string()),
         ("of those unexplained", unexplained.to_string()),
         (
@@ -227,4 +189,46 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
         let _ = writeln!(page, "| {name} | {value} |");
     }
     page.push('\n');
+}
+
+/// Number of requests, and of those without a definite answer.
+fn requests(artifacts: &Artifacts) -> (usize, usize) {
+    let attempts = artifacts.operations.iter().flat_map(|it| &it.attempts);
+    let (mut asked, mut indefinite) = (0, 0);
+    for attempt in attempts {
+        asked += 1;
+        indefinite += usize::from(attempt.end == "info");
+    }
+    (asked, indefinite)
+}
+
+/// Number of acknowledged operations of each kind, as text.
+fn kinds(artifacts: &Artifacts) -> String {
+    let granted = |kind| {
+        artifacts
+            .of(kind)
+            .filter(|it| it.granted().is_some())
+            .count()
+    };
+    let kinds = [
+        Kind::Order,
+        Kind::Update,
+        Kind::Payment,
+        Kind::Refund,
+        Kind::Checkout,
+        Kind::Signup,
+        Kind::Message,
+        Kind::Market,
+        Kind::Upload,
+    ];
+    let counts = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
+    counts.join(", ")
+}
+
+/// Number of deliveries to receivers, and of the events in them.
+fn deliveries(artifacts: &Artifacts) -> (usize, usize) {
+    let receivers = artifacts.receivers().map(|(_, received)| received);
+    let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
+    let events: usize = receivers.iter().map(|it| it.said.len()).sum();
+    (deliveries, events)
 }

@@ -25,99 +25,74 @@ pub(super) struct Sample {
 impl Sample {
     /// A sound run, on a server.
     pub(super) fn sound() -> Self {
-        let picture = Operation::upload("alice", 13)
-            .file()
-            .expect("it has a colour");
-        let cart = json!({ "items": [{ "sku": "sku_tea", "quantity": 1 }], "amount": 500 });
         let mut sample = Self {
             lines: BTreeMap::new(),
-            rows: json!({
-                "orders": [{ "id": "ord_1", "note": "alice/0", "amount": 1010, "version": 2 }],
-                "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
-                "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
-                "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
-                "uploads": [{
-                    "id": "upl_1", "name": "alice-13.png", "bytes": 70, "kept": 70,
-                    "content": digest(&picture), "state": "ready", "thumbnails": 2,
-                }],
-                "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
-                "market": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
-                "ledger": [
-                    { "kind": "charge", "charge_id": "ch_1", "amount": 1020 },
-                    { "kind": "refund", "charge_id": "ch_1", "amount": 520 },
-                    { "kind": "charge", "charge_id": "cap_1", "amount": 500 },
-                ],
-                "sagas": [{ "id": "chk_1", "state": "completed", "cart": cart.to_string() }],
-                "stock": [
-                    { "sku": "sku_mug", "reserved": 0 }, { "sku": "sku_tea", "reserved": 1 },
-                ],
-                "keys": [{ "count": 7 }],
-                "notes": [{ "id": "note-0" }],
-                "unfinished": [{
-                    "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
-                }],
-                "far": [], "takeovers": [{ "epochs": 3 }],
-            }),
+            rows: rows(),
             run: json!({ "store": "postgres", "drained_ms": 100, "quiet_from": 90 * SECOND }),
         };
-        let alice = "alice";
         let order = json!({ "id": "ord_1", "version": 1, "note": "alice/0" });
         let updated = json!({ "id": "ord_1", "version": 2, "note": "alice/0" });
-        sample.grant(&Operation::order(alice, 0), 201, &order);
-        let update = Operation::update(alice, 1, &order, "\"1\"").expect("it has an id");
-        sample.grant(&update, 200, &updated);
-        sample.grant(&Operation::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
-        sample.grant(
+        sample.grant_all(&order, &updated);
+        sample.write_notes();
+        sample.deliver_all(&order, &updated);
+        sample.pay();
+        sample.admin();
+        sample.add_faults();
+        sample
+    }
+
+    /// One operation of each kind, with its response.
+    fn grant_all(&mut self, order: &Value, updated: &Value) {
+        let alice = "alice";
+        self.grant(&Operation::order(alice, 0), 201, order);
+        let update = Operation::update(alice, 1, order, "\"1\"").expect("it has an id");
+        self.grant(&update, 200, updated);
+        self.grant(&Operation::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
+        self.grant(
             &Operation::refund(alice, 3, "ch_1", 1020),
             201,
             &json!({ "id": "rf_1" }),
         );
-        sample.grant(&Operation::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
+        self.grant(&Operation::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
         let message = Operation::message(alice, 5);
-        sample.grant(&message, 200, &Value::Null);
-        sample.grant(&Operation::market(alice, 14, &message), 200, &Value::Null);
-        sample.grant(
+        self.grant(&message, 200, &Value::Null);
+        self.grant(&Operation::market(alice, 14, &message), 200, &Value::Null);
+        self.grant(
             &Operation::checkout(alice, 6, true),
             201,
             &json!({ "id": "chk_1" }),
         );
-        sample.grant(
+        self.grant(
             &Operation::upload(alice, 13),
             201,
             &json!({ "id": "upl_1" }),
         );
-        sample.write_notes();
-        sample.deliver("order.created", "ord_1", &order);
-        sample.deliver("order.updated", "ord_1/2", &updated);
-        sample.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
-        sample.deliver("refund.succeeded", "rf_1", &json!({ "refund_id": "rf_1" }));
-        sample.deliver("user.signed_up", "usr_1", &json!({ "user_id": "usr_1" }));
-        sample.deliver("file.uploaded", "upl_1", &json!({ "upload_id": "upl_1" }));
-        sample.deliver(
+    }
+
+    /// The events of these operations, and the mail to the new user.
+    fn deliver_all(&mut self, order: &Value, updated: &Value) {
+        self.deliver("order.created", "ord_1", order);
+        self.deliver("order.updated", "ord_1/2", updated);
+        self.deliver("payment.succeeded", "ch_1", &json!({ "charge_id": "ch_1" }));
+        self.deliver("refund.succeeded", "rf_1", &json!({ "refund_id": "rf_1" }));
+        self.deliver("user.signed_up", "usr_1", &json!({ "user_id": "usr_1" }));
+        self.deliver("file.uploaded", "upl_1", &json!({ "upload_id": "upl_1" }));
+        self.deliver(
             "checkout.completed",
             "chk_1",
             &json!({ "checkout_id": "chk_1" }),
         );
-        sample.deliver("note.written", "note-0", &json!({ "id": "note-0" }));
+        self.deliver("note.written", "note-0", &json!({ "id": "note-0" }));
         for id in ["ev_ch_1", "ev_ord_1"] {
-            sample.add("feed.jsonl", json!({ "what": "picked", "id": id }));
+            self.add("feed.jsonl", json!({ "what": "picked", "id": id }));
         }
-        sample.add(
+        self.add(
             "mail.jsonl",
             json!({
                 "what": "mail", "id": "<usr_1>", "at": 5 * SECOND, "mood": "kind",
                 "to": ["n4@alice.example"],
             }),
         );
-        sample.pay();
-        sample.admin();
-        let (from, until) = (20 * SECOND, 21 * SECOND);
-        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
-            let kill =
-                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
-            sample.add("faults.jsonl", kill);
-        }
-        sample
     }
 
     /// Effects at the providers.
@@ -183,6 +158,16 @@ impl Sample {
         self.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_2" }));
         let charge = json!({ "kind": "charge", "id": "ch_2", "amount": amount(&payment) });
         self.add("payment.jsonl", json!({ "status": 201, "object": charge }));
+    }
+
+    /// A kill of a shop, and one of a relay.
+    fn add_faults(&mut self) {
+        let (from, until) = (20 * SECOND, 21 * SECOND);
+        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
+            let kill =
+                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
+            self.add("faults.jsonl", kill);
+        }
     }
 
     /// A line of what the storm's own hand did.
@@ -328,5 +313,40 @@ pub(super) fn answer(status: u16, came: &str, body: &Value) -> Value {
     json!({
         "status": status, "came": came, "lasting": status < 500, "headers": [],
         "body": body.to_string(),
+    })
+}
+
+/// The rows that the shops and the destinations have at the end.
+fn rows() -> Value {
+    let picture = Operation::upload("alice", 13)
+        .file()
+        .expect("it has a colour");
+    let cart = json!({ "items": [{ "sku": "sku_tea", "quantity": 1 }], "amount": 500 });
+    json!({
+        "orders": [{ "id": "ord_1", "note": "alice/0", "amount": 1010, "version": 2 }],
+        "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
+        "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
+        "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
+        "uploads": [{
+            "id": "upl_1", "name": "alice-13.png", "bytes": 70, "kept": 70,
+            "content": digest(&picture), "state": "ready", "thumbnails": 2,
+        }],
+        "messages": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+        "market": [{ "charge_id": "ch_alice_5", "amount": 1050 }],
+        "ledger": [
+            { "kind": "charge", "charge_id": "ch_1", "amount": 1020 },
+            { "kind": "refund", "charge_id": "ch_1", "amount": 520 },
+            { "kind": "charge", "charge_id": "cap_1", "amount": 500 },
+        ],
+        "sagas": [{ "id": "chk_1", "state": "completed", "cart": cart.to_string() }],
+        "stock": [
+            { "sku": "sku_mug", "reserved": 0 }, { "sku": "sku_tea", "reserved": 1 },
+        ],
+        "keys": [{ "count": 7 }],
+        "notes": [{ "id": "note-0" }],
+        "unfinished": [{
+            "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
+        }],
+        "far": [], "takeovers": [{ "epochs": 3 }],
     })
 }

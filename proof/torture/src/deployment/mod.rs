@@ -183,37 +183,11 @@ impl Deployment {
         seeded: Option<&str>,
         disk: Option<&Disk>,
     ) -> anyhow::Result<Self> {
-        let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
-        let ports = Ports {
-            shops: many(store.instances()),
-            relays: many(4).chunks_exact(2).map(|it| [it[0], it[1]]).collect(),
-            receivers: many(2),
-            mailbox: free_port(),
-            payment: free_port(),
-            shipping: free_port(),
-            counter: free_port(),
-            broker: (store == Store::Postgres).then(free_port),
-        };
+        let ports = Ports::free(store);
         let trouble = preload::build("trouble", folder)?;
         let server = match store {
             Store::Sqlite => None,
             Store::Postgres => Some(Server::start(disk, &trouble).await),
-        };
-        let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
-        let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
-        let links = Links {
-            shops: ports.shops.iter().map(to).collect(),
-            rows: server
-                .iter()
-                .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
-                .collect(),
-            relay_rows: server.as_ref().map(rows),
-            hooks: ports
-                .receivers
-                .iter()
-                .chain(&ports.broker)
-                .map(to)
-                .collect(),
         };
         let mut deployment = Self {
             store,
@@ -222,7 +196,7 @@ impl Deployment {
             shops: Vec::new(),
             relays: Vec::new(),
             far: Vec::new(),
-            links,
+            links: Links::open(&ports, server.as_ref()),
             server,
             http: HttpClient::new(),
             has_releases: false,
@@ -230,34 +204,14 @@ impl Deployment {
                 Store::Sqlite => None,
                 Store::Postgres => Silence::start(folder)?,
             },
-            trouble: trouble.clone(),
+            trouble,
             ports,
         };
-        deployment.far = far::programs(&deployment, binaries, seed)?;
-        for far in &mut deployment.far {
-            far.start()?;
-        }
-        for port in deployment.far_ports() {
-            listens(port).await;
-        }
+        deployment.start_far(binaries, seed).await?;
         deployment.shops = shops::shops(&deployment, binaries)?;
         let retention = disk.is_none().then_some(RETENTION);
         deployment.relays = shops::relays(&deployment, binaries, retention).await?;
-        match disk {
-            None => {
-                for shop in &mut deployment.shops {
-                    shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
-                }
-                for programs in [&mut deployment.shops, &mut deployment.relays] {
-                    let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));
-                    *programs = troubled.collect();
-                }
-            }
-            Some(disk) if store == Store::Sqlite => {
-                deployment.shops = deployment.shops.drain(..).map(|it| it.on(disk)).collect();
-            }
-            Some(_) => {}
-        }
+        deployment.expose_to_faults(disk);
         deployment.clients = shops::clients(&deployment, seed)?;
         if disk.is_none() {
             deployment
@@ -265,14 +219,7 @@ impl Deployment {
                 .extend(shops::sql_contract_client(&deployment, seed)?);
         }
         if let Some(bug) = seeded {
-            for programs in [
-                &mut deployment.shops,
-                &mut deployment.relays,
-                &mut deployment.clients,
-            ] {
-                let planted = programs.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
-                *programs = planted.collect();
-            }
+            deployment.seed_bug(bug);
         }
         Ok(deployment)
     }
@@ -358,6 +305,47 @@ impl Deployment {
         far::be_kind(self).await
     }
 
+    /// Starts the receivers, the providers and the broker, and waits until they listen.
+    async fn start_far(&mut self, binaries: &Binaries, seed: u64) -> anyhow::Result<()> {
+        self.far = far::programs(self, binaries, seed)?;
+        for far in &mut self.far {
+            far.start()?;
+        }
+        for port in self.far_ports() {
+            listens(port).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the shops on a disk that may lose what was not flushed. Without such a disk, shops and
+    /// relays run with the library that causes faults, and keys are kept for a limited time.
+    fn expose_to_faults(&mut self, disk: Option<&Disk>) {
+        let trouble = self.trouble.clone();
+        match disk {
+            None => {
+                for shop in &mut self.shops {
+                    shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
+                }
+                for programs in [&mut self.shops, &mut self.relays] {
+                    let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));
+                    *programs = troubled.collect();
+                }
+            }
+            Some(disk) if self.store == Store::Sqlite => {
+                self.shops = self.shops.drain(..).map(|it| it.on(disk)).collect();
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Seeds a bug in the programs that are tested, and in their clients.
+    fn seed_bug(&mut self, bug: &str) {
+        for programs in [&mut self.shops, &mut self.relays, &mut self.clients] {
+            let planted = programs.drain(..).map(|it| it.with("HAPAX_SEEDED", bug));
+            *programs = planted.collect();
+        }
+    }
+
     fn far_ports(&self) -> Vec<u16> {
         let Ports {
             receivers,
@@ -370,6 +358,45 @@ impl Deployment {
         } = &self.ports;
         let alone = [*mailbox, *payment, *shipping, *counter];
         [&receivers[..], &alone, broker.as_slice()].concat()
+    }
+}
+
+impl Ports {
+    /// Ports that are free now.
+    fn free(store: Store) -> Self {
+        let many = |count: usize| (0..count).map(|_| free_port()).collect::<Vec<_>>();
+        Self {
+            shops: many(store.instances()),
+            relays: many(4).chunks_exact(2).map(|it| [it[0], it[1]]).collect(),
+            receivers: many(2),
+            mailbox: free_port(),
+            payment: free_port(),
+            shipping: free_port(),
+            counter: free_port(),
+            broker: (store == Store::Postgres).then(free_port),
+        }
+    }
+}
+
+impl Links {
+    /// Opens the proxies.
+    fn open(ports: &Ports, server: Option<&Server>) -> Self {
+        let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
+        let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
+        Self {
+            shops: ports.shops.iter().map(to).collect(),
+            rows: server
+                .iter()
+                .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
+                .collect(),
+            relay_rows: server.map(rows),
+            hooks: ports
+                .receivers
+                .iter()
+                .chain(&ports.broker)
+                .map(to)
+                .collect(),
+        }
     }
 }
 

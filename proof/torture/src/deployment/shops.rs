@@ -7,7 +7,8 @@ use hapax_testkit::port::free_port;
 use tokio_postgres::NoTls;
 
 use super::{
-    Binaries, Deployment, LEASE, Ports, Program, Retention, WEBHOOK_SECRET, silence::FEED_HOST,
+    Binaries, Deployment, LEASE, Ports, Program, Retention, Server, WEBHOOK_SECRET,
+    silence::FEED_HOST,
 };
 use crate::{
     clients::{SOURCES, TENANTS},
@@ -135,6 +136,39 @@ pub(super) async fn relays(
     let (Some(server), Some(link)) = (&deployment.server, &deployment.links.relay_rows) else {
         return Ok(Vec::new());
     };
+    let far = make_databases(server, binaries).await?;
+    let config = deployment.folder.join("hapax.toml");
+    fs::write(&config, configuration(deployment, &far, retention))?;
+    let relay = |number: usize| {
+        let name = format!("relay-{number}");
+        let arguments = vec![
+            "relay".to_owned(),
+            format!("--listen=127.0.0.1:{}", deployment.ports.relays[number][0]),
+            format!(
+                "--admin-listen=127.0.0.1:{}",
+                deployment.ports.relays[number][1]
+            ),
+            "--log=json".to_owned(),
+            format!("--database={}", link.url(&server.url)),
+            format!("--config={}", config.display()),
+            format!("--node={name}"),
+        ];
+        let relay = Program::new(
+            &name,
+            &deployment.folder,
+            &binaries.path("hapax"),
+            arguments,
+        );
+        let silence = deployment.silence.iter().flat_map(|it| it.wrapper.clone());
+        let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
+        relay.behind(&silence.chain(bound).collect::<Vec<_>>())
+    };
+    Ok((0..2).map(relay).collect())
+}
+
+/// Makes the tables of the server, and the far database with its table. Returns the URL of the
+/// far database.
+async fn make_databases(server: &Server, binaries: &Binaries) -> anyhow::Result<String> {
     let far = format!("{}_far", server.url);
     let admin = server.cluster.client().await;
     let name = far.rsplit('/').next().unwrap_or_default();
@@ -159,7 +193,11 @@ pub(super) async fn relays(
         drop(client);
         connection.await??;
     }
-    let config = deployment.folder.join("hapax.toml");
+    Ok(far)
+}
+
+/// The configuration of the relays.
+fn configuration(deployment: &Deployment, far: &str, retention: Option<Retention>) -> String {
     let waits: Vec<_> = schedule()
         .split(',')
         .map(|it| format!("\"{it}\""))
@@ -190,32 +228,7 @@ pub(super) async fn relays(
         let events = it.events.as_secs();
         format!("[retention]\nevery = \"1s\"\nevents = \"{events}s\"\n")
     });
-    fs::write(&config, text + &retention.unwrap_or_default())?;
-    let relay = |number: usize| {
-        let name = format!("relay-{number}");
-        let arguments = vec![
-            "relay".to_owned(),
-            format!("--listen=127.0.0.1:{}", deployment.ports.relays[number][0]),
-            format!(
-                "--admin-listen=127.0.0.1:{}",
-                deployment.ports.relays[number][1]
-            ),
-            "--log=json".to_owned(),
-            format!("--database={}", link.url(&server.url)),
-            format!("--config={}", config.display()),
-            format!("--node={name}"),
-        ];
-        let relay = Program::new(
-            &name,
-            &deployment.folder,
-            &binaries.path("hapax"),
-            arguments,
-        );
-        let silence = deployment.silence.iter().flat_map(|it| it.wrapper.clone());
-        let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
-        relay.behind(&silence.chain(bound).collect::<Vec<_>>())
-    };
-    Ok((0..2).map(relay).collect())
+    text + &retention.unwrap_or_default()
 }
 
 /// Two processes of clients, which speak to the shops by way of the proxies.
