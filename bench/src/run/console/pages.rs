@@ -62,7 +62,9 @@ pub(super) async fn every(client: &Client, planted: &Planted) -> anyhow::Result<
     let mut all = figures();
     all.extend(of_events(&known));
     all.extend(of_requests(&known));
-    all.extend(things(&known));
+    all.extend(of_items(&known));
+    all.extend(of_actions());
+    all.extend(of_texts());
     Ok(all)
 }
 
@@ -270,8 +272,8 @@ fn list((name, path, filters): &List<'_>) -> Vec<Page> {
     [first, second].into_iter().chain(filtered).collect()
 }
 
-/// Pages of one item, and the confirmation pages of actions.
-fn things(known: &Known) -> Vec<Page> {
+/// Pages of one event, request or saga.
+fn of_items(known: &Known) -> Vec<Page> {
     let Known {
         key,
         position,
@@ -281,16 +283,8 @@ fn things(known: &Known) -> Vec<Page> {
         ..
     } = known;
     let page = |name, asked: &str, path: String, status| Page {
-        kind: Kind::One,
-        name,
-        asked: asked.to_owned(),
-        place: Place::At(path),
         status,
-        is_a_look: false,
-    };
-    let act = |name, asked: &str, q: &str| {
-        let path = format!("/console/act?{asked}&q={}", escaped(q));
-        page(name, q, path, 200)
+        ..one(name, asked, path)
     };
     vec![
         page(
@@ -336,6 +330,16 @@ fn things(known: &Known) -> Vec<Page> {
             404,
         ),
         page("Saga", "", format!("/console/sagas/{saga}"), 200),
+    ]
+}
+
+/// Confirmation pages of actions, with the number of events that they would offer again.
+fn of_actions() -> Vec<Page> {
+    let act = |name, asked: &str, q: &str| {
+        let path = format!("/console/act?{asked}&q={}", escaped(q));
+        one(name, q, path)
+    };
+    vec![
         act(
             "Replay dead letters: how many",
             "act=replay-dead&dest=hooks",
@@ -351,15 +355,29 @@ fn things(known: &Known) -> Vec<Page> {
             "act=replay-events&dest=mail",
             "type:refund.disputed",
         ),
-        page(
-            "Configuration",
-            "",
-            "/console/configuration".to_owned(),
-            200,
-        ),
-        page("Reference", "", "/console/reference".to_owned(), 200),
-        page("Reference", "cli", "/console/reference/cli".to_owned(), 200),
     ]
+}
+
+/// Pages without rows.
+fn of_texts() -> Vec<Page> {
+    let page = |name, asked: &str, path: &str| one(name, asked, path.to_owned());
+    vec![
+        page("Configuration", "", "/console/configuration"),
+        page("Reference", "", "/console/reference"),
+        page("Reference", "cli", "/console/reference/cli"),
+    ]
+}
+
+/// A page that shows one item or static text, at this path.
+fn one(name: &'static str, asked: &str, path: String) -> Page {
+    Page {
+        kind: Kind::One,
+        name,
+        asked: asked.to_owned(),
+        place: Place::At(path),
+        status: 200,
+        is_a_look: false,
+    }
 }
 
 /// A filter, escaped for a URL.
