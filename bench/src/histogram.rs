@@ -23,14 +23,15 @@ impl Histogram {
     /// Counts one duration.
     pub(crate) fn record(&mut self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.durations.saturating_record(nanos);
+        let recorded = self.durations.record(nanos);
+        recorded.expect("the histogram grows");
         self.max = self.max.max(took);
     }
 
     /// Adds the counts of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         let added = self.durations.add(&other.durations);
-        added.expect("a histogram that grows");
+        added.expect("the histogram grows");
         self.max = self.max.max(other.max);
     }
 
@@ -46,7 +47,7 @@ impl Histogram {
         let mut seen = 0;
         let mut recorded = self.durations.iter_recorded();
         let found = recorded.find(|it| {
-            seen += it.count_since_last_iteration();
+            seen += it.count_at_value();
             seen >= rank
         });
         let nanos = found.map_or(0, |it| it.value_iterated_to());
