@@ -9,6 +9,19 @@
 //! viewer can only read; an operator can also change things. Every action shows its effect and the
 //! number of affected rows, requires a reason, and is written to the audit log by the store. A
 //! token of a tenant sees only rows of that tenant.
+//!
+//! ```
+//! use hapax::Clock;
+//! use hapax_console::{Console, Settings};
+//! use hapax_postgres::Postgres;
+//!
+//! /// Adds the console to the routes of a service.
+//! fn with_console(routes: axum::Router, store: Postgres) -> axum::Router {
+//!     let clock = Clock::new(std::time::SystemTime::now);
+//!     let console = Console::new(store, Settings::new(clock));
+//!     routes.merge(console.router())
+//! }
+//! ```
 
 mod nearest;
 mod filter;

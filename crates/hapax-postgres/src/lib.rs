@@ -9,6 +9,22 @@
 //! written once, together with the response. Only the database's clock decides about keys. The
 //! store needs no extension and no superuser, and keeps no state on a connection if there is a
 //! pooler in transaction mode ([`Settings::pooled`]).
+//!
+//! ```no_run
+//! use hapax::{Clock, Random, event::{Headers, NewEvent}, store::{Keys, Transaction}};
+//! use hapax_postgres::{Postgres, Settings};
+//!
+//! # async fn example(clock: Clock, random: Random) -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Postgres::open(Settings::new("postgres://localhost/shop", clock, random)).await?;
+//!
+//! // The row and the event are one commit: both exist, or neither.
+//! let mut tx = store.begin(None, Headers::new()).await?;
+//! tx.execute("INSERT INTO orders (amount) VALUES ($1)", &[&500_i64]).await?;
+//! tx.emit(NewEvent::json("order.created", &500))?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod settings;
 mod postgres;

@@ -4,6 +4,23 @@
 //! is new. After that it is a duplicate, and the consumer acknowledges it without doing anything.
 //! The consumer acknowledges after the commit: if it crashes between the two, the message is
 //! delivered again, and the inbox recognizes it.
+//!
+//! ```
+//! use hapax::{event::Headers, inbox::{Acceptance, Message}, store::{Keys, StoreError, Transaction}};
+//!
+//! /// Books a payment once. Returns whether this call did it.
+//! async fn book<S: Keys>(store: &S, id: &str, payload: &[u8]) -> Result<bool, StoreError> {
+//!     let message = Message::new("ledger", "bank", id, payload).expect("valid names");
+//!     let mut tx = store.begin(None, Headers::new()).await?;
+//!     if tx.accept(&message).await? != Acceptance::First {
+//!         tx.rollback().await;
+//!         return Ok(false);
+//!     }
+//!     // Write the rows of the effect here, in the same transaction.
+//!     tx.commit().await?;
+//!     Ok(true)
+//! }
+//! ```
 
 use sha2::{Digest, Sha256};
 

@@ -4,6 +4,19 @@
 //! are written in one transaction. [`Keys`] opens such transactions. The relay reads a [`Source`]
 //! or an [`Outbox`] and records its progress in [`Deliveries`]. The conformance suites of
 //! `hapax-testkit` test every method of every trait.
+//!
+//! Code that works with any store is generic over these traits:
+//!
+//! ```
+//! use hapax::{event::{Headers, NewEvent}, store::{Keys, StoreError, Transaction}};
+//!
+//! /// Emits an event in a transaction without a key.
+//! async fn announce<S: Keys>(store: &S) -> Result<(), StoreError> {
+//!     let mut tx = store.begin(None, Headers::new()).await?;
+//!     tx.emit(NewEvent::json("shop.opened", &true)).expect("a valid event");
+//!     tx.commit().await
+//! }
+//! ```
 
 mod deliveries;
 mod error;

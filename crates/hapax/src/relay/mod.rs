@@ -11,6 +11,30 @@
 //! If the process crashes after an event was offered and before the outcome is recorded, the event
 //! is delivered again. The relay delivers at least once, and the inbox of the receiver makes the
 //! effect happen once.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use hapax::{
+//!     Clock, Random,
+//!     notify::Notifier,
+//!     relay::{Destination, Order, Relay, RelayHandle, Settings},
+//!     sink::Sink,
+//!     store::{Deliveries, Source},
+//! };
+//!
+//! /// Delivers orders to a sink, in the order of each aggregate.
+//! fn deliver<S: Source + Deliveries>(
+//!     store: &S,
+//!     notifier: &Notifier,
+//!     sink: Arc<dyn Sink>,
+//!     clock: Clock,
+//!     random: Random,
+//! ) -> RelayHandle {
+//!     let orders = Destination::new("orders", sink).only(["order.*"]).order(Order::Key);
+//!     Relay::spawn(store, vec![orders], &Settings::new(clock, random), notifier)
+//! }
+//! ```
 
 mod supervisor;
 mod lease;
