@@ -15,7 +15,7 @@ use crate::{
     nemesis::LEDGER,
 };
 
-/// Everything that the judges read.
+/// Everything that the checkers read.
 #[derive(Debug)]
 pub(crate) struct Artifacts {
     pub(crate) store: Store,
@@ -45,7 +45,7 @@ pub(crate) struct Artifacts {
     pub(crate) run: Value,
 }
 
-/// A wish, and every attempt at it.
+/// An operation, and every attempt at it.
 #[derive(Debug)]
 pub(crate) struct Wished {
     pub(crate) operation: Operation,
@@ -59,13 +59,13 @@ pub(crate) struct Attempt {
     pub(crate) began: u64,
     /// None where the client was killed first.
     pub(crate) ended: Option<u64>,
-    /// The word of the history.
+    /// The kind of outcome in the history: `ok`, `fail` or `info`.
     pub(crate) end: String,
     /// The answer, where there was one.
     pub(crate) answer: Value,
 }
 
-/// A blow of the storm, and when it was over.
+/// An injected fault, and when it was over.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) word: String,
@@ -73,11 +73,11 @@ pub(crate) struct Fault {
     pub(crate) bit: bool,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// The whole line: some blows say what was seen meanwhile.
+    /// The complete log line: some faults record what was observed meanwhile.
     pub(crate) told: Value,
 }
 
-/// A wish of the storm's own, and what became of it.
+/// An operation of the nemesis, and its outcome.
 #[derive(Debug)]
 pub(crate) struct Operated {
     pub(crate) operation: Operation,
@@ -87,7 +87,7 @@ pub(crate) struct Operated {
 /// One action of the nemesis on an operation that it started.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// This shop was asked for it; the answer is null where none came.
+    /// The request was sent to this shop; the response is null if none arrived.
     Asked {
         node: String,
         at: u64,
@@ -198,7 +198,7 @@ impl Artifacts {
         answers.filter_map(|(_, _, answer)| id(answer)).collect()
     }
 
-    /// The wishes of a kind.
+    /// The operations of a kind.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Wished> {
         self.operations
             .iter()
@@ -217,12 +217,12 @@ impl Artifacts {
 }
 
 impl Wished {
-    /// The attempts that asked for the wish itself.
+    /// The attempts with the unaltered request.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Attempt> {
         self.attempts.iter().filter(|it| !it.is_altered)
     }
 
-    /// The first answer that stays.
+    /// The first final response.
     pub(crate) fn lasting(&self) -> Option<&Attempt> {
         self.asked().find(|it| it.answer["lasting"] == true)
     }
@@ -233,7 +233,7 @@ impl Wished {
         Some(body(answer))
     }
 
-    /// Whose wish it is, and under which key.
+    /// The client of the operation, and its key.
     pub(crate) fn name(&self) -> String {
         let Operation {
             tenant, key, kind, ..
@@ -268,7 +268,7 @@ impl Operated {
         self.steps.iter().filter(purged).count()
     }
 
-    /// The answers, each with who gave it and when they were asked.
+    /// The responses, each with the shop that sent it and the time of the request.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (&str, u64, &Value)> {
         self.steps.iter().filter_map(|step| match step {
             Step::Asked { node, at, answer } if !answer.is_null() => {
@@ -278,7 +278,7 @@ impl Operated {
         })
     }
 
-    /// Whose wish it is, and under which key.
+    /// The client of the operation, and its key.
     pub(crate) fn name(&self) -> String {
         let Operation {
             tenant, key, kind, ..
@@ -337,7 +337,7 @@ impl Received {
         received
     }
 
-    /// The mailbox says nothing of what is in a mail: it came, under this name.
+    /// The mailbox records only that a mail arrived, under this name, and not its content.
     fn of_mails(mails: &[Value]) -> Self {
         let mut received = Self::default();
         for mail in mails {

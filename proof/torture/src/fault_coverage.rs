@@ -1,4 +1,4 @@
-//! Whether the faults bit: a run in which nothing went wrong proves nothing.
+//! Fault coverage: which faults had an effect. A run in which no fault had one proves nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Files of JSON Lines: the form of every ledger and of the history.
+//! Files of JSON Lines: the format of every ledger and of the history.
 //!
-//! A line is written by one call, so that a process that is killed leaves whole lines and at most
-//! one torn one at the end, which no reader takes for a line.
+//! A line is written by one call, so a process that is killed leaves complete lines, and at most
+//! one incomplete line at the end, which readers ignore.
 
 use std::{
     fs::File,
@@ -67,7 +67,7 @@ pub(crate) fn segments(path: &Path) -> Vec<PathBuf> {
     all.take_while(|it| it.exists()).collect()
 }
 
-/// Every whole line of each segment of the file at `path`.
+/// Every complete line of each segment of the file at `path`.
 pub(crate) fn read_all(path: &Path) -> anyhow::Result<Vec<Value>> {
     let mut lines = Vec::new();
     for segment in segments(path) {

@@ -32,17 +32,17 @@ use clap::Parser as _;
 
 use report::Verdict;
 
-/// Kills everything there is, again and again, and compares the books
+/// Kills every process again and again under load, and checks the results
 #[derive(Debug, clap::Parser)]
 #[command(name = "torture")]
 enum Command {
-    /// Runs a storm over a fresh town, and judges it
+    /// Runs a storm on a new deployment, and checks it
     Run(run::Flags),
     /// Judges what a run has left in its folder
     Check(run::Check),
     /// Runs storms over builds with bugs, until each is caught
     Bugs(bugs::Flags),
-    /// Repeats a run that was violated with ever fewer blows
+    /// Repeats a violated run with fewer and fewer faults
     Minimize(minimize::Flags),
     /// Cuts the power at random instants, and boots what is left
     Power(power::Flags),

@@ -1,7 +1,7 @@
-//! Which blows does it take? A run that was violated is repeated with ever fewer of them.
+//! Minimization: repeats a violated run with fewer and fewer of its faults.
 //!
-//! A seed's blows have the same numbers in every run, not the same timing: a part that holds once
-//! may be violated the next time, so each is tried more than once before it is given up.
+//! The faults of a seed have the same numbers in every run, but not the same timing: a subset that
+//! holds once may be violated the next time, so each subset is tried more than once.
 
 use std::{
     collections::BTreeSet,

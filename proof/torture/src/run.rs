@@ -1,4 +1,4 @@
-//! One run: a town, a storm over it, the calm after, and the judgement.
+//! One run: a deployment, a storm, the time to settle, and the checks.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,8 +22,8 @@ use crate::{
 
 /// How long clients go on once the faults are over.
 const CALM: Duration = Duration::from_secs(3);
-/// How long nothing more may come before what is left is given up: longer than a part may lie that
-/// changes hands, which is an offer's time and some leases.
+/// How long nothing may happen before remaining work is given up: longer than the hand-over of a
+/// partition, which takes an offer and some leases.
 const STALL: Duration = Duration::from_secs(25);
 const DRAIN: Duration = Duration::from_mins(2);
 
@@ -33,7 +33,7 @@ pub(crate) struct Flags {
     /// Which store the rows are in
     #[arg(long, value_enum, default_value = "sqlite")]
     pub(crate) store: Store,
-    /// How long the storm rages
+    /// Duration of the storm
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
     /// Seed of the random choices [default: another one each time]
@@ -45,10 +45,10 @@ pub(crate) struct Flags {
     /// And through each of them while a shop recovers from another
     #[arg(long, requires = "exhaustive")]
     pub(crate) pairs: bool,
-    /// Strikes with these blows alone, such as `kill,pause`
+    /// Use only these kinds of faults, such as `kill,pause`
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Strikes with these blows of the seed alone, such as `3,7-9`
+    /// Use only these injections of the seed, such as `3,7-9`
     #[arg(long, conflicts_with = "exhaustive")]
     pub(crate) injections: Option<Injections>,
     /// Where the programs of another release are: shops and relays change over, both ways
@@ -69,7 +69,7 @@ pub(crate) struct Check {
     folder: PathBuf,
 }
 
-/// Runs a storm, and judges it.
+/// Runs a storm, and checks it.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let seed = seed(flags.seed);
     let name = format!("{}-{seed}", flags.store.name());

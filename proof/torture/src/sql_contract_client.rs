@@ -20,7 +20,7 @@ use crate::lines::{self, Lines, now};
 pub(crate) const TABLE: &str = "CREATE TABLE neighbour_note (id text PRIMARY KEY)";
 /// How long a transaction stays open, in milliseconds.
 const OPEN: std::ops::Range<u64> = 100..1_500;
-/// The most that lies between two of them, in milliseconds.
+/// Longest pause between two transactions, in milliseconds.
 const PAUSE: u64 = 400;
 /// One in so many is rolled back.
 const ROLLED_BACK: u8 = 4;
@@ -42,7 +42,7 @@ pub(crate) struct Flags {
 /// Writes one note after the other; SIGTERM leaves the last one's transaction to the server.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut outcome = signal(SignalKind::terminate())?;
-    // Each note has two lines or one: no number comes again.
+    // Each note has two lines or one: no number is used twice.
     let written = lines::read(&flags.history)?.len() as u64;
     let history = Lines::open(&flags.history)?;
     let mut random = Rng::with_seed(flags.seed ^ (written << 8));

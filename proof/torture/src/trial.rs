@@ -14,7 +14,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) seconds: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) bug: Option<&'a str>,
-    /// The blows of the storm that are struck, if not all.
+    /// The injections of the storm, if not all.
     pub(crate) injections: Option<&'a Injections>,
 }
 

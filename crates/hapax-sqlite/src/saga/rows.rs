@@ -16,7 +16,7 @@ use crate::{
     query,
 };
 
-/// Reads the saga rows that a statement returns. An unreadable row is an error of its own item.
+/// Reads the saga rows that a statement returns. An unreadable row is an error in its place.
 pub(super) fn select(
     conn: &Connection,
     sql: &'static str,

@@ -1,4 +1,4 @@
-//! Everything ends in time, and nothing grows for ever.
+//! Bounds checker: everything ends in time, and no resource grows without bound.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ const CREEP: u64 = 32 << 20;
 const LOOKS: usize = 30;
 /// The most that a write-ahead log may have.
 const WAL: u64 = 512 << 20;
-/// The longest that a key stays, in nanoseconds: two minutes of retention, the rounds that delete it,
-/// some of which find no server, and clocks that are wrong.
+/// The longest time that a key is kept, in nanoseconds: two minutes of retention, the purge rounds
+/// (some of which find no server), and wrong clocks.
 const KEPT: u64 = 240_000_000_000;
-/// Keys more than wishes explain, beside a tenth of them.
+/// Allowed number of keys beyond those of known operations, in addition to a tenth of them.
 const LEFT: usize = 50;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
@@ -81,7 +81,7 @@ fn keys(artifacts: &Artifacts) -> Option<Violation> {
     is_too_many.then(|| violated(14, what))
 }
 
-/// Memory of a program that goes on growing: the last third of a long run against the first.
+/// Memory growth of a program: the last third of a long run compared with the first.
 fn creep(artifacts: &Artifacts) -> Vec<Violation> {
     let mut looks: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for look in &artifacts.sizes {

@@ -1,5 +1,5 @@
-//! A delivery is repeated only where its receiver did not answer well, or a fault that concerns it
-//! lay close by; and never before the receiver said that it may.
+//! Duplicates checker: a delivery is repeated only if its receiver failed or a related fault
+//! happened shortly before; and never before the time that the receiver asked to wait.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -146,7 +146,8 @@ fn concerns(fault: &Fault, name: &str) -> bool {
     }
 }
 
-/// An attempt before the receiver said that there may be one, which no fault made it forget.
+/// A repeated attempt before the time that the receiver asked for, without a fault that explains
+/// it.
 fn early(name: &str, first: &Arrival, again: &Arrival, artifacts: &Artifacts) -> Option<Violation> {
     let wait = first.retry_after? * SECOND;
     if again.at + EARLY >= first.at + wait {

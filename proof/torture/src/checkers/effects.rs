@@ -65,7 +65,7 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// Of each upload there is the file, whole, and each thumbnail once.
+/// Each upload has its complete file, and each thumbnail once.
 fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
     let name = |wished: &Wished| text(&wished.operation.body["name"]);
     let mut found = once(artifacts, "uploads", "name", Kind::Upload, name);
@@ -85,7 +85,7 @@ fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// Each granted wish has one row, and each row a wish.
+/// Each acknowledged operation has one row, and each row an operation.
 fn once(
     artifacts: &Artifacts,
     table: &str,

@@ -1,4 +1,4 @@
-//! Whoever has lost a partition writes nothing in its name any more.
+//! Fences checker: a relay that has lost a partition writes nothing under its old epoch.
 
 use super::{Violation, violated};
 use crate::artifacts::Artifacts;

@@ -38,7 +38,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// Events of a time in which nothing was wrong with the feed, and that were late all the same.
+/// Late events of a period in which the feed had no fault.
 fn held_up(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
     let from = fault.told["watched"][0].as_u64()?;
     let until = fault.told["watched"][1].as_u64()?.saturating_sub(ARRIVES);
@@ -69,7 +69,7 @@ fn held_up(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
     (waits.len() >= FEWEST && slow > ARRIVES).then(|| violated(13, what))
 }
 
-/// When the event of each new order first came to the feed.
+/// When the event of each new order first reached the feed.
 fn first_arrivals(artifacts: &Artifacts) -> HashMap<String, u64> {
     let mut first = HashMap::new();
     for arrival in &artifacts.feed.arrivals {

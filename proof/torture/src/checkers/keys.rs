@@ -56,7 +56,7 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
         | (Kind::Checkout, 201 | 202) => true,
         (Kind::Refund, 409) => code == "CONFLICT.refund.exceeds_charge",
         (Kind::Checkout, 400..500) => {
-            // A provider that lost every call is found, in the end, to have done nothing.
+            // If a provider never received the call, the final outcome is that nothing happened.
             let why = body(answer)["detail"]
                 .as_str()
                 .unwrap_or_default()

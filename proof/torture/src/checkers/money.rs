@@ -80,7 +80,7 @@ fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// A checkout is shipped and captured, or nothing and voided.
+/// A checkout is shipped and captured, or not shipped and voided.
 fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
     let completed = completed(artifacts).count();
@@ -145,7 +145,7 @@ fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
             ("completed", false) => {
                 found.push(violated(11, format!("{name} was shipped to nowhere")));
             }
-            // A provider that lost every call is found, in the end, to have done nothing.
+            // If a provider never received the call, the final outcome is that nothing happened.
             ("failed", true) if row["reason_code"] != "absent" => {
                 let why = &row["reason_code"];
                 found.push(violated(2, format!("{name} was granted and failed: {why}")));

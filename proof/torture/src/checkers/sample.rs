@@ -1,4 +1,4 @@
-//! The files of a small run in which nothing went wrong: one wish of each kind, granted.
+//! Sample artifacts: a small run without faults, with one acknowledged operation of each kind.
 
 use std::{collections::BTreeMap, fs};
 
@@ -170,7 +170,7 @@ impl Sample {
         }
     }
 
-    /// A line of what the storm's own hand did.
+    /// A line in the ledger of the nemesis.
     pub(super) fn operated(
         &mut self,
         what: &str,

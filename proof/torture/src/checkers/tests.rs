@@ -1,4 +1,5 @@
-//! Each violation is planted in a sound run, and found, and nothing else is.
+//! Tests of the checkers: each violation is added to a sample run, found, and nothing else is
+//! found.
 
 use serde_json::{Value, json};
 
@@ -185,8 +186,8 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
 
 #[test]
 fn what_a_restore_took_back_may_have_been_told_of_and_nothing_else_may() {
-    // The order that was forfeited came to all; so may one that was granted just before the backup,
-    // but not without its row.
+    // The forfeited order may have reached every receiver. So may an order acknowledged just before
+    // the backup, but only if its row exists.
     check(&[5], |run| {
         run.deliver(
             "order.created",
@@ -806,7 +807,7 @@ fn growth_is_found() {
 
 #[test]
 fn keys_that_nobody_deletes_are_found() {
-    // Of nine wishes and the operator's five, or of none that is young enough.
+    // Nine operations of clients and five of the operator, or none that is recent enough.
     for (quiet_from, most) in [(90, 65), (300, 50)] {
         for (count, expected) in [(most, &[][..]), (most + 1, &[14])] {
             check(expected, |run| {
@@ -877,7 +878,7 @@ fn remove(run: &mut Sample, file: &'static str, id: &str) {
     lines.retain(|line| line["id"] != id || line["what"] != "arrived");
 }
 
-/// A blow at 40 s, for a second.
+/// A fault at 40 s that lasts one second.
 fn strike(run: &mut Sample, word: &str, how: &str, bit: bool) {
     let (from, until) = (40 * SECOND, 41 * SECOND);
     let line = json!({ "blow": word, "how": how, "bit": bit, "from": from, "until": until });

@@ -1,4 +1,4 @@
-//! Somebody who wants things to happen once, and says so more than once.
+//! A client: sends each operation until it has a final response, and repeats some afterwards.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ pub(super) struct Customer {
     desk: Arc<Desk>,
     tenant: &'static str,
     random: fastrand::Rng,
-    /// Wishes that were granted, and when, which may be asked for again.
+    /// Acknowledged operations, and when, which may be repeated.
     granted: Vec<(u64, Operation)>,
     /// Charges that may be refunded, with their amounts.
     charges: Vec<(String, u64)>,
@@ -40,7 +40,8 @@ impl Customer {
         }
     }
 
-    /// Asks for what an earlier life has left open, and then wants one thing after the other.
+    /// First completes the operations that an earlier process left open, and then runs new ones,
+    /// one at a time.
     pub(super) async fn run(mut self, open: Vec<(u64, Operation)>) -> anyhow::Result<()> {
         for (_, operation) in open {
             self.until_answered(&operation, false, false).await?;
@@ -132,7 +133,7 @@ impl Customer {
         let operation = Operation::message(self.tenant, self.desk.mint());
         let market = Operation::market(self.tenant, self.desk.mint(), &operation);
         match self.random.u8(0..4) {
-            // The second source comes first, or at once, or later.
+            // The message of the second source is sent first, at the same time, or later.
             0 => {
                 self.want(market).await?;
                 self.want(operation).await.map(drop)

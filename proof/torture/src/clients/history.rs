@@ -55,11 +55,11 @@ struct Written {
 /// State that a process keeps across restarts.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The number of the next wish.
+    /// The number of the next operation.
     pub(super) next: u64,
     /// Operations without a final response; 0 stands for the time of that response.
     pub(super) open: Vec<(u64, Operation)>,
-    /// Wishes that were granted, each with when that was.
+    /// Acknowledged operations, each with its time.
     pub(super) granted: Vec<(u64, Operation)>,
 }
 
@@ -160,8 +160,8 @@ impl History {
         Ok(())
     }
 
-    /// Begins the next segment. It is whole and on the disk when it gets its name: until then the one
-    /// before is the last.
+    /// Begins the next segment. It gets its name when it is complete and on disk: until then the
+    /// previous one is the last.
     fn turn_over(&self, written: &mut Written) -> anyhow::Result<()> {
         written.known.forget(now().saturating_sub(MEMORY));
         let line = written.known.line(self.process.load(Ordering::Relaxed))?;
@@ -307,7 +307,7 @@ mod tests {
         let full = 8 << 10;
         let mut processes = 0;
         for number in 0..WISHES {
-            // Each wish is asked for by another life.
+            // Each operation is requested by another process.
             let (history, memory) = History::of_segments(&path, full).unwrap();
             assert_eq!(memory.next, number, "a number is left out, or given twice");
             let operation = Operation::order("alice", number * PROCESSES_MAX + 1);
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(memory.open.len(), expected);
         let segments = lines::segments(&path);
         assert!(segments.len() > 3, "{segments:?}");
-        // Every line is there once, and the judges read them in the order of their time.
+        // Every line exists once, and the checkers read them in the order of time.
         let all = lines::read_all(&path).unwrap();
         let invoked = all.iter().filter(|line| line["type"] == "invoke").count();
         assert_eq!(invoked as u64, WISHES);

@@ -65,7 +65,7 @@ pub(crate) struct Flags {
     /// Customers at work at once
     #[arg(long, default_value_t = 4)]
     customers: usize,
-    /// Pauses of a customer between two wishes, in milliseconds, at most
+    /// Longest pause of a client between two operations, in milliseconds
     #[arg(long, default_value_t = 300)]
     pause: u64,
     /// Seed of the random choices
@@ -76,7 +76,7 @@ pub(crate) struct Flags {
     bug: Option<String>,
 }
 
-/// Somebody who asks one shop about wishes that others had.
+/// A client that repeats, at one shop, operations of other clients.
 #[derive(Debug)]
 pub(crate) struct Witness(Wire);
 
@@ -87,7 +87,7 @@ pub(crate) struct Desk {
     wire: Wire,
     number: u64,
     pause: u64,
-    /// The number of the next wish.
+    /// The number of the next operation.
     next: AtomicU64,
     is_closing: AtomicBool,
 }
@@ -136,8 +136,8 @@ impl Witness {
         Self(Wire::to(vec![shop.to_owned()]))
     }
 
-    /// Asks for a wish until the answer is one that stays; the answer, as a history has it, or null
-    /// where none has come in time.
+    /// Repeats an operation until its response is final. Returns the response in the format of the
+    /// history, or null if none arrived in time.
     pub(crate) async fn ask(&self, operation: &Operation) -> anyhow::Result<Value> {
         let until = Instant::now() + TESTIMONY;
         while Instant::now() < until {
@@ -157,7 +157,7 @@ impl Desk {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// A number that no other wish of the run has.
+    /// A number that is unique to this operation in the run.
     fn mint(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) * PROCESSES_MAX + self.number
     }

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::lines::now;
 
-/// Longer than anything a shop may take; then the answer counts as lost.
+/// Longer than a shop may take; after that the response counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(12);
 /// Shorter than the request timeout of a shop: the client gives up while its request still runs.
 const IMPATIENT: Duration = Duration::from_millis(700);
@@ -45,9 +45,9 @@ pub(super) struct Wire {
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     Answered(Answer),
-    /// Nobody was there to send it to.
+    /// No connection: the request was not sent.
     Unsent,
-    /// It was sent, and no answer came.
+    /// The request was sent, and no response arrived.
     Lost,
 }
 
@@ -70,7 +70,7 @@ impl Wire {
         }
     }
 
-    /// Asks for a wish once.
+    /// Sends the request of an operation once.
     pub(super) async fn ask(&self, operation: &Operation) -> anyhow::Result<Outcome> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let shop = &self.shops[turn % self.shops.len()];
@@ -131,7 +131,7 @@ impl Wire {
 }
 
 impl Answer {
-    /// An answer of this status, which says nothing.
+    /// A response with this status and no information.
     #[cfg(test)]
     pub(super) fn sample(status: u16) -> Self {
         Self {
@@ -151,7 +151,7 @@ impl Answer {
             || self.status == 409 && self.header("retry-after").is_some()
     }
 
-    /// Whether it says nothing of what happened.
+    /// Whether the response leaves the outcome open.
     pub(super) fn is_indefinite(&self) -> bool {
         self.status >= 500
     }
@@ -161,12 +161,13 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON; null where it is none.
+    /// The body as JSON; null if it is not JSON.
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
-    /// The answer as a line's value: what a replay has to repeat, apart from what is one exchange's.
+    /// The response as a line's value: what a replay has to repeat, without headers that belong to
+    /// one exchange.
     pub(super) fn json_line(&self) -> Value {
         const OF_ONE_EXCHANGE: [&str; 4] =
             ["connection", "date", "idempotency-status", "x-request-id"];
@@ -183,7 +184,7 @@ impl Answer {
     }
 }
 
-/// The body of a request and what it is; a form has a boundary that no other request has.
+/// The body of a request and its content type; a form has a unique boundary.
 fn sent(operation: &Operation, turn: usize) -> anyhow::Result<(String, Bytes)> {
     if operation.kind != Kind::Upload {
         return Ok((

@@ -36,15 +36,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a silent process keeps its leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
-/// How long something is kept in a storm: it is deleted while everything goes on.
+/// Retention during a storm: rows are deleted while the run continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
     pub(crate) keys: Duration,
     pub(crate) events: Duration,
 }
 
-/// Keys stay longer than customers remember them, with a clock that jumps, and answers that come
-/// late: on a busy machine a customer who is killed again and again comes back after forty seconds.
+/// Retention of keys: longer than clients remember them, including jumps of the clock and late
+/// responses. On a busy machine, a client that is killed repeatedly may return after forty seconds.
 const RETENTION: Retention = Retention {
     keys: Duration::from_mins(2),
     events: Duration::from_mins(1),
@@ -66,11 +66,11 @@ pub(crate) struct Binaries(pub(crate) PathBuf);
 pub(crate) struct Deployment {
     pub(crate) store: Store,
     pub(crate) folder: PathBuf,
-    /// Whoever wants things of the shops, and who writes beside them.
+    /// The clients of the shops, and the SQL-contract client.
     pub(crate) clients: Vec<Program>,
     pub(crate) shops: Vec<Program>,
     pub(crate) relays: Vec<Program>,
-    /// Receivers, the mailbox, the providers, one that is overloaded; a broker and who reads it.
+    /// Receivers, the mailbox, the providers, the overloaded receiver; a broker and its reader.
     pub(crate) far: Vec<Program>,
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
@@ -234,7 +234,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Everything that is not struck at the moment runs when this returns.
+    /// Starts every process that no fault keeps down.
     pub(crate) async fn up(&mut self) -> anyhow::Result<()> {
         for program in self
             .far

@@ -1,4 +1,4 @@
-//! One process of a run: started, struck, started again under its old name.
+//! One process of a run: started, hit by faults, and started again under its old name.
 
 use std::{
     fs::File,
@@ -12,7 +12,7 @@ use hapax_testkit::{machine_faults::MachineFaults, power::Disk, wait::Patience};
 
 use super::PATIENCE;
 
-/// Bytes of a log in which a process says why it ended.
+/// Number of bytes at the end of a log that show why the process ended.
 const LAST_WORDS: u64 = 600;
 
 /// A process, and how to start it.
@@ -31,8 +31,8 @@ pub(crate) struct Program {
     /// Number of writes that its disk had refused when it was started.
     refused: u64,
     child: Option<Child>,
-    /// Whether it was started so that it strikes itself: then it may end by itself, as one does
-    /// that cannot make its tables.
+    /// Whether it was started with a failpoint: then it may end by itself, as may a process that
+    /// cannot create its tables.
     is_struck: bool,
 }
 
@@ -225,7 +225,7 @@ impl Program {
         Ok(status)
     }
 
-    /// Starts it again where it struck itself and ended of it, or gave up at its start.
+    /// Starts the process again if a failpoint ended it, or if it gave up at its start.
     pub(crate) fn revive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.ended()? {
             if !self.is_struck && !self.gave_up(status)? {

@@ -72,7 +72,8 @@ fn doubles(deployment: &Deployment, who: Who) -> Vec<(Program, String)> {
     }
 }
 
-/// Waits until it listens, or has refused to run under a name that is taken; false where neither comes.
+/// Waits until the process listens, or has refused to run because its name is taken; false if
+/// neither happens.
 async fn listens(double: &mut Program, address: &str) -> anyhow::Result<bool> {
     let began = Instant::now();
     while TcpStream::connect(address).await.is_err() {

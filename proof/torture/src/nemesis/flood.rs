@@ -83,7 +83,7 @@ impl Flood {
         }
     }
 
-    /// Floods, and writes into the line how others fared; whether it came in.
+    /// Runs a flood, and records how other requests fared; returns whether the flood was accepted.
     pub(super) async fn strike(
         self,
         nemesis: &mut Storm,
@@ -219,7 +219,7 @@ async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
     for address in addresses {
         let opened = Arc::clone(&opened);
         open.spawn(async move {
-            // One that is turned away comes again.
+            // A sender that is rejected tries again.
             loop {
                 if let Ok(mut stream) = TcpStream::connect(&address).await {
                     opened.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One blow: what is done, to whom, and what the log says of it.
+//! Injection of one fault: what is done, to which process, and what the log records of it.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use crate::{
 
 /// How long a shop or a relay may take to reach a named place under load.
 const REACH: Duration = Duration::from_secs(8);
-/// How long it has company: what only the carrier of a part comes to may be with another shop, and
-/// falls to it when that one stops.
+/// How long only one shop runs: a failpoint that only the owner of a partition reaches may be in
+/// another shop, and is reached here when that one stops.
 const SHARED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long an answer may take from the wire to the rows, where nothing is struck.
+/// How long a response may take to appear in the stored rows without a fault.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Events of so many nanoseconds are replayed.
 pub(crate) const REPLAYED: u64 = 5_000_000_000;
 
-/// Whom a blow hits.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Clients(usize),
@@ -64,7 +64,7 @@ pub(crate) enum Injection {
     Term(Who, Option<Duration>),
     /// SIGTERM, and back as another release.
     ChangeOver(Who),
-    /// A shop or relay strikes itself at a named place: `name:nth` and what follows.
+    /// A shop or relay acts on itself at a failpoint: `name:nth` and the action.
     Place(Who, String),
     /// The server stops as in a crash, and recovers.
     Crash,
@@ -82,7 +82,7 @@ pub(crate) enum Injection {
     Provider(&'static str, &'static str, u64),
     /// An operator replays what one destination has had.
     Replay,
-    /// A receiver says that it is gone, until an operator has its destination go on.
+    /// A receiver responds that it is gone, until an operator resumes its destination.
     Gone,
     /// The disk of the rows is full for a while.
     Full(Duration),
@@ -114,7 +114,7 @@ pub(crate) enum Bad {
 }
 
 impl Injection {
-    /// The word of the log, which explanations and gates count by.
+    /// The name in the log, by which explanations and fault coverage count.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Kill(..) => "kill",
@@ -435,7 +435,7 @@ async fn misbehave(
     }
 }
 
-/// Offers events of the last seconds again, while everything goes on.
+/// Replays events of the last seconds while the run continues.
 async fn replay(nemesis: &Storm) -> anyhow::Result<bool> {
     let since = moment(now().saturating_sub(REPLAYED))?;
     let words = ["replay", "--destination", "feed", "--since", &since];
@@ -458,7 +458,7 @@ async fn gone(nemesis: &Storm) -> anyhow::Result<bool> {
     Ok(bit)
 }
 
-/// Waits until some part of a destination is disabled, or none; false where that never comes.
+/// Waits until some partition of a destination is disabled, or none; false if that does not happen.
 async fn is_disabled(nemesis: &Storm, expected: bool) -> anyhow::Result<bool> {
     const DISABLED: &str = "SELECT name FROM @destination WHERE disabled_at IS NOT NULL";
     let stored_rows = StoredRows::of(&nemesis.deployment);

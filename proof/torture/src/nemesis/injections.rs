@@ -1,10 +1,10 @@
-//! Which of a storm's blows are struck, by number.
+//! Selection of a storm's injections by number.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use anyhow::Context as _;
 
-/// Numbers of blows, written as `3,7-9`.
+/// Numbers of injections, written as `3,7-9`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Injections(pub(crate) BTreeSet<u64>);
 

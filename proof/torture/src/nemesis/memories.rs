@@ -55,7 +55,7 @@ async fn purge_key(nemesis: &Storm, operation: &Operation) -> anyhow::Result<boo
     admin(nemesis, &[&words[..], &more[..]].concat()).await
 }
 
-/// Asks every shop for a wish, more than once; whether all had an answer.
+/// Sends an operation to every shop, more than once; returns whether all responded.
 async fn ask_all(nemesis: &Storm, operation: &Operation) -> anyhow::Result<bool> {
     let mut all = true;
     for _ in 0..ASKED {
@@ -111,7 +111,7 @@ pub(super) async fn hour(nemesis: &mut Storm, line: &mut Value) -> anyhow::Resul
         pace(RETENTION).await;
         nemesis.operator.note("expired", &order)?;
         pace(HEARD).await;
-        // The answer that is kept longer comes first.
+        // The response with the longer retention is first.
         for (name, address) in [
             (&nemesis.deployment.shops[0].name, &other),
             (&guest.name, &address),
@@ -132,7 +132,7 @@ fn set_clock(guest: &Program, hours: i64) {
     }
 }
 
-/// A shop that carries nothing, at this port.
+/// A shop without a relay, at this port.
 fn guest(deployment: &Deployment, port: u16) -> Program {
     let of_its_own = |argument: &str| match argument.split_once('=') {
         Some(("--listen", _)) => format!("--listen=127.0.0.1:{port}"),

@@ -42,7 +42,7 @@ const CANARIES: u32 = 12;
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A storm over a town.
+/// A nemesis for a deployment.
 #[derive(Debug)]
 pub(crate) struct Storm {
     pub(crate) deployment: Deployment,
@@ -76,8 +76,8 @@ impl Storm {
         })
     }
 
-    /// Strikes at random until the time is over, with these words and numbers alone where some
-    /// are given; the numbers of a seed's blows are the same in every run.
+    /// Injects random faults until the time is over; only the given kinds and numbers, if any are
+    /// given. The faults of a seed have the same numbers in every run.
     pub(crate) async fn rage(
         &mut self,
         time: Duration,
@@ -195,7 +195,8 @@ async fn canary(nemesis: &mut Storm) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Lets this time pass, in which events are held to arrive: the line says from when until when.
+/// Waits for this time, in which events are expected to arrive; the log line contains its start and
+/// end.
 async fn watch(time: Duration, line: &mut Value) {
     let from = now();
     pace(time).await;

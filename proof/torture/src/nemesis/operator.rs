@@ -39,7 +39,7 @@ impl Operator {
         operation(tenant, number)
     }
 
-    /// Asks the shop at this address until the answer is one that stays; whether one came.
+    /// Repeats a request at this shop until the response is final; returns whether it was.
     pub(super) async fn ask(
         &self,
         name: &str,
@@ -56,8 +56,8 @@ impl Operator {
         Ok(body["id"].as_str().map(str::to_owned))
     }
 
-    /// Writes down what was done to a wish: its key was deleted (`purged`), or has expired
-    /// (`expired`); or a restore takes it back (`forfeited`).
+    /// Records what was done to an operation: its key was deleted (`purged`) or has expired
+    /// (`expired`), or a restore removes it (`forfeited`).
     pub(super) fn note(&self, what: &str, operation: &Operation) -> anyhow::Result<()> {
         self.lines
             .add(&json!({ "what": what, "at": now(), "wish": operation }))?;

@@ -1,4 +1,4 @@
-//! Which blow comes next.
+//! Plan: the choice of the next fault.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::deployment::{Deployment, LEASE, Store};
 
-/// Where a shop strikes itself, beside the commits of its store.
+/// Failpoints of a shop, besides the commits of its store.
 const SHOP: [&str; 23] = [
     "payments.call.before",
     "payments.call.after",
@@ -46,9 +46,10 @@ const RELAY: [&str; 4] = [
 ];
 /// The furthest that a clock jumps, in milliseconds, either way.
 const JUMP: i64 = 10_000;
-/// One blow in so many is a rare one, which takes long or seldom comes by chance: these have a deck.
+/// One fault in this many is a rare one, which takes long or would seldom be chosen at random:
+/// these are drawn from a shuffled list.
 const RARE: u8 = 11;
-/// At which of a shop's commits it is struck in an exhaustive storm.
+/// The commits of a shop at which an exhaustive storm acts.
 const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
     "charge",
@@ -90,7 +91,7 @@ pub(super) struct Deck {
     rare: Vec<Injection>,
 }
 
-/// A blow at random.
+/// A random fault.
 pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -> Injection {
     let millis = |random: &mut Rng, from, to| Duration::from_millis(random.u64(from..to));
     let has_server = deployment.server.is_some();
@@ -162,10 +163,10 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
         .iter()
         .flat_map(|place| ways.map(|way| shop(format!("{place}{way}"))))
         .collect();
-    // Every kind of request commits, and each has to be struck.
+    // Every kind of request commits, and each has to be hit.
     for place in commits(store) {
         injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}"))));
-        // The next blow is a death while it is held up.
+        // The next fault kills the process while it is held up.
         injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}:wait"))));
     }
     if store == Store::Postgres {
@@ -173,7 +174,7 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
         injections.extend(RELAY.iter().map(relay));
     }
     if pairs {
-        // The second starts where the first has died, and so strikes its recovery.
+        // The second process starts where the first has died, so its recovery is hit.
         for first in &places {
             for second in &places {
                 injections.push(shop(format!("{first}:1")));

@@ -24,9 +24,9 @@ use crate::{
     stored_rows::StoredRows,
 };
 
-/// Orders that are granted between backup and swap: as many events as later ones may be taken for.
+/// Orders acknowledged between backup and swap.
 const FORFEITED: usize = 60;
-/// How long everything may take until nothing is under way.
+/// Time limit until nothing is in flight.
 const SETTLES: Duration = Duration::from_secs(40);
 /// How long it has to be quiet.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -40,8 +40,9 @@ const UNDER_WAY: [&str; 3] = [
     "SELECT key FROM @idempotency_key WHERE state = 'in_progress'",
 ];
 
-/// Takes a backup, has the operator's orders granted and delivered, and puts it in the place of the
-/// rows; whether it was quiet enough, and relays were further than the backup.
+/// Takes a backup, runs the operator's orders until they are delivered, and replaces the database
+/// by the backup. Returns whether the deployment was quiet enough and relays were ahead of the
+/// backup.
 pub(super) async fn restore(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
     nemesis.deployment.up().await?;
     for clients in &mut nemesis.deployment.clients {
@@ -68,7 +69,7 @@ async fn swap(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
     let ends = Ends::now(&nemesis.deployment);
     let shops = nemesis.deployment.shops.len();
     let asked = operations.iter().enumerate().map(async |(at, operation)| {
-        // Whatever comes of it is lost.
+        // Its effects are lost.
         nemesis.operator.note("forfeited", operation)?;
         let shop = at % shops;
         let (name, address) = (
@@ -91,7 +92,7 @@ async fn swap(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
     Ok(is_delivered && granted.len() > FORFEITED / 2)
 }
 
-/// Waits until nothing is under way, for a while.
+/// Waits until nothing is in flight, for a limited time.
 async fn is_settled(deployment: &Deployment) -> anyhow::Result<bool> {
     let stored_rows = StoredRows::of(deployment);
     let (began, mut quiet_since) = (Instant::now(), Instant::now());
@@ -168,7 +169,7 @@ impl Backup {
     }
 }
 
-/// How long the ledgers of those are who are sent every event.
+/// Lengths of the ledgers of the receivers that get every event.
 #[derive(PartialEq, Eq)]
 struct Ends(Vec<(PathBuf, u64)>);
 

@@ -14,8 +14,8 @@ use crate::{
 
 /// How long relays may take to ask for the name.
 const ASKED: Duration = Duration::from_secs(10);
-/// Destinations of one blow: a machine can look up some hundreds of names at once, and each relay
-/// carries some of them.
+/// Destinations of one fault: a machine can look up some hundreds of names at once, and each relay
+/// serves some of them.
 const DESTINATIONS: usize = 6;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long the others are watched: less than a look-up of the C library takes until it gives up.

@@ -1,4 +1,4 @@
-//! Whether a store that comes back knows what it has promised.
+//! Check after a power loss: the store must have everything that was acknowledged.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     /// Seed of the random choices [default: another one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// On a disk that says of bytes that they are there before they are
+    /// Simulate a disk that reports bytes as durable before they are
     #[arg(long)]
     lying: bool,
     /// Where the files of the run go [default: target/torture/power-STORE-SEED]
@@ -75,7 +75,7 @@ struct Copy {
     _server: Option<Cluster>,
 }
 
-/// Cuts the power so often, and judges what is left each time.
+/// Simulates this many power losses, and checks the result each time.
 pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     let seed = seed(flags.seed);
     let name = format!("power-{}-{seed}", flags.store.name());
@@ -117,7 +117,7 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     Ok(verdict(&all))
 }
 
-/// Whether it holds: a run in which nothing was acknowledged or nothing was lost says nothing.
+/// Whether it holds: a run in which nothing was acknowledged or nothing was lost proves nothing.
 fn verdict(all: &[Left]) -> Verdict {
     let violations = all.iter().flat_map(|it| it.violations.iter().take(SHOWN));
     let violations: Vec<_> = violations.map(|it| format!("- {it}\n")).collect();
