@@ -43,7 +43,7 @@ WITH looked AS MATERIALIZED (
     ORDER BY position, destination
     LIMIT 1
 )
-SELECT ends.count, ends.position, ends.destination,
+SELECT ends.count AS looked, ends.position AS end_position, ends.destination AS end_destination,
        matching.destination, matching.position, state, attempt, next_at, order_key, last_error,
        changed_at, reason, event_id::text, type, tenant, aggregate_type, aggregate_id, created_at
 FROM ends

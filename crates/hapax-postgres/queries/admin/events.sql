@@ -2,7 +2,7 @@
 -- that matches nothing costs no more than one that matches everything.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, created_at,
-       available_at, octet_length(payload)::int8
+       available_at, octet_length(payload)::int8 AS payload_bytes
 FROM (
     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, created_at,
            available_at

@@ -22,7 +22,7 @@ WITH wrote AS MATERIALIZED (
 )
 SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
-       event.available_at, event.xid::text::int8, counted.number
+       event.available_at, event.xid::text::int8 AS transaction, counted.number AS looked
 FROM (SELECT count(*) AS number FROM looked) AS counted
 LEFT JOIN (
     SELECT id FROM looked WHERE fits ORDER BY id LIMIT $7::int8

@@ -27,8 +27,9 @@ WITH looked AS MATERIALIZED (
     ORDER BY micros, tie
     LIMIT 1
 )
-SELECT ends.count, ends.micros, ends.tie, consumer, message_id, source, encode(payload_hash, 'hex'),
-       received_at, processed_at, result, matching.micros, matching.tie
+SELECT ends.count AS looked, ends.micros AS end_micros, ends.tie AS end_tie, consumer,
+       message_id, source, encode(payload_hash, 'hex') AS payload_hash, received_at, processed_at,
+       result, matching.micros, matching.tie
 FROM ends
 LEFT JOIN matching ON true
 ORDER BY matching.micros DESC, matching.tie DESC

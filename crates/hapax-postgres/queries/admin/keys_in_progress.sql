@@ -30,7 +30,7 @@ WITH looked AS MATERIALIZED (
     ORDER BY micros, tie
     LIMIT 1
 )
-SELECT ends.count, ends.micros, ends.tie,
+SELECT ends.count AS looked, ends.micros AS end_micros, ends.tie AS end_tie,
        tenant, operation, key, state, epoch, lease_until, recovery_point,
        response_status, body_bytes, created_at, completed_at, expires_at, matching.micros, matching.tie
 FROM ends

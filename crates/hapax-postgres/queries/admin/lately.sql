@@ -33,10 +33,11 @@ WITH event AS MATERIALIZED (
     ORDER BY created_at DESC
     LIMIT $2::int8
 )
-SELECT 'committed', '', count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::text), count(*),
+SELECT 'committed' AS what, '' AS name,
+       count(*) FILTER (WHERE $3::text IS NULL OR tenant = $3::text) AS number, count(*) AS looked,
        -- The time of the first event, not the earliest time: one slow transaction would make the
        -- period too long.
-       (SELECT created_at FROM event ORDER BY id LIMIT 1)
+       (SELECT created_at FROM event ORDER BY id LIMIT 1) AS since
 FROM event
 UNION ALL
 SELECT 'delivered', partition,

@@ -53,10 +53,12 @@ WITH looked AS MATERIALIZED (
     WHERE old.state IN ('dead', 'delivered', 'discarded')
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM offered), (SELECT count(*) FROM looked), (SELECT max(id) FROM looked),
+SELECT (SELECT count(*) FROM offered) AS offered,
+       (SELECT count(*) FROM looked) AS looked,
+       (SELECT max(id) FROM looked) AS last_looked,
        (SELECT id
         FROM hapax.outbox_event
         WHERE id > $9::int8 AND id < $8::int8
         ORDER BY id
         OFFSET $10::int8 - 1
-        LIMIT 1)
+        LIMIT 1) AS last_ahead

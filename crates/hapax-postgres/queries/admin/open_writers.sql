@@ -2,7 +2,8 @@
 -- $1 milliseconds: their events are not visible, and the outbox cannot be purged after them. A role
 -- without pg_read_all_stats does not see transactions of other roles.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
-SELECT format('session %s (%s)', pid, coalesce(nullif(application_name, ''), usename)), xact_start
+SELECT format('session %s (%s)', pid, coalesce(nullif(application_name, ''), usename)) AS holder,
+       xact_start AS since
 FROM pg_stat_activity
 WHERE datname = current_database()
   AND backend_xid IS NOT NULL

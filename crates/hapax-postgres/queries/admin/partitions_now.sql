@@ -35,11 +35,14 @@ WITH now AS MATERIALIZED (
     WHERE said.removed_at IS NULL
       AND ($4::text IS NULL OR said.spec::jsonb ->> 'tenant' = $4::text)
 )
-SELECT partition.name, partition.disabled_at, partition.disabled_reason, partition.paused_at, partition.paused_by, partition.spec,
-       partition.node, coalesce(partition.node IN (SELECT node FROM living), false), word.seen_at,
-       EXISTS (SELECT FROM living), partition.written_at, beyond.looked, beyond.number, beyond.oldest,
-       parked.number, oldest.created_at, dead.number, next.position, next.attempt, next.next_at,
-       next.last_error, next.changed_at, now.at, hapax.backlog(partition.frontier) / partition.partitions
+SELECT partition.name, partition.disabled_at, partition.disabled_reason, partition.paused_at,
+       partition.paused_by, partition.spec, partition.node,
+       coalesce(partition.node IN (SELECT node FROM living), false) AS lives, word.seen_at,
+       EXISTS (SELECT FROM living) AS any_lives, partition.written_at, beyond.looked,
+       beyond.number AS unread, beyond.oldest AS oldest_unread, parked.number AS parked,
+       oldest.created_at AS oldest_parked, dead.number AS dead, next.position, next.attempt,
+       next.next_at, next.last_error, next.changed_at, now.at,
+       hapax.backlog(partition.frontier) / partition.partitions AS about
 FROM partition
 CROSS JOIN now
 LEFT JOIN word ON word.node = partition.node

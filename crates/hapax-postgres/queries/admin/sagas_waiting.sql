@@ -18,7 +18,7 @@ WITH RECURSIVE now AS MATERIALIZED (
         LIMIT 1
     ) AS next
 )
-SELECT name, version, count(*), min(created_at), true
+SELECT name, version, count(*) AS number, min(created_at) AS since, true AS is_asking
 FROM (
     SELECT name, version, tenant, created_at
     FROM hapax.saga

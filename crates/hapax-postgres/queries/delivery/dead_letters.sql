@@ -2,7 +2,8 @@
 -- offered last.
 SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence,
-       coalesce(delivery.payload, event.payload), coalesce(delivery.headers, event.headers),
+       coalesce(delivery.payload, event.payload) AS payload,
+       coalesce(delivery.headers, event.headers) AS headers,
        event.created_at, event.available_at, delivery.attempt, delivery.last_error, delivery.changed_at
 FROM hapax.delivery AS delivery
 JOIN hapax.outbox_event AS event ON event.id = delivery.position

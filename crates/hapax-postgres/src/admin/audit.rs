@@ -101,14 +101,14 @@ pub async fn list(
     let items: Vec<Entry> = found
         .iter()
         .map(|row| Entry {
-            id: row.get(0),
-            at: row.get::<_, Moment>(1).0,
-            actor: row.get(2),
-            tenant: row.get(3),
-            action: row.get(4),
-            object: row.get(5),
-            detail: row.get(6),
-            outcome: row.get(7),
+            id: row.get("id"),
+            at: row.get::<_, Moment>("at").0,
+            actor: row.get("actor"),
+            tenant: row.get("tenant"),
+            action: row.get("action"),
+            object: row.get("object"),
+            detail: row.get("detail"),
+            outcome: row.get("outcome"),
         })
         .collect();
     let next = items.last().filter(|_| items.len() == limit);

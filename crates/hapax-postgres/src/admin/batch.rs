@@ -201,9 +201,9 @@ async fn offer(
         .ok_or_else(|| corrupt("a batch returned no row"))?;
     let done = row.get::<_, i64>(0).unsigned_abs();
     let position = if row.get::<_, i64>(1) == size {
-        row.get(2)
+        row.get("last_looked")
     } else {
-        row.get(3)
+        row.get("last_ahead")
     };
     Ok(match position {
         Some(position) => Batch {

@@ -87,7 +87,7 @@ pub async fn edit_and_replay(
 
 /// The edited event that is offered in place of a dead letter's event.
 fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, AdminError> {
-    let headers: Headers = serde_json::from_str(row.get(8)).unwrap_or_default();
+    let headers: Headers = serde_json::from_str(row.get("headers")).unwrap_or_default();
     let event = outbox::event(row, store.keyring())
         .map_err(|error| AdminError::conflict(format!("it cannot be read here: {error}")))?;
     let mut event = event.event.clone();

@@ -55,22 +55,22 @@ pub struct Partition {
     pub disabled_reason: Option<String>,
 }
 
-pub(super) fn moment(row: &Row, column: usize) -> Option<Timestamp> {
+pub(super) fn moment(row: &Row, column: &str) -> Option<Timestamp> {
     row.get::<_, Option<Moment>>(column).map(|it| it.0)
 }
 
 pub(super) fn declared(row: &Row) -> Declared {
     Declared {
-        name: row.get(0),
-        spec: row.get(1),
-        sealed: row.get(2),
-        version: row.get(3),
-        created_at: row.get::<_, Moment>(4).0,
-        changed_at: row.get::<_, Moment>(5).0,
-        changed_by: row.get(6),
-        paused_at: moment(row, 7),
-        paused_by: row.get(8),
-        removed_at: moment(row, 9),
-        purged_at: moment(row, 10),
+        name: row.get("name"),
+        spec: row.get("spec"),
+        sealed: row.get("sealed"),
+        version: row.get("version"),
+        created_at: row.get::<_, Moment>("created_at").0,
+        changed_at: row.get::<_, Moment>("changed_at").0,
+        changed_by: row.get("changed_by"),
+        paused_at: moment(row, "paused_at"),
+        paused_by: row.get("paused_by"),
+        removed_at: moment(row, "removed_at"),
+        purged_at: moment(row, "purged_at"),
     }
 }

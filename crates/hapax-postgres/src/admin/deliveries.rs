@@ -134,7 +134,7 @@ pub async fn list(
     let found = store.ask(sql, &params).await?;
     let matching = found
         .iter()
-        .filter(|row| row.get::<_, Option<&str>>(3).is_some());
+        .filter(|row| row.get::<_, Option<&str>>("destination").is_some());
     let items: Vec<Delivery> = matching.map(delivery).collect();
     let full = items.last().filter(|_| items.len() == limit);
     let next = next(full, found.first(), look);
@@ -150,10 +150,10 @@ fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<Curso
             partition: last.partition.clone(),
         });
     }
-    let row = first.filter(|row| row.get::<_, i64>(0) == look)?;
+    let row = first.filter(|row| row.get::<_, i64>("looked") == look)?;
     Some(Cursor {
-        position: row.get(1),
-        partition: row.get(2),
+        position: row.get("end_position"),
+        partition: row.get("end_destination"),
     })
 }
 
@@ -169,20 +169,20 @@ const ALL: &[Standing] = &[
 
 fn delivery(row: &Row) -> Delivery {
     Delivery {
-        partition: row.get(3),
-        position: row.get(4),
-        state: row.get(5),
-        attempts: row.get::<_, i32>(6).unsigned_abs(),
-        next_at: row.get::<_, Moment>(7).0,
-        order_key: row.get(8),
-        last_error: row.get(9),
-        changed_at: row.get::<_, Moment>(10).0,
-        reason: row.get(11),
-        event_id: row.get(12),
-        kind: row.get(13),
-        tenant: row.get(14),
-        aggregate_type: row.get(15),
-        aggregate_id: row.get(16),
-        created_at: row.get::<_, Moment>(17).0,
+        partition: row.get("destination"),
+        position: row.get("position"),
+        state: row.get("state"),
+        attempts: row.get::<_, i32>("attempt").unsigned_abs(),
+        next_at: row.get::<_, Moment>("next_at").0,
+        order_key: row.get("order_key"),
+        last_error: row.get("last_error"),
+        changed_at: row.get::<_, Moment>("changed_at").0,
+        reason: row.get("reason"),
+        event_id: row.get("event_id"),
+        kind: row.get("type"),
+        tenant: row.get("tenant"),
+        aggregate_type: row.get("aggregate_type"),
+        aggregate_id: row.get("aggregate_id"),
+        created_at: row.get::<_, Moment>("created_at").0,
     }
 }

@@ -231,9 +231,9 @@ pub async fn partitions(
 ) -> Result<Vec<Partition>, AdminError> {
     let found = store.ask(query!("admin/partitions"), &[&name]).await?;
     let partition = |row: &Row| Partition {
-        name: row.get(0),
-        disabled_at: moment(row, 1),
-        disabled_reason: row.get(2),
+        name: row.get("name"),
+        disabled_at: moment(row, "disabled_at"),
+        disabled_reason: row.get("disabled_reason"),
     };
     Ok(found.iter().map(partition).collect())
 }

@@ -276,7 +276,8 @@ pub async fn traces(
 ) -> Result<HashMap<i64, Vec<Trace>>, StoreError> {
     let positions = positions.to_vec();
     let found = store.ask(query!("admin/trace"), &[&positions]).await?;
-    let at: Vec<(i64, &str)> = found.iter().map(|row| (row.get(11), row.get(0))).collect();
+    let at = found.iter().map(|row| (row.get("id"), row.get("name")));
+    let at: Vec<(i64, &str)> = at.collect();
     let mut logs: HashMap<(i64, String), Vec<Attempt>> = HashMap::new();
     for (partition, attempt) in attempts(store, &at).await? {
         let log = logs.entry((attempt.position, partition)).or_default();
@@ -284,7 +285,7 @@ pub async fn traces(
     }
     let mut traces: HashMap<i64, Vec<Trace>> = HashMap::new();
     for row in &found {
-        let of = (row.get(11), row.get(0));
+        let of = (row.get("id"), row.get("name"));
         let log = logs.remove(&of).unwrap_or_default();
         let (position, partition) = of;
         traces
@@ -296,11 +297,11 @@ pub async fn traces(
 }
 
 fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) -> Trace {
-    let state: Option<&str> = row.get(2);
+    let state: Option<&str> = row.get("state");
     let standing = match state.and_then(Standing::parse) {
         Some(standing) => standing,
         None if !log.is_empty() => Standing::Delivered,
-        None if row.get::<_, bool>(9) => Standing::Passed,
+        None if row.get::<_, bool>("is_read") => Standing::Passed,
         None => Standing::Unread,
     };
     let waits = matches!(standing, Standing::Scheduled | Standing::Retrying);
@@ -308,15 +309,18 @@ fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) ->
     Trace {
         partition,
         standing,
-        attempts: row.get::<_, Option<i32>>(3).unwrap_or(0).unsigned_abs(),
-        next_at: moment(4).filter(|_| waits),
-        last_error: row.get(6),
-        reason: row.get(8),
-        behind: row.get(10),
-        changed_at: moment(7),
-        edited: row.get::<_, Option<String>>(13).and_then(|payload| {
-            let id = row.get::<_, &str>(12).parse().ok()?;
-            let headers = row.get::<_, Option<&str>>(14).unwrap_or("{}");
+        attempts: row
+            .get::<_, Option<i32>>("attempt")
+            .unwrap_or(0)
+            .unsigned_abs(),
+        next_at: moment("next_at").filter(|_| waits),
+        last_error: row.get("last_error"),
+        reason: row.get("reason"),
+        behind: row.get("behind"),
+        changed_at: moment("changed_at"),
+        edited: row.get::<_, Option<String>>("payload").and_then(|payload| {
+            let id = row.get::<_, &str>("event_id").parse().ok()?;
+            let headers = row.get::<_, Option<&str>>("headers").unwrap_or("{}");
             // A payload that cannot be decrypted here is shown as it is stored.
             let raw = || Payload::Json(serde_json::Value::String(payload.clone()).to_string());
             let read = unseal(id, headers, payload.clone(), keyring);
@@ -375,15 +379,15 @@ pub(super) fn millis(duration: Duration) -> i64 {
 
 fn summary(row: &Row) -> Summary {
     Summary {
-        position: row.get(0),
-        id: row.get(1),
-        kind: row.get(2),
-        tenant: row.get(3),
-        aggregate_type: row.get(4),
-        aggregate_id: row.get(5),
-        sequence: row.get(6),
-        created_at: row.get::<_, Moment>(7).0,
-        available_at: row.get::<_, Option<Moment>>(8).map(|it| it.0),
-        payload_bytes: row.get::<_, i64>(9).unsigned_abs(),
+        position: row.get("id"),
+        id: row.get("event_id"),
+        kind: row.get("type"),
+        tenant: row.get("tenant"),
+        aggregate_type: row.get("aggregate_type"),
+        aggregate_id: row.get("aggregate_id"),
+        sequence: row.get("sequence"),
+        created_at: row.get::<_, Moment>("created_at").0,
+        available_at: row.get::<_, Option<Moment>>("available_at").map(|it| it.0),
+        payload_bytes: row.get::<_, i64>("payload_bytes").unsigned_abs(),
     }
 }

@@ -94,15 +94,12 @@ pub async fn list(
     let found = store.ask(query!("admin/inbox"), &params).await?;
     let matching = found
         .iter()
-        .filter(|row| row.get::<_, Option<&str>>(3).is_some());
+        .filter(|row| row.get::<_, Option<&str>>("consumer").is_some());
     let listed: Vec<&Row> = matching.collect();
     let last = listed.last().filter(|_| listed.len() == limit);
-    let last = last.map(|row| Cursor::at(row, 10));
+    let last = last.map(|row| Cursor::at(row));
     Ok(Page {
-        items: listed
-            .iter()
-            .map(|row| message(row, [3, 4, 5, 6, 7, 8, 9]))
-            .collect(),
+        items: listed.iter().map(|row| message(row)).collect(),
         next: Cursor::next(last, &found, look, messages.since),
     })
 }
@@ -132,10 +129,7 @@ pub(super) async fn taken(
     let (consumer, source) = (word(consumer), word(source));
     let params: [&dyn Param; 3] = [&message_ids, &consumer, &source];
     let found = store.ask(query!("admin/inbox_of"), &params).await?;
-    Ok(found
-        .iter()
-        .map(|row| message(row, [1, 0, 2, 3, 4, 5, 6]))
-        .collect())
+    Ok(found.iter().map(|row| message(row)).collect())
 }
 
 /// Messages that a page reads. This takes some tens of milliseconds.
@@ -152,16 +146,14 @@ impl Messages {
     }
 }
 
-/// Reads a message from a row. The columns are in the order of its fields.
-fn message(row: &Row, columns: [usize; 7]) -> Message {
-    let [consumer, id, source, hash, received, processed, result] = columns;
+fn message(row: &Row) -> Message {
     Message {
-        consumer: row.get(consumer),
-        message_id: row.get(id),
-        source: row.get(source),
-        payload_hash: row.get(hash),
-        received_at: row.get::<_, Moment>(received).0,
-        processed_at: row.get::<_, Option<Moment>>(processed).map(|it| it.0),
-        result: row.get(result),
+        consumer: row.get("consumer"),
+        message_id: row.get("message_id"),
+        source: row.get("source"),
+        payload_hash: row.get("payload_hash"),
+        received_at: row.get::<_, Moment>("received_at").0,
+        processed_at: row.get::<_, Option<Moment>>("processed_at").map(|it| it.0),
+        result: row.get("result"),
     }
 }

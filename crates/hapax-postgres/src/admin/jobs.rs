@@ -407,25 +407,27 @@ pub(super) fn object(id: i64) -> String {
 }
 
 pub(super) fn job(row: &Row) -> Result<Job, StoreError> {
-    let kind: &str = row.get(1);
+    let kind: &str = row.get("kind");
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Ok(Job {
-        id: row.get(0),
+        id: row.get("id"),
         kind: Kind::parse(kind).ok_or_else(|| corrupt(format!("job of kind {kind:?}")))?,
-        destination: row.get(2),
-        tenant: row.get(3),
-        arguments: row.get(4),
-        state: row.get(5),
-        partition: row.get(6),
-        position: row.get(7),
-        total: row.get::<_, Option<i64>>(8).map(i64::unsigned_abs),
-        done: row.get::<_, i64>(9).unsigned_abs(),
-        per_second: row.get::<_, Option<i32>>(10).map(i32::unsigned_abs),
-        failures: row.get::<_, i32>(12).unsigned_abs(),
-        error: row.get(13),
-        actor: row.get(14),
-        created_at: row.get::<_, Moment>(16).0,
-        started_at: moment(17),
-        ended_at: moment(18),
+        destination: row.get("destination"),
+        tenant: row.get("tenant"),
+        arguments: row.get("arguments"),
+        state: row.get("state"),
+        partition: row.get("partition"),
+        position: row.get("position"),
+        total: row.get::<_, Option<i64>>("total").map(i64::unsigned_abs),
+        done: row.get::<_, i64>("done").unsigned_abs(),
+        per_second: row
+            .get::<_, Option<i32>>("per_second")
+            .map(i32::unsigned_abs),
+        failures: row.get::<_, i32>("failures").unsigned_abs(),
+        error: row.get("error"),
+        actor: row.get("actor"),
+        created_at: row.get::<_, Moment>("created_at").0,
+        started_at: moment("started_at"),
+        ended_at: moment("ended_at"),
     })
 }

@@ -324,48 +324,45 @@ fn page(
 ) -> Result<Page<Summary, Cursor>, AdminError> {
     let matching = found
         .iter()
-        .filter(|row| row.get::<_, Option<&str>>(FIRST).is_some());
+        .filter(|row| row.get::<_, Option<&str>>("tenant").is_some());
     let listed: Vec<&Row> = matching.collect();
     let last = listed.last().filter(|_| listed.len() == limit);
-    let last = last.map(|row| Cursor::at(row, FIRST + 12));
-    let items = listed.iter().map(|row| summary(row, FIRST));
+    let last = last.map(|row| Cursor::at(row));
+    let items = listed.iter().map(|row| summary(row));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
         next: Cursor::next(last, found, look, since),
     })
 }
 
-/// The first column of a listed key. The columns before it say where the search ended.
-const FIRST: usize = 3;
-
-fn summary(row: &Row, first: usize) -> Result<Summary, StoreError> {
-    let key: String = row.get(first + 2);
-    let state: &str = row.get(first + 3);
-    let moment = |column| row.get::<_, Option<Moment>>(first + column).map(|it| it.0);
-    let status: Option<i16> = row.get(first + 7);
-    let bytes: Option<i64> = row.get(first + 8);
+fn summary(row: &Row) -> Result<Summary, StoreError> {
+    let key: String = row.get("key");
+    let state: &str = row.get("state");
+    let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
+    let status: Option<i16> = row.get("response_status");
+    let bytes: Option<i64> = row.get("body_bytes");
     Ok(Summary {
-        tenant: row.get(first),
-        operation: row.get(first + 1),
+        tenant: row.get("tenant"),
+        operation: row.get("operation"),
         short_hash: short_hash(&key)?,
         key,
         state: State::named(state).ok_or_else(|| corrupt(format!("key in state {state:?}")))?,
-        epoch: row.get(first + 4),
-        lease_until: moment(5),
-        recovery_point: row.get(first + 6),
+        epoch: row.get("epoch"),
+        lease_until: moment("lease_until"),
+        recovery_point: row.get("recovery_point"),
         status: status.map(i16::unsigned_abs),
         body_bytes: bytes.unwrap_or(0).unsigned_abs(),
-        created_at: row.get::<_, Moment>(first + 9).0,
-        completed_at: moment(10),
-        expires_at: row.get::<_, Moment>(first + 11).0,
+        created_at: row.get::<_, Moment>("created_at").0,
+        completed_at: moment("completed_at"),
+        expires_at: row.get::<_, Moment>("expires_at").0,
     })
 }
 
 pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError> {
-    let summary = summary(row, 0)?;
-    let block: Option<&[u8]> = row.get(15);
+    let summary = summary(row)?;
+    let block: Option<&[u8]> = row.get("response_headers");
     let headers = StoredResponse::parse_header_block(block.unwrap_or_default());
-    let body: Option<&[u8]> = row.get(16);
+    let body: Option<&[u8]> = row.get("response_body");
     let kept = StoredResponse {
         status: summary.status.unwrap_or_default(),
         headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
@@ -383,14 +380,16 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError>
         .map(|(name, value)| (name.clone(), latin(value)));
     Ok(Record {
         summary,
-        fingerprint: row.get(12),
-        on_expired: row.get(13),
-        request_bytes: row.get::<_, Option<i64>>(14).map(i64::unsigned_abs),
+        fingerprint: row.get("fingerprint"),
+        on_expired: row.get("on_expired"),
+        request_bytes: row
+            .get::<_, Option<i64>>("request_bytes")
+            .map(i64::unsigned_abs),
         headers: headers.collect(),
         body: answer.body.to_vec(),
-        at: row.get::<_, Moment>(17).0,
-        xmin: row.get(18),
-        micros: row.get(19),
+        at: row.get::<_, Moment>("at").0,
+        xmin: row.get("xmin"),
+        micros: row.get("micros"),
     })
 }
 

@@ -264,8 +264,11 @@ impl Lately {
         };
         for row in &found {
             let (what, name): (&str, String) = (row.get(0), row.get(1));
-            let number = row.get::<_, Option<i64>>(2).unwrap_or(0).unsigned_abs();
-            let count = Count::lately(number, row.get(3), moment(row, 4), at);
+            let number = row
+                .get::<_, Option<i64>>("number")
+                .unwrap_or(0)
+                .unsigned_abs();
+            let count = Count::lately(number, row.get("looked"), moment(row, "since"), at);
             match what {
                 "committed" => lately.committed = count,
                 "delivered" => lately.delivered.entry(name).or_default().add(count),
@@ -298,7 +301,10 @@ async fn stored(
         let number: i64 = row.get(1);
         match State::named(row.get(0)) {
             Some(state) => {
-                sagas.push((state, Count::of(number.unsigned_abs(), row.get(2), ROWS)));
+                sagas.push((
+                    state,
+                    Count::of(number.unsigned_abs(), row.get("looked"), ROWS),
+                ));
             }
             None if number >= 0 && tenant.is_none() => {
                 keys = Some(Count {

@@ -34,25 +34,30 @@ impl Cursor {
         })
     }
 
-    /// The cursor of a row, from the columns `place` and `place + 1`.
-    pub(super) fn at(row: &Row, place: usize) -> Self {
+    /// The cursor of a row.
+    pub(super) fn at(row: &Row) -> Self {
         Self {
-            micros: row.get(place),
-            tie: row.get(place + 1),
+            micros: row.get("micros"),
+            tie: row.get("tie"),
         }
     }
 
     /// The start of the next page: after the last listed row, or where the search ended, if it read
-    /// the maximum number of rows and did not pass the time `since`. The first three columns of
-    /// every row contain the number of rows that were read, and where the search ended.
+    /// the maximum number of rows and did not pass the time `since`. Every row contains the number
+    /// of rows that were read (`looked`), and where the search ended (`end_micros`, `end_tie`).
     pub(super) fn next(
         last: Option<Self>,
         found: &[Row],
         look: i64,
         since: Option<Timestamp>,
     ) -> Option<Self> {
-        let full = found.first().filter(|row| row.get::<_, i64>(0) >= look);
-        let ended = full.map(|row| Self::at(row, 1));
+        let full = found
+            .first()
+            .filter(|row| row.get::<_, i64>("looked") >= look);
+        let ended = full.map(|row| Self {
+            micros: row.get("end_micros"),
+            tie: row.get("end_tie"),
+        });
         last.or_else(|| ended.filter(|end| since.is_none_or(|since| end.micros >= micros(since))))
     }
 }

@@ -72,38 +72,38 @@ pub(super) async fn partitions(
 
 fn partition(row: &Row) -> PartitionNow {
     let count = |column| row.get::<_, i64>(column).unsigned_abs();
-    let reason: Option<String> = row.get(2);
-    let spec: Option<&str> = row.get(5);
+    let reason: Option<String> = row.get("disabled_reason");
+    let spec: Option<&str> = row.get("spec");
     let spec = spec.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
     PartitionNow {
-        name: row.get(0),
-        disabled: moment(row, 1).map(|at| (at, reason.unwrap_or_default())),
-        paused_at: moment(row, 3),
-        paused_by: row.get(4),
+        name: row.get("name"),
+        disabled: moment(row, "disabled_at").map(|at| (at, reason.unwrap_or_default())),
+        paused_at: moment(row, "paused_at"),
+        paused_by: row.get("paused_by"),
         is_set_paused: spec.is_some_and(|spec| spec["paused"] == true),
-        node: row.get(6),
-        lives: row.get(7),
-        seen_at: moment(row, 8),
-        any_lives: row.get(9),
-        written_at: row.get::<_, Moment>(10).0,
-        looked: row.get(11),
-        unread: count(12),
-        oldest_unread: moment(row, 13),
-        parked: count(14),
-        oldest_parked: moment(row, 15),
-        dead: count(16),
+        node: row.get("node"),
+        lives: row.get("lives"),
+        seen_at: moment(row, "seen_at"),
+        any_lives: row.get("any_lives"),
+        written_at: row.get::<_, Moment>("written_at").0,
+        looked: row.get("looked"),
+        unread: count("unread"),
+        oldest_unread: moment(row, "oldest_unread"),
+        parked: count("parked"),
+        oldest_parked: moment(row, "oldest_parked"),
+        dead: count("dead"),
         next: next(row),
-        at: row.get::<_, Moment>(22).0,
-        about: count(23),
+        at: row.get::<_, Moment>("at").0,
+        about: count("about"),
     }
 }
 
 fn next(row: &Row) -> Option<Next> {
     Some(Next {
-        position: row.get::<_, Option<i64>>(17)?,
-        attempts: row.get::<_, Option<i32>>(18)?.unsigned_abs(),
-        due_at: moment(row, 19)?,
-        error: row.get(20),
-        changed_at: moment(row, 21)?,
+        position: row.get::<_, Option<i64>>("position")?,
+        attempts: row.get::<_, Option<i32>>("attempt")?.unsigned_abs(),
+        due_at: moment(row, "next_at")?,
+        error: row.get("last_error"),
+        changed_at: moment(row, "changed_at")?,
     })
 }

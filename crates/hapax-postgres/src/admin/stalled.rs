@@ -381,28 +381,28 @@ async fn order_keys(store: &Postgres, partitions: &[String]) -> Result<Vec<Stall
 }
 
 fn held_up(row: &Row) -> Stalled {
-    let key: &str = row.get(5);
+    let key: &str = row.get("order_key");
     let (kind, id) = key.split_once('\n').unwrap_or(("", key));
-    let (position, error) = (row.get(1), row.get(6));
-    let cause = if row.get::<_, &str>(2) == "dead" {
+    let (position, error) = (row.get("position"), row.get("last_error"));
+    let cause = if row.get::<_, &str>("state") == "dead" {
         Cause::BehindDeadLetter { position, error }
     } else {
         Cause::WaitsForRetry {
             position,
-            attempts: row.get::<_, i32>(3).unsigned_abs(),
-            next_at: row.get::<_, Moment>(4).0,
+            attempts: row.get::<_, i32>("attempt").unsigned_abs(),
+            next_at: row.get::<_, Moment>("next_at").0,
             error,
         }
     };
     Stalled {
         what: What::OrderKey {
-            partition: row.get(0),
+            partition: row.get("destination"),
             aggregate_type: kind.to_owned(),
             aggregate_id: id.to_owned(),
         },
         cause,
-        since: Some(row.get::<_, Moment>(7).0),
-        waiting: row.get::<_, i64>(8).unsigned_abs(),
+        since: Some(row.get::<_, Moment>("changed_at").0),
+        waiting: row.get::<_, i64>("number").unsigned_abs(),
     }
 }
 
@@ -415,15 +415,15 @@ async fn event_types(store: &Postgres, partitions: &[String]) -> Result<Vec<Stal
     let found = store.ask(query!("admin/declined"), &params).await?;
     let declined = |row: &Row| Stalled {
         what: What::EventType {
-            partition: row.get(0),
-            kind: row.get(1),
+            partition: row.get("destination"),
+            kind: row.get("type"),
         },
         cause: Cause::Declined {
-            position: row.get(2),
-            error: row.get(4),
+            position: row.get("position"),
+            error: row.get("error"),
         },
-        since: Some(row.get::<_, Moment>(5).0),
-        waiting: row.get::<_, i64>(3).unsigned_abs(),
+        since: Some(row.get::<_, Moment>("since").0),
+        waiting: row.get::<_, i64>("number").unsigned_abs(),
     };
     Ok(found.iter().map(declined).collect())
 }
@@ -434,16 +434,16 @@ async fn of_sagas(store: &Postgres, actor: &Actor) -> Result<Vec<Stalled>, Admin
     let found = store.ask(query!("admin/sagas_waiting"), &params).await?;
     let kind = |row: &Row| Stalled {
         what: What::Sagas {
-            name: row.get(0),
-            version: u32::try_from(row.get::<_, i64>(1)).unwrap_or(0),
+            name: row.get("name"),
+            version: u32::try_from(row.get::<_, i64>("version")).unwrap_or(0),
         },
-        cause: if row.get(4) {
+        cause: if row.get("is_asking") {
             Cause::NeedsAttention
         } else {
             Cause::NobodyKnows
         },
-        since: moment(row, 3),
-        waiting: row.get::<_, i64>(2).unsigned_abs(),
+        since: moment(row, "since"),
+        waiting: row.get::<_, i64>("number").unsigned_abs(),
     };
     Ok(found.iter().map(kind).collect())
 }
@@ -454,8 +454,10 @@ async fn writers(store: &Postgres) -> Result<Vec<Stalled>, AdminError> {
         .await?;
     let writer = |row: &Row| Stalled {
         what: What::Outbox,
-        cause: Cause::HeldBack { holder: row.get(0) },
-        since: moment(row, 1),
+        cause: Cause::HeldBack {
+            holder: row.get("holder"),
+        },
+        since: moment(row, "since"),
         waiting: 0,
     };
     Ok(found.iter().map(writer).collect())

@@ -270,13 +270,16 @@ async fn search(
         let looked = store.ask(query!("admin/events_of"), &params).await?;
         let is_cut = looked
             .first()
-            .is_some_and(|row| row.get::<_, i64>(12) >= LOOK);
+            .is_some_and(|row| row.get::<_, i64>("looked") >= LOOK);
         let mut fits = Vec::new();
         for row in looked
             .iter()
             .filter(|row| row.get::<_, Option<i64>>(0).is_some())
         {
-            let (event, wrote) = (outbox::shown(row, store.keyring())?, row.get::<_, i64>(11));
+            let (event, wrote) = (
+                outbox::shown(row, store.keyring())?,
+                row.get::<_, i64>("transaction"),
+            );
             // The query also finds the hash in other headers, where it does not count.
             let fit = match event.event.headers.get(KEY_HASH) {
                 Some(says) => seek.hash.as_ref() == Some(says) && event.event.tenant == seek.tenant,
