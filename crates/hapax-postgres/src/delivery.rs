@@ -187,7 +187,7 @@ pub(crate) fn pipeline_failed(failed: PipelineError) -> StoreError {
 
 fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("parked delivery: {error}"));
-    let state = match row.try_get(11).map_err(bad)? {
+    let state = match row.try_get("state").map_err(bad)? {
         "scheduled" => ParkedState::Scheduled,
         "retrying" => ParkedState::Retrying,
         "blocked" => ParkedState::Blocked,
@@ -196,9 +196,12 @@ fn parked(row: &Row, keyring: &Keyring) -> Result<Parked, StoreError> {
     Ok(Parked {
         event: outbox::event(row, keyring)?,
         state,
-        attempt: row.try_get::<_, i32>(12).map_err(bad)?.unsigned_abs(),
-        next_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,
-        order_key: row.try_get(14).map_err(bad)?,
-        manual: row.try_get(15).map_err(bad)?,
+        attempt: row
+            .try_get::<_, i32>("attempt")
+            .map_err(bad)?
+            .unsigned_abs(),
+        next_at: row.try_get::<_, Moment>("next_at").map_err(bad)?.0,
+        order_key: row.try_get("order_key").map_err(bad)?,
+        manual: row.try_get("manual").map_err(bad)?,
     })
 }

@@ -36,7 +36,7 @@ SELECT CASE
 END - (
     SELECT coalesce(sum(upper(run) - lower(run)), 0)::int8
     FROM unnest(partition.settled) AS runs (run)
-), (
+) AS beyond, (
     SELECT count(*)
     FROM (
         SELECT 1
@@ -44,8 +44,8 @@ END - (
         WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
         ORDER BY position
         LIMIT $3::int8
-    ) AS parked
-), (
+    ) AS waiting
+) AS parked, (
     SELECT count(*)
     FROM (
         SELECT 1
@@ -53,8 +53,8 @@ END - (
         WHERE destination = $1::text AND state = 'dead'
         ORDER BY position
         LIMIT $3::int8
-    ) AS dead
-), (
+    ) AS given_up
+) AS dead, (
     SELECT event.created_at
     FROM hapax.delivery AS delivery
     JOIN hapax.outbox_event AS event ON event.id = delivery.position
@@ -63,11 +63,11 @@ END - (
       AND delivery.state IN ('scheduled', 'retrying', 'blocked')
     ORDER BY delivery.position
     LIMIT 1
-), (
+) AS oldest_parked, (
     SELECT event.created_at
     FROM hapax.outbox_event AS event
     WHERE event.id > partition.frontier AND segment <> -1 AND NOT partition.settled @> event.id
     ORDER BY event.id
     LIMIT 1
-), partition.checkpoint_epoch, partition.checkpoint_settlement, partition.frontier
+) AS oldest_beyond, partition.checkpoint_epoch, partition.checkpoint_settlement, partition.frontier
 FROM partition, beyond

@@ -44,7 +44,8 @@ WITH due AS MATERIALIZED (
     LIMIT $4::int8
 )
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-       created_at, available_at, state, attempt, next_at, order_key, coalesce(manual, false)
+       created_at, available_at, state, attempt, next_at, order_key,
+       coalesce(manual, false) AS manual
 FROM (
     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
            created_at, available_at, state, attempt, next_at, order_key, manual, place,

@@ -28,8 +28,9 @@ WITH now AS MATERIALIZED (
     UNION
     SELECT $1::text
 )
-SELECT living.node, lease.partition, lease.epoch, (SELECT number FROM said),
-       clock_timestamp(), (SELECT destinations FROM last WHERE last.node = living.node AND is_alive)
+SELECT living.node, lease.partition, lease.epoch, (SELECT number FROM said) AS number,
+       clock_timestamp() AS at,
+       (SELECT destinations FROM last WHERE last.node = living.node AND is_alive) AS destinations
 FROM living
 LEFT JOIN hapax.lease AS lease ON lease.node = living.node
 ORDER BY living.node COLLATE "C", lease.partition COLLATE "C"

@@ -23,20 +23,24 @@ pub(super) async fn read(store: &Postgres, partition: &str) -> Result<Backlog, S
     let Some(row) = found.first() else {
         return Ok(Backlog::default());
     };
-    let (beyond, parked, dead): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let (beyond, parked, dead): (i64, i64, i64) =
+        (row.get("beyond"), row.get("parked"), row.get("dead"));
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Ok(Backlog {
         events: (beyond.max(0) + parked).unsigned_abs(),
         parked: parked.unsigned_abs(),
         dead: dead.unsigned_abs(),
-        oldest_at: moment(3).into_iter().chain(moment(4)).min(),
+        oldest_at: moment("oldest_parked")
+            .into_iter()
+            .chain(moment("oldest_beyond"))
+            .min(),
         newest: row
-            .get::<_, Option<i64>>(5)
-            .zip(row.get(6))
+            .get::<_, Option<i64>>("checkpoint_epoch")
+            .zip(row.get("checkpoint_settlement"))
             .map(|(epoch, settlement)| CheckpointId {
                 epoch,
                 settlement,
-                high: row.get(7),
+                high: row.get("frontier"),
             }),
     })
 }

@@ -58,7 +58,7 @@ pub(crate) async fn attempts(
     let (positions, partitions): (Vec<i64>, Vec<&str>) = deliveries.iter().copied().unzip();
     let params: [&dyn Param; 2] = [&positions, &partitions];
     let tried = store.ask(query!("delivery/attempts"), &params).await?;
-    let with_partition = |row: &Row| Ok((row.get(8), attempt(row)?));
+    let with_partition = |row: &Row| Ok((row.get("partition"), attempt(row)?));
     tried.iter().map(with_partition).collect()
 }
 
@@ -172,29 +172,36 @@ fn letter(row: &Row, keyring: &Keyring) -> Result<DeadLetter, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("dead letter: {error}"));
     Ok(DeadLetter {
         event: outbox::event(row, keyring)?,
-        attempts: row.try_get::<_, i32>(11).map_err(bad)?.unsigned_abs(),
+        attempts: row
+            .try_get::<_, i32>("attempt")
+            .map_err(bad)?
+            .unsigned_abs(),
         last_error: row
-            .try_get::<_, Option<String>>(12)
+            .try_get::<_, Option<String>>("last_error")
             .map_err(bad)?
             .unwrap_or_default(),
-        died_at: row.try_get::<_, Moment>(13).map_err(bad)?.0,
+        died_at: row.try_get::<_, Moment>("changed_at").map_err(bad)?.0,
         log: Vec::new(),
     })
 }
 
 fn attempt(row: &Row) -> Result<Attempt, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("attempt: {error}"));
-    let outcome: &str = row.try_get(4).map_err(bad)?;
-    let status: Option<i16> = row.try_get(5).map_err(bad)?;
+    let outcome: &str = row.try_get("outcome").map_err(bad)?;
+    let status: Option<i16> = row.try_get("status").map_err(bad)?;
     Ok(Attempt {
-        position: row.try_get(0).map_err(bad)?,
-        number: row.try_get::<_, i32>(1).map_err(bad)?.unsigned_abs(),
-        started_at: row.try_get::<_, Moment>(2).map_err(bad)?.0,
-        duration: Duration::from_millis(row.try_get::<_, i64>(3).map_err(bad)?.unsigned_abs()),
+        position: row.try_get("position").map_err(bad)?,
+        number: row.try_get::<_, i32>("number").map_err(bad)?.unsigned_abs(),
+        started_at: row.try_get::<_, Moment>("started_at").map_err(bad)?.0,
+        duration: Duration::from_millis(
+            row.try_get::<_, i64>("duration_ms")
+                .map_err(bad)?
+                .unsigned_abs(),
+        ),
         outcome: AttemptOutcome::parse(outcome)
             .ok_or_else(|| corrupt(format!("attempt that ended {outcome:?}")))?,
         status: status.map(i16::unsigned_abs),
-        error: row.try_get(6).map_err(bad)?,
-        response_head: Bytes::copy_from_slice(row.try_get(7).map_err(bad)?),
+        error: row.try_get("error").map_err(bad)?,
+        response_head: Bytes::copy_from_slice(row.try_get("response_head").map_err(bad)?),
     })
 }

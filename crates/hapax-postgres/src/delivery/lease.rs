@@ -30,7 +30,7 @@ pub(super) async fn heartbeat(
     let asked_at = store.clock().now();
     let rows = store.ask(query!("delivery/heartbeat"), &params).await?;
     if let Some(row) = rows.first() {
-        store.heard_time(asked_at, row.get::<_, Moment>(4).0);
+        store.heard_time(asked_at, row.get::<_, Moment>("at").0);
     }
     let mut membership = Membership::default();
     for row in &rows {
@@ -39,11 +39,11 @@ pub(super) async fn heartbeat(
             membership.held.push(Held {
                 partition,
                 node: node.clone(),
-                epoch: row.get(2),
+                epoch: row.get("epoch"),
             });
         }
         if membership.nodes.last() != Some(&node) {
-            if let Some(knows) = row.get::<_, Option<Vec<String>>>(5) {
+            if let Some(knows) = row.get::<_, Option<Vec<String>>>("destinations") {
                 membership
                     .knows
                     .insert(node.clone(), knows.into_iter().collect());
@@ -52,7 +52,7 @@ pub(super) async fn heartbeat(
         }
     }
     if let Some(row) = rows.first() {
-        sweep::signs(store, row.get(3)).await;
+        sweep::signs(store, row.get("number")).await;
     }
     Ok(membership)
 }

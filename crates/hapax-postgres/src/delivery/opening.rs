@@ -151,14 +151,14 @@ async fn raise_epoch(
     Ok(Some(Found {
         epoch,
         checkpoint: checkpoint(partition, row)?,
-        written_at: row.get(4),
+        written_at: row.get("written_at"),
         was_disabled,
         newest: CheckpointId {
-            epoch: row.get(5),
-            settlement: row.get(6),
-            high: row.get(0),
+            epoch: row.get("checkpoint_epoch"),
+            settlement: row.get("checkpoint_settlement"),
+            high: row.get("frontier"),
         },
-        is_low: row.get(7),
+        is_low: row.get("is_low"),
         owner: owner.filter(|owner| owner != node),
     }))
 }
@@ -175,11 +175,11 @@ fn checkpoint(partition: &str, row: &Row) -> Result<Checkpoint, StoreError> {
     };
     Ok(Checkpoint {
         frontier: Frontier {
-            high: row.get(0),
-            snapshot: row.get::<_, Option<String>>(1).map(Into::into),
+            high: row.get("frontier"),
+            snapshot: row.get::<_, Option<String>>("snapshot").map(Into::into),
         },
-        settled: set(2)?,
-        offered: set(3)?,
+        settled: set("settled")?,
+        offered: set("offered")?,
     })
 }
 
