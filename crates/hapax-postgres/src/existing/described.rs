@@ -53,16 +53,16 @@ impl Described {
             table: spelled(table.schema.as_deref(), &table.table),
         };
         let row = found.first().ok_or_else(no_table)?;
-        if !row.get::<_, bool>(3) {
+        if !row.get::<_, bool>("is_table") {
             return Err(no_table());
         }
-        let (number, schema): (i32, String) = (row.get(0), row.get(1));
-        if !row.get::<_, bool>(4) {
+        let (number, schema): (i32, String) = (row.get("number"), row.get("schema"));
+        if !row.get::<_, bool>("may_use") {
             let grant = format!("GRANT USAGE ON SCHEMA {}", quoted(&schema));
             return Err(table.lacks(grant));
         }
-        let (may_delete, hides_some) = (row.get(5), row.get(6));
-        let shows_some: bool = row.get(if table.delete { 8 } else { 7 });
+        let (may_delete, hides_some) = (row.get("may_delete"), row.get("hides_some"));
+        let shows_some: bool = row.get(if table.delete { "may_take" } else { "may_mark" });
         if hides_some && !shows_some {
             return Err(ExistingTableError::RowSecurity {
                 source_name: table.name.clone(),
@@ -182,11 +182,11 @@ impl Described {
 impl Column {
     fn of(row: &Row) -> Self {
         Self {
-            name: row.get(0),
-            of_type: row.get(1),
-            is_required: row.get(2),
-            may_select: row.get(3),
-            may_update: row.get(4),
+            name: row.get("name"),
+            of_type: row.get("of_type"),
+            is_required: row.get("is_required"),
+            may_select: row.get("may_select"),
+            may_update: row.get("may_update"),
         }
     }
 
@@ -209,9 +209,9 @@ struct Index {
 impl Index {
     fn of(row: &Row) -> Self {
         Self {
-            columns: row.get(0),
-            is_unique: row.get(1),
-            is_partial: row.get(2),
+            columns: row.get("columns"),
+            is_unique: row.get("is_unique"),
+            is_partial: row.get("is_partial"),
         }
     }
 

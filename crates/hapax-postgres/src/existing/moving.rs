@@ -108,7 +108,7 @@ impl Mover {
             Ok(completed) => {
                 session.end();
                 store.settings().failpoints.hit("postgres.commit.after");
-                let waiting = completed[2].first().map(|row| row.get(4));
+                let waiting = completed[2].first().map(|row| row.get("waiting"));
                 Ok((self.moved(&completed[2]), waiting.unwrap_or_default()))
             }
             Err(failed) => {
@@ -156,13 +156,13 @@ impl Mover {
         };
         let count = |column| row.get::<_, i64>(column).unsigned_abs();
         let moved = Moved {
-            rows: count(0),
-            set_aside: count(1),
+            rows: count("moved"),
+            set_aside: count("set_aside"),
             is_busy: false,
         };
         if moved.set_aside > 0 {
             let (source, rows) = (&self.name, moved.set_aside);
-            let examples: Vec<String> = row.get(2);
+            let examples: Vec<String> = row.get("examples");
             tracing::error!(
                 source,
                 rows,

@@ -59,7 +59,7 @@ pub(super) fn moving(table: &ExistingTable, described: &Described) -> String {
         Some(_) => WAITING,
         None => "$3::text[]",
     };
-    format!("WITH {} {COUNTS}, {waiting}", parts.join(", "))
+    format!("WITH {} {COUNTS}, {waiting} AS waiting", parts.join(", "))
 }
 
 const ASIDE: &str = "SELECT row_key FROM hapax.set_aside WHERE source = $1::text";
@@ -78,10 +78,10 @@ const WAITING: &str = "ARRAY(
     LIMIT 1000)";
 
 const COUNTS: &str = "
-    SELECT (SELECT count(*) FROM inserted),
-           (SELECT count(*) FROM refused),
-           ARRAY(SELECT row_key || ': ' || problem FROM refused LIMIT 5),
-           1 / ((SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked))::int4";
+    SELECT (SELECT count(*) FROM inserted) AS moved,
+           (SELECT count(*) FROM refused) AS set_aside,
+           ARRAY(SELECT row_key || ': ' || problem FROM refused LIMIT 5) AS examples,
+           1 / ((SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked))::int4 AS agrees";
 
 /// The condition that a row is not published; none where published rows are deleted.
 pub(super) fn unpublished(
