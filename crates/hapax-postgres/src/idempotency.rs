@@ -130,13 +130,13 @@ impl ResponseColumns {
 /// Reads a row of the key table; its answer is as it is kept.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("idempotency key: {error}"));
-    let state = match row.try_get(1).map_err(bad)? {
+    let state = match row.try_get("state").map_err(bad)? {
         "in_progress" => KeyState::InProgress,
         "completed" | "failed" => KeyState::Completed,
         "tombstone" => KeyState::Tombstone,
         other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
     };
-    let fingerprint: &[u8] = row.try_get(0).map_err(bad)?;
+    let fingerprint: &[u8] = row.try_get("fingerprint").map_err(bad)?;
     let fingerprint = fingerprint
         .try_into()
         .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
@@ -144,26 +144,26 @@ pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
         let Moment(at) = row.try_get(place).map_err(bad)?;
         Ok(at)
     };
-    let lease: Option<Moment> = row.try_get(3).map_err(bad)?;
+    let lease: Option<Moment> = row.try_get("lease_until").map_err(bad)?;
     Ok(KeyRecord {
         fingerprint: Fingerprint::from_bytes(fingerprint),
         state,
-        epoch: row.try_get(2).map_err(bad)?,
+        epoch: row.try_get("epoch").map_err(bad)?,
         lease_until: lease.map(|Moment(at)| at),
         response: (state == KeyState::Completed)
             .then(|| response(row))
             .transpose()?,
-        created_at: moment(7)?,
-        expires_at: moment(8)?,
-        read_at: moment(9)?,
+        created_at: moment("created_at")?,
+        expires_at: moment("expires_at")?,
+        read_at: moment("at")?,
     })
 }
 
 fn response(row: &Row) -> Result<StoredResponse, StoreError> {
     let bad = |error: tokio_postgres::Error| corrupt(format!("stored answer: {error}"));
-    let status: i16 = row.try_get(4).map_err(bad)?;
-    let headers = StoredResponse::parse_header_block(row.try_get(5).map_err(bad)?);
-    let body: &[u8] = row.try_get(6).map_err(bad)?;
+    let status: i16 = row.try_get("response_status").map_err(bad)?;
+    let headers = StoredResponse::parse_header_block(row.try_get("response_headers").map_err(bad)?);
+    let body: &[u8] = row.try_get("response_body").map_err(bad)?;
     Ok(StoredResponse {
         status: status.unsigned_abs(),
         headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,

@@ -129,17 +129,17 @@ impl KeyMaintenance for Postgres {
 fn purged_scope(row: &Row) -> Option<Scope> {
     let part = |place| row.try_get::<_, Option<String>>(place).ok().flatten();
     Some(Scope {
-        tenant: Tenant::new(part(2)?).ok()?,
-        operation: Operation::new(part(3)?).ok()?,
-        key: IdempotencyKey::new(part(4)?).ok()?,
+        tenant: Tenant::new(part("tenant")?).ok()?,
+        operation: Operation::new(part("operation")?).ok()?,
+        key: IdempotencyKey::new(part("key")?).ok()?,
     })
 }
 
 fn used(row: &Row) -> Result<Usage, StoreError> {
     let bad = |error: &dyn std::fmt::Display| corrupt(format!("usage of a tenant: {error}"));
-    let tenant: String = row.try_get(0).map_err(|error| bad(&error))?;
-    let keys: i64 = row.try_get(1).map_err(|error| bad(&error))?;
-    let bytes: i64 = row.try_get(2).map_err(|error| bad(&error))?;
+    let tenant: String = row.try_get("tenant").map_err(|error| bad(&error))?;
+    let keys: i64 = row.try_get("keys").map_err(|error| bad(&error))?;
+    let bytes: i64 = row.try_get("bytes").map_err(|error| bad(&error))?;
     Ok(Usage {
         tenant: Tenant::new(tenant).map_err(|error| bad(&error))?,
         keys: keys.unsigned_abs(),

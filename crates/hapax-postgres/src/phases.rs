@@ -205,14 +205,14 @@ async fn resume(
     ];
     let rows = store.commit(query!("idempotency/resume"), &params).await?;
     let owned = |row: &Row| {
-        let Moment(created_at) = row.try_get(2).map_err(unreadable)?;
-        let Moment(expires_at) = row.try_get(3).map_err(unreadable)?;
+        let Moment(created_at) = row.try_get("created_at").map_err(unreadable)?;
+        let Moment(expires_at) = row.try_get("expires_at").map_err(unreadable)?;
         Ok(Ownership {
             scope: claim.scope.clone(),
             fingerprint: claim.fingerprint,
-            epoch: row.try_get(0).map_err(unreadable)?,
+            epoch: row.try_get("epoch").map_err(unreadable)?,
             created_at,
-            recovery_point: row.try_get(1).map_err(unreadable)?,
+            recovery_point: row.try_get("recovery_point").map_err(unreadable)?,
             resumed: true,
             retention: expires_at.since(created_at),
         })
@@ -239,27 +239,27 @@ async fn fenced(
 
 fn taken_over(row: &Row, keyring: &Keyring) -> Result<TakenOver, StoreError> {
     let bad_part = |error| corrupt(format!("scope of a key: {error}"));
-    let text = |place: usize| row.try_get::<_, String>(place).map_err(unreadable);
-    let Moment(created_at) = row.try_get(5).map_err(unreadable)?;
-    let Moment(expires_at) = row.try_get(7).map_err(unreadable)?;
-    let fingerprint: &[u8] = row.try_get(3).map_err(unreadable)?;
+    let text = |name: &str| row.try_get::<_, String>(name).map_err(unreadable);
+    let Moment(created_at) = row.try_get("created_at").map_err(unreadable)?;
+    let Moment(expires_at) = row.try_get("expires_at").map_err(unreadable)?;
+    let fingerprint: &[u8] = row.try_get("fingerprint").map_err(unreadable)?;
     let fingerprint = fingerprint
         .try_into()
         .map_err(|_| corrupt("idempotency key: its fingerprint is not 32 bytes long"))?;
-    let request: &[u8] = row.try_get(8).map_err(unreadable)?;
+    let request: &[u8] = row.try_get("request").map_err(unreadable)?;
     let scope = Scope {
-        tenant: Tenant::new(text(0)?).map_err(bad_part)?,
-        operation: Operation::new(text(1)?).map_err(bad_part)?,
-        key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+        tenant: Tenant::new(text("tenant")?).map_err(bad_part)?,
+        operation: Operation::new(text("operation")?).map_err(bad_part)?,
+        key: IdempotencyKey::new(text("key")?).map_err(bad_part)?,
     };
     let request = keyring.decrypt_request(&scope, request);
     let request = request.map_err(encrypted("kept request"))?;
     let ownership = Ownership {
         scope,
         fingerprint: Fingerprint::from_bytes(fingerprint),
-        epoch: row.try_get(4).map_err(unreadable)?,
+        epoch: row.try_get("epoch").map_err(unreadable)?,
         created_at,
-        recovery_point: row.try_get(6).map_err(unreadable)?,
+        recovery_point: row.try_get("recovery_point").map_err(unreadable)?,
         resumed: true,
         retention: expires_at.since(created_at),
     };

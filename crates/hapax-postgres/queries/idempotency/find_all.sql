@@ -5,7 +5,7 @@ SELECT fingerprint, state, epoch, lease_until, response_status, response_headers
        CASE
            WHEN expires_at > at OR state IN ('tombstone', 'in_progress') THEN expires_at
            ELSE hapax.effective_expiry(tenant, operation, key, expires_at, at)
-       END,
+       END AS expires_at,
        at, tenant, operation, key
 FROM (SELECT coalesce($4::timestamptz, clock_timestamp()) AS at) AS clock, hapax.idempotency_key
 JOIN (SELECT unnest($1::text[]) AS tenant, unnest($2::text[]) AS operation,

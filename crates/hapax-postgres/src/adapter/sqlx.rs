@@ -47,11 +47,11 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
         .await
         .map_err(sqlx_error)?;
     let result = Told {
-        outcome: row.try_get(0).map_err(sqlx_error)?,
-        status: row.try_get(1).map_err(sqlx_error)?,
-        headers: row.try_get(2).map_err(sqlx_error)?,
-        body: row.try_get(3).map_err(sqlx_error)?,
-        fresh_for: row.try_get(4).map_err(sqlx_error)?,
+        outcome: row.try_get("outcome").map_err(sqlx_error)?,
+        status: row.try_get("status").map_err(sqlx_error)?,
+        headers: row.try_get("headers").map_err(sqlx_error)?,
+        body: row.try_get("body").map_err(sqlx_error)?,
+        fresh_for: row.try_get("fresh_for").map_err(sqlx_error)?,
     };
     result.read()
 }

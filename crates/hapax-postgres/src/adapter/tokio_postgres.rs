@@ -49,11 +49,11 @@ pub async fn claim(
     ];
     let row = one(tx, query!("contract/claim"), &params).await?;
     let result = Told {
-        outcome: row.try_get(0).map_err(store_error)?,
-        status: row.try_get(1).map_err(store_error)?,
-        headers: row.try_get(2).map_err(store_error)?,
-        body: row.try_get(3).map_err(store_error)?,
-        fresh_for: row.try_get(4).map_err(store_error)?,
+        outcome: row.try_get("outcome").map_err(store_error)?,
+        status: row.try_get("status").map_err(store_error)?,
+        headers: row.try_get("headers").map_err(store_error)?,
+        body: row.try_get("body").map_err(store_error)?,
+        fresh_for: row.try_get("fresh_for").map_err(store_error)?,
     };
     result.read()
 }

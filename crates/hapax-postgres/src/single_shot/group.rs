@@ -310,9 +310,9 @@ impl<'a> Group<'a> {
             ]
         });
         let rows = results.await?;
-        let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_at(row, 0)).collect();
+        let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_of(row)).collect();
         let found: HashMap<[&str; 3], &Row> =
-            rows[2].iter().map(|row| (scope_at(row, 10), row)).collect();
+            rows[2].iter().map(|row| (scope_of(row), row)).collect();
         let keyring = self.store.keyring();
         let place = |member: &&Member| {
             let scope = parts(&member.claim.scope);
@@ -387,9 +387,9 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The scope in three columns of a row.
-fn scope_at(row: &Row, first: usize) -> [&str; 3] {
-    [row.get(first), row.get(first + 1), row.get(first + 2)]
+/// The scope of a key's row.
+fn scope_of(row: &Row) -> [&str; 3] {
+    [row.get("tenant"), row.get("operation"), row.get("key")]
 }
 
 /// The keys of a group as the columns of one statement.
