@@ -88,9 +88,10 @@ WITH drawn AS MATERIALIZED (
 SELECT NULL::int8 AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
        NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
        NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at, snapshot::text, age, last, written, flushed,
-       late.until, CASE WHEN $9::int2[] IS NULL THEN NULL ELSE ahead.until END,
-       hapax.history()
+       NULL::timestamptz AS available_at, snapshot::text AS snapshot, age, last, written, flushed,
+       late.until AS late_until,
+       CASE WHEN $9::int2[] IS NULL THEN NULL ELSE ahead.until END AS shards_until,
+       hapax.history() AS history
 FROM sight
 CROSS JOIN ahead
 LEFT JOIN late ON true

@@ -16,7 +16,7 @@ WITH looked AS MATERIALIZED (
 SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
        NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
        NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at, hapax.history()
+       NULL::timestamptz AS available_at, hapax.history() AS history
 FROM looked
 UNION ALL
 (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,

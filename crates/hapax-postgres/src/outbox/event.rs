@@ -34,7 +34,7 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
     Ok(readable)
 }
 
-/// Reads an event from the first eleven columns of a row.
+/// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     read(row, |id, headers, payload| {
         unseal(id, headers, payload, keyring)
@@ -62,7 +62,7 @@ fn read(
     texts: impl FnOnce(EventId, &str, String) -> Result<(Headers, Payload), String>,
 ) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
-        .try_get(0)
+        .try_get("id")
         .map_err(|error| corrupt(format!("event: {error}")))?;
     columns(row, position, texts)
         .map(Arc::new)
@@ -75,12 +75,12 @@ fn columns(
     texts: impl FnOnce(EventId, &str, String) -> Result<(Headers, Payload), String>,
 ) -> Result<OutboxEvent, String> {
     let bad = |error: tokio_postgres::Error| error.to_string();
-    let Id(id) = row.try_get(1).map_err(bad)?;
-    let tenant: Option<&str> = row.try_get(3).map_err(bad)?;
-    let kind: Option<&str> = row.try_get(4).map_err(bad)?;
-    let about: Option<&str> = row.try_get(5).map_err(bad)?;
-    let payload: String = row.try_get(7).map_err(bad)?;
-    let (headers, payload) = match row.try_get(8).map_err(bad)? {
+    let Id(id) = row.try_get("event_id").map_err(bad)?;
+    let tenant: Option<&str> = row.try_get("tenant").map_err(bad)?;
+    let kind: Option<&str> = row.try_get("aggregate_type").map_err(bad)?;
+    let about: Option<&str> = row.try_get("aggregate_id").map_err(bad)?;
+    let payload: String = row.try_get("payload").map_err(bad)?;
+    let (headers, payload) = match row.try_get("headers").map_err(bad)? {
         // Most events have no headers.
         "{}" => (Headers::new(), Payload::Json(payload)),
         headers => texts(id, headers, payload)?,
@@ -88,7 +88,7 @@ fn columns(
     let moment = |column| row.try_get::<_, Option<Moment>>(column).map_err(bad);
     let event = Event {
         id,
-        kind: row.try_get(2).map_err(bad)?,
+        kind: row.try_get("type").map_err(bad)?,
         tenant: tenant
             .map(Tenant::new)
             .transpose()
@@ -97,11 +97,11 @@ fn columns(
             kind: kind.to_owned(),
             id: id.to_owned(),
         }),
-        sequence: row.try_get(6).map_err(bad)?,
+        sequence: row.try_get("sequence").map_err(bad)?,
         payload,
         headers,
-        created_at: moment(9)?.ok_or("created_at is null")?.0,
-        available_at: moment(10)?.map(|at| at.0),
+        created_at: moment("created_at")?.ok_or("created_at is null")?.0,
+        available_at: moment("available_at")?.map(|at| at.0),
     };
     Ok(OutboxEvent { position, event })
 }

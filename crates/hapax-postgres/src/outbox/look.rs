@@ -25,8 +25,15 @@ use crate::{
 /// some tens of milliseconds.
 pub(super) const SCAN: i64 = 50_000;
 
-/// The columns whose bytes a statement counts: type, tenant, aggregate, payload and headers.
-const STORED_COLUMNS: [usize; 6] = [2, 3, 4, 5, 7, 8];
+/// The columns whose bytes a statement counts.
+const STORED_COLUMNS: [&str; 6] = [
+    "type",
+    "tenant",
+    "aggregate_type",
+    "aggregate_id",
+    "payload",
+    "headers",
+];
 
 /// The result of one statement.
 #[expect(
@@ -73,7 +80,7 @@ impl Postgres {
             .split_first()
             .ok_or_else(|| corrupt("the query for new events returned no row"))?;
         let (sight, until, reach) = sight(first)?;
-        let history: String = first.get(18);
+        let history: String = first.get("history");
         match mark.history(&history) {
             // Within one history a sequence never goes back, and a crash does not undo the id of a
             // committed event.
@@ -147,7 +154,7 @@ impl Postgres {
         let (first, found) = found
             .split_first()
             .ok_or_else(|| corrupt("the query for late events returned no row"))?;
-        let (until, history): (i64, String) = (first.get(0), first.get(11));
+        let (until, history): (i64, String) = (first.get("id"), first.get("history"));
         match mark.history(&history) {
             History::Same => {}
             other => return Ok(Step::Other(other, history)),
@@ -205,19 +212,19 @@ impl Found {
 /// Reads the first row: the state of the server, the id up to which late events were searched, and
 /// the id up to which events of some shards were searched.
 fn sight(row: &Row) -> Result<(Sight, Option<i64>, Option<i64>), StoreError> {
-    let text: &str = row.get(11);
+    let text: &str = row.get("snapshot");
     let snapshot = Snapshot::parse(text);
-    let (written, flushed): (Option<i64>, Option<i64>) = (row.get(14), row.get(15));
+    let (written, flushed): (Option<i64>, Option<i64>) = (row.get("written"), row.get("flushed"));
     let Some((written, flushed)) = written.zip(flushed) else {
         // The snapshots of a standby do not show which transactions are writing.
         return Err(unavailable("the outbox cannot be read on a standby"));
     };
     let sight = Sight {
         snapshot: snapshot.ok_or_else(|| corrupt(format!("snapshot {text:?}")))?,
-        age: row.get(12),
-        last: row.get(13),
+        age: row.get("age"),
+        last: row.get("last"),
         written,
         flushed,
     };
-    Ok((sight, row.get(16), row.get(17)))
+    Ok((sight, row.get("late_until"), row.get("shards_until")))
 }

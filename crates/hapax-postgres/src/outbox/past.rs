@@ -44,8 +44,8 @@ impl Postgres {
         let (first, found) = found
             .split_first()
             .ok_or_else(|| corrupt("the query past a tenant returned no row"))?;
-        let (until, last): (Option<i64>, i64) = (first.get(0), first.get(6));
-        if Mark::of(head)?.history(first.get(11)) != History::Same {
+        let (until, last): (Option<i64>, i64) = (first.get("id"), first.get("sequence"));
+        if Mark::of(head)?.history(first.get("history")) != History::Same {
             // The caller gets the error from its next regular read.
             return Ok(Past {
                 events: Vec::new(),

@@ -36,8 +36,9 @@ impl Postgres {
                 sleep(PAUSE).await;
                 continue;
             };
-            let (from, to): (Option<i64>, Option<i64>) = (row.get(0), row.get(1));
-            let (moved, is_all): (i64, bool) = (row.get(2), row.get(3));
+            let (from, to): (Option<i64>, Option<i64>) =
+                (row.get("raised_from"), row.get("raised_to"));
+            let (moved, is_all): (i64, bool) = (row.get("moved"), row.get("is_all"));
             if let Some((from, to)) = from.zip(to) {
                 counter!(telemetry::OUTBOX_RAISED).increment(1);
                 tracing::error!(
