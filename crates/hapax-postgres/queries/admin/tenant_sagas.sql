@@ -24,9 +24,10 @@ WITH looked AS MATERIALIZED (
     ORDER BY id
     LIMIT $4::int8
 )
-SELECT saga.id, saga.name, saga.version, saga.tenant, ''::bytea, saga.headers, saga.state,
+SELECT saga.id, saga.name, saga.version, saga.tenant, ''::bytea AS input, saga.headers, saga.state,
        saga.compensating, saga.reason_code, saga.reason_detail, saga.deadline_at, saga.epoch, saga.wake_at,
-       saga.waiting_for, saga.created_at, saga.ended_at, saga.lease_until, clock.at, ends.count, ends.id
+       saga.waiting_for, saga.created_at, saga.ended_at, saga.lease_until, clock.at,
+       ends.count AS looked, ends.id AS end_id
 FROM (SELECT coalesce($5::timestamptz, clock_timestamp()) AS at) AS clock
 CROSS JOIN (SELECT count(*) AS count, max(id) AS id FROM looked) AS ends
 LEFT JOIN (matching JOIN hapax.saga AS saga ON saga.id = matching.id) ON true

@@ -1,8 +1,8 @@
 -- Lists sagas of some states by id. The input is left out, because it can be long. Each state is
 -- looked up separately, so that the few sagas that need attention are not searched for among all
 -- that have ended.
-SELECT id, name, version, tenant, ''::bytea, headers, state, compensating, reason_code, reason_detail,
-       deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
+SELECT id, name, version, tenant, ''::bytea AS input, headers, state, compensating, reason_code,
+       reason_detail, deadline_at, epoch, wake_at, waiting_for, created_at, ended_at
 FROM unnest($1::text[]) AS asked (of_state)
 CROSS JOIN LATERAL (
     SELECT saga.id, saga.name, saga.version, saga.tenant, saga.headers, saga.state, saga.compensating,

@@ -148,8 +148,8 @@ pub(crate) async fn leaf(
     };
     let full = found
         .first()
-        .filter(|row| row.get::<_, i64>(rows::AT + 1) >= look);
-    let end = full.map(|row| row.get(rows::AT + 2));
+        .filter(|row| row.get::<_, i64>("looked") >= look);
+    let end = full.map(|row| row.get("end_id"));
     let fits = found
         .iter()
         .filter(|row| row.get::<_, Option<&str>>(0).is_some());
@@ -179,7 +179,7 @@ fn by_saga<T>(
 fn seen(row: &Row) -> Result<Seen, StoreError> {
     Ok(Seen {
         saga: rows::saga(row)?,
-        held_until: rows::perhaps(row, rows::HELD_UNTIL)?,
-        at: rows::moment(row, rows::AT)?,
+        held_until: rows::perhaps(row, "lease_until")?,
+        at: rows::moment(row, "at")?,
     })
 }

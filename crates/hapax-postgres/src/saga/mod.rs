@@ -223,7 +223,7 @@ fn readable(saga: Result<SagaRecord, StoreError>) -> Option<SagaRecord> {
 
 /// Records the database's time from the row of a response.
 fn hear(store: &Postgres, asked_at: Timestamp, row: Option<&Row>) {
-    if let Some(Moment(there)) = row.and_then(|row| row.try_get(rows::AT).ok()) {
+    if let Some(Moment(there)) = row.and_then(|row| row.try_get("at").ok()) {
         store.heard_time(asked_at, there);
     }
 }

@@ -25,11 +25,6 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// The column with the end of the owner's lease.
-pub(super) const HELD_UNTIL: usize = 16;
-/// The column with the database's time.
-pub(super) const AT: usize = 17;
-
 /// Starts a saga. Returns false if there is one with this id already.
 pub(super) async fn start(
     link: &Link,
@@ -135,19 +130,19 @@ pub(super) async fn stand(
 
 /// Reads the row of a saga, without its steps and signals, which have separate rows.
 pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
-    let headers: &str = row.try_get(5).map_err(unreadable)?;
-    let tenant: Option<&str> = row.try_get(3).map_err(unreadable)?;
-    let version: i64 = row.try_get(2).map_err(unreadable)?;
+    let headers: &str = row.try_get("headers").map_err(unreadable)?;
+    let tenant: Option<&str> = row.try_get("tenant").map_err(unreadable)?;
+    let version: i64 = row.try_get("version").map_err(unreadable)?;
     let status = SagaStatus {
-        state: named(row, 6, State::named)?,
-        compensating: row.try_get(7).map_err(unreadable)?,
-        reason: refusal(row, 8)?,
-        deadline_at: moment(row, 10)?,
+        state: named(row, "state", State::named)?,
+        compensating: row.try_get("compensating").map_err(unreadable)?,
+        reason: refusal(row, ["reason_code", "reason_detail"])?,
+        deadline_at: moment(row, "deadline_at")?,
     };
     Ok(SagaRecord {
-        id: row.try_get(0).map_err(unreadable)?,
+        id: row.try_get("id").map_err(unreadable)?,
         kind: Kind {
-            name: row.try_get(1).map_err(unreadable)?,
+            name: row.try_get("name").map_err(unreadable)?,
             version: u32::try_from(version)
                 .map_err(|_| corrupt(format!("saga of version {version}")))?,
         },
@@ -155,44 +150,44 @@ pub(super) fn saga(row: &Row) -> Result<SagaRecord, StoreError> {
             .map(Tenant::new)
             .transpose()
             .map_err(|error| corrupt(format!("tenant of a saga: {error}")))?,
-        input: bytes(row, 4)?,
+        input: bytes(row, "input")?,
         headers: serde_json::from_str(headers)
             .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
         status,
-        epoch: row.try_get(11).map_err(unreadable)?,
-        wake_at: perhaps(row, 12)?,
-        waiting_for: row.try_get(13).map_err(unreadable)?,
-        created_at: moment(row, 14)?,
-        ended_at: perhaps(row, 15)?,
+        epoch: row.try_get("epoch").map_err(unreadable)?,
+        wake_at: perhaps(row, "wake_at")?,
+        waiting_for: row.try_get("waiting_for").map_err(unreadable)?,
+        created_at: moment(row, "created_at")?,
+        ended_at: perhaps(row, "ended_at")?,
         steps: Vec::new(),
         signals: Vec::new(),
     })
 }
 
-/// Reads a step from the columns after the id of its saga.
+/// Reads the row of a step.
 pub(super) fn begun(row: &Row) -> Result<StepRecord, StoreError> {
-    let attempts: i32 = row.try_get(9).map_err(unreadable)?;
+    let attempts: i32 = row.try_get("attempts").map_err(unreadable)?;
     Ok(StepRecord {
-        name: row.try_get(1).map_err(unreadable)?,
-        direction: named(row, 2, Direction::named)?,
-        state: named(row, 3, StepState::named)?,
-        provider_key: row.try_get(4).map_err(unreadable)?,
-        request: bytes(row, 5)?,
-        made: bytes(row, 6)?,
-        error: refusal(row, 7)?,
+        name: row.try_get("name").map_err(unreadable)?,
+        direction: named(row, "direction", Direction::named)?,
+        state: named(row, "state", StepState::named)?,
+        provider_key: row.try_get("provider_key").map_err(unreadable)?,
+        request: bytes(row, "request")?,
+        made: bytes(row, "made")?,
+        error: refusal(row, ["error_code", "error_detail"])?,
         attempts: attempts.unsigned_abs(),
-        next_at: moment(row, 10)?,
-        began_at: moment(row, 11)?,
-        ended_at: perhaps(row, 12)?,
+        next_at: moment(row, "next_at")?,
+        began_at: moment(row, "began_at")?,
+        ended_at: perhaps(row, "ended_at")?,
     })
 }
 
-/// Reads a signal from the columns after the id of its saga.
+/// Reads the row of a signal.
 pub(super) fn signal_of(row: &Row) -> Result<Signal, StoreError> {
     Ok(Signal {
-        name: row.try_get(1).map_err(unreadable)?,
-        payload: bytes(row, 2)?,
-        received_at: moment(row, 3)?,
+        name: row.try_get("name").map_err(unreadable)?,
+        payload: bytes(row, "payload")?,
+        received_at: moment(row, "received_at")?,
     })
 }
 
@@ -207,29 +202,29 @@ pub(super) fn of_saga(row: &Row, error: StoreError) -> StoreError {
     }
 }
 
-pub(super) fn perhaps(row: &Row, place: usize) -> Result<Option<Timestamp>, StoreError> {
-    let at: Option<Moment> = row.try_get(place).map_err(unreadable)?;
+pub(super) fn perhaps(row: &Row, name: &str) -> Result<Option<Timestamp>, StoreError> {
+    let at: Option<Moment> = row.try_get(name).map_err(unreadable)?;
     Ok(at.map(|Moment(at)| at))
 }
 
-pub(super) fn moment(row: &Row, place: usize) -> Result<Timestamp, StoreError> {
-    let Moment(at) = row.try_get(place).map_err(unreadable)?;
+pub(super) fn moment(row: &Row, name: &str) -> Result<Timestamp, StoreError> {
+    let Moment(at) = row.try_get(name).map_err(unreadable)?;
     Ok(at)
 }
 
-fn bytes(row: &Row, place: usize) -> Result<Bytes, StoreError> {
-    let bytes: &[u8] = row.try_get(place).map_err(unreadable)?;
+fn bytes(row: &Row, name: &str) -> Result<Bytes, StoreError> {
+    let bytes: &[u8] = row.try_get(name).map_err(unreadable)?;
     Ok(Bytes::copy_from_slice(bytes))
 }
 
-fn refusal(row: &Row, place: usize) -> Result<Option<Refusal>, StoreError> {
-    let code: Option<String> = row.try_get(place).map_err(unreadable)?;
-    let detail: Option<String> = row.try_get(place + 1).map_err(unreadable)?;
+fn refusal(row: &Row, [code, detail]: [&str; 2]) -> Result<Option<Refusal>, StoreError> {
+    let code: Option<String> = row.try_get(code).map_err(unreadable)?;
+    let detail: Option<String> = row.try_get(detail).map_err(unreadable)?;
     Ok(code.map(|code| Refusal::new(code, detail.unwrap_or_default())))
 }
 
-fn named<T>(row: &Row, place: usize, named: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
-    let word: &str = row.try_get(place).map_err(unreadable)?;
+fn named<T>(row: &Row, column: &str, named: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
+    let word: &str = row.try_get(column).map_err(unreadable)?;
     named(word).ok_or_else(|| corrupt(format!("saga: {word:?} is not known here")))
 }
 
