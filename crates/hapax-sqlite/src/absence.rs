@@ -135,23 +135,23 @@ impl Place {
 }
 
 fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
-    let epoch: Option<i64> = row.get(6)?;
+    let epoch: Option<i64> = row.get("absent_epoch")?;
     let absence = match epoch {
         None => None,
         Some(epoch) => Some(Absence {
             epoch,
-            written_at: row.get(7)?,
-            since: row.get(8)?,
-            noted_at: row.get(9)?,
+            written_at: row.get("absent_written_at")?,
+            since: row.get("since")?,
+            noted_at: row.get("noted_at")?,
         }),
     };
     Ok(Place {
-        partition: row.get(0)?,
-        epoch: row.get(1)?,
-        written_at: row.get(2)?,
-        frontier: row.get(3)?,
-        is_held: row.get(4)?,
-        is_disabled: row.get(5)?,
+        partition: row.get("destination")?,
+        epoch: row.get("epoch")?,
+        written_at: row.get("written_at")?,
+        frontier: row.get("frontier")?,
+        is_held: row.get("is_held")?,
+        is_disabled: row.get("is_disabled")?,
         absence,
     })
 }

@@ -267,8 +267,9 @@ fn open_after(
             .execute(params![destination, now])?;
         let mut open = conn.prepare_cached(query!("delivery/open"))?;
         open.query_row(params![destination, now], |row| {
-            let sets: (String, String) = (row.get(2)?, row.get(3)?);
-            Ok((row.get(0)?, row.get(1)?, sets, row.get(4)?))
+            let sets: (String, String) = (row.get("settled")?, row.get("offered")?);
+            let written_at = row.get("written_at")?;
+            Ok((row.get("epoch")?, row.get("frontier")?, sets, written_at))
         })
     };
     let (epoch, high, (settled, offered), written_at) = take().map_err(store_error)?;
@@ -357,7 +358,11 @@ fn interrupt_begun(
 ) -> rusqlite::Result<Vec<(i64, u32)>> {
     let mut begun = conn.prepare_cached(query!("delivery/begun"))?;
     let begun = begun.query_map([destination], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        Ok((
+            row.get("position")?,
+            row.get("attempt")?,
+            row.get("begun_at")?,
+        ))
     })?;
     let begun: Vec<(i64, u32, i64)> = begun.collect::<Result<_, _>>()?;
     let mut cut_off = Vec::with_capacity(begun.len());
@@ -437,11 +442,11 @@ fn find_checkpoint(
     let mut statement = conn.prepare_cached(query!("delivery/find_checkpoint"))?;
     let found = |row: &Row<'_>| {
         let newest = CheckpointId {
-            epoch: row.get(2)?,
-            settlement: row.get(3)?,
-            high: row.get(0)?,
+            epoch: row.get("epoch")?,
+            settlement: row.get("settlement")?,
+            high: row.get("frontier")?,
         };
-        Ok((newest, row.get(1)?))
+        Ok((newest, row.get("settled")?))
     };
     statement.query_row([destination], found).optional()
 }

@@ -174,7 +174,7 @@ pub(crate) fn find(
 /// Reads a row of the key table.
 fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
-    let state: String = row.get(1).map_err(bad)?;
+    let state: String = row.get("state").map_err(bad)?;
     let state = match state.as_str() {
         "in_progress" => KeyState::InProgress,
         "completed" | "failed" => KeyState::Completed,
@@ -182,29 +182,29 @@ fn record(row: &Row<'_>, now: Timestamp) -> Result<KeyRecord, StoreError> {
         other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
     };
     Ok(KeyRecord {
-        fingerprint: Fingerprint::from_bytes(row.get(0).map_err(bad)?),
+        fingerprint: Fingerprint::from_bytes(row.get("fingerprint").map_err(bad)?),
         state,
-        epoch: row.get(2).map_err(bad)?,
+        epoch: row.get("epoch").map_err(bad)?,
         lease_until: row
-            .get::<_, Option<i64>>(3)
+            .get::<_, Option<i64>>("lease_until")
             .map_err(bad)?
             .map(Timestamp::from_millis),
         response: (state == KeyState::Completed)
             .then(|| response(row))
             .transpose()?,
-        created_at: Timestamp::from_millis(row.get(7).map_err(bad)?),
-        expires_at: Timestamp::from_millis(row.get(8).map_err(bad)?),
+        created_at: Timestamp::from_millis(row.get("created_at").map_err(bad)?),
+        expires_at: Timestamp::from_millis(row.get("expires_at").map_err(bad)?),
         read_at: now,
     })
 }
 
 fn response(row: &Row<'_>) -> Result<StoredResponse, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("stored response: {error}"));
-    let block: Vec<u8> = row.get(5).map_err(bad)?;
+    let block: Vec<u8> = row.get("response_headers").map_err(bad)?;
     Ok(StoredResponse {
-        status: row.get(4).map_err(bad)?,
+        status: row.get("response_status").map_err(bad)?,
         headers: StoredResponse::parse_header_block(&block)
             .ok_or_else(|| corrupt("stored response: malformed header block"))?,
-        body: Bytes::from(row.get::<_, Vec<u8>>(6).map_err(bad)?),
+        body: Bytes::from(row.get::<_, Vec<u8>>("response_body").map_err(bad)?),
     })
 }

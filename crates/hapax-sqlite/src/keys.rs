@@ -118,7 +118,7 @@ impl KeyMaintenance for Sqlite {
         let used = move |conn: &Connection| {
             let mut statement = conn.prepare_cached(query!("idempotency/usage"))?;
             let rows = statement.query_map([now], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+                Ok((row.get("tenant")?, row.get("keys")?, row.get("bytes")?))
             })?;
             rows.collect::<rusqlite::Result<Vec<(String, i64, i64)>>>()
         };
@@ -172,9 +172,9 @@ fn purged(conn: &Connection, after: i64) -> rusqlite::Result<(i64, Vec<Scope>)> 
 fn purged_scope(row: &Row<'_>) -> Option<Scope> {
     let part = |place| row.get::<_, Option<String>>(place).ok().flatten();
     Some(Scope {
-        tenant: Tenant::new(part(1)?).ok()?,
-        operation: Operation::new(part(2)?).ok()?,
-        key: IdempotencyKey::new(part(3)?).ok()?,
+        tenant: Tenant::new(part("tenant")?).ok()?,
+        operation: Operation::new(part("operation")?).ok()?,
+        key: IdempotencyKey::new(part("key")?).ok()?,
     })
 }
 
@@ -233,10 +233,10 @@ fn expired(conn: &Connection, now: Timestamp) -> rusqlite::Result<Vec<Expired>> 
     let mut statement = conn.prepare_cached(query!("idempotency/expired"))?;
     let read = |row: &Row<'_>| {
         Ok(Expired {
-            rowid: row.get(0)?,
-            operation: row.get(1)?,
-            leaves_tombstone: row.get_ref(2)?.as_str()? == "gone",
-            expires_at: Timestamp::from_millis(row.get(3)?),
+            rowid: row.get("rowid")?,
+            operation: row.get("operation")?,
+            leaves_tombstone: row.get_ref("on_expired")?.as_str()? == "gone",
+            expires_at: Timestamp::from_millis(row.get("expires_at")?),
         })
     };
     statement

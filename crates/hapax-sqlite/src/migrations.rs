@@ -240,7 +240,7 @@ fn check_objects(conn: &Connection) -> Result<(), SchemaError> {
         .map_err(failed)?;
     let mut rows = objects.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
-        let read = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let read = || Ok((row.get("type")?, row.get("name")?, row.get("sql")?));
         let (kind, name, sql): (String, String, String) = read().map_err(failed)?;
         if object(conn, &kind, &name).map_err(failed)?.as_ref() != Some(&sql) {
             return Err(SchemaError::Damaged {

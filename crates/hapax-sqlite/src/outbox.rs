@@ -197,13 +197,13 @@ fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
         }
     };
-    match (row.get_ref(4)?, row.get_ref(5)?) {
+    match (row.get_ref("aggregate_type")?, row.get_ref("aggregate_id")?) {
         (ValueRef::Text(kind), ValueRef::Text(id)) => {
             add(kind);
             add(b"\n");
             add(id);
         }
-        _ => add(row.get_ref(1)?.as_bytes()?),
+        _ => add(row.get_ref("event_id")?.as_bytes()?),
     }
     // The low bits of this hash depend mostly on the last bytes, so all bits are folded into them.
     let folded = hash ^ hash >> 32;
@@ -226,10 +226,20 @@ pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Ve
     Ok(readable)
 }
 
+/// The columns whose bytes a read counts.
+const STORED_COLUMNS: [&str; 6] = [
+    "type",
+    "tenant",
+    "aggregate_type",
+    "aggregate_id",
+    "payload",
+    "headers",
+];
+
 /// The stored size of an event in bytes: its payload, its headers and its names.
 pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     let mut bytes = 0;
-    for column in [2, 3, 4, 5, 7, 8] {
+    for column in STORED_COLUMNS {
         if let ValueRef::Text(stored) | ValueRef::Blob(stored) = row.get_ref(column)? {
             bytes += stored.len();
         }
@@ -237,10 +247,10 @@ pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
     Ok(bytes)
 }
 
-/// Reads an event from the first eleven columns of a row.
+/// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
-        .get(0)
+        .get("id")
         .map_err(|error| corrupt(format!("event: {error}")))?;
     columns(row, position, keyring)
         .map(Arc::new)
@@ -250,34 +260,34 @@ pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>
 fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEvent, String> {
     let bad = |error: rusqlite::Error| error.to_string();
     let id = row
-        .get_ref(1)
+        .get_ref("event_id")
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
     let id = id.parse().map_err(|error| format!("event id: {error}"))?;
-    let tenant: Option<String> = row.get(3).map_err(bad)?;
-    let kind: Option<String> = row.get(4).map_err(bad)?;
-    let about: Option<String> = row.get(5).map_err(bad)?;
+    let tenant: Option<String> = row.get("tenant").map_err(bad)?;
+    let kind: Option<String> = row.get("aggregate_type").map_err(bad)?;
+    let about: Option<String> = row.get("aggregate_id").map_err(bad)?;
     let headers = row
-        .get_ref(8)
+        .get_ref("headers")
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
-    let (headers, payload) = unseal(id, headers, row.get(7).map_err(bad)?, keyring)?;
+    let (headers, payload) = unseal(id, headers, row.get("payload").map_err(bad)?, keyring)?;
     let event = Event {
         id,
-        kind: row.get(2).map_err(bad)?,
+        kind: row.get("type").map_err(bad)?,
         tenant: tenant
             .map(Tenant::new)
             .transpose()
             .map_err(|error| error.to_string())?,
         aggregate: kind.zip(about).map(|(kind, id)| Aggregate { kind, id }),
-        sequence: row.get(6).map_err(bad)?,
+        sequence: row.get("sequence").map_err(bad)?,
         payload,
         headers,
-        created_at: Timestamp::from_millis(row.get(9).map_err(bad)?),
+        created_at: Timestamp::from_millis(row.get("created_at").map_err(bad)?),
         available_at: row
-            .get::<_, Option<i64>>(10)
+            .get::<_, Option<i64>>("available_at")
             .map_err(bad)?
             .map(Timestamp::from_millis),
     };

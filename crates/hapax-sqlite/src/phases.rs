@@ -164,8 +164,13 @@ fn resume(ctx: &WriterContext, entry: Entry, now: Timestamp) -> Result<Ownership
     let resume = || {
         let mut statement = ctx.conn.prepare_cached(query!("idempotency/resume"))?;
         statement.query_row(row, |row| {
-            let (created_at, expires_at) = (row.get(2)?, row.get(3)?);
-            Ok((row.get(0)?, row.get(1)?, created_at, expires_at))
+            let (created_at, expires_at) = (row.get("created_at")?, row.get("expires_at")?);
+            Ok((
+                row.get("epoch")?,
+                row.get("recovery_point")?,
+                created_at,
+                expires_at,
+            ))
         })
     };
     let (epoch, recovery_point, created_at, expires_at) = resume().map_err(store_error)?;
@@ -215,22 +220,25 @@ fn take_over(
 fn taken_over(row: &Row<'_>, keyring: &Keyring) -> Result<TakenOver, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("idempotency key: {error}"));
     let bad_part = |error: KeyError| corrupt(format!("scope of a key: {error}"));
-    let text = |column: usize| row.get::<_, String>(column).map_err(bad);
-    let (created_at, expires_at) = (row.get(5).map_err(bad)?, row.get(7).map_err(bad)?);
+    let text = |column: &str| row.get::<_, String>(column).map_err(bad);
+    let (created_at, expires_at) = (
+        row.get("created_at").map_err(bad)?,
+        row.get("expires_at").map_err(bad)?,
+    );
     let scope = Scope {
-        tenant: Tenant::new(text(0)?).map_err(bad_part)?,
-        operation: Operation::new(text(1)?).map_err(bad_part)?,
-        key: IdempotencyKey::new(text(2)?).map_err(bad_part)?,
+        tenant: Tenant::new(text("tenant")?).map_err(bad_part)?,
+        operation: Operation::new(text("operation")?).map_err(bad_part)?,
+        key: IdempotencyKey::new(text("key")?).map_err(bad_part)?,
     };
-    let request: Vec<u8> = row.get(8).map_err(bad)?;
+    let request: Vec<u8> = row.get("request").map_err(bad)?;
     let request = keyring.decrypt_request(&scope, &request);
     let request = request.map_err(encrypted("kept request"))?;
     let ownership = Ownership {
         scope,
-        fingerprint: Fingerprint::from_bytes(row.get(3).map_err(bad)?),
-        epoch: row.get(4).map_err(bad)?,
+        fingerprint: Fingerprint::from_bytes(row.get("fingerprint").map_err(bad)?),
+        epoch: row.get("epoch").map_err(bad)?,
         created_at: Timestamp::from_millis(created_at),
-        recovery_point: row.get(6).map_err(bad)?,
+        recovery_point: row.get("recovery_point").map_err(bad)?,
         resumed: true,
         retention: between(created_at, expires_at),
     };

@@ -12,6 +12,7 @@ SELECT place.destination, place.epoch, place.written_at, place.frontier,
            FROM hapax_destination AS disabled
            WHERE disabled.name = place.destination AND disabled.disabled_at IS NOT NULL
        ) AS is_disabled,
-       absence.epoch, absence.written_at, absence.since, absence.noted_at
+       absence.epoch AS absent_epoch, absence.written_at AS absent_written_at,
+       absence.since, absence.noted_at
 FROM hapax_checkpoint AS place
 LEFT JOIN hapax_absence AS absence ON absence.destination = place.destination

@@ -2,7 +2,11 @@
 -- node is live if it sent a heartbeat or took a partition after ?1. Times after ?2 are ignored,
 -- because the clock was set back since.
 SELECT living.name, held.destination, held.epoch,
-       (SELECT destinations FROM hapax_node WHERE name = living.name AND seen_at > ?1 AND seen_at < ?2)
+       (
+           SELECT destinations
+           FROM hapax_node
+           WHERE name = living.name AND seen_at > ?1 AND seen_at < ?2
+       ) AS destinations
 FROM (
     SELECT name
     FROM hapax_node

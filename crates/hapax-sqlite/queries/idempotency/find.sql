@@ -10,6 +10,6 @@ SELECT fingerprint, state, epoch, lease_until, response_status, response_headers
                  AND live.ended_at IS NULL
            ) THEN ?4 + ?5
            ELSE expires_at
-       END
+       END AS expires_at
 FROM hapax_idempotency_key
 WHERE tenant = ?1 AND operation = ?2 AND key = ?3

@@ -65,15 +65,15 @@ pub(crate) fn find(
     let mut arrivals = conn.prepare_cached(query!("delivery/arrivals"))?;
     let mut rows = arrivals.query(params![position, partition])?;
     while let Some(row) = rows.next()? {
-        let held: String = row.get(0)?;
+        let held: String = row.get("positions")?;
         if positions::parse(&held).is_some_and(|held| held.contains(&position)) {
             return Ok(Some(Attempt {
                 position,
                 number: 1,
-                started_at: Timestamp::from_millis(row.get(1)?),
-                duration: Duration::from_millis(row.get::<_, i64>(2)?.unsigned_abs()),
+                started_at: Timestamp::from_millis(row.get("started_at")?),
+                duration: Duration::from_millis(row.get::<_, i64>("duration_ms")?.unsigned_abs()),
                 outcome: AttemptOutcome::Delivered,
-                status: row.get(3)?,
+                status: row.get("status")?,
                 error: None,
                 response_head: Bytes::new(),
             }));

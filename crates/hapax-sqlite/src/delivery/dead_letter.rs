@@ -115,28 +115,32 @@ fn letter(row: &Row<'_>, keyring: &Keyring) -> Result<DeadLetter, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("dead letter: {error}"));
     Ok(DeadLetter {
         event: outbox::event(row, keyring)?,
-        attempts: row.get(11).map_err(bad)?,
+        attempts: row.get("attempt").map_err(bad)?,
         last_error: row
-            .get::<_, Option<String>>(12)
+            .get::<_, Option<String>>("last_error")
             .map_err(bad)?
             .unwrap_or_default(),
-        died_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
+        died_at: Timestamp::from_millis(row.get("changed_at").map_err(bad)?),
         log: Vec::new(),
     })
 }
 
 fn attempt(row: &Row<'_>) -> Result<Attempt, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("attempt: {error}"));
-    let outcome: String = row.get(4).map_err(bad)?;
+    let outcome: String = row.get("outcome").map_err(bad)?;
     Ok(Attempt {
-        position: row.get(0).map_err(bad)?,
-        number: row.get(1).map_err(bad)?,
-        started_at: Timestamp::from_millis(row.get(2).map_err(bad)?),
-        duration: Duration::from_millis(row.get::<_, i64>(3).map_err(bad)?.unsigned_abs()),
+        position: row.get("position").map_err(bad)?,
+        number: row.get("number").map_err(bad)?,
+        started_at: Timestamp::from_millis(row.get("started_at").map_err(bad)?),
+        duration: Duration::from_millis(
+            row.get::<_, i64>("duration_ms")
+                .map_err(bad)?
+                .unsigned_abs(),
+        ),
         outcome: AttemptOutcome::parse(&outcome)
             .ok_or_else(|| corrupt(format!("attempt with outcome {outcome:?}")))?,
-        status: row.get(5).map_err(bad)?,
-        error: row.get(6).map_err(bad)?,
-        response_head: Bytes::from(row.get::<_, Vec<u8>>(7).map_err(bad)?),
+        status: row.get("status").map_err(bad)?,
+        error: row.get("error").map_err(bad)?,
+        response_head: Bytes::from(row.get::<_, Vec<u8>>("response_head").map_err(bad)?),
     })
 }

@@ -117,7 +117,7 @@ impl Found {
         let mut rows = statement.query(next)?;
         while self.has_room()
             && let Some(row) = rows.next()?
-            && row.get_ref(11)?.as_str()? == "blocked"
+            && row.get_ref("state")?.as_str()? == "blocked"
         {
             self.take(row)?;
         }
@@ -140,7 +140,7 @@ impl Found {
 
 fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
     let bad = |error: rusqlite::Error| corrupt(format!("parked delivery: {error}"));
-    let state: String = row.get(11).map_err(bad)?;
+    let state: String = row.get("state").map_err(bad)?;
     let state = match state.as_str() {
         "scheduled" => ParkedState::Scheduled,
         "retrying" => ParkedState::Retrying,
@@ -150,9 +150,9 @@ fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
     Ok(Parked {
         event: outbox::event(row, keyring)?,
         state,
-        attempt: row.get(12).map_err(bad)?,
-        next_at: Timestamp::from_millis(row.get(13).map_err(bad)?),
-        order_key: row.get(14).map_err(bad)?,
+        attempt: row.get("attempt").map_err(bad)?,
+        next_at: Timestamp::from_millis(row.get("next_at").map_err(bad)?),
+        order_key: row.get("order_key").map_err(bad)?,
         // Only an operator's request on the PostgreSQL store sets this.
         manual: false,
     })

@@ -139,11 +139,11 @@ fn membership(
             membership.held.push(Held {
                 partition,
                 node: name.clone(),
-                epoch: row.get(2)?,
+                epoch: row.get("epoch")?,
             });
         }
         if membership.nodes.last() != Some(&name) {
-            if let Some(knows) = row.get::<_, Option<String>>(3)? {
+            if let Some(knows) = row.get::<_, Option<String>>("destinations")? {
                 let knows = knows.lines().map(str::to_owned).collect();
                 membership.knows.insert(name.clone(), knows);
             }

@@ -66,9 +66,9 @@ fn newest(conn: &Connection, destination: &str) -> rusqlite::Result<Option<Check
     let mut statement = conn.prepare_cached(query!("delivery/epoch"))?;
     let newest = |row: &Row<'_>| {
         Ok(CheckpointId {
-            epoch: row.get(0)?,
-            settlement: row.get(1)?,
-            high: row.get(2)?,
+            epoch: row.get("epoch")?,
+            settlement: row.get("settlement")?,
+            high: row.get("frontier")?,
         })
     };
     statement.query_row([destination], newest).optional()

@@ -88,78 +88,78 @@ fn of_saga(id: &str, error: StoreError) -> StoreError {
 }
 
 fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
-    let headers: String = row.get(5).map_err(unreadable)?;
-    let state: String = row.get(6).map_err(unreadable)?;
-    let tenant: Option<String> = row.get(3).map_err(unreadable)?;
+    let headers: String = row.get("headers").map_err(unreadable)?;
+    let state: String = row.get("state").map_err(unreadable)?;
+    let tenant: Option<String> = row.get("tenant").map_err(unreadable)?;
     let status = SagaStatus {
         state: State::named(&state).ok_or_else(|| corrupt(format!("saga in state {state:?}")))?,
-        compensating: row.get(7).map_err(unreadable)?,
-        reason: refusal(row, 8).map_err(unreadable)?,
-        deadline_at: moment(row, 10).map_err(unreadable)?,
+        compensating: row.get("compensating").map_err(unreadable)?,
+        reason: refusal(row, ["reason_code", "reason_detail"]).map_err(unreadable)?,
+        deadline_at: moment(row, "deadline_at").map_err(unreadable)?,
     };
     Ok(SagaRecord {
-        id: row.get(0).map_err(unreadable)?,
+        id: row.get("id").map_err(unreadable)?,
         kind: Kind {
-            name: row.get(1).map_err(unreadable)?,
-            version: row.get(2).map_err(unreadable)?,
+            name: row.get("name").map_err(unreadable)?,
+            version: row.get("version").map_err(unreadable)?,
         },
         tenant: tenant
             .map(Tenant::new)
             .transpose()
             .map_err(|error| corrupt(format!("tenant of a saga: {error}")))?,
-        input: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
+        input: Bytes::from(row.get::<_, Vec<u8>>("input").map_err(unreadable)?),
         headers: serde_json::from_str(&headers)
             .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
         status,
-        epoch: row.get(11).map_err(unreadable)?,
-        wake_at: perhaps(row, 12).map_err(unreadable)?,
-        waiting_for: row.get(13).map_err(unreadable)?,
-        created_at: moment(row, 14).map_err(unreadable)?,
-        ended_at: perhaps(row, 15).map_err(unreadable)?,
+        epoch: row.get("epoch").map_err(unreadable)?,
+        wake_at: perhaps(row, "wake_at").map_err(unreadable)?,
+        waiting_for: row.get("waiting_for").map_err(unreadable)?,
+        created_at: moment(row, "created_at").map_err(unreadable)?,
+        ended_at: perhaps(row, "ended_at").map_err(unreadable)?,
         steps: Vec::new(),
         signals: Vec::new(),
     })
 }
 
 fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
-    let direction: String = row.get(1).map_err(unreadable)?;
-    let state: String = row.get(2).map_err(unreadable)?;
+    let direction: String = row.get("direction").map_err(unreadable)?;
+    let state: String = row.get("state").map_err(unreadable)?;
     Ok(StepRecord {
-        name: row.get(0).map_err(unreadable)?,
+        name: row.get("name").map_err(unreadable)?,
         direction: Direction::named(&direction)
             .ok_or_else(|| corrupt(format!("direction of a step {direction:?}")))?,
         state: StepState::named(&state)
             .ok_or_else(|| corrupt(format!("step in state {state:?}")))?,
-        provider_key: row.get(3).map_err(unreadable)?,
-        request: Bytes::from(row.get::<_, Vec<u8>>(4).map_err(unreadable)?),
-        made: Bytes::from(row.get::<_, Vec<u8>>(5).map_err(unreadable)?),
-        error: refusal(row, 6).map_err(unreadable)?,
-        attempts: row.get(8).map_err(unreadable)?,
-        next_at: moment(row, 9).map_err(unreadable)?,
-        began_at: moment(row, 10).map_err(unreadable)?,
-        ended_at: perhaps(row, 11).map_err(unreadable)?,
+        provider_key: row.get("provider_key").map_err(unreadable)?,
+        request: Bytes::from(row.get::<_, Vec<u8>>("request").map_err(unreadable)?),
+        made: Bytes::from(row.get::<_, Vec<u8>>("made").map_err(unreadable)?),
+        error: refusal(row, ["error_code", "error_detail"]).map_err(unreadable)?,
+        attempts: row.get("attempts").map_err(unreadable)?,
+        next_at: moment(row, "next_at").map_err(unreadable)?,
+        began_at: moment(row, "began_at").map_err(unreadable)?,
+        ended_at: perhaps(row, "ended_at").map_err(unreadable)?,
     })
 }
 
 fn signal(row: &Row<'_>) -> Result<Signal, StoreError> {
     Ok(Signal {
-        name: row.get(0).map_err(unreadable)?,
-        payload: Bytes::from(row.get::<_, Vec<u8>>(1).map_err(unreadable)?),
-        received_at: moment(row, 2).map_err(unreadable)?,
+        name: row.get("name").map_err(unreadable)?,
+        payload: Bytes::from(row.get::<_, Vec<u8>>("payload").map_err(unreadable)?),
+        received_at: moment(row, "received_at").map_err(unreadable)?,
     })
 }
 
-fn refusal(row: &Row<'_>, place: usize) -> rusqlite::Result<Option<Refusal>> {
-    let (code, detail): (Option<String>, Option<String>) = (row.get(place)?, row.get(place + 1)?);
+fn refusal(row: &Row<'_>, [code, detail]: [&str; 2]) -> rusqlite::Result<Option<Refusal>> {
+    let (code, detail): (Option<String>, Option<String>) = (row.get(code)?, row.get(detail)?);
     Ok(code.map(|code| Refusal::new(code, detail.unwrap_or_default())))
 }
 
-fn moment(row: &Row<'_>, place: usize) -> rusqlite::Result<Timestamp> {
-    row.get(place).map(Timestamp::from_millis)
+fn moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Timestamp> {
+    row.get(name).map(Timestamp::from_millis)
 }
 
-fn perhaps(row: &Row<'_>, place: usize) -> rusqlite::Result<Option<Timestamp>> {
-    let millis: Option<i64> = row.get(place)?;
+fn perhaps(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Timestamp>> {
+    let millis: Option<i64> = row.get(name)?;
     Ok(millis.map(Timestamp::from_millis))
 }
 
