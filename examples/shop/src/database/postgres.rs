@@ -1,5 +1,7 @@
 //! The shop's tables in a PostgreSQL database, which several instances can share.
 
+use std::sync::Arc;
+
 use hapax::{Clock, notify::Notifier, store::StoreError};
 use hapax_postgres::{
     Migration, OpenError, Postgres, Settings, Statement, Tx,
@@ -63,7 +65,7 @@ impl Database for Postgres {
     async fn select(&self, query: Query, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         let params = owned(params);
         let rows = self.read(query.postgres, &borrowed(&params)).await?;
-        rows.iter().map(Row::of).collect()
+        Row::all(&rows)
     }
 
     async fn execute(&self, query: Query, params: Vec<Value>) -> Result<u64, StoreError> {
@@ -88,7 +90,7 @@ impl Rows for Tx {
     async fn select(&mut self, query: Query, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         let params = owned(params);
         let rows = self.query(query.postgres, &borrowed(&params)).await?;
-        rows.iter().map(Row::of).collect()
+        Row::all(&rows)
     }
 
     async fn execute(&mut self, query: Query, params: Vec<Value>) -> Result<u64, StoreError> {
@@ -106,8 +108,16 @@ fn borrowed(params: &[hapax_postgres::Value]) -> Vec<&(dyn ToSql + Sync)> {
 }
 
 impl Row {
-    fn of(row: &tokio_postgres::Row) -> Result<Self, StoreError> {
-        let columns = (0..row.len()).map(|column| match row.try_get(column) {
+    /// The rows of a result.
+    fn all(rows: &[tokio_postgres::Row]) -> Result<Vec<Self>, StoreError> {
+        let columns = rows.first().map_or(&[][..], |row| row.columns());
+        let columns = columns.iter().map(|column| column.name().to_owned());
+        let columns: Arc<[String]> = columns.collect();
+        rows.iter().map(|row| Self::of(row, &columns)).collect()
+    }
+
+    fn of(row: &tokio_postgres::Row, columns: &Arc<[String]>) -> Result<Self, StoreError> {
+        let values = (0..columns.len()).map(|place| match row.try_get(place) {
             Ok(hapax_postgres::Value::Null) => Ok(Value::Null),
             Ok(hapax_postgres::Value::Integer(number)) => Ok(Value::Integer(number)),
             Ok(hapax_postgres::Value::Text(text)) => Ok(Value::Text(text)),
@@ -115,9 +125,13 @@ impl Row {
             Ok(_) => Err("its type is not one that the shop uses".to_owned()),
             Err(error) => Err(error.to_string()),
         });
-        let columns = columns.collect::<Result<_, _>>();
-        columns.map(Self).map_err(|problem| StoreError::Corrupt {
+        let values = values.collect::<Result<_, _>>();
+        let values = values.map_err(|problem: String| StoreError::Corrupt {
             what: format!("a column of the shop's tables: {problem}"),
+        })?;
+        Ok(Self {
+            columns: Arc::clone(columns),
+            values,
         })
     }
 }

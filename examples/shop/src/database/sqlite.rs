@@ -1,5 +1,7 @@
 //! The shop's tables in one SQLite file.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use hapax::{notify::Notifier, store::StoreError};
 use hapax_sqlite::{
@@ -105,13 +107,16 @@ pub(crate) fn rows(
     params: &[Value],
 ) -> rusqlite::Result<Vec<Row>> {
     let mut statement = connection.prepare_cached(sql)?;
-    let columns = statement.column_count();
+    let names = statement.column_names().into_iter().map(str::to_owned);
+    let columns: Arc<[String]> = names.collect();
     let mut rows = statement.query(params_from_iter(params))?;
     let mut read = Vec::new();
     while let Some(row) = rows.next()? {
-        read.push(Row((0..columns)
-            .map(|column| row.get(column))
-            .collect::<Result<_, _>>()?));
+        let values = (0..columns.len()).map(|place| row.get(place));
+        read.push(Row {
+            values: values.collect::<Result<_, _>>()?,
+            columns: Arc::clone(&columns),
+        });
     }
     Ok(read)
 }

@@ -248,12 +248,12 @@ fn kind_of(body: &[u8]) -> String {
 impl Seen {
     fn read(mut row: Row) -> Result<Self, StoreError> {
         Ok(Self {
-            event_id: row.text(0)?,
-            r#type: row.text(1)?,
-            deliveries: row.integer(2)?,
-            effects: row.integer(3)?,
-            first_at: written(Timestamp::from_millis(row.integer(4)?)),
-            last_at: written(Timestamp::from_millis(row.integer(5)?)),
+            event_id: row.text("event_id")?,
+            r#type: row.text("type")?,
+            deliveries: row.integer("deliveries")?,
+            effects: row.integer("effects")?,
+            first_at: written(Timestamp::from_millis(row.integer("first_at")?)),
+            last_at: written(Timestamp::from_millis(row.integer("last_at")?)),
         })
     }
 }

@@ -76,12 +76,12 @@ pub(super) async fn list<D: Database>(
 impl Written {
     fn read(mut row: Row) -> Result<Self, StoreError> {
         Ok(Self {
-            id: row.text(0)?,
-            charge_id: row.text(1)?,
-            kind: row.text(2)?,
-            amount: row.integer(3)?,
-            source: row.text(4)?,
-            created_at: written(Timestamp::from_millis(row.integer(5)?)),
+            id: row.text("id")?,
+            charge_id: row.text("charge_id")?,
+            kind: row.text("kind")?,
+            amount: row.integer("amount")?,
+            source: row.text("source")?,
+            created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
         })
     }
 }

@@ -191,14 +191,14 @@ impl Order {
 
     fn read(mut row: Row) -> Result<Self, StoreError> {
         Ok(Self {
-            id: row.text(0)?,
-            customer_id: row.text(1)?,
-            amount: row.integer(2)?,
-            currency: row.text(3)?,
-            note: row.maybe_text(4)?,
-            version: row.integer(5)?,
-            created_at: written(Timestamp::from_millis(row.integer(6)?)),
-            updated_at: written(Timestamp::from_millis(row.integer(7)?)),
+            id: row.text("id")?,
+            customer_id: row.text("customer_id")?,
+            amount: row.integer("amount")?,
+            currency: row.text("currency")?,
+            note: row.maybe_text("note")?,
+            version: row.integer("version")?,
+            created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
+            updated_at: written(Timestamp::from_millis(row.integer("updated_at")?)),
         })
     }
 

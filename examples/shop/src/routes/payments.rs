@@ -143,11 +143,11 @@ async fn find<D: Database>(store: &D, tenant: &Tenant, key: &str) -> Result<Char
         .pop()
         .ok_or_else(|| Problem::internal("the recorded charge is missing"))?;
     Ok(Charge {
-        id: row.text(0)?,
-        order_id: row.maybe_text(1)?,
-        amount: row.integer(2)?,
-        currency: row.text(3)?,
-        created_at: written(Timestamp::from_millis(row.integer(4)?)),
+        id: row.text("id")?,
+        order_id: row.maybe_text("order_id")?,
+        amount: row.integer("amount")?,
+        currency: row.text("currency")?,
+        created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
     })
 }
 

@@ -185,7 +185,7 @@ async fn take(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<St
             .detail("no charge has this id")
     };
     let mut found = found.pop().ok_or_else(missing)?;
-    if found.text(0)? != tenant.as_str() {
+    if found.text("tenant")? != tenant.as_str() {
         return Err(missing());
     }
     let key = params![
@@ -197,11 +197,11 @@ async fn take(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<St
         // Another request may have refunded a part since the charge was read.
         let mut now = tx.select(query::CHARGE_SELECT, charge()).await?;
         let now = now.pop().ok_or_else(missing)?;
-        let left = now.integer(1)? - now.integer(2)?;
+        let left = now.integer("amount")? - now.integer("refunded")?;
         let detail = format!("{left} of the charge can still be refunded");
         return Err(Problem::new(REFUND_EXCEEDS).member("amount").detail(detail));
     }
-    Ok(found.text(3)?)
+    Ok(found.text("currency")?)
 }
 
 impl Operation<Made> for Refunding<'_> {
@@ -239,11 +239,11 @@ impl Refund {
 
     fn read(mut row: Row) -> Result<Self, StoreError> {
         Ok(Self {
-            id: row.text(0)?,
-            charge_id: row.text(1)?,
-            amount: row.integer(2)?,
-            currency: row.text(3)?,
-            created_at: written(Timestamp::from_millis(row.integer(4)?)),
+            id: row.text("id")?,
+            charge_id: row.text("charge_id")?,
+            amount: row.integer("amount")?,
+            currency: row.text("currency")?,
+            created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
         })
     }
 

@@ -71,7 +71,7 @@ async fn take<D: Database>(
     let key = params![reported.charge_id.clone()];
     let charge = tx.select(query::CHARGE_SELECT, key).await?.pop();
     let tenant = match charge {
-        Some(mut charge) => charge.text(0)?,
+        Some(mut charge) => charge.text("tenant")?,
         None => shop.inbox_tenant.as_str().to_owned(),
     };
     let entry = Entry {

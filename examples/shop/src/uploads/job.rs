@@ -90,7 +90,7 @@ async fn prepare<D: Database>(
     let found = found.map_err(HandlerError::again)?.pop();
     let mut row = found.ok_or_else(|| HandlerError::never(format!("upload {id} is missing")))?;
     let mut text = |column| row.text(column).map_err(HandlerError::never);
-    let (sha256, content_type, state) = (text(0)?, text(1)?, text(2)?);
+    let (sha256, content_type, state) = (text("sha256")?, text("content_type")?, text("state")?);
     if state != "pending" {
         return Ok(Made::Nothing);
     }

@@ -35,7 +35,7 @@ pub(crate) async fn sweep<D: Database>(folder: &Folder, store: &D) -> Result<(),
         let unnamed = store.select(query::UPLOAD_UNNAMED, params![names]).await?;
         let paths = unnamed
             .into_iter()
-            .map(|mut row| Ok(folder.file(&row.text(0)?)))
+            .map(|mut row| Ok(folder.file(&row.text("value")?)))
             .collect::<Result<Vec<_>, StoreError>>()?;
         remove(folder, paths).await?;
     }

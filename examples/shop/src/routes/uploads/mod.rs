@@ -153,13 +153,17 @@ pub(super) async fn thumbnail<D: Database>(
     let key = params![upload.id, i64::from(size)];
     let rows = shop.store.select(query::THUMBNAIL_SELECT, key).await?;
     let mut row = rows.into_iter().next().ok_or_else(Problem::not_found)?;
-    let tag = format!("\"{}\"", row.text(0)?);
+    let tag = format!("\"{}\"", row.text("sha256")?);
     let mut response = if is_known(&headers, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         let content_type = HeaderValue::from_str(&upload.content_type);
         let content_type = content_type.map_err(Problem::internal)?;
-        ([(header::CONTENT_TYPE, content_type)], row.bytes(1)?).into_response()
+        (
+            [(header::CONTENT_TYPE, content_type)],
+            row.bytes("content")?,
+        )
+            .into_response()
     };
     let lasting = [
         (header::ETAG, HeaderValue::from_str(&tag)),
@@ -218,17 +222,17 @@ impl Upload {
 
     fn read(mut row: Row) -> Result<Self, StoreError> {
         Ok(Self {
-            id: row.text(0)?,
-            name: row.text(1)?,
-            bytes: row.integer(2)?,
-            sha256: row.text(3)?,
-            content_type: row.text(4)?,
-            width: row.integer(5)?,
-            height: row.integer(6)?,
-            state: row.text(7)?,
-            reason: row.maybe_text(8)?,
+            id: row.text("id")?,
+            name: row.text("name")?,
+            bytes: row.integer("bytes")?,
+            sha256: row.text("sha256")?,
+            content_type: row.text("content_type")?,
+            width: row.integer("width")?,
+            height: row.integer("height")?,
+            state: row.text("state")?,
+            reason: row.maybe_text("reason")?,
             thumbnails: None,
-            created_at: written(Timestamp::from_millis(row.integer(9)?)),
+            created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
         })
     }
 
@@ -248,13 +252,13 @@ impl Upload {
 
 impl Listed {
     fn read(upload: &str, row: &Row) -> Result<Self, StoreError> {
-        let size = row.integer(0)?;
+        let size = row.integer("size")?;
         Ok(Self {
             size,
             path: format!("/uploads/{upload}/thumbnails/{size}"),
-            width: row.integer(1)?,
-            height: row.integer(2)?,
-            bytes: row.integer(3)?,
+            width: row.integer("width")?,
+            height: row.integer("height")?,
+            bytes: row.integer("bytes")?,
         })
     }
 }
