@@ -40,6 +40,7 @@ const RULES: &[Rule] = &[
     queries::one_statement,
     queries::columns,
     queries::twins,
+    queries::read_by_name,
     pages::changelog,
     pages::decisions,
     pages::summary,

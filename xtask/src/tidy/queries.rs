@@ -1,8 +1,15 @@
-//! Rules for SQL files: one statement, a comment at the top, named columns, a known folder.
+//! Rules for SQL files: one statement, a comment at the top, named columns, a known folder. Rows are
+//! read by column name.
 
 use std::collections::BTreeSet;
 
-use super::Tree;
+use super::{
+    Tree,
+    source::{is_test, without_tests},
+};
+
+/// Columns of a row that may be read by position.
+const POSITIONS_MAX: usize = 2;
 
 /// Every SQL file starts with a comment that gives the reason. A query is one statement; a
 /// migration may have several, and so may the rows that a test or a benchmark inserts.
@@ -123,6 +130,56 @@ fn is_alone(text: &str) -> bool {
     reason.any(|line| line.contains("Only here: "))
 }
 
+/// A crate with queries reads rows by column name, except for the first two columns.
+pub(super) fn read_by_name(tree: &Tree) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.within("crates/", ".rs") {
+        let Some((folder, _)) = path.split_once("/src/") else {
+            continue;
+        };
+        if is_test(path) || !tree.holds(&format!("{folder}/queries")) {
+            continue;
+        }
+        for (line, number) in without_tests(text).lines().zip(1..) {
+            for place in positions(line).filter(|place| *place >= POSITIONS_MAX) {
+                findings.push(format!(
+                    "{path}:{number}: column {place} of a row must be read by its name"
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// The numbers that a line passes to `get`, `try_get` or `get_ref`, with or without a type.
+fn positions(line: &str) -> impl Iterator<Item = usize> {
+    [".get", ".try_get", ".get_ref"]
+        .iter()
+        .flat_map(|call| line.match_indices(call))
+        .filter_map(|(at, call)| {
+            let after = &line[at + call.len()..];
+            let after = after.strip_prefix("::<").map_or(Some(after), after_types);
+            let (argument, _) = after?.strip_prefix('(')?.split_once(')')?;
+            argument.trim().parse().ok()
+        })
+}
+
+/// What follows a list of types, from behind its opening `<`.
+fn after_types(text: &str) -> Option<&str> {
+    let mut open = 1;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '<' => open += 1,
+            '>' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some(&text[at + 1..]);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +233,28 @@ mod tests {
             columns(&tree),
             ["crates/hapax-sqlite/queries/jobs/read.sql: the library has no module `jobs`"]
         );
+    }
+
+    #[test]
+    fn a_column_is_read_by_its_name_from_the_third_on() {
+        let reads = "//! a\nrow.get(0)?;\nrow.try_get::<_, Option<Vec<i64>>>(1);\n\
+                     (row.get(2)?, row.get(\"id\")?);\nrow.try_get::<_, Option<Vec<i64>>>(13);\n\
+                     row.get_ref(4)?;\n.get::<_, (i64, i64)>(5)\nrow.get(first + 2);\n\
+                     #[cfg(test)]\nmod tests {\n    row.get(3);\n}\n";
+        let tree = Tree::of(&[
+            ("crates/hapax-sqlite/queries/outbox/read.sql", ""),
+            ("crates/hapax-sqlite/src/outbox.rs", reads),
+            ("crates/hapax-sqlite/src/outbox/tests.rs", reads),
+            ("crates/hapax-sqlite/tests/it/outbox.rs", reads),
+            ("crates/hapax-sinks/src/smtp.rs", reads),
+        ]);
+        let expected = [(4, 2), (5, 13), (6, 4), (7, 5)].map(|(line, place)| {
+            format!(
+                "crates/hapax-sqlite/src/outbox.rs:{line}: column {place} of a row must be read by \
+                 its name"
+            )
+        });
+        assert_eq!(read_by_name(&tree), expected);
     }
 
     #[test]
