@@ -11,7 +11,7 @@ use hapax_postgres::{
     admin::{
         Actor, AdminError, Filter, destination_of,
         destinations::{self, Declared},
-        events::{Standing, Trace},
+        events::{DeliveryStatus, Trace},
     },
 };
 use serde_json::Value;
@@ -102,7 +102,12 @@ impl DestinationIndex {
         if actor.tenant.is_none() {
             return Ok(());
         }
-        traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
+        traces.retain(|trace| {
+            !matches!(
+                trace.status,
+                DeliveryStatus::Unread | DeliveryStatus::Passed
+            )
+        });
         for trace in traces {
             if !self.is_own(actor, destination_of(&trace.partition)).await? {
                 for attempt in &mut trace.log {

@@ -179,7 +179,7 @@ impl Queries {
         actor: &Actor,
         filter: &Filter,
         destination: Option<&str>,
-        states: &[events::Standing],
+        states: &[events::DeliveryStatus],
         before: Option<&deliveries::Cursor>,
         limit: usize,
     ) -> Answer<Page<deliveries::Delivery, deliveries::Cursor>> {

@@ -117,7 +117,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     destination_set.check(&declared)?;
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
-    let console = desk(&context, store.clone(), Some(&metrics), &bounds)?;
+    let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
     let mut api = admin::router(Admin::new(store.clone(), config, keys.clone())?);
     if config.admin.console {
         api = api.merge(console.router());
@@ -276,7 +276,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
     let address = self::address(listener.as_ref())?;
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
-    let console = desk(&context, store.clone(), None, &bounds)?;
+    let console = cx(&context, store.clone(), None, &bounds)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
@@ -308,7 +308,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
 }
 
 /// Creates the console for a store, as configured.
-fn desk(
+fn cx(
     context: &Context,
     store: Postgres,
     metrics: Option<&PrometheusHandle>,

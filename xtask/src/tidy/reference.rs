@@ -26,7 +26,7 @@ const NAMES: [(&str, IsName, &str); 7] = [
         "docs/reference/configuration.md",
     ),
     (
-        "crates/hapax-postgres/src/existing/moving.rs",
+        "crates/hapax-postgres/src/table_source/moving.rs",
         is_metric,
         "docs/reference/metrics.md",
     ),

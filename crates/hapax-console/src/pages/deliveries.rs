@@ -20,18 +20,18 @@ use crate::{
     queries::{
         deliveries::{Cursor, Delivery},
         destination_of,
-        events::Standing,
+        events::DeliveryStatus,
     },
 };
 
 /// All states in which a delivery has a row.
-const STATES: [Standing; 6] = [
-    Standing::Scheduled,
-    Standing::Retrying,
-    Standing::Blocked,
-    Standing::Dead,
-    Standing::Delivered,
-    Standing::Discarded,
+const STATES: [DeliveryStatus; 6] = [
+    DeliveryStatus::Scheduled,
+    DeliveryStatus::Retrying,
+    DeliveryStatus::Blocked,
+    DeliveryStatus::Dead,
+    DeliveryStatus::Delivered,
+    DeliveryStatus::Discarded,
 ];
 
 static DELIVERIES: Known = Known {
@@ -79,7 +79,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 /// Lists dead letters.
 pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut asked = Asked::of(&page_request, &DEAD);
-    let body = rows(&console, &page_request, &mut asked, &[Standing::Dead]).await?;
+    let body = rows(&console, &page_request, &mut asked, &[DeliveryStatus::Dead]).await?;
     let acts = (page_request.acts() && asked.is_right()).then(|| many(&asked));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
     Ok(page.filtered(asked.into_box()))
@@ -103,7 +103,7 @@ async fn rows(
     console: &Console,
     page_request: &PageRequest,
     asked: &mut Asked,
-    states: &[Standing],
+    states: &[DeliveryStatus],
 ) -> Result<Html, super::Trouble> {
     let now = console.0.clock.now();
     let filter = filter_of(asked, now);

@@ -5,9 +5,8 @@ use axum::extract::{Path, State};
 use hapax::key::Tenant;
 
 use super::{
-    ROWS, Shown,
+    ROWS, Shown, event_trace,
     query::{Asked, Known},
-    way,
 };
 use crate::{
     Console,
@@ -17,7 +16,7 @@ use crate::{
     guard::PageRequest,
     html::{Html, el, link},
     layout::Page,
-    queries::events::{Standing, Summary},
+    queries::events::{DeliveryStatus, Summary},
 };
 
 pub(crate) static KNOWN: Known = Known {
@@ -140,20 +139,20 @@ pub(crate) async fn show(
     );
     let again = traces.iter().any(|it| {
         matches!(
-            it.standing,
-            Standing::Delivered | Standing::Passed | Standing::Discarded
+            it.status,
+            DeliveryStatus::Delivered | DeliveryStatus::Passed | DeliveryStatus::Discarded
         )
     });
     let body = Html::default()
         .add(el("h2").add("Deliveries to destinations"))
-        .add(way::every(
+        .add(event_trace::every(
             queries,
             &page_request,
             &traces,
             found.position,
             now,
         ))
-        .add((page_request.acts() && again).then(|| way::offer_again(&own_id, &traces)))
+        .add((page_request.acts() && again).then(|| event_trace::offer_again(&own_id, &traces)))
         .add(el("p").add(whole.attr("data-open", "")))
         .add(el("h2").add("Envelope"))
         .add(first)

@@ -3,7 +3,7 @@
 pub(crate) mod overview;
 pub(crate) mod query;
 pub(crate) mod events;
-mod way;
+mod event_trace;
 mod timeline;
 pub(crate) mod deliveries;
 mod keys;

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use hapax::Timestamp;
 
-use super::{Shown, Trouble, way};
+use super::{Shown, Trouble, event_trace};
 use crate::{
     Console,
     fields::{path_of, url},
@@ -211,7 +211,13 @@ fn event_step(
                 .add(el("summary").add("Payload"))
                 .add(content("Payload", &shown)),
         )
-        .add(way::every(queries, page_request, traces, position, now))
+        .add(event_trace::every(
+            queries,
+            page_request,
+            traces,
+            position,
+            now,
+        ))
         .add(Html::all(messages));
     step("Event", inside)
 }

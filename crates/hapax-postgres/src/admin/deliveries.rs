@@ -6,7 +6,8 @@ use hapax::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Actor, AdminError, Filter, PAGE_MAX, Page, destinations, events::Standing, filters::Filters,
+    Actor, AdminError, Filter, PAGE_MAX, Page, destinations, events::DeliveryStatus,
+    filters::Filters,
 };
 use crate::{
     postgres::Postgres,
@@ -19,7 +20,11 @@ const LOOK: usize = 2_000;
 /// Rows that a page reads per row that it shows if the filter matches everything. It is more than
 /// one because the event of a finished delivery may be deleted.
 const SPARE: usize = 4;
-const PARKED: [Standing; 3] = [Standing::Scheduled, Standing::Retrying, Standing::Blocked];
+const PARKED: [DeliveryStatus; 3] = [
+    DeliveryStatus::Scheduled,
+    DeliveryStatus::Retrying,
+    DeliveryStatus::Blocked,
+];
 
 /// One delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +80,7 @@ pub async fn list(
     actor: &Actor,
     filter: &Filter,
     destination: Option<&str>,
-    states: &[Standing],
+    states: &[DeliveryStatus],
     before: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page<Delivery, Cursor>, AdminError> {
@@ -97,12 +102,12 @@ pub async fn list(
         .into_iter()
         .map(|partition| partition.name)
         .collect();
-    let is_dead = states == [Standing::Dead];
+    let is_dead = states == [DeliveryStatus::Dead];
     let is_parked = states.iter().all(|state| PARKED.contains(state));
     let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
     let limit = limit.clamp(1, PAGE_MAX);
     let every = match (is_dead, is_parked) {
-        (true, _) => &[Standing::Dead][..],
+        (true, _) => &[DeliveryStatus::Dead][..],
         (_, true) => &PARKED[..],
         _ => ALL,
     };
@@ -158,13 +163,13 @@ fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<Curso
 }
 
 /// All states in which a delivery has a row.
-const ALL: &[Standing] = &[
-    Standing::Scheduled,
-    Standing::Retrying,
-    Standing::Blocked,
-    Standing::Dead,
-    Standing::Delivered,
-    Standing::Discarded,
+const ALL: &[DeliveryStatus] = &[
+    DeliveryStatus::Scheduled,
+    DeliveryStatus::Retrying,
+    DeliveryStatus::Blocked,
+    DeliveryStatus::Dead,
+    DeliveryStatus::Delivered,
+    DeliveryStatus::Discarded,
 ];
 
 fn delivery(row: &Row) -> Delivery {

@@ -66,7 +66,7 @@ pub struct Trace {
     /// The partition of the destination to which it belongs.
     pub partition: String,
     /// The status.
-    pub standing: Standing,
+    pub status: DeliveryStatus,
     /// Attempts made since it was parked or replayed.
     pub attempts: u32,
     /// When it is due, if it is scheduled or waits for a retry.
@@ -87,7 +87,7 @@ pub struct Trace {
 
 /// The status of an event at a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum DeliveryStatus {
     /// The relay has not read it yet.
     Unread,
     /// It waits for the time at which it may be delivered.
@@ -107,7 +107,7 @@ pub enum Standing {
     Passed,
 }
 
-impl Standing {
+impl DeliveryStatus {
     /// The name in rows and responses.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl Standing {
     }
 
     fn parse(word: &str) -> Option<Self> {
-        use Standing::{Blocked, Dead, Delivered, Discarded, Retrying, Scheduled};
+        use DeliveryStatus::{Blocked, Dead, Delivered, Discarded, Retrying, Scheduled};
         [Scheduled, Retrying, Blocked, Dead, Delivered, Discarded]
             .into_iter()
             .find(|it| it.as_str() == word)
@@ -298,17 +298,17 @@ pub async fn traces(
 
 fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) -> Trace {
     let state: Option<&str> = row.get("state");
-    let standing = match state.and_then(Standing::parse) {
-        Some(standing) => standing,
-        None if !log.is_empty() => Standing::Delivered,
-        None if row.get::<_, bool>("is_read") => Standing::Passed,
-        None => Standing::Unread,
+    let status = match state.and_then(DeliveryStatus::parse) {
+        Some(status) => status,
+        None if !log.is_empty() => DeliveryStatus::Delivered,
+        None if row.get::<_, bool>("is_read") => DeliveryStatus::Passed,
+        None => DeliveryStatus::Unread,
     };
-    let waits = matches!(standing, Standing::Scheduled | Standing::Retrying);
+    let waits = matches!(status, DeliveryStatus::Scheduled | DeliveryStatus::Retrying);
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Trace {
         partition,
-        standing,
+        status,
         attempts: row
             .get::<_, Option<i32>>("attempt")
             .unwrap_or(0)

@@ -15,7 +15,7 @@ use hapax::{Timestamp, event::EventId, key::Tenant, outbox::OutboxEvent};
 
 use super::{
     Actor, AdminError, PAGE_MAX, destination_of, destinations,
-    events::{self, SKEW, Standing, Trace},
+    events::{self, DeliveryStatus, SKEW, Trace},
     inbox::{self, Message},
     keys::{self, Keys},
     sagas::{self, Look},
@@ -348,7 +348,12 @@ async fn own_destinations(
 /// Removes what an actor of a tenant may not see: destinations that have made no attempt at the
 /// event, and the responses of receivers that do not belong to the tenant.
 fn hide(traces: &mut Vec<Trace>, own: &BTreeSet<String>) {
-    traces.retain(|trace| !matches!(trace.standing, Standing::Unread | Standing::Passed));
+    traces.retain(|trace| {
+        !matches!(
+            trace.status,
+            DeliveryStatus::Unread | DeliveryStatus::Passed
+        )
+    });
     for trace in traces {
         if !own.contains(destination_of(&trace.partition)) {
             for attempt in &mut trace.log {

@@ -15,7 +15,7 @@ mod conformance;
 mod queries;
 mod reading;
 mod deliveries;
-mod existing;
+mod table_source;
 mod sources;
 mod retention;
 mod rotation;

@@ -23,7 +23,7 @@ use super::{
     Keys,
     encryption::Secrets,
     list_query::wrong,
-    view::{DestinationView, StandingView},
+    view::{CountsView, DestinationView},
 };
 use crate::{
     config::Config,
@@ -156,14 +156,14 @@ impl Declare {
             .into_iter()
             .find(|it| it.name == name);
         let mut found = found.ok_or_else(|| not_found(name))?;
-        let mut sum = StandingView::default();
+        let mut sum = CountsView::default();
         for partition in destinations::partitions(&self.store, Some(name)).await? {
-            let standing = self.store.backlog(&partition.name).await?;
-            sum.backlog += standing.events;
-            sum.parked += standing.parked;
-            sum.dead += standing.dead;
+            let counts = self.store.backlog(&partition.name).await?;
+            sum.backlog += counts.events;
+            sum.parked += counts.parked;
+            sum.dead += counts.dead;
         }
-        found.standing = Some(sum);
+        found.counts = Some(sum);
         Ok(found)
     }
 

@@ -4,7 +4,7 @@
 use axum::{Json, extract::State, http::StatusCode};
 use hapax_postgres::{
     Postgres,
-    admin::{Actor, dead_letters, deliveries, events::Standing},
+    admin::{Actor, dead_letters, deliveries, events::DeliveryStatus},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -60,7 +60,7 @@ pub(super) async fn dead(
 ) -> Result<Json<PageView<DeliveryView>>, Problem> {
     ask.check_of_dead().map_err(Refusal::from)?;
     Ok(Json(
-        page(admin.store(), &caller.actor, &ask, &[Standing::Dead]).await?,
+        page(admin.store(), &caller.actor, &ask, &[DeliveryStatus::Dead]).await?,
     ))
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn page(
     store: &Postgres,
     actor: &Actor,
     ask: &ListQuery,
-    states: &[Standing],
+    states: &[DeliveryStatus],
 ) -> Result<PageView<DeliveryView>, Refusal> {
     let filter = ask.filter()?;
     let before = match &ask.before {

@@ -106,7 +106,7 @@ impl TraceView {
         Self {
             destination: destination_of(&it.partition).to_owned(),
             partition: it.partition,
-            state: it.standing.as_str(),
+            state: it.status.as_str(),
             next_at: it.next_at.map(moment),
             last_error: it.last_error,
             reason: it.reason,

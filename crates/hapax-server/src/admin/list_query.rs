@@ -1,7 +1,7 @@
 //! Filters and pagination, as a query string, a JSON body or command-line flags.
 
 use hapax::{Timestamp, event::EventId, key::Tenant};
-use hapax_postgres::admin::{Filter, events::Standing};
+use hapax_postgres::admin::{Filter, events::DeliveryStatus};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -98,18 +98,18 @@ impl ListQuery {
     }
 
     /// The states, parsed.
-    pub(crate) fn states(&self) -> Result<Vec<Standing>, SpecError> {
+    pub(crate) fn states(&self) -> Result<Vec<DeliveryStatus>, SpecError> {
         let words = self.state.as_deref().unwrap_or_default().split(',');
         let words = words.map(str::trim).filter(|word| !word.is_empty());
         words
             .map(|word| {
                 let all = [
-                    Standing::Scheduled,
-                    Standing::Retrying,
-                    Standing::Blocked,
-                    Standing::Dead,
-                    Standing::Delivered,
-                    Standing::Discarded,
+                    DeliveryStatus::Scheduled,
+                    DeliveryStatus::Retrying,
+                    DeliveryStatus::Blocked,
+                    DeliveryStatus::Dead,
+                    DeliveryStatus::Delivered,
+                    DeliveryStatus::Discarded,
                 ];
                 let found = all.into_iter().find(|it| it.as_str() == word);
                 found.ok_or_else(|| {

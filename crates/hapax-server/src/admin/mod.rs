@@ -26,7 +26,7 @@ pub(crate) mod keys;
 pub(crate) mod inbox;
 mod sagas;
 mod timeline;
-mod standing;
+mod stalled;
 mod openapi;
 
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
         ("/admin/v1/sagas/{id}", get(sagas::show)),
         ("/admin/v1/sagas/{id}/decide", post(sagas::decide)),
         ("/admin/v1/timeline", get(timeline::show)),
-        ("/admin/v1/stalled", get(standing::stalled)),
-        ("/admin/v1/overview", get(standing::overview)),
+        ("/admin/v1/stalled", get(stalled::stalled)),
+        ("/admin/v1/overview", get(stalled::overview)),
     ]
 }

@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, standing, timeline};
+use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, stalled, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,7 +27,7 @@ use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, standing
         jobs::list, jobs::show, jobs::cancel, jobs::audit,
         keys::list, keys::show, keys::purge, inbox::list,
         sagas::list, sagas::show, sagas::decide,
-        timeline::show, standing::stalled, standing::overview,
+        timeline::show, stalled::stalled, stalled::overview,
     ),
     security(("token" = [])),
     modifiers(&Token, &Problems),

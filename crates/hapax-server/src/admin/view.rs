@@ -91,12 +91,12 @@ pub(crate) struct DestinationView {
     pub(crate) changed_by: Option<String>,
     /// The progress; absent in a list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) standing: Option<StandingView>,
+    pub(crate) counts: Option<CountsView>,
 }
 
 /// The progress of a destination.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
-pub(crate) struct StandingView {
+pub(crate) struct CountsView {
     /// Events that are not settled.
     pub(crate) backlog: u64,
     /// Parked deliveries.
@@ -145,7 +145,7 @@ impl DestinationView {
             paused_by: known.and_then(|it| it.paused_by.clone()),
             changed_at: known.map(|it| moment(it.changed_at)),
             changed_by: known.map(|it| it.changed_by.clone()),
-            standing: None,
+            counts: None,
         }
     }
 }

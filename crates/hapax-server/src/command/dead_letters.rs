@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::{dead_letters, events::Standing, jobs};
+use hapax_postgres::admin::{dead_letters, events::DeliveryStatus, jobs};
 
 use super::{Context, Failure};
 use crate::{
@@ -93,31 +93,31 @@ struct One {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => {
             ask.check_of_dead().map_err(Refusal::from)?;
-            super::deliveries::list(&desk, *ask, &[Standing::Dead]).await?;
+            super::deliveries::list(&cx, *ask, &[DeliveryStatus::Dead]).await?;
         }
         Verb::Show { position } => {
             let id = position.to_string();
-            let mask = Some(&desk.mask);
-            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id, mask).await?;
-            super::events::show(&desk, &found)?;
+            let mask = Some(&cx.mask);
+            let found = events::one(&cx.store, &cx.declare, &cx.actor, &id, mask).await?;
+            super::events::show(&cx, &found)?;
         }
         Verb::Replay {
             one,
             patch,
             consent,
-        } => replay(&desk, &one, patch.as_deref(), consent).await?,
+        } => replay(&cx, &one, patch.as_deref(), consent).await?,
         Verb::Discard {
             one,
             reason,
             consent,
-        } => discard(&desk, &one, &reason, consent).await?,
+        } => discard(&cx, &one, &reason, consent).await?,
         Verb::ReplayAll { filter, how } => {
             let of = destination(&filter)?;
-            desk.many(Act::ReplayDeadLetters, of, *filter, None, how)
+            cx.many(Act::ReplayDeadLetters, of, *filter, None, how)
                 .await?;
         }
         Verb::DiscardAll {
@@ -126,17 +126,17 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             how,
         } => {
             let of = destination(&filter)?;
-            desk.many(Act::DiscardDeadLetters, of, *filter, Some(reason), how)
+            cx.many(Act::DiscardDeadLetters, of, *filter, Some(reason), how)
                 .await?;
         }
         Verb::Jobs { id: Some(id) } => {
-            desk.job(&jobs::get(&desk.store, &desk.actor, id).await?.into())?;
+            cx.job(&jobs::get(&cx.store, &cx.actor, id).await?.into())?;
         }
-        Verb::Jobs { id: None } => list_jobs(&desk).await?,
+        Verb::Jobs { id: None } => list_jobs(&cx).await?,
         Verb::Cancel { id, consent } => {
-            desk.confirm(consent, &format!("Cancel job {id}?"))?;
-            jobs::cancel(&desk.store, &desk.actor, id).await?;
-            desk.job(&jobs::get(&desk.store, &desk.actor, id).await?.into())?;
+            cx.confirm(consent, &format!("Cancel job {id}?"))?;
+            jobs::cancel(&cx.store, &cx.actor, id).await?;
+            cx.job(&jobs::get(&cx.store, &cx.actor, id).await?.into())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -149,7 +149,7 @@ pub(super) fn destination(filter: &ListQuery) -> Result<String, Failure> {
 }
 
 async fn replay(
-    desk: &CommandContext,
+    cx: &CommandContext,
     one: &One,
     patch: Option<&str>,
     consent: Consent,
@@ -159,11 +159,11 @@ async fn replay(
         position,
     } = one;
     let edited = if patch.is_some() { ", edited" } else { "" };
-    desk.confirm(
+    cx.confirm(
         consent,
         &format!("Replay dead letter {position} of {destination}{edited}?"),
     )?;
-    let (store, actor) = (&desk.store, &desk.actor);
+    let (store, actor) = (&cx.store, &cx.actor);
     match patch {
         Some(patch) => {
             dead_letters::edit_and_replay(store, actor, destination, *position, patch).await?;
@@ -171,13 +171,13 @@ async fn replay(
         None => dead_letters::replay(store, actor, destination, *position).await?,
     }
     let said = serde_json::json!({"destination": destination, "position": position});
-    desk.say(&said, || {
+    cx.say(&said, || {
         format!("dead letter {position} of {destination} is due again{edited}")
     })
 }
 
 async fn discard(
-    desk: &CommandContext,
+    cx: &CommandContext,
     one: &One,
     reason: &str,
     consent: Consent,
@@ -186,22 +186,22 @@ async fn discard(
         destination,
         position,
     } = one;
-    desk.confirm(
+    cx.confirm(
         consent,
         &format!("Discard dead letter {position} of {destination} permanently?"),
     )?;
-    dead_letters::discard(&desk.store, &desk.actor, destination, *position, reason).await?;
+    dead_letters::discard(&cx.store, &cx.actor, destination, *position, reason).await?;
     let said = serde_json::json!({"destination": destination, "position": position});
-    desk.say(&said, || {
+    cx.say(&said, || {
         format!("dead letter {position} of {destination} is discarded")
     })
 }
 
-async fn list_jobs(desk: &CommandContext) -> Result<(), Failure> {
-    let page = jobs::list(&desk.store, &desk.actor, None, None, None, 50).await?;
+async fn list_jobs(cx: &CommandContext) -> Result<(), Failure> {
+    let page = jobs::list(&cx.store, &cx.actor, None, None, None, 50).await?;
     let page = PageView::of(page, JobView::from, |next| next.to_string());
-    if desk.output.json {
-        return Ok(desk.output.json(&page)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
     }
     let row = |it: JobView| {
         let total = it
@@ -227,6 +227,6 @@ async fn list_jobs(desk: &CommandContext) -> Result<(), Failure> {
         "ACTOR",
         "ERROR",
     ];
-    desk.output.table(header, &rows)?;
+    cx.output.table(header, &rows)?;
     Ok(())
 }

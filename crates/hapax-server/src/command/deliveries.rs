@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::events::Standing;
+use hapax_postgres::admin::events::DeliveryStatus;
 
 use super::{Context, Failure};
 use crate::admin::{ListQuery, command_context::CommandContext, deliveries};
@@ -20,32 +20,32 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     let Verb::List(ask) = args.verb;
     let states = ask
         .states()
         .map_err(|wrong| Failure::new(crate::output::USAGE, wrong.to_string()))?;
-    list(&desk, *ask, &states).await?;
+    list(&cx, *ask, &states).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads page after page until there are enough rows or no more.
 pub(super) async fn list(
-    desk: &CommandContext,
+    cx: &CommandContext,
     mut ask: ListQuery,
-    states: &[Standing],
+    states: &[DeliveryStatus],
 ) -> Result<(), Failure> {
     let limit = ask.limit();
-    let mut page = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;
+    let mut page = deliveries::page(&cx.store, &cx.actor, &ask, states).await?;
     while page.items.len() < limit {
         let Some(next) = page.next.take() else { break };
         (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
-        let more = deliveries::page(&desk.store, &desk.actor, &ask, states).await?;
+        let more = deliveries::page(&cx.store, &cx.actor, &ask, states).await?;
         page.items.extend(more.items);
         page.next = more.next;
     }
-    if desk.output.json {
-        return Ok(desk.output.json(&page)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
     }
     let row = |it: crate::admin::DeliveryView| {
         [
@@ -68,6 +68,6 @@ pub(super) async fn list(
         "CHANGED",
         "WHY",
     ];
-    desk.output.table(header, &rows)?;
+    cx.output.table(header, &rows)?;
     Ok(())
 }

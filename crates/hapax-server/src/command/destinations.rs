@@ -98,13 +98,13 @@ struct SpecFile {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
-    let actor = &desk.actor;
+    let cx = CommandContext::open(&context).await?;
+    let actor = &cx.actor;
     match args.verb {
-        Verb::List => list(&desk).await?,
+        Verb::List => list(&cx).await?,
         Verb::Show { name } => {
-            show(&desk, &desk.declare.show(actor, &name).await?)?;
-            why(&desk, &name).await?;
+            show(&cx, &cx.declare.show(actor, &name).await?)?;
+            why(&cx, &name).await?;
         }
         Verb::Create {
             name,
@@ -112,8 +112,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             consent,
         } => {
             let spec = read(&spec.spec)?;
-            desk.confirm(consent, &format!("Declare destination {name}?"))?;
-            show(&desk, &desk.declare.create(actor, &name, &spec).await?)?;
+            cx.confirm(consent, &format!("Declare destination {name}?"))?;
+            show(&cx, &cx.declare.create(actor, &name, &spec).await?)?;
         }
         Verb::Change {
             name,
@@ -122,16 +122,13 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             consent,
         } => {
             let spec = read(&spec.spec)?;
-            desk.confirm(consent, &format!("Change destination {name}?"))?;
-            show(
-                &desk,
-                &desk.declare.change(actor, &name, version, &spec).await?,
-            )?;
+            cx.confirm(consent, &format!("Change destination {name}?"))?;
+            show(&cx, &cx.declare.change(actor, &name, version, &spec).await?)?;
         }
         Verb::Pause { name, consent } => {
-            desk.confirm(consent, &format!("Pause destination {name}?"))?;
-            let turned = destinations::pause(&desk.store, actor, &name).await?;
-            desk.say(&json!({"name": name, "paused": true}), || {
+            cx.confirm(consent, &format!("Pause destination {name}?"))?;
+            let turned = destinations::pause(&cx.store, actor, &name).await?;
+            cx.say(&json!({"name": name, "paused": true}), || {
                 let was = if turned {
                     "is paused"
                 } else {
@@ -141,9 +138,9 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             })?;
         }
         Verb::Resume { name, consent } => {
-            desk.confirm(consent, &format!("Resume destination {name}?"))?;
-            let turned = desk.declare.book().resume(actor, &name).await?;
-            desk.say(&json!({"name": name, "paused": false}), || {
+            cx.confirm(consent, &format!("Resume destination {name}?"))?;
+            let turned = cx.declare.book().resume(actor, &name).await?;
+            cx.say(&json!({"name": name, "paused": false}), || {
                 let was = if turned {
                     "goes on"
                 } else {
@@ -152,33 +149,33 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
                 format!("destination {name} {was}")
             })?;
         }
-        Verb::Remove { name, consent } => remove(&desk, &name, consent).await?,
-        Verb::Log => log(&desk).await?,
+        Verb::Remove { name, consent } => remove(&cx, &name, consent).await?,
+        Verb::Log => log(&cx).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn remove(desk: &CommandContext, name: &str, consent: Consent) -> Result<(), Failure> {
-    let found = desk.declare.show(&desk.actor, name).await?;
-    let standing = found.standing.unwrap_or_default();
+async fn remove(cx: &CommandContext, name: &str, consent: Consent) -> Result<(), Failure> {
+    let found = cx.declare.show(&cx.actor, name).await?;
+    let counts = found.counts.unwrap_or_default();
     let question = format!(
         "Remove destination {name}? {} events never reach it, and {} parked deliveries and {} \
          dead letters are deleted.",
-        standing.backlog, standing.parked, standing.dead
+        counts.backlog, counts.parked, counts.dead
     );
-    desk.confirm(consent, &question)?;
-    let job = destinations::remove(&desk.store, &desk.actor, name).await?;
-    desk.job(&job.into())
+    cx.confirm(consent, &question)?;
+    let job = destinations::remove(&cx.store, &cx.actor, name).await?;
+    cx.job(&job.into())
 }
 
-async fn list(desk: &CommandContext) -> Result<(), Failure> {
-    let items = desk.declare.list(&desk.actor).await?;
-    if desk.output.json {
+async fn list(cx: &CommandContext) -> Result<(), Failure> {
+    let items = cx.declare.list(&cx.actor).await?;
+    if cx.output.json {
         let page = PageView { items, next: None };
-        return Ok(desk.output.json(&page)?);
+        return Ok(cx.output.json(&page)?);
     }
     let rows: Vec<_> = items.iter().map(row).collect();
-    desk.output.table(HEADER, &rows)?;
+    cx.output.table(HEADER, &rows)?;
     Ok(())
 }
 
@@ -197,49 +194,48 @@ fn row(it: &DestinationView) -> [String; 5] {
     ]
 }
 
-fn show(desk: &CommandContext, it: &DestinationView) -> Result<(), Failure> {
-    if desk.output.json {
-        return Ok(desk.output.json(it)?);
+fn show(cx: &CommandContext, it: &DestinationView) -> Result<(), Failure> {
+    if cx.output.json {
+        return Ok(cx.output.json(it)?);
     }
-    desk.output.table(HEADER, &[row(it)])?;
-    if let Some(standing) = it.standing {
-        desk.output.line(format_args!(
+    cx.output.table(HEADER, &[row(it)])?;
+    if let Some(counts) = it.counts {
+        cx.output.line(format_args!(
             "backlog {}, parked {}, dead {}",
-            standing.backlog, standing.parked, standing.dead
+            counts.backlog, counts.parked, counts.dead
         ))?;
     }
     if let (Some(version), Some(spec)) = (it.version, &it.spec) {
         let spec = serde_json::to_string_pretty(spec).map_err(anyhow::Error::from)?;
-        desk.output
-            .line(format_args!("version {version}\n{spec}"))?;
+        cx.output.line(format_args!("version {version}\n{spec}"))?;
     }
     Ok(())
 }
 
 /// Prints what is not moving at a destination and why, one line each.
-async fn why(desk: &CommandContext, name: &str) -> Result<(), Failure> {
-    if desk.output.json {
+async fn why(cx: &CommandContext, name: &str) -> Result<(), Failure> {
+    if cx.output.json {
         return Ok(());
     }
-    for it in stalled(&desk.store, &desk.actor).await? {
+    for it in stalled(&cx.store, &cx.actor).await? {
         if it.what.destination() == Some(name) {
             let (what, cause, waiting) = (&it.what, &it.cause, it.waiting);
-            desk.output
+            cx.output
                 .line(format_args!("{what}: {cause}; {waiting} wait"))?;
         }
     }
     Ok(())
 }
 
-async fn log(desk: &CommandContext) -> Result<(), Failure> {
-    let page = audit::list(&desk.store, &desk.actor, &Acts::default(), None, 50).await?;
+async fn log(cx: &CommandContext) -> Result<(), Failure> {
+    let page = audit::list(&cx.store, &cx.actor, &Acts::default(), None, 50).await?;
     let page = PageView::of(page, EntryView::from, |next| next.to_string());
-    if desk.output.json {
-        return Ok(desk.output.json(&page)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
     }
     let row = |it: EntryView| [it.at, it.actor, it.action, it.object, it.outcome];
     let rows: Vec<_> = page.items.into_iter().map(row).collect();
-    desk.output
+    cx.output
         .table(["AT", "ACTOR", "ACTION", "OBJECT", "OUTCOME"], &rows)?;
     Ok(())
 }

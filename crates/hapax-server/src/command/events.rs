@@ -38,35 +38,35 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(ask) => list(&desk, *ask).await?,
+        Verb::List(ask) => list(&cx, *ask).await?,
         Verb::Show { id, unmasked } => {
-            let mask = (!unmasked).then_some(&desk.mask);
-            let found = events::one(&desk.store, &desk.declare, &desk.actor, &id, mask).await?;
-            show(&desk, &found)?;
+            let mask = (!unmasked).then_some(&cx.mask);
+            let found = events::one(&cx.store, &cx.declare, &cx.actor, &id, mask).await?;
+            show(&cx, &found)?;
         }
         Verb::Replay { filter, how } => {
             let to = super::dead_letters::destination(&filter)?;
-            desk.many(Act::ReplayEvents, to, *filter, None, how).await?;
+            cx.many(Act::ReplayEvents, to, *filter, None, how).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &CommandContext, mut ask: ListQuery) -> Result<(), Failure> {
+async fn list(cx: &CommandContext, mut ask: ListQuery) -> Result<(), Failure> {
     let limit = ask.limit();
-    let mut page = events::page(&desk.store, &desk.actor, &ask).await?;
+    let mut page = events::page(&cx.store, &cx.actor, &ask).await?;
     while page.items.len() < limit {
         let Some(next) = page.next.take() else { break };
         (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
-        let more = events::page(&desk.store, &desk.actor, &ask).await?;
+        let more = events::page(&cx.store, &cx.actor, &ask).await?;
         page.items.extend(more.items);
         page.next = more.next;
     }
-    if desk.output.json {
-        return Ok(desk.output.json(&page)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
     }
     let rows = page.items.into_iter().map(|it| {
         let about = it.aggregate_type.zip(it.aggregate_id);
@@ -81,17 +81,17 @@ async fn list(desk: &CommandContext, mut ask: ListQuery) -> Result<(), Failure> 
         ]
     });
     let rows: Vec<_> = rows.collect();
-    desk.output
+    cx.output
         .table(["ID", "TYPE", "TENANT", "ABOUT", "CREATED"], &rows)?;
     Ok(())
 }
 
 /// Prints one event.
-pub(super) fn show(desk: &CommandContext, event: &EventView) -> Result<(), Failure> {
-    if desk.output.json {
-        return Ok(desk.output.json(event)?);
+pub(super) fn show(cx: &CommandContext, event: &EventView) -> Result<(), Failure> {
+    if cx.output.json {
+        return Ok(cx.output.json(event)?);
     }
-    let out = desk.output;
+    let out = cx.output;
     let mut facts = vec![
         ["id".to_owned(), event.id.clone()],
         ["position".to_owned(), event.position.to_string()],

@@ -28,48 +28,48 @@ enum Verb {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(ask) => list(&desk, ask).await?,
-        Verb::Show { id } => show(&desk, id).await?,
+        Verb::List(ask) => list(&cx, ask).await?,
+        Verb::Show { id } => show(&cx, id).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &CommandContext, mut ask: AskInbox) -> Result<(), Failure> {
+async fn list(cx: &CommandContext, mut ask: AskInbox) -> Result<(), Failure> {
     let limit = ask.limit();
-    let mut found = page(&desk.store, &desk.actor, &ask).await?;
+    let mut found = page(&cx.store, &cx.actor, &ask).await?;
     while found.items.len() < limit {
         let Some(next) = found.next.take() else { break };
         (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
-        let more = page(&desk.store, &desk.actor, &ask).await?;
+        let more = page(&cx.store, &cx.actor, &ask).await?;
         found.items.extend(more.items);
         found.next = more.next;
     }
-    if desk.output.json {
-        return Ok(desk.output.json(&found)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&found)?);
     }
-    tell(desk, found.items)
+    tell(cx, found.items)
 }
 
-async fn show(desk: &CommandContext, id: String) -> Result<(), Failure> {
+async fn show(cx: &CommandContext, id: String) -> Result<(), Failure> {
     let ask = AskInbox {
         message_id: Some(id.clone()),
         ..AskInbox::default()
     };
-    let found = page(&desk.store, &desk.actor, &ask).await?.items;
+    let found = page(&cx.store, &cx.actor, &ask).await?.items;
     if found.is_empty() {
         let what = format!("message {}", id.escape_debug());
         return Err(AdminError::NotFound { what }.into());
     }
-    if desk.output.json {
-        return Ok(desk.output.json(&found)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&found)?);
     }
-    tell(desk, found)
+    tell(cx, found)
 }
 
-fn tell(desk: &CommandContext, messages: Vec<MessageView>) -> Result<(), Failure> {
+fn tell(cx: &CommandContext, messages: Vec<MessageView>) -> Result<(), Failure> {
     let row = |it: MessageView| {
         [
             it.message_id,
@@ -81,5 +81,5 @@ fn tell(desk: &CommandContext, messages: Vec<MessageView>) -> Result<(), Failure
     };
     let rows: Vec<_> = messages.into_iter().map(row).collect();
     let header = ["ID", "CONSUMER", "SOURCE", "TAKEN", "RESULT"];
-    Ok(desk.output.table(header, &rows)?)
+    Ok(cx.output.table(header, &rows)?)
 }

@@ -55,33 +55,33 @@ struct One {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(ask) => list(&desk, ask).await?,
-        Verb::Show { one } => show(&desk, &one).await?,
+        Verb::List(ask) => list(&cx, ask).await?,
+        Verb::Show { one } => show(&cx, &one).await?,
         Verb::Purge {
             one,
             if_version,
             reason,
             consent,
-        } => purge(&desk, &one, if_version, &reason, consent).await?,
+        } => purge(&cx, &one, if_version, &reason, consent).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads page after page until there are enough rows or no more.
-async fn list(desk: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
+async fn list(cx: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
     let limit = ask.limit();
-    let mut found = page(&desk.store, &desk.actor, &ask).await?;
+    let mut found = page(&cx.store, &cx.actor, &ask).await?;
     while found.items.len() < limit {
         let Some(next) = found.next.take() else { break };
         (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
-        let more = page(&desk.store, &desk.actor, &ask).await?;
+        let more = page(&cx.store, &cx.actor, &ask).await?;
         found.items.extend(more.items);
         found.next = more.next;
     }
-    if desk.output.json {
-        return Ok(desk.output.json(&found)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&found)?);
     }
     let row = |it: KeyView| {
         [
@@ -104,15 +104,15 @@ async fn list(desk: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
         "STATUS",
         "CLAIMED",
     ];
-    Ok(desk.output.table(header, &rows)?)
+    Ok(cx.output.table(header, &rows)?)
 }
 
-async fn show(desk: &CommandContext, one: &One) -> Result<(), Failure> {
+async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     let tenant = one.tenant.as_deref();
-    let found = keys::get(&desk.store, &desk.actor, tenant, &one.operation, &one.key).await?;
-    let found = KeyRecordView::of(found, &desk.mask);
-    if desk.output.json {
-        return Ok(desk.output.json(&found)?);
+    let found = keys::get(&cx.store, &cx.actor, tenant, &one.operation, &one.key).await?;
+    let found = KeyRecordView::of(found, &cx.mask);
+    if cx.output.json {
+        return Ok(cx.output.json(&found)?);
     }
     let fact = |name: &str, value: String| [name.to_owned(), value];
     let key = found.key;
@@ -150,11 +150,11 @@ async fn show(desk: &CommandContext, one: &One) -> Result<(), Failure> {
             .unwrap_or_else(|| format!("{} bytes of {kind}", it.bytes))
     });
     facts.extend(body.map(|it| fact("body", it)));
-    Ok(desk.output.table(["KEY", ""], &facts)?)
+    Ok(cx.output.table(["KEY", ""], &facts)?)
 }
 
 async fn purge(
-    desk: &CommandContext,
+    cx: &CommandContext,
     one: &One,
     version: Option<Version>,
     reason: &str,
@@ -165,17 +165,17 @@ async fn purge(
         key,
         tenant,
     } = one;
-    let (store, actor, tenant) = (&desk.store, &desk.actor, tenant.as_deref());
+    let (store, actor, tenant) = (&cx.store, &cx.actor, tenant.as_deref());
     let found = keys::get(store, actor, tenant, operation, key).await?;
     let version = version.unwrap_or_else(|| found.version());
     let question = format!(
         "Purge {}? The next request with it runs again.",
         said(found)
     );
-    desk.confirm(consent, &question)?;
+    cx.confirm(consent, &question)?;
     keys::purge(store, actor, tenant, operation, key, version, reason).await?;
     let said = serde_json::json!({"operation": operation, "key": key});
-    desk.say(&said, || {
+    cx.say(&said, || {
         format!("key {key} of {operation} is purged: within a second no service replays its answer")
     })
 }

@@ -1,7 +1,7 @@
 //! `[sources.NAME]`: existing outbox tables of services. The settings are documented in
 //! `hapax.default.toml`, their effect in `hapax_postgres::Imported`.
 
-use hapax_postgres::ExistingTable;
+use hapax_postgres::TableSource;
 use serde::{Deserialize, Serialize};
 
 use super::Wrong;
@@ -86,8 +86,8 @@ impl Source {
     }
 
     /// The table in the form that the store expects.
-    pub(crate) fn described(&self, name: &str) -> ExistingTable {
-        let mut table = ExistingTable::new(name, &self.table);
+    pub(crate) fn described(&self, name: &str) -> TableSource {
+        let mut table = TableSource::new(name, &self.table);
         table.schema.clone_from(&self.schema);
         table.key.clone_from(&self.key);
         table.order.clone_from(&self.order);

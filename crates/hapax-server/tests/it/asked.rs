@@ -272,7 +272,7 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
         );
     };
     says("sagas", "2 of the sagas checkout need attention");
-    says("standing", "no destination stands still");
+    says("stalled", "every destination moves");
 }
 
 async fn check_list_of_keys(served: &Served) {

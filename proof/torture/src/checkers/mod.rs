@@ -1,4 +1,4 @@
-//! Checkers: the invariants that must hold after a run, whatever faults it had.
+//! Checkers: the invariants that must hold after a run, with any faults.
 //!
 //! A checker is a pure function from artifacts to violations, each with the number of the invariant
 //! that is broken. There is one checker per noun.

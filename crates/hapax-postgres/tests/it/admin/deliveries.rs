@@ -9,7 +9,7 @@ use hapax::{
 use hapax_postgres::admin::{
     Actor, AdminError, Filter, dead_letters,
     deliveries::{self, Delivery},
-    events::{self, Standing},
+    events::{self, DeliveryStatus},
 };
 use hapax_testkit::events::keyring;
 
@@ -19,15 +19,15 @@ use crate::fixture::Fixture;
 #[tokio::test]
 async fn deliveries_are_listed_by_a_filter_in_pages() {
     let scene = parked_in_three_partitions().await;
-    let count = async |filter: &Filter, destination: Option<&str>, states: &[Standing]| {
+    let count = async |filter: &Filter, destination: Option<&str>, states: &[DeliveryStatus]| {
         let found = pages(&scene, &scene.ops, filter, destination, states).await;
         found.len()
     };
     let all = Filter::default();
     assert_eq!(count(&all, None, &[]).await, 9);
     assert_eq!(count(&all, Some("a"), &[]).await, 6);
-    assert_eq!(count(&all, Some("b"), &[Standing::Dead]).await, 1);
-    let parked = [Standing::Retrying, Standing::Scheduled];
+    assert_eq!(count(&all, Some("b"), &[DeliveryStatus::Dead]).await, 1);
+    let parked = [DeliveryStatus::Retrying, DeliveryStatus::Scheduled];
     assert_eq!(count(&all, None, &parked).await, 6);
     let mail = Filter {
         kind: Some("mail.*".to_owned()),
@@ -55,7 +55,7 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
     let hers = Actor::new("bob").of(Tenant::new("b").unwrap());
     let mine = pages(&scene, &hers, &all, None, &[]).await;
     assert!(mine.len() == 3 && mine.iter().all(|it| it.tenant.as_deref() == Some("b")));
-    let wrong = [Standing::Unread];
+    let wrong = [DeliveryStatus::Unread];
     let outcome = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
     assert!(
         matches!(outcome, Err(AdminError::Invalid { .. })),
@@ -329,7 +329,7 @@ async fn pages(
     actor: &Actor,
     filter: &Filter,
     destination: Option<&str>,
-    states: &[Standing],
+    states: &[DeliveryStatus],
 ) -> Vec<Delivery> {
     let (mut all, mut before) = (Vec::new(), None);
     loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{delivery::ParkedState, event::EventId, key::Tenant};
 use hapax_postgres::admin::{
     Actor, Filter,
-    events::{self, Standing},
+    events::{self, DeliveryStatus},
 };
 
 use super::scene::{Scene, park};
@@ -172,13 +172,13 @@ async fn a_trace_tells_where_an_event_stands_everywhere() {
     let traces = of(at[1]).await;
     assert_eq!(traces.len(), 2);
     assert_eq!(
-        (traces[0].standing, traces[0].behind),
-        (Standing::Blocked, Some(at[0]))
+        (traces[0].status, traces[0].behind),
+        (DeliveryStatus::Blocked, Some(at[0]))
     );
-    assert_eq!(traces[1].standing, Standing::Unread);
-    assert_eq!(of(at[0]).await[0].standing, Standing::Dead);
-    assert_eq!(of(at[2]).await[0].standing, Standing::Scheduled);
-    assert_eq!(of(at[3]).await[0].standing, Standing::Passed);
+    assert_eq!(traces[1].status, DeliveryStatus::Unread);
+    assert_eq!(of(at[0]).await[0].status, DeliveryStatus::Dead);
+    assert_eq!(of(at[2]).await[0].status, DeliveryStatus::Scheduled);
+    assert_eq!(of(at[3]).await[0].status, DeliveryStatus::Passed);
     assert!(of(i64::MAX).await.is_empty());
 }
 

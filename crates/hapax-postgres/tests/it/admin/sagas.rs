@@ -225,12 +225,12 @@ async fn asking(store: &Postgres, id: &str, tenant: Option<&str>) -> SagaRecord 
     tx.commit().await.unwrap();
     let saga = store.seize_saga(id, LEASE).await.unwrap().unwrap();
     let owned = Owned::of(&saga);
-    let standing = SagaStatus {
+    let status = SagaStatus {
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
     let mut tx = store.lock_saga(&owned, LEASE).await.unwrap().tx;
-    tx.write_status(&owned, &standing).await.unwrap();
+    tx.write_status(&owned, &status).await.unwrap();
     tx.commit().await.unwrap();
     let given = store.give_back_saga(&owned, Duration::ZERO, "a person", 0);
     given.await.unwrap();

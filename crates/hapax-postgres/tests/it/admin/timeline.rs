@@ -12,7 +12,7 @@ use hapax_postgres::{
     Tx,
     admin::{
         Actor, AdminError,
-        events::Standing,
+        events::DeliveryStatus,
         timeline::{self, Timeline},
     },
 };
@@ -44,8 +44,8 @@ async fn a_request_is_followed_from_its_key_to_whoever_took_its_events() {
     assert_eq!(first.transaction, second.transaction);
     assert_eq!((first.taken.len(), second.taken.len()), (1, 0));
     assert_eq!(first.taken[0].consumer, "mailer");
-    assert_eq!(first.traces[0].standing, Standing::Passed);
-    assert_eq!(second.traces[0].standing, Standing::Dead);
+    assert_eq!(first.traces[0].status, DeliveryStatus::Passed);
+    assert_eq!(second.traces[0].status, DeliveryStatus::Dead);
     for id in &ids {
         let by_event = timeline::of_event(store, &scene.ops, *id).await.unwrap();
         check(&by_event, &ids);

@@ -173,8 +173,8 @@ async fn the_numbers_of_another_owner_of_the_epoch_say_nothing() {
     };
     fixture.store.settle(parking(7 << 32 | 9, 1)).await.unwrap();
     fixture.store.settle(parking(5 << 32 | 1, 2)).await.unwrap();
-    let standing = fixture.store.backlog("hook").await.unwrap();
-    assert_eq!(standing.parked, 2);
+    let status = fixture.store.backlog("hook").await.unwrap();
+    assert_eq!(status.parked, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

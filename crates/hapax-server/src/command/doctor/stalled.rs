@@ -22,7 +22,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
             let outcome = all.iter().filter_map(finding);
             let mut findings: Vec<Finding> = outcome.collect();
             for (check, fine) in [
-                ("standing", "no destination stands still"),
+                ("stalled", "every destination moves"),
                 ("sagas", "none needs attention or is overdue"),
             ] {
                 if !findings.iter().any(|it| it.check == check) {
@@ -34,7 +34,7 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
         Err(error) => {
             let problem = environment::error_chain(&error);
             let remedy = "look into the server's log; then run `hapax doctor` again";
-            vec![Finding::error("standing", problem, remedy)]
+            vec![Finding::error("stalled", problem, remedy)]
         }
     }
 }
@@ -68,15 +68,15 @@ fn finding(it: &Stalled) -> Option<Finding> {
              destination's `events`; then hapax dead-letters list"
         }
         Cause::NotSettling => "look at its relay's log and at hapax_relay_breaker_open",
-        Cause::Paused { .. } => return Some(Finding::note("standing", found, "")),
+        Cause::Paused { .. } => return Some(Finding::note("stalled", found, "")),
         Cause::WaitsForRetry { next_at, .. } => {
             let found = format!("{found}, until {}", moment(*next_at));
-            return Some(Finding::note("standing", found, ""));
+            return Some(Finding::note("stalled", found, ""));
         }
         // Reported by `sessions` and `prepared`.
         _ => return None,
     };
-    Some(Finding::warning("standing", found, remedy))
+    Some(Finding::warning("stalled", found, remedy))
 }
 
 fn sagas(name: &str, version: u32, cause: &Cause, count: u64) -> Finding {

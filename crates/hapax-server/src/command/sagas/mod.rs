@@ -132,29 +132,29 @@ struct Why {
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
-    let desk = CommandContext::open(&context).await?;
+    let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(which) => list(&desk, which).await?,
+        Verb::List(which) => list(&cx, which).await?,
         Verb::Show { id } => {
-            let look = sagas::get(&desk.store, &desk.actor, &id).await?;
-            show::tell(&desk, SagaView::whole(look, &desk.mask))?;
+            let look = sagas::get(&cx.store, &cx.actor, &id).await?;
+            show::tell(&cx, SagaView::whole(look, &cx.mask))?;
         }
-        Verb::Decide { id, what } => decide(&desk, &id, what).await?,
+        Verb::Decide { id, what } => decide(&cx, &id, what).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(desk: &CommandContext, which: Which) -> Result<(), Failure> {
+async fn list(cx: &CommandContext, which: Which) -> Result<(), Failure> {
     let filter = Filter {
         name: which.name,
         version: which.version,
         state: which.state,
         after: which.after,
     };
-    let page = sagas::list(&desk.store, &desk.actor, &filter, which.limit).await?;
+    let page = sagas::list(&cx.store, &cx.actor, &filter, which.limit).await?;
     let page = PageView::of(page, SagaView::brief, |next| next);
-    if desk.output.json {
-        return Ok(desk.output.json(&page)?);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
     }
     let row = |it: SagaView| {
         [
@@ -166,21 +166,21 @@ async fn list(desk: &CommandContext, which: Which) -> Result<(), Failure> {
         ]
     };
     let rows: Vec<_> = page.items.into_iter().map(row).collect();
-    desk.output
+    cx.output
         .table(["ID", "KIND", "STATE", "BEGAN", "WHY"], &rows)?;
     Ok(())
 }
 
-async fn decide(desk: &CommandContext, id: &str, what: What) -> Result<(), Failure> {
+async fn decide(cx: &CommandContext, id: &str, what: What) -> Result<(), Failure> {
     let (decision, why) = what.spelled()?;
-    let (store, actor) = (&desk.store, &desk.actor);
+    let (store, actor) = (&cx.store, &cx.actor);
     let look = sagas::get(store, actor, id).await?;
     let question = format!("{} Is that meant?", decision.says(&look.saga));
-    desk.confirm(why.consent, &question)?;
+    cx.confirm(why.consent, &question)?;
     let epoch = why.epoch.unwrap_or(look.saga.epoch);
     sagas::decide(store, actor, id, epoch, &decision, &why.reason).await?;
     let said = serde_json::json!({"id": id, "decision": decision.as_str()});
-    desk.say(&said, || match decision {
+    cx.say(&said, || match decision {
         Decision::Close => format!("saga {id} is closed as failed"),
         _ => format!("saga {id} goes on"),
     })

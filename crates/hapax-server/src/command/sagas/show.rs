@@ -7,11 +7,11 @@ use crate::{
     command::Failure,
 };
 
-pub(super) fn tell(desk: &CommandContext, saga: SagaView) -> Result<(), Failure> {
-    if desk.output.json {
-        return Ok(desk.output.json(&saga)?);
+pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
+    if cx.output.json {
+        return Ok(cx.output.json(&saga)?);
     }
-    let out = desk.output;
+    let out = cx.output;
     let fact = |name: &str, value: String| [name.to_owned(), value];
     let direction = if saga.compensating {
         ", being undone"

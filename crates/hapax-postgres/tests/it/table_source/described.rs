@@ -1,7 +1,7 @@
 //! Invalid descriptions of a table source: each is rejected at the start with one sentence that
 //! gives the reason.
 
-use hapax_postgres::{ExistingTable, Imported, Postgres, Schema};
+use hapax_postgres::{Imported, Postgres, Schema, TableSource};
 use hapax_testkit::postgres::connect;
 
 use super::{TOPIC, events, imported, move_batch, run, topic};
@@ -68,7 +68,7 @@ async fn a_description_that_contradicts_itself_is_refused() {
     .await;
     check(&fixture, |it| it.batch = 0, "batch is not 1 to 10000").await;
     check(&fixture, |it| it.key.clear(), "key names no column").await;
-    let lonely = |it: &mut ExistingTable| it.aggregate_id = Some("topic".to_owned());
+    let lonely = |it: &mut TableSource| it.aggregate_id = Some("topic".to_owned());
     check(&fixture, lonely, "an aggregate has a type and an id").await;
 }
 
@@ -209,7 +209,7 @@ async fn hostile_names_and_constants_are_names_and_constants() {
         quote(table),
         quote(column)
     );
-    let mut described = ExistingTable::new("it's; \\", table);
+    let mut described = TableSource::new("it's; \\", table);
     described.schema = Some("sch.ema".to_owned());
     described.key = vec!["select".to_owned()];
     described.payload = column.to_owned();
@@ -250,7 +250,7 @@ async fn a_table_without_its_index_says_which_it_wants() {
 #[track_caller]
 fn check(
     fixture: &Fixture,
-    change: impl FnOnce(&mut ExistingTable),
+    change: impl FnOnce(&mut TableSource),
     expected: &str,
 ) -> impl Future<Output = ()> {
     let mut table = topic();

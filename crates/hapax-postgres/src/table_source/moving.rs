@@ -8,7 +8,7 @@
 use hapax::{store::StoreError, telemetry};
 use tokio_postgres::{Row, Statement, types::ToSql};
 
-use super::{ExistingTable, ExistingTableError, described::Described, statement};
+use super::{TableSource, TableSourceError, described::Described, statement};
 use crate::{
     connection::Link, outbox::is_refused, postgres::Postgres, query, session::QueuedStatement,
     value::Param,
@@ -41,8 +41,8 @@ pub(super) struct Mover {
 impl Mover {
     pub(super) async fn open(
         store: &Postgres,
-        table: ExistingTable,
-    ) -> Result<Self, ExistingTableError> {
+        table: TableSource,
+    ) -> Result<Self, TableSourceError> {
         let described = Described::of(store, &table).await?;
         if described.hides_some {
             tracing::warn!(
@@ -85,7 +85,7 @@ impl Mover {
     ) -> Result<(Moved, Vec<String>), StoreError> {
         let mut session = store.session().await?;
         let ready = session.run(async |link| {
-            let hold = link.ready([query!("existing/hold")]).await?;
+            let hold = link.ready([query!("table_source/hold")]).await?;
             Ok((hold, self.ready(link).await?))
         });
         // All of it is ready before anything is sent: the commit must not go first.

@@ -8,7 +8,7 @@
 use hapax::limits::{PAYLOAD_BYTES_MAX, READ_BYTES};
 
 use super::{
-    ExistingTable,
+    TableSource,
     columns::{literal, numbered, source},
     described::{Column, Described},
 };
@@ -21,7 +21,7 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// The statement that makes the index by which unpublished rows are found.
-pub(super) fn index(table: &ExistingTable, described: &Described) -> String {
+pub(super) fn index(table: &TableSource, described: &Described) -> String {
     let order: Vec<_> = table.order().iter().map(|name| quoted(name)).collect();
     let rows = match unpublished(table, described, "") {
         Some(condition) => format!(" WHERE {condition}"),
@@ -33,7 +33,7 @@ pub(super) fn index(table: &ExistingTable, described: &Described) -> String {
 
 /// The statement that moves a batch: `$1` is the source's name, `$2` the time, `$3` the aggregates
 /// that are passed over.
-pub(super) fn moving(table: &ExistingTable, described: &Described) -> String {
+pub(super) fn moving(table: &TableSource, described: &Described) -> String {
     let writer = Writer { table, described };
     let parts = [
         ("aside", ASIDE.to_owned()),
@@ -84,11 +84,7 @@ const COUNTS: &str = "
            1 / ((SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked))::int4 AS agrees";
 
 /// The condition that a row is not published; none where published rows are deleted.
-pub(super) fn unpublished(
-    table: &ExistingTable,
-    described: &Described,
-    of: &str,
-) -> Option<String> {
+pub(super) fn unpublished(table: &TableSource, described: &Described, of: &str) -> Option<String> {
     let name = table.published.as_deref()?;
     let column = format!("{of}{}", quoted(name));
     let published = described.column(name)?;
@@ -100,7 +96,7 @@ pub(super) fn unpublished(
 }
 
 pub(super) struct Writer<'a> {
-    pub(super) table: &'a ExistingTable,
+    pub(super) table: &'a TableSource,
     pub(super) described: &'a Described,
 }
 

@@ -14,7 +14,7 @@ use hapax::{
     outbox::OutboxEvent,
     store::Source,
 };
-use hapax_postgres::{ExistingTable, Imported, Moved};
+use hapax_postgres::{Imported, Moved, TableSource};
 
 use crate::fixture::Fixture;
 
@@ -24,14 +24,14 @@ pub(crate) const TOPIC: &str = "CREATE TABLE outbox (
     published_at timestamptz)";
 
 /// The description of [`TOPIC`].
-pub(crate) fn topic() -> ExistingTable {
-    let mut table = ExistingTable::new("orders", "outbox");
+pub(crate) fn topic() -> TableSource {
+    let mut table = TableSource::new("orders", "outbox");
     table.kind = Some("topic".to_owned());
     table
 }
 
 /// A database with the table that `ddl` creates, and a source that reads it.
-pub(crate) async fn imported(ddl: &str, table: ExistingTable) -> (Fixture, Imported) {
+pub(crate) async fn imported(ddl: &str, table: TableSource) -> (Fixture, Imported) {
     let fixture = Fixture::new().await;
     run(&fixture, ddl).await;
     let imported = Imported::open(&fixture.store, table).await;

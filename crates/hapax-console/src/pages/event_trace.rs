@@ -9,7 +9,7 @@ use crate::{
     html::{Element, Html, el, link},
     queries::{
         Queries, destination_of,
-        events::{Standing, Trace},
+        events::{DeliveryStatus, Trace},
     },
 };
 
@@ -45,10 +45,10 @@ fn one(
             &trace.partition,
         ))
         .add(" ")
-        .add(badge(trace.standing.as_str()));
+        .add(badge(trace.status.as_str()));
     let attempts =
         (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.partition, now));
-    let acts = (page_request.acts() && trace.standing == Standing::Dead)
+    let acts = (page_request.acts() && trace.status == DeliveryStatus::Dead)
         .then(|| dead_acts(&trace.partition, position));
     let edited = trace.edited.as_ref().map(|it| {
         let shown = queries.shown(Some(it.content_type()), it.bytes());
@@ -71,13 +71,13 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
         let error = trace.last_error.as_deref();
         error.map(|error| format!(" Last error: {error}"))
     };
-    let said = match trace.standing {
-        Standing::Unread => "Not read by the relay yet.".to_owned(),
-        Standing::Passed => {
+    let said = match trace.status {
+        DeliveryStatus::Unread => "Not read by the relay yet.".to_owned(),
+        DeliveryStatus::Passed => {
             "Read, but no attempt is recorded: not routed here, in flight, or deleted.".to_owned()
         }
-        Standing::Delivered => "Delivered.".to_owned(),
-        Standing::Scheduled | Standing::Retrying => {
+        DeliveryStatus::Delivered => "Delivered.".to_owned(),
+        DeliveryStatus::Scheduled | DeliveryStatus::Retrying => {
             let next = trace.next_at.map(|at| {
                 if at > now {
                     format!("due in {}", span(at.since(now)))
@@ -89,9 +89,9 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
             let attempts = trace.attempts;
             format!("After {attempts} attempts, {next}.")
         }
-        Standing::Blocked => "Blocked by an earlier event with its key.".to_owned(),
-        Standing::Dead => format!("Dead after {} attempts.", trace.attempts),
-        Standing::Discarded => {
+        DeliveryStatus::Blocked => "Blocked by an earlier event with its key.".to_owned(),
+        DeliveryStatus::Dead => format!("Dead after {} attempts.", trace.attempts),
+        DeliveryStatus::Discarded => {
             let reason = trace.reason.as_deref().unwrap_or("no reason is known");
             format!("Discarded: {reason}.")
         }

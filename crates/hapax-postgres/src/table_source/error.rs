@@ -5,7 +5,7 @@ use hapax::store::StoreError;
 /// Why a table that exists cannot be a source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ExistingTableError {
+pub enum TableSourceError {
     /// The description contradicts itself.
     #[error("source {source_name:?} is described wrongly: {problem}")]
     Description {

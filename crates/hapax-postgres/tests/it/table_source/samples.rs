@@ -1,6 +1,6 @@
 //! The sample configurations: the tables in their comments, and the sources that they describe.
 
-use hapax_postgres::ExistingTable;
+use hapax_postgres::TableSource;
 
 /// The text of a sample configuration.
 pub(crate) struct Sample(&'static str);
@@ -22,12 +22,12 @@ impl Sample {
     }
 
     /// The source `outbox` of the configuration.
-    pub(crate) fn table(&self) -> ExistingTable {
+    pub(crate) fn table(&self) -> TableSource {
         let config: toml::Table = self.0.parse().expect("the sample is not valid TOML");
         let source = config["sources"]["outbox"].as_table().unwrap();
         let text = |value: &toml::Value| value.as_str().unwrap().to_owned();
         let many = |value: &toml::Value| value.as_array().unwrap().iter().map(text).collect();
-        let mut table = ExistingTable::new("outbox", "");
+        let mut table = TableSource::new("outbox", "");
         for (key, value) in source {
             match key.as_str() {
                 "table" => table.table = text(value),

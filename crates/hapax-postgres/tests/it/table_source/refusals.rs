@@ -1,7 +1,7 @@
 //! Rows that are not valid events: set aside with the reason, without blocking other rows.
 
 use hapax::limits::PAYLOAD_BYTES_MAX;
-use hapax_postgres::{ExistingTable, Imported, Moved};
+use hapax_postgres::{Imported, Moved, TableSource};
 
 use super::{TOPIC, events, imported, kinds, move_batch, run, topic};
 use crate::fixture::Fixture;
@@ -147,7 +147,7 @@ async fn headers_ids_and_moments_that_make_no_sense_are_refused_one_by_one() {
 async fn bytes_go_with_their_media_type() {
     let ddl = "CREATE TABLE outbox (
         id bigint PRIMARY KEY, payload bytea, headers jsonb, published_at timestamp)";
-    let mut table = ExistingTable::new("orders", "outbox");
+    let mut table = TableSource::new("orders", "outbox");
     table.kind_constant = Some("a".to_owned());
     table.headers = Some("headers".to_owned());
     let (fixture, imported) = imported(ddl, table).await;
@@ -168,7 +168,7 @@ async fn bytes_go_with_their_media_type() {
 async fn a_media_type_that_is_none_goes_with_no_bytes() {
     let ddl = "CREATE TABLE outbox (
         id bigint PRIMARY KEY, payload bytea, headers jsonb, published_at timestamp)";
-    let mut table = ExistingTable::new("orders", "outbox");
+    let mut table = TableSource::new("orders", "outbox");
     table.kind_constant = Some("a".to_owned());
     table.headers = Some("headers".to_owned());
     let (fixture, imported) = imported(ddl, table).await;
@@ -202,7 +202,7 @@ async fn a_trigger_that_keeps_a_row_unmarked_keeps_it_unmoved() {
 }
 
 /// A table with a column for each part of an event, and its description.
-fn described_in_full() -> (&'static str, ExistingTable) {
+fn described_in_full() -> (&'static str, TableSource) {
     let ddl = "CREATE TABLE outbox (
         id bigint PRIMARY KEY, topic text, payload bytea, headers json, uid text, at timestamptz,
         published boolean NOT NULL DEFAULT false, written timestamp, kind text, who text, tenant text)";

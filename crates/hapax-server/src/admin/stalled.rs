@@ -125,7 +125,7 @@ pub(crate) struct CountView {
 }
 
 /// Lists stalled work with its cause, worst first.
-#[utoipa::path(get, path = "/admin/v1/stalled", tag = "standing",
+#[utoipa::path(get, path = "/admin/v1/stalled", tag = "overview",
     responses((status = 200, body = PageView<StalledView>)))]
 pub(super) async fn stalled(
     State(admin): State<Admin>,
@@ -151,7 +151,7 @@ pub(super) async fn stalled(
 }
 
 /// Returns a few figures whose cost does not depend on the amount of stored data.
-#[utoipa::path(get, path = "/admin/v1/overview", tag = "standing",
+#[utoipa::path(get, path = "/admin/v1/overview", tag = "overview",
     responses((status = 200, body = OverviewView)))]
 pub(super) async fn overview(
     State(admin): State<Admin>,

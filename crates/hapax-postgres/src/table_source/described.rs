@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{ExistingTable, ExistingTableError, statement::quoted};
+use super::{TableSource, TableSourceError, statement::quoted};
 use crate::{postgres::Postgres, query, value::Param};
 
 /// The definition of a table, as the database describes it.
@@ -38,17 +38,17 @@ impl Described {
     /// Asks the catalog, and holds the description against what it says.
     pub(super) async fn of(
         store: &Postgres,
-        table: &ExistingTable,
-    ) -> Result<Self, ExistingTableError> {
+        table: &TableSource,
+    ) -> Result<Self, TableSourceError> {
         table.check()?;
-        let failed = |source| ExistingTableError::Store {
+        let failed = |source| TableSourceError::Store {
             source_name: table.name.clone(),
             source,
         };
         let names: [&dyn Param; 2] = [&table.schema, &table.table];
-        let found = store.ask(query!("existing/table"), &names).await;
+        let found = store.ask(query!("table_source/table"), &names).await;
         let found = found.map_err(failed)?;
-        let no_table = || ExistingTableError::NoTable {
+        let no_table = || TableSourceError::NoTable {
             source_name: table.name.clone(),
             table: spelled(table.schema.as_deref(), &table.table),
         };
@@ -64,14 +64,14 @@ impl Described {
         let (may_delete, hides_some) = (row.get("may_delete"), row.get("hides_some"));
         let shows_some: bool = row.get(if table.delete { "may_take" } else { "may_mark" });
         if hides_some && !shows_some {
-            return Err(ExistingTableError::RowSecurity {
+            return Err(TableSourceError::RowSecurity {
                 source_name: table.name.clone(),
                 table: spelled(Some(&schema), &table.table),
             });
         }
-        let columns = store.ask(query!("existing/columns"), &[&number]).await;
+        let columns = store.ask(query!("table_source/columns"), &[&number]).await;
         let columns: Vec<_> = columns.map_err(failed)?.iter().map(Column::of).collect();
-        let indexes = store.ask(query!("existing/indexes"), &[&number]).await;
+        let indexes = store.ask(query!("table_source/indexes"), &[&number]).await;
         let indexes: Vec<_> = indexes.map_err(failed)?.iter().map(Index::of).collect();
         let it = Self {
             number,
@@ -91,11 +91,11 @@ impl Described {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    fn check_columns(&self, table: &ExistingTable) -> Result<(), ExistingTableError> {
+    fn check_columns(&self, table: &TableSource) -> Result<(), TableSourceError> {
         for (role, name) in table.columns() {
             let column = self
                 .column(name)
-                .ok_or_else(|| ExistingTableError::NoColumn {
+                .ok_or_else(|| TableSourceError::NoColumn {
                     source_name: table.name.clone(),
                     table: self.table.clone(),
                     column: quoted(name),
@@ -117,11 +117,7 @@ impl Described {
         Ok(())
     }
 
-    fn check_rights(
-        &self,
-        table: &ExistingTable,
-        may_delete: bool,
-    ) -> Result<(), ExistingTableError> {
+    fn check_rights(&self, table: &TableSource, may_delete: bool) -> Result<(), TableSourceError> {
         let lacks = |right: &str, column: &str| {
             table.lacks(format!(
                 "GRANT {right} ({}) ON {}",
@@ -149,11 +145,7 @@ impl Described {
     }
 
     /// Rows are marked by their key: one that two rows share would mark both and move one.
-    fn check_key(
-        &self,
-        table: &ExistingTable,
-        indexes: &[Index],
-    ) -> Result<(), ExistingTableError> {
+    fn check_key(&self, table: &TableSource, indexes: &[Index]) -> Result<(), TableSourceError> {
         if indexes.iter().any(|index| index.is_unique_in(&table.key)) {
             return Ok(());
         }
@@ -164,12 +156,12 @@ impl Described {
 
     fn unfit(
         &self,
-        table: &ExistingTable,
+        table: &TableSource,
         column: &str,
         role: &'static str,
         problem: String,
-    ) -> ExistingTableError {
-        ExistingTableError::Column {
+    ) -> TableSourceError {
+        TableSourceError::Column {
             source_name: table.name.clone(),
             table: self.table.clone(),
             column: quoted(column),
@@ -221,16 +213,16 @@ impl Index {
     }
 
     /// Whether it leads to the next rows: by their order, and past those that are published.
-    fn serves(&self, table: &ExistingTable) -> bool {
+    fn serves(&self, table: &TableSource) -> bool {
         let order = table.order().iter().map(|name| Some(name.as_str()));
         let leads = self.columns.iter().map(Option::as_deref).eq(order);
         leads && (self.is_partial || table.delete)
     }
 }
 
-impl ExistingTable {
+impl TableSource {
     /// Checks what every description must contain, whatever the table is.
-    fn check(&self) -> Result<(), ExistingTableError> {
+    fn check(&self) -> Result<(), TableSourceError> {
         let both = |one: &Option<String>, other: &Option<String>| one.is_some() && other.is_some();
         let problem = if self.name.is_empty() {
             "it has no name"
@@ -255,7 +247,7 @@ impl ExistingTable {
         } else {
             return Ok(());
         };
-        Err(ExistingTableError::Description {
+        Err(TableSourceError::Description {
             source_name: self.name.clone(),
             problem: problem.to_owned(),
         })
@@ -298,8 +290,8 @@ impl ExistingTable {
         columns.chain(others.into_iter().flatten())
     }
 
-    fn lacks(&self, grant: String) -> ExistingTableError {
-        ExistingTableError::Grant {
+    fn lacks(&self, grant: String) -> TableSourceError {
+        TableSourceError::Grant {
             source_name: self.name.clone(),
             grant,
         }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use hapax_postgres::{ExistingTable, Imported, Moved};
+use hapax_postgres::{Imported, Moved, TableSource};
 use hapax_testkit::wait::eventually;
 use tokio::sync::oneshot;
 
@@ -216,7 +216,7 @@ async fn a_mover_goes_on_until_it_is_stopped() {
 async fn a_constant_type_stands_only_where_there_is_an_id() {
     let ddl = "CREATE TABLE outbox (
         id bigint PRIMARY KEY, who text, payload json NOT NULL, published_at timestamptz)";
-    let mut table = ExistingTable::new("orders", "outbox");
+    let mut table = TableSource::new("orders", "outbox");
     table.kind_constant = Some("a".to_owned());
     table.aggregate_type_constant = Some("order".to_owned());
     table.aggregate_id = Some("who".to_owned());

@@ -24,7 +24,7 @@ use hapax::{
     store::{Batch, Past, Source, StoreError},
 };
 
-pub use error::ExistingTableError;
+pub use error::TableSourceError;
 pub use moving::Moved;
 
 use crate::postgres::Postgres;
@@ -37,7 +37,7 @@ const BATCH: usize = 500;
 ///
 /// Names are always quoted, so they may contain any character.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExistingTable {
+pub struct TableSource {
     /// The source's name, in logs and in `hapax.set_aside`.
     pub name: String,
     /// The table's schema; the connection's search path finds it when absent.
@@ -84,7 +84,7 @@ pub struct ExistingTable {
     pub created_at: Option<String>,
 }
 
-impl ExistingTable {
+impl TableSource {
     /// The table `table` with key `id` and the columns `payload` and `published_at`.
     ///
     /// The event's type is still to be said, by a column or as a constant.
@@ -142,7 +142,7 @@ impl Imported {
     /// Fails when the description contradicts itself, when the table or a column is missing or of
     /// a type that cannot be read, when the key is not unique, and when the role may not do what
     /// it takes; it says which.
-    pub async fn open(store: &Postgres, table: ExistingTable) -> Result<Self, ExistingTableError> {
+    pub async fn open(store: &Postgres, table: TableSource) -> Result<Self, TableSourceError> {
         let mover = Mover::open(store, table).await?;
         if !mover.is_served {
             let (source, index) = (&mover.name, &mover.index);
