@@ -129,7 +129,7 @@ pub(super) async fn taken(
     let (consumer, source) = (word(consumer), word(source));
     let params: [&dyn Param; 3] = [&message_ids, &consumer, &source];
     let found = store.ask(query!("admin/inbox_of"), &params).await?;
-    Ok(found.iter().map(|row| message(row)).collect())
+    Ok(found.iter().map(message).collect())
 }
 
 /// Messages that a page reads. This takes some tens of milliseconds.

@@ -310,7 +310,7 @@ impl<'a> Group<'a> {
             ]
         });
         let rows = results.await?;
-        let won: HashSet<[&str; 3]> = rows[1].iter().map(|row| scope_of(row)).collect();
+        let won: HashSet<[&str; 3]> = rows[1].iter().map(scope_of).collect();
         let found: HashMap<[&str; 3], &Row> =
             rows[2].iter().map(|row| (scope_of(row), row)).collect();
         let keyring = self.store.keyring();

@@ -107,7 +107,7 @@ pub(crate) fn rows(
     params: &[Value],
 ) -> rusqlite::Result<Vec<Row>> {
     let mut statement = connection.prepare_cached(sql)?;
-    let names = statement.column_names().into_iter().map(str::to_owned);
+    let names = statement.column_names().map(str::to_owned);
     let columns: Arc<[String]> = names.collect();
     let mut rows = statement.query(params_from_iter(params))?;
     let mut read = Vec::new();
