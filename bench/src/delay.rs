@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_trip_takes_what_it_is_told_at_the_least_and_changes_nothing() {
+    fn a_round_trip_takes_at_least_the_delay_and_changes_nothing() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
         let wire = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_when_nobody_uses_it_and_at_the_end_of_its_life() {
+    fn a_session_ends_when_it_is_idle_and_at_the_end_of_its_life() {
         let (sessions, now) = sessions();
         let hour = 3_600_000;
         let idle = sessions.begin(caller("ann"));

@@ -135,7 +135,7 @@ mod tests {
     use crate::environment;
 
     #[test]
-    fn a_pause_holds_where_the_sink_cannot_be_made_anew() {
+    fn a_pause_holds_where_the_sink_cannot_be_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret");
         let key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

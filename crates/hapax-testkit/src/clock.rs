@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_it_is_told() {
+    fn a_manual_clock_moves_only_on_request() {
         let manual = ManualClock::new();
         let clock = manual.clock();
         let start = clock.now();

@@ -230,7 +230,7 @@ mod tests {
     use crate::key::{IdempotencyKey, Operation, Tenant};
 
     #[test]
-    fn a_mismatch_is_told_even_while_the_first_request_runs() {
+    fn a_mismatch_is_returned_even_while_the_first_request_runs() {
         let mut record = completed();
         record.state = KeyState::InProgress;
         record.response = None;

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_for_nothing_is_entered_anew() {
+    fn a_key_that_stands_for_nothing_is_entered_again() {
         assert_eq!(
             evaluate_entry(None, &claim(1), at(0)),
             ClaimOutcome::Open(Start::New)

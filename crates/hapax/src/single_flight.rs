@@ -292,7 +292,7 @@ mod tests {
     use crate::key::{IdempotencyKey, Operation, Tenant};
 
     #[tokio::test]
-    async fn followers_are_told_what_the_leader_found() {
+    async fn followers_get_what_the_leader_found() {
         let flights = SingleFlight::new();
         let leader = check_leads(&flights, 1);
         let followers: Vec<_> = (0..1_000).map(|_| check_follows(&flights, 1)).collect();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_payload_is_told_at_once_when_the_key_is_confirmed_and_not_before() {
+    async fn another_payload_is_a_mismatch_once_the_key_is_confirmed_and_not_before() {
         let flights = SingleFlight::new();
         let leader = check_leads(&flights, 1);
         let early = check_follows(&flights, 2);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_is_told_repeats_the_run() {
+    fn the_printed_command_repeats_the_run() {
         for flags in [
             "--store sqlite --seconds 60",
             "--store postgres --seconds 9 --only 'kill again,pause'",

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_nobody_looks_at_is_found() {
+    fn an_unchecked_code_block_is_found() {
         let page = "```rust\nfn a() {}\n```\n```\nplain\n```\n```json\n{\"a\": 1}\n```\n\
             ```json\n{a}\n```\n```rust,ignore\nfn b() {}\n```\n```cobol\n```\n";
         let compiled = "#[doc = include_str!(\"guides/a.md\")]\n";

@@ -75,7 +75,7 @@ async fn a_key_that_stands_on_the_request_stays() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_known_to_be_before_any_byte() {
+async fn a_refused_connection_is_known_to_be_before_any_byte() {
     let url = format!("http://127.0.0.1:{}/", free_port());
     // An unknown method gets no key, so the request is repeated only if nothing was sent.
     let method = Method::from_bytes(b"BREW").unwrap();

@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn a_qualifier_that_nobody_knows_is_never_dropped(name in "[a-z]{1,10}", value in "[a-z]{1,5}") {
+    fn an_unknown_qualifier_is_never_dropped(name in "[a-z]{1,10}", value in "[a-z]{1,5}") {
         let known = Qualifier::ALL.iter().any(|(_, word)| *word == name);
         let read = Filter::parse(&format!("{name}:{value}"));
         match read {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_nobody_reads_is_heard_out() {
+    async fn an_unread_body_is_received_to_its_end() {
         let (body, asked) = Scripted::new(vec![Poll::Ready(()), Poll::Ready(())]);
         drop(bounded(&HeaderMap::new(), body, MOST, Place::new()));
         tokio::task::yield_now().await;

@@ -89,7 +89,7 @@ async fn a_wrong_token_is_refused_and_a_way_out_of_the_console_is_not_followed()
 }
 
 #[tokio::test]
-async fn of_a_crowd_that_guesses_some_are_told_so_at_once_and_who_knows_comes_in() {
+async fn many_guesses_are_limited_and_a_valid_token_still_gets_in() {
     let scene = Scene::with_tokens().await;
     let page = scene.send(Method::GET, "/console/login", &[], "").await;
     let (cookie, csrf_token) = (cookie_of(&page), seal_of(&page));
@@ -122,7 +122,7 @@ async fn over_tls_the_cookie_is_for_tls_alone() {
 }
 
 #[tokio::test]
-async fn who_may_send_no_form_is_told_before_any_of_it_is_read() {
+async fn a_refused_form_is_answered_before_it_is_read() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let eve = scene.sign_in(VIEWER).await;

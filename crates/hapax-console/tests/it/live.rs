@@ -58,7 +58,7 @@ impl Watcher {
 }
 
 #[tokio::test]
-async fn what_moves_is_told_and_ends_with_the_session_or_the_server() {
+async fn live_figures_end_with_the_session_or_the_server() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let mut watcher = Watcher::open(&scene, ops.cookie()).await;
@@ -85,7 +85,7 @@ async fn what_moves_is_told_and_ends_with_the_session_or_the_server() {
 }
 
 #[tokio::test]
-async fn a_tenant_is_told_of_its_own_rows_whoever_else_watches() {
+async fn a_tenant_sees_only_its_own_rows_whoever_else_watches() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let alice = scene.sign_in(ALICE).await;
@@ -102,7 +102,7 @@ async fn a_tenant_is_told_of_its_own_rows_whoever_else_watches() {
 }
 
 #[tokio::test]
-async fn one_watcher_too_many_is_told_to_come_again() {
+async fn one_viewer_too_many_is_asked_to_retry() {
     let scene = Scene::local().await;
     let mut watchers = Vec::new();
     for _ in 0..LIVE_MAX {

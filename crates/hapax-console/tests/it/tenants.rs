@@ -48,7 +48,7 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_tenant_is_not_told_what_the_far_side_of_another_answered() {
+async fn a_tenant_does_not_see_the_responses_of_another_tenants_receiver() {
     let scene = Scene::with_tokens().await;
     let alice = scene.sign_in(ALICE).await;
     let page = alice.see("/console/events/1").await;

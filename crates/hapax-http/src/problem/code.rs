@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_is_told_to_retry_what_can_pass() {
+    fn a_caller_is_asked_to_retry_what_can_pass() {
         let retryable = [
             TIMEOUT,
             UNAVAILABLE,

@@ -33,7 +33,7 @@ async fn another_condition_under_a_key_is_a_mismatch_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_condition_is_told_by_its_header_and_a_list_in_two_lines_is_one_list() {
+async fn conditions_differ_by_header_and_a_list_in_two_lines_is_one_list() {
     let stage = Stage::new().await;
     let two = on(&[("if-match", "\"1\""), ("if-match", " \"2\"")]);
     assert_eq!(stage.send(two).await.idempotency(), Some("stored"));
@@ -44,7 +44,7 @@ async fn a_condition_is_told_by_its_header_and_a_list_in_two_lines_is_one_list()
 }
 
 #[tokio::test]
-async fn a_failed_precondition_lets_the_key_go() {
+async fn a_failed_precondition_releases_the_key() {
     let stage = Stage::new().await;
     for status in [412, 428] {
         let body = format!("{{\"answer\":{status}}}");

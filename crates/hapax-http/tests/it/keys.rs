@@ -135,7 +135,7 @@ async fn a_key_is_reserved_ahead_of_its_first_send() {
 }
 
 #[tokio::test]
-async fn a_query_that_nobody_knows_reserves_no_key() {
+async fn an_unknown_query_reserves_no_key() {
     let mut stage = Stage::new().await;
     let handler = stage.idempotency.reserve_handler();
     stage.route("/idempotency-keys", post(handler));

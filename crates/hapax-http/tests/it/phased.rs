@@ -187,7 +187,7 @@ async fn a_handlers_word_releases_a_key_that_was_used() {
 }
 
 #[tokio::test]
-async fn a_failure_of_which_nothing_came_lets_the_key_go() {
+async fn a_failure_of_which_nothing_came_releases_the_key() {
     for end in ["nothing", "undone"] {
         let (stage, far) = stage().await;
         let node = node(&stage, &far, |_| {});
@@ -328,7 +328,7 @@ async fn a_storm_of_phased_duplicates_runs_once() {
 }
 
 #[tokio::test]
-async fn a_duplicate_on_another_node_waits_and_is_then_told_to_come_again() {
+async fn a_duplicate_on_another_node_waits_and_is_then_asked_to_retry() {
     let (stage, far) = stage().await;
     let first = node(&stage, &far, |_| {});
     let gated = "{\"first\":\"gate behind\"}";

@@ -228,7 +228,7 @@ async fn a_handler_does_not_say_how_its_answer_came_about() {
 }
 
 #[test]
-fn cors_users_are_told_which_headers_to_expose() {
+fn the_readme_lists_the_headers_to_expose_with_cors() {
     for name in [
         "idempotency-key",
         "idempotency-status",

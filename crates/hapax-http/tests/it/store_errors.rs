@@ -66,7 +66,7 @@ async fn a_key_whose_answer_cannot_be_read_runs_nothing_again_though_the_service
 }
 
 #[tokio::test]
-async fn failing_open_a_handler_without_a_transaction_runs_and_one_with_it_is_told() {
+async fn failing_open_a_handler_without_a_transaction_runs_and_one_with_it_fails() {
     let mut stage = Stage::with(|it| it.on_store_error = OnStoreError::Open, |it| it).await;
     let layer = stage.idempotency.operation("/pure");
     stage.route("/pure", post(async || "done").layer(layer));

@@ -21,7 +21,7 @@ const TABLE: &str = "CREATE TABLE numbered (
     amount BIGINT NOT NULL CONSTRAINT numbered_amount_check CHECK (amount > 0))";
 
 #[tokio::test]
-async fn a_violation_that_nobody_maps_is_not_retryable_and_lets_the_key_go() {
+async fn an_unmapped_violation_is_not_retryable_and_releases_the_key() {
     let stage = stage().await;
     for body in ["[1,-1]", "[1,null]"] {
         let sent = stage.send(post_json("/bare", "k", body)).await;

@@ -34,7 +34,7 @@ async fn a_storm_of_duplicates_runs_once_and_all_get_the_same_answer() {
 }
 
 #[tokio::test]
-async fn a_duplicate_is_told_to_come_again_when_the_first_takes_longer_than_the_wait() {
+async fn a_duplicate_is_asked_to_retry_when_the_first_takes_longer_than_the_wait() {
     let stage = Stage::with(|it| it.wait = Duration::from_millis(20), |it| it).await;
     let first = tokio::spawn(sends(&stage, GATED));
     stage.entered(1).await;

@@ -90,7 +90,7 @@ async fn an_answer_without_end_has_nothing_sent_again() {
 }
 
 #[tokio::test]
-async fn spans_that_a_collector_rejects_are_told_of() {
+async fn spans_that_a_collector_rejects_are_logged() {
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(200).body(&b"\x0a\x02\x08\x01"[..]));
     let (subscriber, exporter) = exporter(&receiver.url(""));

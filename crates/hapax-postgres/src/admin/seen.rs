@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_reads_back_as_it_was_told() {
+    fn what_was_seen_reads_back_as_it_was_written() {
         for snapshot in ["100:100: - 7/1", "100:105:100,103 - 7"] {
             let seen = Seen {
                 until: 12,

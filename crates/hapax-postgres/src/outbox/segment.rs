@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_turn_is_no_earlier_than_what_the_ring_holds() {
+    fn the_next_turn_is_no_earlier_than_what_the_segments_hold() {
         assert_eq!(next_start(7, start(1) + 3), start(1));
         assert_eq!(next_start(start(4) + 9, start(6)), start(5));
         assert_eq!(next_start(0, start(20) + 1), start(13));

@@ -274,7 +274,7 @@ async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() 
 }
 
 #[tokio::test]
-async fn while_one_driver_holds_a_key_the_others_are_told_so_and_a_rollback_lets_it_go() {
+async fn while_one_driver_holds_a_key_the_others_see_it_and_a_rollback_releases_it() {
     let town = Town::new().await;
     let [store, driver, pool] = &town.services;
     let Service::Store(keys) = store else {
@@ -497,7 +497,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
 }
 
 #[tokio::test]
-async fn what_the_database_refuses_is_told_apart_whoever_ran_the_statement() {
+async fn database_errors_are_classified_whoever_ran_the_statement() {
     use hapax::store::DatabaseErrorKind as Kind;
 
     let town = Town::new().await;

@@ -129,7 +129,7 @@ async fn an_error_with_a_zero_byte_is_written_down_without_it() {
 /// Settlements, openings, operators' decisions and purges run concurrently. Every caller that is
 /// not fenced succeeds, and the database never reports a deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_who_changes_deliveries_waits_for_ever_for_another() {
+async fn changes_of_deliveries_do_not_wait_forever_for_each_other() {
     const EVENTS: i32 = 60;
     let fixture = emitted(EVENTS).await;
     let beside = fixture.beside().await;

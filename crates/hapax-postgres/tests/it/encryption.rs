@@ -94,7 +94,7 @@ async fn a_partition_reads_all_that_is_encrypted_however_much_shorter_it_says_th
 }
 
 #[tokio::test]
-async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
+async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&fixture.store).await;
     let other = beside(&fixture, keyring(&[2])).await;

@@ -193,7 +193,7 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_another_node_is_using_holds_up_nobody_else() {
+async fn a_key_that_another_node_is_using_delays_no_other() {
     let fixture = one_lane(|settings| settings.wait = PATIENCE).await;
     let other = fixture.beside().await;
     let tx = other.claim(claim("busy")).await;

@@ -67,7 +67,7 @@ async fn a_batch_of_large_events_is_small() {
 /// Between two batches an operator offers events again, and a new partition parks some, at
 /// positions that the purge has already looked through. These events are kept as well.
 #[tokio::test]
-async fn what_is_needed_anew_behind_a_batch_is_kept_too() {
+async fn what_is_needed_again_after_a_batch_is_kept_too() {
     for again in [
         include_str!("../../queries/admin/check_again.sql"),
         "INSERT INTO hapax.lease (partition, epoch, taken_at) VALUES ('new', 1, now());

@@ -277,7 +277,7 @@ async fn what_is_parked_is_kept_apart_and_goes_when_nobody_needs_it() {
 /// A destination that never reads does not stop the rotation: its unread events are parked, in
 /// order per key, and its owner is fenced.
 #[tokio::test]
-async fn a_destination_that_lags_a_whole_ring_has_its_events_parked_and_loses_none() {
+async fn a_destination_that_lags_a_whole_rotation_has_its_events_parked_and_loses_none() {
     let fixture = Fixture::new().await;
     let slow = fixture.store.open("slow").await.unwrap();
     for turn in 0..9 {

@@ -141,7 +141,7 @@ async fn what_commits_late_in_an_earlier_turn_is_read_before_what_is_new() {
 }
 
 #[tokio::test]
-async fn a_look_past_a_crowd_finds_the_others_and_says_how_far_it_looked() {
+async fn a_look_past_a_busy_tenant_finds_the_others_and_says_how_far_it_looked() {
     let fixture = Fixture::new().await;
     emit(&fixture, 0, Some("crowd"), 120_000).await;
     for tenant in [Some("a"), None, Some("crowd"), Some("b")] {

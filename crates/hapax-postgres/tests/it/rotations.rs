@@ -124,7 +124,7 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
 
 /// Hundreds of transactions draw ids and roll back, while the outbox rotates as fast as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_storm_of_rollbacks_under_a_turning_ring_costs_no_event() {
+async fn a_storm_of_rollbacks_under_rotation_costs_no_event() {
     let fixture = Fixture::new().await;
     let went_round = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();

@@ -263,7 +263,7 @@ async fn a_move_is_three_flights() {
 }
 
 #[tokio::test]
-async fn the_next_moment_is_told_by_our_clock_however_close_the_databases_is() {
+async fn the_next_due_time_is_by_our_clock_however_close_the_databases_is() {
     let ahead = Duration::from_millis(500);
     let theirs = clock();
     let ours = Clock::new(move || theirs.now().after(ahead));
@@ -281,7 +281,7 @@ async fn the_next_moment_is_told_by_our_clock_however_close_the_databases_is() {
 }
 
 #[tokio::test]
-async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
+async fn an_unreadable_saga_does_not_block_the_others() {
     let fixture = Fixture::new().await;
     for id in ["bad row", "bad step", "good"] {
         start(&fixture.store, id).await;

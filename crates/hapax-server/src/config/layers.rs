@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_knows_is_refused_with_the_nearest_one() {
+    fn an_unknown_name_is_refused_with_the_nearest_one() {
         check(
             "[relay]\nleese = \"7s\"\n",
             &[],

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_nobody_knows_is_refused_with_the_nearest() {
+    fn an_unknown_setting_is_refused_with_the_nearest_name() {
         let mut json = webhook();
         json["evnts"] = json!(["order.*"]);
         check(&json, "evnts", "is unknown: did you mean events?");

@@ -27,7 +27,7 @@ impl Drop for Verb {
 }
 
 #[tokio::test]
-async fn the_relay_serves_it_beside_the_admin_api_where_it_is_told_to() {
+async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
     let database = Database::fresh().await;
     migrate(&database.url());
     let client = HttpClient::new();

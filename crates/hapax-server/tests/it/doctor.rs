@@ -43,7 +43,7 @@ async fn a_healthy_database_has_no_errors() {
 }
 
 #[tokio::test]
-async fn a_database_without_the_schema_is_told_to_migrate() {
+async fn a_database_without_the_schema_needs_a_migration() {
     let database = Database::empty().await;
     let (code, findings) = examined(&database.url(), "", &[]);
     assert_eq!(code, 2);
@@ -70,7 +70,7 @@ async fn a_doctor_makes_no_tables_whatever_the_configuration_says() {
 }
 
 #[tokio::test]
-async fn a_database_behind_this_version_is_told_to_migrate() {
+async fn an_older_database_needs_a_migration() {
     let database = Database::fresh().await;
     migrate(&database.url());
     let client = database.client().await;

@@ -89,7 +89,7 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
 }
 
 #[tokio::test]
-async fn dead_letters_are_counted_until_somebody_deals_with_them() {
+async fn dead_letters_are_counted_until_an_operator_handles_them() {
     let (database, receiver) = setting().await;
     // The receiver rejects the event, so all attempts fail. They are too few to open the breaker.
     receiver.reply(HttpReply::status(422));

@@ -39,7 +39,7 @@ async fn events_of_plain_sql_reach_a_webhook_and_a_file() {
 }
 
 #[tokio::test]
-async fn a_destination_whose_far_side_was_gone_goes_on_when_it_is_resumed() {
+async fn a_destination_whose_receiver_was_gone_goes_on_when_it_is_resumed() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(410));

@@ -227,7 +227,7 @@ async fn every_end_has_an_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_told_to_run_it_again_is_told_under_which_key() {
+async fn the_advice_to_run_it_again_names_the_key() {
     let receiver = HttpReceiver::start().await;
     let url = receiver.url("/orders");
     let once = [&*url, "-d", BODY, "--attempts", "1"];

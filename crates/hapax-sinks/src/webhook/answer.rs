@@ -104,7 +104,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
     #[test]
-    fn retry_after_is_seconds_or_a_date_by_the_far_sides_clock() {
+    fn retry_after_is_seconds_or_a_date_by_the_receivers_clock() {
         check("120", None, Some(120));
         check("Tue, 14 Nov 2023 22:14:20 GMT", None, Some(60));
         let its_now = Some("Tue, 14 Nov 2023 22:14:10 GMT");

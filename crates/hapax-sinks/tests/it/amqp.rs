@@ -177,7 +177,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
 }
 
 #[tokio::test]
-async fn a_missing_exchange_is_told_in_the_brokers_words_and_found_when_it_is_there() {
+async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_exists() {
     let name = unused("hapax_missing");
     let sink = at(BROKER).exchange(&name).build().unwrap();
     let batch: Vec<_> = (1..=50)
@@ -199,7 +199,7 @@ async fn a_missing_exchange_is_told_in_the_brokers_words_and_found_when_it_is_th
 }
 
 #[tokio::test]
-async fn a_wrong_password_and_a_missing_virtual_host_are_told_without_the_password() {
+async fn a_wrong_password_and_a_missing_virtual_host_are_reported_without_the_password() {
     for (url, word) in [
         ("amqp://guest:s3cret@127.0.0.1", "ACCESS_REFUSED"),
         (

@@ -171,7 +171,7 @@ async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
 }
 
 #[tokio::test]
-async fn what_is_prepared_holds_up_nobody_and_is_written_once() {
+async fn what_is_prepared_delays_no_other_and_is_written_once() {
     let (store, _directory) = open().await;
     let prepared = Arc::new(AtomicUsize::new(0));
     let (counted, others) = (prepared.clone(), store.clone());

@@ -236,7 +236,7 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_failed_for_good_is_replaced() {
+async fn a_client_that_failed_permanently_is_replaced() {
     let cluster = Cluster::start(&[("order.created", 1)]);
     let sink = to(&cluster)
         .timeout(Duration::from_secs(3))

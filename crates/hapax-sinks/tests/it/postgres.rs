@@ -280,7 +280,7 @@ async fn a_server_that_is_stopped_in_mid_batch_loses_nothing_and_inserts_each_on
 }
 
 #[tokio::test]
-async fn a_connection_that_is_ended_is_made_anew() {
+async fn a_connection_that_is_ended_is_replaced() {
     let database = Database::empty().await;
     let direct = prepare(&database, "text").await;
     let url = format!("{}?application_name=far", database.url());

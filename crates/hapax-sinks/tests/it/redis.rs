@@ -171,7 +171,7 @@ async fn a_replica_that_takes_no_writes_is_unavailable() {
 
 /// The demoted server keeps its clients, while the address leads to the new one.
 #[tokio::test]
-async fn behind_a_failover_the_connection_is_made_anew() {
+async fn after_a_failover_the_connection_is_replaced() {
     let (old, new) = (Server::redis(&[]).await, Server::redis(&[]).await);
     let proxy = Proxy::to(old.address());
     let sink = Redis::to(format!("redis://{}", proxy.address()))

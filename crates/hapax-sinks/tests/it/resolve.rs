@@ -94,7 +94,7 @@ fn event(number: u64) -> hapax::sink::Offer {
 }
 
 #[tokio::test]
-async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_harm_nobody() {
+async fn offers_to_a_host_of_which_nothing_is_heard_share_one_look_up_and_affect_no_other() {
     let (servers, receiver) = (Servers::default(), HttpReceiver::start().await);
     let (resolver, port) = (servers.resolver(), receiver.address().port());
     let silent = webhook("silent.example", port, &resolver);
@@ -217,7 +217,7 @@ async fn a_look_up_that_is_lost_is_begun_again_as_often_as_slow_ones_have_places
 }
 
 #[tokio::test]
-async fn a_name_that_leads_nowhere_is_told_by_every_sink() {
+async fn a_name_that_leads_nowhere_is_reported_by_every_sink() {
     let servers = Servers::default();
     let resolver = servers.resolver();
     let templates = smtp::templates();

@@ -189,7 +189,7 @@ async fn a_failure_with_a_slow_body_takes_no_longer_than_the_exchange_may() {
 }
 
 #[tokio::test]
-async fn a_far_side_that_never_answers_times_out() {
+async fn a_receiver_that_never_answers_times_out() {
     for begun in ["", "HTTP/1.1 200 OK\r\nx-a: b\r\n"] {
         let (outcome, took) = timed(Reply::Stall(begun.to_owned())).await;
         assert_eq!(failure(outcome), ("timeout", None, None));
@@ -257,7 +257,7 @@ async fn a_410_says_that_the_endpoint_is_gone() {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_and_a_closed_one_is_made_anew() {
+async fn a_connection_is_used_again_and_a_closed_one_is_replaced() {
     let receiver = Receiver::start(|number, _| match number {
         9 => Reply::Tear(empty("200 OK\r\nconnection: close")),
         _ => Reply::Send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned()),

@@ -31,7 +31,7 @@ async fn nothing_that_was_said_lies_in_the_file() {
 }
 
 #[tokio::test]
-async fn whoever_lacks_the_key_is_told_so_and_nothing_runs_again() {
+async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&fixture.store).await;
     let other = again(&fixture, keyring(&[2])).await;

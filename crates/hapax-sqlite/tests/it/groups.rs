@@ -69,7 +69,7 @@ async fn groups_of_one_commit_one_by_one() {
 }
 
 #[tokio::test]
-async fn nobody_is_answered_before_the_commit() {
+async fn no_response_is_sent_before_the_commit() {
     let answered = Arc::new(AtomicUsize::new(0));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (count, see) = (Arc::clone(&answered), Arc::clone(&seen));
@@ -148,7 +148,7 @@ async fn a_failing_member_rolls_back_alone() {
 }
 
 #[tokio::test]
-async fn a_panic_harms_nobody_else() {
+async fn a_panic_affects_no_other() {
     let fixture = Fixture::new().await;
     let panicking = |conn: &Connection| {
         conn.execute(INSERT, ["lost"])?;
@@ -165,7 +165,7 @@ async fn a_panic_harms_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_clock_that_panics_harms_nobody_else() {
+async fn a_clock_that_panics_affects_no_other() {
     let is_broken = Arc::new(AtomicBool::new(false));
     let broken = Arc::clone(&is_broken);
     let fixture = Fixture::with(|settings| {
@@ -185,7 +185,7 @@ async fn a_clock_that_panics_harms_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_write_that_ends_its_transaction_is_refused_and_harms_nobody() {
+async fn a_write_that_ends_its_transaction_is_refused_and_affects_no_other() {
     let fixture = Fixture::new().await;
     for end in [
         "COMMIT",
@@ -274,7 +274,7 @@ async fn family() -> Fixture {
 }
 
 #[tokio::test]
-async fn a_constraint_that_fails_at_the_commit_is_told_to_whoever_broke_it() {
+async fn a_constraint_that_fails_at_the_commit_is_reported_to_its_transaction() {
     let mut tries = 0;
     let fixture = loop {
         let fixture = family().await;

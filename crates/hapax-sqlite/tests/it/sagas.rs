@@ -16,7 +16,7 @@ use crate::fixture::Fixture;
 const LEASE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_saga_that_cannot_be_read_keeps_nobody_from_the_others() {
+async fn an_unreadable_saga_does_not_block_the_others() {
     let fixture = Fixture::new().await;
     let store = &fixture.store;
     let checkout: Definition<Tx> = Definition::new("checkout", 1);

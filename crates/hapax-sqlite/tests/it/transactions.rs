@@ -121,7 +121,7 @@ async fn a_runaway_write_is_interrupted_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_sees_what_is_not_committed() {
+async fn uncommitted_writes_are_invisible() {
     let fixture = Fixture::new().await;
     let mut tx = fixture.claim("k").await;
     note(&mut tx, "open").await;

@@ -19,7 +19,7 @@ const TABLES: &str = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
     INSERT INTO child VALUES (NULL, 7, 'alice', 1)";
 
 #[tokio::test]
-async fn constraints_and_values_that_do_not_fit_are_told_apart() {
+async fn constraints_and_values_that_do_not_fit_are_distinguished() {
     use DatabaseErrorKind as Kind;
 
     let fixture = Fixture::new().await;
@@ -70,7 +70,7 @@ async fn constraints_and_values_that_do_not_fit_are_told_apart() {
 
 /// A violated constraint that is checked at the commit is returned to the request that violates it.
 #[tokio::test]
-async fn a_constraint_that_is_checked_at_the_commit_is_told_apart_too() {
+async fn a_constraint_that_is_checked_at_the_commit_is_distinguished_too() {
     const DEFERRED: &str = "CREATE TABLE parent (id INTEGER PRIMARY KEY);
         CREATE TABLE child (parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)";
     let fixture = Fixture::new().await;

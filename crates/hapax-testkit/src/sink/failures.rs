@@ -18,17 +18,17 @@ const STRAYS: usize = 12;
 const HALF_WAY: Duration = Duration::from_millis(50);
 
 /// A transient failure is reported as such, and after it the event arrives with its id.
-pub async fn a_failing_far_side_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
+pub async fn a_failing_receiver_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
     check_passing::<S>(Mood::Fail).await;
 }
 
 /// An outage is a transient failure.
-pub async fn a_far_side_that_is_down_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
+pub async fn a_receiver_that_is_down_is_unavailable_and_takes_the_event_later<S: SinkUnderTest>() {
     check_passing::<S>(Mood::Down).await;
 }
 
 /// A permanent refusal is reported as such, and applies to that event only.
-pub async fn a_refusal_for_good_is_rejected<S: SinkUnderTest>() {
+pub async fn a_permanent_refusal_is_rejected<S: SinkUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     if !fixture.under_test.tell(Mood::Refuse).await {
         return;
@@ -44,7 +44,7 @@ pub async fn a_refusal_for_good_is_rejected<S: SinkUnderTest>() {
 }
 
 /// A receiver that wants no more events is distinguished from one that refuses an event.
-pub async fn a_far_side_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
+pub async fn a_receiver_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     if !fixture.under_test.tell(Mood::Gone).await {
         return;
@@ -131,7 +131,7 @@ pub async fn an_offer_that_fails_fails_no_other<S: SinkUnderTest>() {
 
 /// If the receiver cannot place certain events, it declines only these, even if there are many. The
 /// outcomes do not say that the receiver is unavailable, and the other events arrive.
-pub async fn an_event_that_the_far_side_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
+pub async fn an_event_that_the_receiver_has_no_place_for_is_declined_alone<S: SinkUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let Some(stray) = fixture.under_test.stray().await else {
         return;

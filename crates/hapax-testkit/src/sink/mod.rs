@@ -105,14 +105,14 @@ macro_rules! sink_suite {
                 a_long_response_is_cut
             }
             failures {
-                a_failing_far_side_is_unavailable_and_takes_the_event_later
-                a_far_side_that_is_down_is_unavailable_and_takes_the_event_later
-                a_refusal_for_good_is_rejected
-                a_far_side_that_wants_nothing_more_is_gone
+                a_failing_receiver_is_unavailable_and_takes_the_event_later
+                a_receiver_that_is_down_is_unavailable_and_takes_the_event_later
+                a_permanent_refusal_is_rejected
+                a_receiver_that_wants_nothing_more_is_gone
                 a_hang_ends_within_the_timeout
                 a_call_that_is_dropped_half_way_harms_no_later_one
                 an_offer_that_fails_fails_no_other
-                an_event_that_the_far_side_has_no_place_for_is_declined_alone
+                an_event_that_the_receiver_has_no_place_for_is_declined_alone
             }
         }
     };

@@ -82,7 +82,7 @@ macro_rules! source_suite {
             }
             writers {
                 what_commits_late_is_read_and_nothing_is_read_again
-                a_writer_held_open_holds_nobody_up
+                a_writer_held_open_delays_no_other
                 a_reader_among_writers_loses_and_repeats_nothing
                 a_large_transaction_is_read_in_its_order
             }

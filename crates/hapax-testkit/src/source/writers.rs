@@ -48,7 +48,7 @@ pub async fn what_commits_late_is_read_and_nothing_is_read_again<S: SourceUnderT
 }
 
 /// A transaction that stays open does not block readers or writers.
-pub async fn a_writer_held_open_holds_nobody_up<S: SourceUnderTest>() {
+pub async fn a_writer_held_open_delays_no_other<S: SourceUnderTest>() {
     if !S::WRITES_AT_ONCE {
         return;
     }

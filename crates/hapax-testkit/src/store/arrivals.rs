@@ -100,7 +100,7 @@ pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
 }
 
 /// Attempts are returned in order: the first attempt that succeeded, and all later attempts.
-pub async fn attempts_are_told_in_their_order<S: StoreUnderTest>() {
+pub async fn attempts_are_listed_in_order<S: StoreUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let (again, failed) = (events[0].position, events[1].position);

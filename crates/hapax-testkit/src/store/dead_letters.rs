@@ -148,7 +148,7 @@ pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
 }
 
 /// A discarded dead letter is deleted, and no other one is.
-pub async fn a_discarded_dead_letter_is_gone_for_good<S: StoreUnderTest>() {
+pub async fn a_discarded_dead_letter_is_gone_permanently<S: StoreUnderTest>() {
     let (fixture, places) = dead::<S>(2).await;
     let discard = async |place| {
         let discarded = fixture.store().discard(HOOK, place, "not needed").await;

@@ -182,7 +182,7 @@ pub async fn a_dropped_claim_lets_its_key_go<S: StoreUnderTest>() {
 }
 
 /// A commit without a response keeps the effect, and the key can be used again.
-pub async fn a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go<S: StoreUnderTest>() {
+pub async fn a_commit_without_an_answer_keeps_the_rows_and_releases_the_key<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.claim(claim("k")).await;
     S::write_row(&mut tx, "first").await;
@@ -294,7 +294,7 @@ pub async fn keys_are_derived_under_a_secret_of_the_store<S: StoreUnderTest>() {
 }
 
 /// A cache can read which keys were deleted, each once, and no other ones.
-pub async fn forgotten_keys_are_told_behind_a_mark<S: StoreUnderTest>() {
+pub async fn forgotten_keys_are_listed_after_a_mark<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for key in ["a", "b", "c"] {
         fixture.run(claim(key), key, &response(key)).await;
@@ -349,7 +349,7 @@ pub async fn more_forgotten_keys_than_are_kept_are_said_to_be_unknown<S: StoreUn
 
 /// Concurrent deletions are numbered in the order in which they become visible, so that a
 /// concurrent reader misses none.
-pub async fn keys_that_are_forgotten_at_once_are_all_told<S: StoreUnderTest>() {
+pub async fn keys_that_are_forgotten_at_once_are_all_listed<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let keys: Vec<String> = (0..40).map(|number| format!("k{number}")).collect();
     for key in &keys {

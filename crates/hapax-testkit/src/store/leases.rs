@@ -117,7 +117,7 @@ pub async fn a_node_takes_its_own_partition_again<S: StoreUnderTest>() {
 /// A node that took a partition from a silent node later learns whether that node stayed alive,
 /// which means that it was not ended by the deliveries that it had in flight. If the node never
 /// sends a heartbeat again, or takes its own partition again, this is not known.
-pub async fn an_attempt_that_its_node_outlived_is_told<S: StoreUnderTest>() {
+pub async fn an_attempt_that_its_node_outlived_is_reported<S: StoreUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let place = events[0].position;
     let first = taken(&fixture, HOOK, ONE).await;

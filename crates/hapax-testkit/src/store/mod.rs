@@ -101,16 +101,16 @@ macro_rules! store_suite {
                 claims_of_different_keys_at_once_all_run
                 a_rolled_back_claim_lets_its_key_go
                 a_dropped_claim_lets_its_key_go
-                a_commit_without_an_answer_keeps_the_rows_and_lets_the_key_go
+                a_commit_without_an_answer_keeps_the_rows_and_releases_the_key
                 a_dropped_effect_keeps_the_answer_alone
                 a_claim_cut_off_by_a_restart_leaves_nothing
                 nothing_is_stored_of_a_key_before_its_transaction_commits
                 a_stored_key_can_be_looked_up
                 a_forgotten_key_runs_again
                 keys_are_derived_under_a_secret_of_the_store
-                forgotten_keys_are_told_behind_a_mark
+                forgotten_keys_are_listed_after_a_mark
                 more_forgotten_keys_than_are_kept_are_said_to_be_unknown
-                keys_that_are_forgotten_at_once_are_all_told
+                keys_that_are_forgotten_at_once_are_all_listed
             }
             retention {
                 an_expired_key_runs_as_new
@@ -134,7 +134,7 @@ macro_rules! store_suite {
                 a_refused_event_leaves_the_transaction_usable
                 a_transaction_carries_no_more_events_than_the_bound
                 transactions_at_once_keep_exactly_what_they_commit
-                a_caller_that_leaves_while_it_waits_holds_up_nobody
+                a_caller_that_leaves_while_it_waits_delays_no_other
                 an_abandoned_completion_is_whole_or_nothing
                 whoever_sees_a_row_finds_its_event_and_its_answer
             }
@@ -149,11 +149,11 @@ macro_rules! store_suite {
                 a_fenced_owner_changes_nothing
                 a_finished_key_fences_its_owner
                 a_renewed_lease_does_not_lapse
-                a_lapsed_lease_is_still_its_owners_while_nobody_comes
+                an_expired_lease_is_still_its_owners_without_a_successor
                 a_key_given_back_is_resumed_at_once
                 a_released_key_is_free
                 a_forgotten_key_fences_its_owner
-                an_expired_key_is_entered_anew
+                an_expired_key_is_entered_again
                 a_purge_never_touches_a_key_in_progress
                 of_many_entries_at_once_one_owns
                 every_mode_at_once_runs_once
@@ -234,7 +234,7 @@ macro_rules! store_suite {
             signals {
                 a_signal_wakes_a_saga_and_stands_once
                 a_signal_that_crosses_a_worker_is_not_lost
-                a_turn_says_how_much_its_saga_was_told
+                a_locked_saga_shows_how_many_signals_it_received
                 a_saga_that_has_ended_is_left_alone
                 a_saga_that_needs_attention_waits_for_a_word
                 a_word_before_a_saga_is_given_back_outlives_its_worker
@@ -250,7 +250,7 @@ macro_rules! store_suite {
                 a_node_says_what_it_knows
                 a_partition_that_is_given_up_is_free_at_once
                 a_node_takes_its_own_partition_again
-                an_attempt_that_its_node_outlived_is_told
+                an_attempt_that_its_node_outlived_is_reported
                 a_fenced_owner_changes_nothing
                 of_many_that_take_at_once_one_gets_it
                 attendance_lists_the_living_and_what_they_hold
@@ -279,14 +279,14 @@ macro_rules! store_suite {
                 a_first_attempt_that_arrived_is_in_the_log
                 arrivals_that_are_written_again_are_there_once
                 arrivals_far_apart_are_all_found
-                attempts_are_told_in_their_order
+                attempts_are_listed_in_order
             }
             parked {
                 a_parked_delivery_falls_due_at_its_moment
                 what_is_blocked_falls_due_without_its_key_where_none_is_kept
                 the_longest_due_comes_first
                 the_next_due_moment_is_the_earliest
-                a_parked_delivery_is_parked_anew_or_arrives
+                a_parked_delivery_is_parked_again_or_arrives
                 blocked_deliveries_are_released_one_by_one_in_order
                 what_waits_behind_a_due_delivery_comes_with_it
                 a_blocked_delivery_that_is_begun_has_its_turn
@@ -311,7 +311,7 @@ macro_rules! store_suite {
                 dead_letters_are_listed_page_by_page
                 a_replayed_dead_letter_is_due_as_if_never_tried
                 the_log_goes_on_after_a_replay
-                a_discarded_dead_letter_is_gone_for_good
+                a_discarded_dead_letter_is_gone_permanently
                 discarding_lets_the_order_key_go
                 only_a_dead_letter_is_replayed_or_discarded
             }

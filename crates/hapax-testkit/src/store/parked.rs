@@ -133,7 +133,7 @@ pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
 }
 
 /// A delivery that is parked again has its new state, and a delivery that arrived is deleted.
-pub async fn a_parked_delivery_is_parked_anew_or_arrives<S: StoreUnderTest>() {
+pub async fn a_parked_delivery_is_parked_again_or_arrives<S: StoreUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;

@@ -203,7 +203,7 @@ pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
 }
 
 /// A late owner can continue until the key is taken over: only another owner fences it.
-pub async fn a_lapsed_lease_is_still_its_owners_while_nobody_comes<S: StoreUnderTest>() {
+pub async fn an_expired_lease_is_still_its_owners_without_a_successor<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     fixture.clock.advance(LEASE * 10);
@@ -266,7 +266,7 @@ pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
 }
 
 /// An expired key starts again: it has no recovery point, and new provider keys.
-pub async fn an_expired_key_is_entered_anew<S: StoreUnderTest>() {
+pub async fn an_expired_key_is_entered_again<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     phase(&fixture, &first, "charged").await.expect("it ends");

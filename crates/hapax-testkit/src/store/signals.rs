@@ -49,7 +49,7 @@ pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
 }
 
 /// The owner of a saga learns how many signals have arrived since it was read.
-pub async fn a_turn_says_how_much_its_saga_was_told<S: StoreUnderTest>() {
+pub async fn a_locked_saga_shows_how_many_signals_it_received<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for id in ["s1", "s2"] {
         start(&fixture, id).await;

@@ -146,7 +146,7 @@ pub async fn transactions_at_once_keep_exactly_what_they_commit<S: StoreUnderTes
 }
 
 /// A caller that leaves while it waits for its turn does not block others.
-pub async fn a_caller_that_leaves_while_it_waits_holds_up_nobody<S: StoreUnderTest>() {
+pub async fn a_caller_that_leaves_while_it_waits_delays_no_other<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let tx = fixture.claim(claim("k")).await;
     let waiting: Vec<_> = (0..20)

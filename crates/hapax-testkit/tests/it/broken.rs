@@ -167,27 +167,27 @@ fn an_answer_for_a_whole_batch_is_caught() {
 }
 
 #[test]
-fn json_that_was_parsed_and_written_anew_is_caught() {
+fn json_that_was_parsed_and_written_again_is_caught() {
     check_bites(offers::a_payload_arrives_byte_for_byte::<WritesTheJsonAnew>());
 }
 
 #[test]
 fn a_failure_that_is_taken_for_a_refusal_is_caught() {
-    use failures::a_failing_far_side_is_unavailable_and_takes_the_event_later as requirement;
+    use failures::a_failing_receiver_is_unavailable_and_takes_the_event_later as requirement;
     check_bites(requirement::<GivesUpAtOnce>());
 }
 
 #[test]
 fn a_refusal_that_is_taken_for_a_failure_is_caught() {
-    check_bites(failures::a_refusal_for_good_is_rejected::<HopesForEver>());
-    check_bites(failures::a_far_side_that_wants_nothing_more_is_gone::<
+    check_bites(failures::a_permanent_refusal_is_rejected::<HopesForEver>());
+    check_bites(failures::a_receiver_that_wants_nothing_more_is_gone::<
         HopesForEver,
     >());
 }
 
 #[test]
 fn a_failure_that_spoils_its_batch_is_caught() {
-    use failures::a_far_side_that_is_down_is_unavailable_and_takes_the_event_later as requirement;
+    use failures::a_receiver_that_is_down_is_unavailable_and_takes_the_event_later as requirement;
     check_bites(requirement::<StopsAtTheFirstFailure>());
 }
 

@@ -203,7 +203,7 @@ fn ids() -> (EventId, EventId) {
 }
 
 #[test]
-fn nobody_states_the_header_of_the_keyring() {
+fn no_caller_may_set_the_header_of_the_keyring() {
     let new = NewEvent::json("a", &1).header(ENCRYPTED_UNDER, "x");
     let mut draft = Draft::new(None, Headers::new());
     let clock = Clock::new(|| crate::Timestamp::from_millis(1));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_in_between_starts_the_count_anew() {
+    fn a_success_in_between_starts_the_count_again() {
         let mut breaker = failed(9);
         breaker.succeeded();
         breaker.failed(at(0));

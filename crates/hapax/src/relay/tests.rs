@@ -369,7 +369,7 @@ fn an_event_that_stops_its_relay_each_time_runs_out_of_attempts_all_the_same() {
 }
 
 #[test]
-fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
+fn a_receiver_that_is_gone_disables_the_destination_and_keeps_the_event() {
     let mut queue = queue(Order::None);
     admit(&mut queue, &[(1, None)]);
     let item = queue.choose(1, at(0)).remove(0);
@@ -382,7 +382,7 @@ fn a_far_side_that_is_gone_disables_the_destination_and_keeps_the_event() {
 }
 
 #[test]
-fn an_event_that_asks_to_wait_is_scheduled_and_holds_nobody_up() {
+fn an_event_that_asks_to_wait_is_scheduled_and_delays_no_other() {
     let mut queue = queue(Order::Key);
     let mut later = event(1, Some("a"));
     later.event.available_at = Some(at(5_000));
@@ -399,7 +399,7 @@ fn an_event_that_asks_to_wait_is_scheduled_and_holds_nobody_up() {
 }
 
 #[test]
-fn what_has_left_its_place_in_the_order_holds_nobody_up_however_often_it_fails() {
+fn what_has_left_its_place_in_the_order_delays_no_other_however_often_it_fails() {
     let mut queue = queue(Order::Key);
     for (state, attempt) in [(ParkedState::Scheduled, 0), (ParkedState::Retrying, 1)] {
         let row = Parked {
@@ -565,7 +565,7 @@ fn a_parked_event_that_an_operator_asked_for_is_offered_whatever_the_patterns_sa
 }
 
 #[test]
-fn nobody_looks_past_a_crowd_where_order_is_kept() {
+fn no_read_goes_past_a_busy_tenant_where_order_is_kept() {
     for (order, looks) in [(Order::None, true), (Order::Key, false)] {
         let mut queue = queue(order);
         let mut position = 0;

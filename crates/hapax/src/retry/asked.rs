@@ -33,7 +33,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
     #[test]
-    fn it_is_seconds_or_a_date_by_the_far_sides_clock() {
+    fn it_is_seconds_or_a_date_by_the_receivers_clock() {
         check("120", None, Some(120));
         check(" 0 ", None, Some(0));
         check("Tue, 14 Nov 2023 22:14:20 GMT", None, Some(60));

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn another_try_begins_anew_and_forgets_no_key() {
+    fn another_try_begins_again_and_forgets_no_key() {
         let failed = StepRecord {
             direction: Direction::Compensate,
             state: StepState::Refused,

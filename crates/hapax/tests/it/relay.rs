@@ -43,7 +43,7 @@ async fn every_committed_event_arrives_in_commit_order() {
 }
 
 #[tokio::test]
-async fn a_destination_that_is_down_harms_nobody_else_and_catches_up() {
+async fn a_destination_that_is_down_affects_no_other_and_catches_up() {
     let stage = Stage::new();
     let up = Recorder::new(|_| Reply::Take);
     let down = Recorder::new(|_| unavailable());
@@ -230,7 +230,7 @@ async fn an_event_that_kills_its_relay_runs_out_of_attempts() {
 }
 
 #[tokio::test]
-async fn draining_lets_what_is_on_the_wire_come_home() {
+async fn draining_lets_what_is_on_the_wire_arrive() {
     let stage = Stage::new();
     let sink = Recorder::new(|_| Reply::Take);
     stage.emit_many(1_000, 10).await;
@@ -250,7 +250,7 @@ async fn draining_lets_what_is_on_the_wire_come_home() {
 }
 
 #[tokio::test]
-async fn what_comes_home_while_draining_does_not_wait_for_the_last() {
+async fn what_arrives_while_draining_does_not_wait_for_the_last() {
     let stage = Stage::new();
     let gate = Arc::new(Semaphore::new(0));
     let opened = Arc::clone(&gate);
@@ -301,7 +301,7 @@ async fn retry_after_is_a_minimum() {
 }
 
 #[tokio::test]
-async fn a_far_side_that_is_gone_gets_nothing_until_it_is_enabled() {
+async fn a_receiver_that_is_gone_gets_nothing_until_it_is_enabled() {
     let stage = Stage::new();
     let gone = || SinkError::Gone {
         receipt: Receipt::default(),
@@ -321,7 +321,7 @@ async fn a_far_side_that_is_gone_gets_nothing_until_it_is_enabled() {
 }
 
 #[tokio::test]
-async fn whoever_has_a_destination_go_on_while_the_last_answers_come_home_enables_it() {
+async fn resuming_a_destination_while_the_last_responses_arrive_enables_it() {
     let stage = Stage::new();
     let gate = Arc::new(Semaphore::new(0));
     let opened = Arc::clone(&gate);

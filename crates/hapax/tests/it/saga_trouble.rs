@@ -81,7 +81,7 @@ async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahe
 }
 
 #[tokio::test]
-async fn a_wait_of_a_clock_that_was_ahead_is_counted_anew() {
+async fn a_wait_of_a_clock_that_was_ahead_is_counted_again() {
     let stage = Stage::new();
     let right = stage.clock.now();
     stage.clock.advance(DAYS);

@@ -64,7 +64,7 @@ async fn a_step_is_not_undone_that_was_settled_before_its_saga_turned_round() {
 }
 
 #[tokio::test]
-async fn what_the_far_side_has_never_seen_is_not_refused_once_a_word_says_that_it_happened() {
+async fn a_step_is_not_refused_once_a_signal_says_that_it_happened() {
     let stage = Stage::new();
     let teller = Teller::of(&stage, "shipped");
     teller.loses(Duration::ZERO);

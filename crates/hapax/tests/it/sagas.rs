@@ -376,7 +376,7 @@ async fn a_request_that_panics_is_tried_again() {
 }
 
 #[tokio::test]
-async fn an_undoing_whose_rows_are_refused_is_counted_and_asks_a_person() {
+async fn a_compensation_whose_rows_are_refused_is_counted_and_asks_a_person() {
     let stage = Stage::new();
     let retry_policy = RetryPolicy {
         pause: Duration::from_millis(100),

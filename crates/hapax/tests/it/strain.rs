@@ -141,7 +141,7 @@ async fn what_arrived_is_written_down_at_once_however_long_nothing_could_be_read
 /// This holds for any number of such events. The clock does not advance, so a breaker that opened
 /// would stay open.
 #[tokio::test]
-async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
+async fn events_that_the_receiver_declines_hold_up_none_of_those_behind_them() {
     let stage = Stage::new();
     stage.emit_many(90, 90).await;
     stage.emit(&["good", "better"]).await;
@@ -167,7 +167,7 @@ async fn events_that_the_far_side_declines_hold_up_none_of_those_behind_them() {
 /// If a receiver responds with 500, it may be down or it may reject one type. The probe uses an
 /// event of another type.
 #[tokio::test]
-async fn a_type_at_which_the_far_side_fails_holds_up_others_for_a_few_probes_at_most() {
+async fn a_type_at_which_the_receiver_fails_holds_up_others_for_a_few_probes_at_most() {
     let stage = Stage::new();
     stage.emit_many(90, 90).await;
     let good = NewEvent::json("order.paid", &1).about("order", "good");

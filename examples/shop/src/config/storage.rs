@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_and_a_server_are_told_by_their_scheme() {
+    fn a_file_and_a_server_are_distinguished_by_their_scheme() {
         check("sqlite://a/b.db", "a/b.db");
         check("sqlite:///a/b.db", "/a/b.db");
         check("postgres://db/shop", "postgres://db/shop");

@@ -10,7 +10,7 @@ on_both_stores! {
     a_lost_answer_is_two_deliveries_and_one_effect,
     a_receiver_that_is_gone_gets_nothing_until_it_is_back,
     a_slow_receiver_takes_the_event_once,
-    a_fault_that_nobody_knows_is_refused,
+    an_unknown_fault_is_refused,
 }
 
 async fn a_delivery_that_fails_is_offered_again(on: Store) {
@@ -56,7 +56,7 @@ async fn a_slow_receiver_takes_the_event_once(on: Store) {
     check(&shop, 1, 1).await;
 }
 
-async fn a_fault_that_nobody_knows_is_refused(on: Store) {
+async fn an_unknown_fault_is_refused(on: Store) {
     let shop = Shop::start(on, &[]).await;
     for fault in [
         r#"{"mode":"explode"}"#,

@@ -15,10 +15,10 @@ use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, on_both_
 
 on_both_stores! {
     a_request_in_flight_is_answered_before_the_shop_ends,
-    an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again,
+    an_event_on_its_way_arrives_before_the_shop_ends_and_is_not_sent_again,
     a_client_that_leaves_finds_its_order_under_its_key,
     a_shop_that_dies_before_it_sends_delivers_after_its_restart,
-    noise_on_the_port_harms_nobody,
+    noise_on_the_port_affects_no_other,
 }
 
 async fn a_request_in_flight_is_answered_before_the_shop_ends(on: Store) {
@@ -42,7 +42,7 @@ async fn a_request_in_flight_is_answered_before_the_shop_ends(on: Store) {
     assert!(TcpStream::connect(shop.address()).await.is_err());
 }
 
-async fn an_event_on_its_way_comes_home_before_the_shop_ends_and_is_not_sent_again(on: Store) {
+async fn an_event_on_its_way_arrives_before_the_shop_ends_and_is_not_sent_again(on: Store) {
     let receiver = HttpReceiver::start().await;
     receiver.reply_next(HttpReply::status(200).after(Duration::from_secs(1)));
     let url = receiver.url("/hook");
@@ -102,7 +102,7 @@ async fn a_shop_that_dies_before_it_sends_delivers_after_its_restart(on: Store) 
     assert_eq!((events.len(), &events[0]["effects"]), (1, &1.into()));
 }
 
-async fn noise_on_the_port_harms_nobody(on: Store) {
+async fn noise_on_the_port_affects_no_other(on: Store) {
     let shop = Shop::start(on, &[]).await;
     let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1024 * 1024));
     let lying = "POST /orders HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff0\r\n";

@@ -21,7 +21,7 @@ use crate::{
 };
 
 on_both_stores! {
-    json_floods_hold_up_nobody_and_fill_no_memory,
+    json_floods_delay_no_other_and_fill_no_memory,
     json_beside_long_bodies_fills_no_memory,
 }
 
@@ -31,7 +31,7 @@ const CONNECTIONS: usize = 32;
 /// The minimum number of other requests whose time is measured.
 const SAMPLES: usize = 200;
 
-async fn json_floods_hold_up_nobody_and_fill_no_memory(on: Store) {
+async fn json_floods_delay_no_other_and_fill_no_memory(on: Store) {
     let shop = Shop::start(on, &["--no-relay"]).await;
     assert_eq!(shop.get("/healthz").await.status, 200);
     assert_eq!(shop.post("/orders", Some("first"), ORDER).await.status, 201);

@@ -41,10 +41,10 @@ const KEY: &str = PLANTED[5].1;
 const OTLP: &str = "authorization=Bearer planted-otlp-token";
 
 on_both_stores! {
-    nothing_that_was_planted_is_told_by_the_shop,
+    no_planted_secret_is_shown_by_the_shop,
 }
 
-async fn nothing_that_was_planted_is_told_by_the_shop(on: Store) {
+async fn no_planted_secret_is_shown_by_the_shop(on: Store) {
     let collector = Collector::wanting("Bearer planted-otlp-token");
     let (far, mail) = (HttpReceiver::start().await, SmtpReceiver::start().await);
     // A receiver may include the received event in its error response.
@@ -164,7 +164,7 @@ async fn violate_a_constraint(shop: &Shop, home: &Home) -> String {
 }
 
 #[tokio::test]
-async fn nothing_that_was_planted_is_told_by_the_relay() {
+async fn no_planted_secret_is_shown_by_the_relay() {
     let collector = Collector::wanting("Bearer planted-otlp-token");
     let far = HttpReceiver::start().await;
     far.reply_with(|received| HttpReply::status(500).body(received.body.clone()));
@@ -209,7 +209,7 @@ async fn nothing_that_was_planted_is_told_by_the_relay() {
 }
 
 #[tokio::test]
-async fn nothing_that_was_planted_is_told_of_a_wrong_setting() {
+async fn no_planted_secret_is_shown_for_a_wrong_setting() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");
     let toml = "[webhook]\nsecret = planted-pa55word\nurls = [\"x\"]\n";

@@ -71,7 +71,7 @@ async fn two_shops_of_one_host_name_and_port_take_nothing_from_each_other_and_sa
 }
 
 #[tokio::test]
-async fn events_for_a_slow_far_side_arrive_once_though_two_shops_have_one_name() {
+async fn events_for_a_slow_receiver_arrive_once_though_two_shops_have_one_name() {
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(200).after(SLOW));
     let shops = namesakes(&receiver).await;

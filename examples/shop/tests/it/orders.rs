@@ -15,7 +15,7 @@ on_both_stores! {
     another_content_type_is_refused,
     a_body_beyond_its_bound_is_refused_before_any_effect,
     orders_are_listed_a_page_at_a_time_and_by_tenant,
-    queries_that_nobody_knows_are_refused,
+    unknown_queries_are_refused,
     a_cursor_that_no_list_gave_is_refused_by_name,
     a_body_that_is_an_array_is_no_order,
     another_tenants_order_is_not_there,
@@ -195,7 +195,7 @@ async fn orders_are_listed_a_page_at_a_time_and_by_tenant(on: Store) {
     assert_eq!(listed(&shop.get_as("demo-bob", "/orders").await).0.len(), 1);
 }
 
-async fn queries_that_nobody_knows_are_refused(on: Store) {
+async fn unknown_queries_are_refused(on: Store) {
     let shop = Shop::start(on, &[]).await;
     for path in [
         "/orders?x=1",

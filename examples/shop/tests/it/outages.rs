@@ -19,13 +19,13 @@ on_both_stores! {
     a_charge_that_was_lost_on_its_way_is_made_by_the_next_attempt,
     a_provider_that_only_fails_is_502_and_the_key_is_let_go,
     a_charge_that_the_provider_calls_a_duplicate_shows_the_one_there_is,
-    a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry,
-    a_charge_of_which_nobody_knows_is_found_out_without_its_client,
+    a_charge_with_an_unknown_outcome_is_504_and_found_out_by_the_retry,
+    a_charge_with_an_unknown_outcome_is_found_out_without_its_client,
     a_shop_without_a_provider_says_so_and_keeps_nothing,
     a_refund_whose_answer_is_lost_happens_once,
     a_refund_that_the_provider_refuses_gives_its_reservation_back,
     a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing,
-    a_refund_of_which_nobody_knows_keeps_its_reservation_until_it_is_found_out,
+    a_refund_with_an_unknown_outcome_keeps_its_reservation_until_it_is_found_out,
     a_refund_whose_reservation_cannot_be_given_back_goes_on_with_it,
 }
 
@@ -71,7 +71,7 @@ async fn a_charge_that_the_provider_calls_a_duplicate_shows_the_one_there_is(on:
     check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
-async fn a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry(on: Store) {
+async fn a_charge_with_an_unknown_outcome_is_504_and_found_out_by_the_retry(on: Store) {
     let (shop, providers) = shop(on, &["--lease", "1m"]).await;
     close(&providers, "charge").await;
     let unknown = pay(&shop, "tok_ok").await;
@@ -84,7 +84,7 @@ async fn a_charge_of_which_nobody_knows_is_504_and_found_out_by_the_retry(on: St
     check_paid_once(&shop, &providers, "tok_ok", &paid).await;
 }
 
-async fn a_charge_of_which_nobody_knows_is_found_out_without_its_client(on: Store) {
+async fn a_charge_with_an_unknown_outcome_is_found_out_without_its_client(on: Store) {
     let (shop, providers) = shop(on, &["--lease", "1s"]).await;
     close(&providers, "charge").await;
     let unknown = pay(&shop, "tok_ok").await;
@@ -154,7 +154,7 @@ async fn a_refund_at_a_provider_that_only_fails_is_502_and_leaves_nothing(on: St
     check_refunded(&shop, &providers, &[899, 1]).await;
 }
 
-async fn a_refund_of_which_nobody_knows_keeps_its_reservation_until_it_is_found_out(on: Store) {
+async fn a_refund_with_an_unknown_outcome_keeps_its_reservation_until_it_is_found_out(on: Store) {
     let (shop, providers) = shop(on, &["--lease", "1m"]).await;
     let charge = charge(&shop).await;
     close(&providers, "refund").await;

@@ -113,7 +113,7 @@ async fn without_a_collector_what_came_in_travels_on_as_it_is() {
 }
 
 #[tokio::test]
-async fn providers_are_told_which_trace_they_are_called_in() {
+async fn providers_receive_the_trace_context() {
     let far = HttpReceiver::start().await;
     far.reply_with(|request| {
         let kind = match request.path.rsplit('/').next() {

@@ -28,12 +28,12 @@ for (const error of [new TypeError('x'), new ReferenceError('x')]) {
 }";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_violated_constraint_is_not_retryable_in_python_and_lets_the_key_go() {
+async fn a_violated_constraint_is_not_retryable_in_python_and_releases_the_key() {
     check_violations(Language::Python).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_violated_constraint_is_not_retryable_in_node_and_lets_the_key_go() {
+async fn a_violated_constraint_is_not_retryable_in_node_and_releases_the_key() {
     check_violations(Language::Node).await;
 }
 

@@ -63,7 +63,7 @@ fn retries_beyond_their_budget_are_found() {
 }
 
 #[test]
-fn an_effect_that_nobody_asked_for_is_found() {
+fn an_unrequested_effect_is_found() {
     check(&[1], |run| {
         push(
             run,
@@ -131,7 +131,7 @@ fn a_message_that_was_taken_for_one_of_another_source_is_found() {
 }
 
 #[test]
-fn what_is_told_of_a_key_after_it_was_deleted_is_found_where_it_is_old() {
+fn an_old_response_after_a_key_was_deleted_is_found() {
     let purged = Operation::order("alice", 31);
     for (node, at, id, expected) in [
         // The others hear of a purge within a second.
@@ -806,7 +806,7 @@ fn growth_is_found() {
 }
 
 #[test]
-fn keys_that_nobody_deletes_are_found() {
+fn keys_that_are_never_deleted_are_found() {
     // Nine operations of clients and five of the operator, or none that is recent enough.
     for (quiet_from, most) in [(90, 65), (300, 50)] {
         for (count, expected) in [(most, &[][..]), (most + 1, &[14])] {

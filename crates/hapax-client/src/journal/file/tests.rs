@@ -130,7 +130,7 @@ fn many_at_once_that_do_the_same_have_one_key_and_others_their_own() {
 
 #[cfg(unix)]
 #[test]
-fn nobody_else_may_read_a_journal() {
+fn a_journal_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let stage = Stage::new();

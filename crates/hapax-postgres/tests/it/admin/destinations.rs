@@ -123,7 +123,7 @@ async fn what_cannot_be_declared_is_refused() {
 }
 
 #[tokio::test]
-async fn of_two_operators_who_change_one_version_one_is_told_of_the_other() {
+async fn of_two_operators_who_change_one_version_one_gets_a_conflict() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     let created = destinations::create(store, ops, "a", SPEC, None)
@@ -267,7 +267,7 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
 }
 
 #[tokio::test]
-async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_anew() {
+async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_again() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     let lease = Duration::from_secs(20);

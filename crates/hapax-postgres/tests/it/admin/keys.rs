@@ -408,7 +408,7 @@ async fn of_many_purges_of_one_version_at_once_one_happens() {
 }
 
 #[tokio::test]
-async fn a_purge_is_told_to_services_and_one_that_is_refused_is_not() {
+async fn a_purge_is_announced_to_services_and_a_refused_one_is_not() {
     let scene = Scene::new().await;
     let store = scene.store();
     complete(&scene, "alice", "k").await;

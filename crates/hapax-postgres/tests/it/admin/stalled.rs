@@ -76,7 +76,7 @@ async fn a_partition_without_an_owner_is_distinguished_from_one_whose_owner_is_s
 }
 
 #[tokio::test]
-async fn what_an_operator_paused_and_what_is_gone_are_told_by_name() {
+async fn what_an_operator_paused_and_what_is_gone_are_reported_by_name() {
     let scene = Scene::new().await;
     for partition in ["gone", "orders"] {
         scene.pass(partition, &[]).await;
@@ -101,7 +101,7 @@ async fn what_an_operator_paused_and_what_is_gone_are_told_by_name() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_of_a_key_is_told_with_how_much_waits_behind_it() {
+async fn the_blocker_of_a_key_is_shown_with_the_number_of_waiting_events() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 6).await;
     let at: Vec<i64> = scene.events().await.iter().map(|it| it.position).collect();
@@ -144,7 +144,7 @@ async fn what_is_in_the_way_of_a_key_is_told_with_how_much_waits_behind_it() {
 }
 
 #[tokio::test]
-async fn events_that_the_far_side_declines_are_told_by_type() {
+async fn events_that_the_receiver_declines_are_reported_by_type() {
     let scene = Scene::new().await;
     scene.emit("seq.next", None, 3).await;
     scene.emit("order.created", None, 1).await;
@@ -189,7 +189,7 @@ async fn events_that_the_far_side_declines_are_told_by_type() {
 }
 
 #[tokio::test]
-async fn sagas_that_need_a_person_or_a_worker_are_told_by_kind() {
+async fn sagas_that_need_a_person_or_a_worker_are_reported_by_kind() {
     let scene = Scene::new().await;
     for (id, tenant) in [("s1", "alice"), ("s2", "bob"), ("s3", "bob")] {
         saga(&scene, id, tenant).await;
@@ -227,7 +227,7 @@ async fn sagas_that_need_a_person_or_a_worker_are_told_by_kind() {
 }
 
 #[tokio::test]
-async fn an_actor_of_a_tenant_is_told_of_its_own_destinations() {
+async fn an_actor_of_a_tenant_sees_its_own_destinations() {
     let scene = Scene::new().await;
     for name in ["hers", "his"] {
         scene.pass(name, &[]).await;
@@ -322,7 +322,7 @@ async fn what_is_too_much_to_count_is_estimated_and_said_so() {
 }
 
 #[tokio::test]
-async fn what_happens_too_often_to_be_counted_is_told_by_its_rate() {
+async fn what_happens_too_often_to_be_counted_is_shown_as_a_rate() {
     let scene = Scene::new().await;
     scene.pass("orders", &[]).await;
     // For two minutes, each second has 100 events, 50 first offers of four events each, 100

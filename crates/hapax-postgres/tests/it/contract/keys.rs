@@ -68,7 +68,7 @@ async fn a_key_that_another_transaction_claimed_is_in_progress_until_that_ends()
 }
 
 #[tokio::test]
-async fn a_claim_that_waits_is_told_the_answer_as_soon_as_it_is_committed() {
+async fn a_waiting_claim_gets_the_response_as_soon_as_it_is_committed() {
     let fixture = Fixture::new().await;
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "k").await;

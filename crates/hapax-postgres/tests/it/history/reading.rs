@@ -47,7 +47,7 @@ async fn what_stands_where_another_connection_leads_does_not_stand_here() {
 }
 
 #[tokio::test]
-async fn past_a_crowd_nothing_is_found_of_another_history_than_what_was_read_before_it() {
+async fn past_a_busy_tenant_nothing_is_found_of_another_history_than_what_was_read_before_it() {
     let parted = Parted::by_failover().await;
     let lost = parted.lost().await.frontier;
     let kept = read(&parted.new, &parted.stands.frontier).await.frontier;

@@ -71,7 +71,7 @@ hapax_testkit::suite! { Law, store,
         a_claim_cut_off_by_a_restart_leaves_nothing
     }
     transaction {
-        a_caller_that_leaves_while_it_waits_holds_up_nobody
+        a_caller_that_leaves_while_it_waits_delays_no_other
         an_abandoned_completion_is_whole_or_nothing
     }
     single_shot {
@@ -168,7 +168,7 @@ async fn types_of_the_databases_own_are_known_without_leaving_a_statement() {
 }
 
 #[tokio::test]
-async fn a_statement_is_learned_anew_after_its_table_has_changed() {
+async fn a_statement_is_learned_again_after_its_table_has_changed() {
     let pooled = Pooled::with(2).await;
     let other = pooled.other().await;
     let make = "CREATE TABLE thing (value int4)";

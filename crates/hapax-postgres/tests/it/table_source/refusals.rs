@@ -7,7 +7,7 @@ use super::{TOPIC, events, imported, kinds, move_batch, run, topic};
 use crate::fixture::Fixture;
 
 #[tokio::test]
-async fn a_row_that_can_be_no_event_blocks_nobody_and_says_why() {
+async fn a_row_that_cannot_be_an_event_blocks_no_other_and_says_why() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
     run(
         &fixture,

@@ -174,7 +174,7 @@ fn what_was_refused_or_never_begun_is_not_undone() {
 }
 
 #[test]
-fn an_undoing_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() {
+fn a_compensation_is_tried_until_it_is_done_and_one_that_is_refused_asks_a_person() {
     let rows = |undo: StepRecord| [done("reserve"), done("authorize"), undo];
     let unknown = StepRecord {
         state: StepState::Open,
@@ -258,7 +258,7 @@ fn a_wait_ends_with_its_word_or_with_its_time() {
 }
 
 #[test]
-fn a_wait_is_counted_anew_by_a_clock_that_was_set_back_and_not_once_it_is_put_forward() {
+fn a_wait_is_counted_again_by_a_clock_that_was_set_back_and_not_once_it_is_put_forward() {
     let pause = Duration::from_mins(10);
     let definition = Definition::<()>::new("waits", 1).step(Step::pause("rest", pause));
     let decide = |row: StepRecord, now| {

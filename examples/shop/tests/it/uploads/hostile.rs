@@ -9,11 +9,11 @@ use super::{
 use crate::shop::{ORDER, Shop, Store, on_both_stores, problem};
 
 on_both_stores! {
-    a_picture_that_cannot_be_decoded_has_failed_for_good,
+    a_picture_that_cannot_be_decoded_has_failed_permanently,
     a_bomb_is_unpacked_within_bounds,
 }
 
-async fn a_picture_that_cannot_be_decoded_has_failed_for_good(on: Store) {
+async fn a_picture_that_cannot_be_decoded_has_failed_permanently(on: Store) {
     let shop = Shop::start(on, &[]).await;
     let (png, jpeg) = (png(300, 200), jpeg(300, 200));
     let after = |good: &[u8], end: usize| {

@@ -16,7 +16,7 @@ on_both_stores! {
     an_upload_is_kept_under_its_content_and_gets_two_thumbnails,
     a_jpeg_gets_jpegs_and_a_small_picture_is_not_enlarged,
     a_retry_with_another_boundary_is_the_same_upload_and_another_file_is_none,
-    nobody_else_sees_an_upload_and_what_is_not_there_is_not_found,
+    an_upload_is_visible_to_its_tenant_only_and_a_missing_one_is_not_found,
     without_a_relay_an_upload_waits_for_one,
     the_same_picture_uploaded_twice_is_two_uploads_and_one_file,
     a_file_that_is_gone_is_asked_for_again,
@@ -109,7 +109,7 @@ async fn a_retry_with_another_boundary_is_the_same_upload_and_another_file_is_no
     check_once(&shop.home(), &said["sha256"]).await;
 }
 
-async fn nobody_else_sees_an_upload_and_what_is_not_there_is_not_found(on: Store) {
+async fn an_upload_is_visible_to_its_tenant_only_and_a_missing_one_is_not_found(on: Store) {
     let shop = Shop::start(on, &[]).await;
     let said = taken(&shop, "k", &png(20, 20)).await;
     assert_eq!(done(&shop, &said).await["state"], "ready");

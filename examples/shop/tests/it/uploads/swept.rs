@@ -14,11 +14,11 @@ use super::{
 use crate::shop::{Home, PATIENCE, Shop, Store, on_both_stores};
 
 on_both_stores! {
-    files_that_nobody_names_are_swept_at_the_start_and_no_others,
+    unreferenced_files_are_swept_at_the_start_and_no_others,
     an_upload_takes_a_file_that_was_left_and_it_is_never_swept,
 }
 
-async fn files_that_nobody_names_are_swept_at_the_start_and_no_others(on: Store) {
+async fn unreferenced_files_are_swept_at_the_start_and_no_others(on: Store) {
     let home = Home::fresh(on).await;
     let shop = Shop::start_in(home.clone(), &[]);
     let said = taken(&shop, "k", &png(20, 20)).await;

@@ -64,7 +64,7 @@ fn two_effects_of_one_key_are_found() {
 }
 
 #[test]
-fn an_order_that_nobody_was_told_of_is_found() {
+fn an_order_without_an_event_is_found() {
     check(
         |evidence| {
             let (tenant, mut order) = second_order();
