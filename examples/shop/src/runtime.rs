@@ -1,7 +1,7 @@
 //! The environment of all parts of the shop: clock, randomness, failpoints and tracing.
 //!
 //! Other modules are given these; they read neither the time nor random numbers of the process. The
-//! exporter of traces, which starts before them, has a clock of its own.
+//! exporter of traces, which starts before them, has a separate clock.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
