@@ -8,6 +8,6 @@ WITH leases AS (
 ), partitions AS (
     DELETE FROM hapax.destination WHERE name = ANY ($1::text[]) RETURNING 1
 )
-SELECT (SELECT count(*) FROM leases),
-       (SELECT count(*) FROM checkpoints),
-       (SELECT count(*) FROM partitions)
+SELECT (SELECT count(*) FROM leases) AS leases,
+       (SELECT count(*) FROM checkpoints) AS checkpoints,
+       (SELECT count(*) FROM partitions) AS partitions

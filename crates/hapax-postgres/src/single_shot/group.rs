@@ -44,9 +44,9 @@ use crate::{
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 /// Requests of one group that go on alone at once.
 const ALONE: usize = 4;
-/// Groups that claim first, after one that hoped in vain.
+/// Number of groups that claim first after an optimistic claim has failed.
 pub(crate) const CAREFUL: u32 = 16;
-/// The leg of a group's flight that claims its keys.
+/// The statement of a group's pipeline that claims its keys.
 const CLAIM: usize = 1;
 
 /// Writes groups until the store is dropped or closed.
@@ -94,25 +94,25 @@ fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Mem
 
 /// The result of a member whose group was committed.
 enum Place {
-    /// It is committed with it.
+    /// The member is committed with the group.
     Won,
-    /// Its key was taken.
+    /// The key of the member was taken.
     Taken(Taken),
-    /// Nothing is known yet.
+    /// The member has no result yet, and continues alone.
     Left,
 }
 
 /// The result of a group.
 enum Outcome {
-    /// It is committed, but for the members whose key was not free.
+    /// The group is committed, except for members whose key was not free.
     Committed(Vec<Place>),
     /// Not all keys were free.
     NotFree,
-    /// A statement of it failed, and with it all.
+    /// A statement failed, so nothing of the group was committed.
     Failed,
-    /// The answer was lost.
+    /// The result of the commit was lost.
     Unknown,
-    /// It never began.
+    /// The group was not sent: the database could not be reached.
     Unreachable(String),
 }
 
@@ -129,13 +129,13 @@ async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphoreP
     }
     let mut outcome = Outcome::NotFree;
     if is_optimistic {
-        outcome = in_hope(store, &members).await;
+        outcome = optimistic(store, &members).await;
     }
     if matches!(outcome, Outcome::NotFree) {
         if is_optimistic {
             store.disable_optimistic_claims(CAREFUL);
         }
-        outcome = with_care(store, &members).await;
+        outcome = claim_first(store, &members).await;
     }
     drop(lane);
     settle(store, members, outcome).await;
@@ -174,25 +174,25 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
     stream::iter(left).for_each_concurrent(ALONE, each).await;
 }
 
-/// Everything in one flight.
-async fn in_hope(store: &Postgres, members: &[Member]) -> Outcome {
+/// Sends everything in one pipeline, on the assumption that all keys are free.
+async fn optimistic(store: &Postgres, members: &[Member]) -> Outcome {
     let mut session = match store.session().await {
         Ok(session) => session,
         Err(error) => return Outcome::Unreachable(error.error_chain()),
     };
     let group = Group::of(store, members.iter().collect());
-    match group.fly_in_hope(&mut session).await {
+    match group.send_optimistic(&mut session).await {
         Ok(()) => {
             session.end();
             group.completed();
             Outcome::Committed(members.iter().map(|_| Place::Won).collect())
         }
-        Err(failed) => crashed(session, &failed).await,
+        Err(failed) => failed_pipeline(session, &failed).await,
     }
 }
 
 /// The keys first, and then what belongs to those that were free.
-async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
+async fn claim_first(store: &Postgres, members: &[Member]) -> Outcome {
     let mut session = match store.session().await {
         Ok(session) => session,
         Err(error) => return Outcome::Unreachable(error.error_chain()),
@@ -200,7 +200,7 @@ async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
     let all = Group::of(store, members.iter().collect());
     let places = match all.claim(&mut session).await {
         Ok(places) => places,
-        Err(failed) => return crashed(session, &failed).await,
+        Err(failed) => return failed_pipeline(session, &failed).await,
     };
     let won = members.iter().zip(&places);
     let won = won.filter(|(_, place)| matches!(place, Place::Won));
@@ -209,17 +209,17 @@ async fn with_care(store: &Postgres, members: &[Member]) -> Outcome {
         drop(session);
         return Outcome::Committed(places);
     }
-    match group.fly_on(&mut session).await {
+    match group.send_statements(&mut session).await {
         Ok(()) => {
             session.end();
             group.completed();
             Outcome::Committed(places)
         }
-        Err(failed) => crashed(session, &failed).await,
+        Err(failed) => failed_pipeline(session, &failed).await,
     }
 }
 
-async fn crashed(session: Session, failed: &PipelineError) -> Outcome {
+async fn failed_pipeline(session: Session, failed: &PipelineError) -> Outcome {
     if failed.cause.is_unknown() {
         session.discard();
         return Outcome::Unknown;
@@ -231,10 +231,10 @@ async fn crashed(session: Session, failed: &PipelineError) -> Outcome {
     }
 }
 
-/// Whether a flight in hope failed because a key is stored or being used.
+/// Whether an optimistic pipeline failed because a key is stored or being used.
 pub(crate) fn is_not_free(statement: usize, error: &tokio_postgres::Error) -> bool {
-    let hopeless = [SqlState::DIVISION_BY_ZERO, SqlState::UNIQUE_VIOLATION];
-    statement == CLAIM && error.code().is_some_and(|code| hopeless.contains(code))
+    let not_free = [SqlState::DIVISION_BY_ZERO, SqlState::UNIQUE_VIOLATION];
+    statement == CLAIM && error.code().is_some_and(|code| not_free.contains(code))
 }
 
 /// Requests as one transaction.
@@ -266,14 +266,14 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Claims all keys and writes everything in one flight, which fails if a key is not free.
-    pub(crate) async fn fly_in_hope(&self, session: &mut Session) -> Result<(), PipelineError> {
+    /// Claims all keys and writes everything in one pipeline, which fails if a key is not free.
+    pub(crate) async fn send_optimistic(&self, session: &mut Session) -> Result<(), PipelineError> {
         let claim = query!("idempotency/claim_all_free");
         self.pipeline(session, Some(claim)).await
     }
 
     /// Writes what belongs to keys that are claimed, and commits.
-    async fn fly_on(&self, session: &mut Session) -> Result<(), PipelineError> {
+    async fn send_statements(&self, session: &mut Session) -> Result<(), PipelineError> {
         self.pipeline(session, None).await
     }
 
@@ -288,7 +288,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Opens the transaction, claims what is free and reads what is not, in one flight.
+    /// Opens the transaction, claims what is free and reads what is not, in one pipeline.
     async fn claim(&self, session: &mut Session) -> Result<Vec<Place>, PipelineError> {
         let sql = [
             query!("idempotency/claim_all"),

@@ -116,7 +116,7 @@ async fn once(
     } else {
         Group::of_one(store, member)
     };
-    let failed = match group.fly_in_hope(&mut session).await {
+    let failed = match group.send_optimistic(&mut session).await {
         Ok(()) => {
             session.end();
             group.completed();

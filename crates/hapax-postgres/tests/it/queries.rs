@@ -1,6 +1,6 @@
 //! Query files: each one is prepared against a fresh database, and its plan is checked.
 
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -39,10 +39,29 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
                 !prepared.params().iter().any(unclear),
                 "{path:?} has a parameter of unknown type"
             );
+            check_names(
+                &path,
+                prepared.columns().iter().map(tokio_postgres::Column::name),
+            );
             count += 1;
         }
     }
     assert!(count > 45, "found only {count} files");
+}
+
+/// Rows are read by column name, and a name that occurs twice would read the first column.
+#[track_caller]
+fn check_names<'a>(path: &Path, names: impl Iterator<Item = &'a str>) {
+    let mut seen = HashSet::new();
+    for (index, name) in names.enumerate() {
+        let is_new = seen.insert(name.to_owned());
+        let is_named = is_new && name != "?column?";
+        assert!(
+            index < 2 || is_named,
+            "{}: column {index}, {name:?}",
+            path.display()
+        );
+    }
 }
 
 /// The generic plan of every hot query uses indexes, even for very large tables.

@@ -1,6 +1,6 @@
 //! Checks every query file on a fresh database.
 
-use std::{fs, path::Path};
+use std::{collections::HashSet, fs, path::Path};
 
 use hapax_sqlite::{
     Sqlite,
@@ -34,8 +34,14 @@ async fn every_query_file_prepares_and_says_why_it_is_there() {
                 !sql.contains('*') || sql.contains("count(*)"),
                 "{path:?} uses `*` instead of column names"
             );
-            conn.prepare(&sql)
-                .unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            let prepared = conn.prepare(&sql);
+            let prepared = prepared.unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            // Rows are read by column name, and a name that occurs twice reads the first column.
+            let mut seen = HashSet::new();
+            for (index, name) in prepared.column_names().enumerate() {
+                let is_new = seen.insert(name.to_owned());
+                assert!(index < 2 || is_new, "{path:?}: column {index}, {name:?}");
+            }
             count += 1;
         }
     }
