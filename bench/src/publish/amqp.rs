@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use hapax::sink::Sink;
-use hapax_sinks::amqp::Amqp;
+use hapax_sinks::{
+    amqp::{Amqp, AmqpSettings},
+    settings::DestinationSettings,
+};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
@@ -17,8 +20,13 @@ use super::{BATCH, PLACE, batch};
 const PERSISTENT: u8 = 2;
 
 pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
-    let sink = Amqp::to(to).source("/bench").routing_key(PLACE);
-    Ok(Arc::new(sink.build()?))
+    let settings = AmqpSettings {
+        url: to.into(),
+        routing_key: Some(PLACE.to_owned()),
+        ..AmqpSettings::default()
+    };
+    let sink = Amqp::new(settings, DestinationSettings::new("/bench"))?;
+    Ok(Arc::new(sink))
 }
 
 /// Deletes the queue and creates it again.

@@ -11,16 +11,23 @@ use async_nats::{
     },
 };
 use hapax::sink::Sink;
-use hapax_sinks::nats::Nats;
+use hapax_sinks::{
+    nats::{Nats, NatsSettings},
+    settings::DestinationSettings,
+};
 
 use super::{BATCH, PLACE, batch};
 
 const STREAM: &str = "BENCH";
 
 pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
-    Ok(Arc::new(
-        Nats::to(to).source("/bench").subject(PLACE).build()?,
-    ))
+    let settings = NatsSettings {
+        url: to.into(),
+        subject: Some(PLACE.to_owned()),
+        ..NatsSettings::default()
+    };
+    let sink = Nats::new(settings, DestinationSettings::new("/bench"))?;
+    Ok(Arc::new(sink))
 }
 
 /// Deletes the stream and creates it again.

@@ -9,10 +9,12 @@ use anyhow::Context as _;
 use hapax::{
     relay::{Destination, Order, Relay},
     retry::Schedule,
-    signature::Signer,
     sink::Sink,
 };
-use hapax_sinks::webhook::Webhook;
+use hapax_sinks::{
+    settings::DestinationSettings,
+    webhook::{Webhook, WebhookSettings},
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{receive::SECRET, sources::clock};
@@ -62,10 +64,13 @@ impl Flags {
         let (name, url) = named
             .split_once('=')
             .context("--webhook: expected NAME=URL")?;
-        let webhook = Webhook::to(url)
-            .sign_with(Signer::V1(SECRET.parse()?))
-            .allow(["127.0.0.0/8".parse()?])
-            .build(clock())?;
+        let settings = WebhookSettings {
+            url: url.to_owned(),
+            secret: SECRET.into(),
+            allow: vec!["127.0.0.0/8".parse()?],
+            ..WebhookSettings::default()
+        };
+        let webhook = Webhook::new(settings, DestinationSettings::default(), clock())?;
         let sink: Arc<dyn Sink> = Arc::new(webhook);
         let waits = std::iter::repeat_n(Duration::from_secs(1), PATIENCE);
         let order = if self.ordered {

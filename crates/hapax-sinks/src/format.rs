@@ -14,6 +14,7 @@ use hapax::{
     sink::Offer,
     trace::{TRACEPARENT, TRACESTATE},
 };
+use serde::{Deserialize, Serialize};
 
 /// Reserved space for everything except the payload.
 const ENVELOPE_BYTES: usize = 512;
@@ -39,8 +40,9 @@ const CONTEXT: [&str; 3] = [TRACEPARENT, TRACESTATE, "correlation_id"];
 pub const STRUCTURED: &str = "application/cloudevents+json";
 
 /// The encoding of events for a broker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// CloudEvents 1.0 in binary mode: the payload as body, the attributes as headers.
     #[default]

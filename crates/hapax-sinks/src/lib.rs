@@ -12,11 +12,18 @@
 //! | `kafka` | `kafka` | Kafka | header `ce_id` |
 //! | `postgres` | `postgres` | another service's inbox and a table there | its inbox row |
 //!
+//! A sink is created from its settings, such as `webhook::WebhookSettings`, which can also be parsed
+//! from a configuration file, and from the [settings](settings::DestinationSettings) of its
+//! destination.
+//!
 //! A sink sends events and reports the outcome of each. It never retries, waits or keeps state
 //! about events: schedules and retries belong to the relay.
 
+pub mod secret;
+pub mod resolve;
 pub mod format;
 pub mod limits;
+pub mod settings;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 #[cfg(feature = "smtp")]
@@ -44,6 +51,13 @@ pub mod postgres;
 ))]
 mod pattern;
 #[cfg(any(
+    feature = "nats",
+    feature = "redis",
+    feature = "amqp",
+    feature = "postgres"
+))]
+mod connection;
+#[cfg(any(
     feature = "webhook",
     feature = "smtp",
     feature = "nats",
@@ -51,8 +65,6 @@ mod pattern;
     feature = "amqp",
     feature = "postgres"
 ))]
-pub mod resolve;
-#[cfg(any(feature = "nats", feature = "redis", feature = "postgres"))]
 mod tls;
 
 #[cfg(all(doctest, feature = "webhook"))]

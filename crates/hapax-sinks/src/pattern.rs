@@ -7,6 +7,8 @@
 
 use hapax::event::Event;
 
+use crate::settings::SettingError;
+
 /// A pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<Piece>);
@@ -31,8 +33,15 @@ pub(crate) enum Hole {
 }
 
 impl Pattern {
+    /// Parses the pattern of a setting.
+    pub(crate) fn of_setting(setting: &str, text: &str) -> Result<Self, SettingError> {
+        let expected = "{type}, {tenant}, {aggregate_type} or {aggregate_id}";
+        let problem = format!("is empty or has an unknown {{placeholder}}: expected {expected}");
+        Self::parse(text).ok_or_else(|| SettingError::new(setting, problem))
+    }
+
     /// Parses a pattern. Returns `None` if a brace does not belong to a known placeholder.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {

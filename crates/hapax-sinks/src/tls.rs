@@ -1,11 +1,11 @@
-//! TLS of the broker sinks: rustls with ring.
+//! TLS of the sinks: rustls with ring.
 //!
 //! A server has to present a certificate for its host name, issued by a public authority or by one
 //! that the destination trusts in addition. Verification cannot be disabled.
 
-use std::sync::Arc;
 #[cfg(any(feature = "nats", feature = "redis"))]
 use std::{error::Error, io};
+use std::{fs, path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -13,31 +13,41 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-/// The certificate is not valid PEM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("certificate to trust is not PEM")]
-pub(crate) struct NotPem;
+use crate::settings::SettingError;
 
-/// Trusts the public authorities and those in these PEM texts.
-pub(crate) fn client(trusted: &[Vec<u8>]) -> Result<ClientConfig, NotPem> {
+/// Reads the setting `ca`. Returns a configuration that trusts the public authorities and those of
+/// the file, and the content of the file, empty if there is none.
+pub(crate) fn read(ca: Option<&Path>) -> Result<(ClientConfig, Vec<u8>), SettingError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    for text in trusted {
-        let mut found = false;
-        for certificate in CertificateDer::pem_slice_iter(text) {
-            let certificate = certificate.map_err(|_| NotPem)?;
-            roots.add(certificate).map_err(|_| NotPem)?;
-            found = true;
-        }
-        if !found {
-            return Err(NotPem);
+    let mut content = Vec::new();
+    if let Some(path) = ca {
+        let unreadable = |error| SettingError::new("ca", format_args!("cannot be read: {error}"));
+        content = fs::read(path).map_err(unreadable)?;
+        for certificate in certificates(&content).ok_or_else(not_valid)? {
+            roots.add(certificate).map_err(|_| not_valid())?;
         }
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder
         .with_safe_default_protocol_versions()
         .expect("ring supports TLS 1.2 and 1.3");
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    let config = builder.with_root_certificates(roots).with_no_client_auth();
+    Ok((config, content))
+}
+
+/// The error about a file without a valid certificate.
+pub(crate) fn not_valid() -> SettingError {
+    SettingError::new("ca", "is not a file of valid certificates (PEM)")
+}
+
+/// The certificates of a PEM file or the one of a DER file. `None` if there is none.
+fn certificates(content: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    if !content.starts_with(b"-----") && !content.is_ascii() {
+        return Some(vec![CertificateDer::from(content.to_vec())]);
+    }
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(content).collect();
+    found.ok().filter(|found| !found.is_empty())
 }
 
 /// Whether TLS is the cause of an error.

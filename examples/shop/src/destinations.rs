@@ -9,9 +9,14 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::D
 
 use anyhow::Context as _;
 use hapax::{Clock, key::hex, relay::Destination, retry::Schedule, signature::Signer, sink::Sink};
-use hapax_sinks::{smtp::Smtp, webhook::Webhook};
+use hapax_sinks::{
+    secret::Secret,
+    settings::DestinationSettings,
+    smtp::{Smtp, SmtpSettings},
+    webhook::{Webhook, WebhookSettings},
+};
 use http::Uri;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 
 use crate::{config, templates, uploads};
@@ -43,14 +48,17 @@ pub(crate) type Described = (Destination, String);
 /// Builds the destination for the demo's receiver at `address`.
 pub(crate) fn demo(
     address: SocketAddr,
-    signer: Signer,
+    signer: &Signer,
     schedule: Option<Schedule>,
     clock: &Clock,
 ) -> anyhow::Result<Described> {
-    let webhook = Webhook::to(format!("http://{address}/"))
-        .sign_with(signer)
-        .allow([address.ip().into()])
-        .build(clock.clone())?;
+    let settings = WebhookSettings {
+        url: format!("http://{address}/"),
+        secret: signer.reveal().into(),
+        allow: vec![address.ip().into()],
+        ..WebhookSettings::default()
+    };
+    let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone())?;
     let schedule = schedule.map_or_else(|| DEMO_SCHEDULE.parse(), Ok)?;
     let destination = Destination::new(DEMO, Arc::new(webhook)).schedule(schedule);
     Ok((destination, "GET /demo/receiver".to_owned()))
@@ -65,10 +73,13 @@ pub(crate) fn webhooks(
     let urls: BTreeMap<String, &String> =
         config.urls.iter().map(|url| (name_of(url), url)).collect();
     let described = urls.into_iter().map(|(name, url)| {
-        let webhook = Webhook::to(url)
-            .sign_with(signer.clone())
-            .allow(config.allow_net.iter().copied())
-            .build(clock.clone())
+        let settings = WebhookSettings {
+            url: url.clone(),
+            secret: signer.reveal().into(),
+            allow: config.allow_net.clone(),
+            ..WebhookSettings::default()
+        };
+        let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone())
             .with_context(|| format!("webhook {name} is not valid"))?;
         if let Some(blocked) = webhook.refusal() {
             tracing::warn!(destination = name, %blocked, "nothing will be sent: set --allow-net");
@@ -90,18 +101,24 @@ pub(crate) fn mail(
     schedule: Option<Schedule>,
 ) -> anyhow::Result<Option<Described>> {
     let (url, place) = match (server, catcher) {
-        (Some(url), _) => (url.expose_secret().to_owned(), "the configured mail server"),
-        (None, Some(address)) => (format!("smtp://{address}"), "the demo's mail catcher"),
+        (Some(url), _) => (Secret::Text(url.clone()), "the configured mail server"),
+        (None, Some(address)) => (
+            format!("smtp://{address}").into(),
+            "the demo's mail catcher",
+        ),
         (None, None) => return Ok(None),
     };
     templates::write_out(templates)
         .with_context(|| format!("cannot write mail templates to {}", templates.display()))?;
-    let smtp = Smtp::to(url)
-        .from(SENDER)
-        .recipient("{{ data.email }}")
-        .templates(templates)
-        .mail(SIGNED_UP, "welcome")
-        .build()?;
+    let settings = SmtpSettings {
+        url,
+        from: SENDER.to_owned(),
+        recipient: "{{ data.email }}".to_owned(),
+        templates: templates.to_owned(),
+        mails: [(SIGNED_UP.to_owned(), "welcome".to_owned())].into(),
+        ..SmtpSettings::default()
+    };
+    let smtp = Smtp::new(settings, DestinationSettings::default())?;
     let destination = Destination::new(MAIL, Arc::new(smtp)).only([SIGNED_UP]);
     let destination = destination.schedule(schedule.unwrap_or_default());
     Ok(Some((destination, place.to_owned())))

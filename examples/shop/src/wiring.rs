@@ -373,10 +373,9 @@ fn destinations(
     if let Some(demo) = demo {
         let address = demo.hooks.local_addr()?;
         let schedule = config.webhook.schedule.clone();
-        let signer = demo.signer.clone();
         described.push(destinations::demo(
             address,
-            signer,
+            &demo.signer,
             schedule,
             &runtime.clock,
         )?);

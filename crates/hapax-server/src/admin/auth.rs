@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_token_that_can_never_work_is_named_by_its_setting() {
         let token = |text: &str| Token {
-            token: config::Secret::text(text),
+            token: config::Secret::from(text),
             role: config::Role::Viewer,
             tenant: None,
         };

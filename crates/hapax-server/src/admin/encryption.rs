@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn a_key_is_32_bytes_and_its_error_says_where_it_stands_and_not_what() {
-        let good = Secret::text(STANDARD.encode([1; 32]));
+        let good = Secret::from(STANDARD.encode([1; 32]));
         for bad in ["hunter2", "", "aGVsbG8="] {
-            let wrong = Keys::parse(&[&good, &Secret::text(bad)]).unwrap_err();
+            let wrong = Keys::parse(&[&good, &Secret::from(bad)]).unwrap_err();
             assert_eq!(wrong.path(), "secrets.previous[0]");
             assert!(bad.is_empty() || !wrong.to_string().contains(bad));
         }
@@ -158,7 +158,7 @@ mod tests {
     fn keys(seeds: &[u8]) -> Keys {
         let texts = seeds
             .iter()
-            .map(|seed| Secret::text(STANDARD.encode([*seed; 32])));
+            .map(|seed| Secret::from(STANDARD.encode([*seed; 32])));
         let texts: Vec<_> = texts.collect();
         Keys::parse(&texts.iter().collect::<Vec<_>>()).unwrap()
     }

@@ -8,17 +8,16 @@
 
 mod node;
 mod read;
-mod secret;
 mod span;
 mod layers;
 mod sources;
 mod telemetry;
 mod sections;
 
+pub(crate) use hapax_sinks::secret::Secret;
 pub(crate) use layers::{DEFAULT, Given, Layers};
 pub(crate) use node::Node;
 pub(crate) use read::Wrong;
-pub(crate) use secret::Secret;
 pub(crate) use sections::{Config, Level, Listen, LogFormat, Retention, Role, Schema, Token};
 pub(crate) use span::Span;
 pub(crate) use telemetry::Telemetry;

@@ -1,7 +1,7 @@
 //! Declarations of destinations: in the file, over the admin API, and in the database.
 //!
-//! All three use one type, [`Spec`]. `sinks` contains the settings of every kind of sink. `wiring`
-//! builds destinations from declarations.
+//! All three use one type, [`Spec`]. `sinks` lists the kinds of sinks, whose settings are those of
+//! `hapax_sinks`. `wiring` builds destinations from declarations.
 
 pub(crate) mod sinks;
 pub(crate) mod spec;

@@ -1,12 +1,15 @@
-//! Settings of every kind of sink, as written in a declaration.
+//! The sink of a declaration: its kind with the settings of `hapax_sinks`.
 //!
-//! No connection is opened here. The effect of the settings is documented in `hapax_sinks`, which
-//! has a module for every kind. A kind that this build does not include is parsed, and refused by
+//! No connection is opened here. A kind that this build does not include is parsed, and refused by
 //! name when the sink is built.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::path::PathBuf;
 
-use ipnet::IpNet;
+use hapax_sinks::settings::{
+    AmqpSettings, FileSettings, KafkaSettings, NatsSettings, PostgresSettings, RedisSettings,
+    SmtpSettings, WebhookSettings,
+};
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,221 +20,21 @@ use crate::config::Secret;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sink {
     /// An HTTP endpoint that receives Standard Webhooks.
-    Webhook(Webhook),
+    Webhook(WebhookSettings),
     /// A mail server.
-    Smtp(Smtp),
+    Smtp(SmtpSettings),
     /// NATS JetStream.
-    Nats(Nats),
+    Nats(NatsSettings),
     /// A RabbitMQ exchange.
-    Amqp(Amqp),
+    Amqp(AmqpSettings),
     /// A Kafka topic.
-    Kafka(Kafka),
+    Kafka(KafkaSettings),
     /// A Redis stream.
-    Redis(Redis),
+    Redis(RedisSettings),
     /// The inbox and a table of another PostgreSQL database.
-    Postgres(Postgres),
+    Postgres(PostgresSettings),
     /// JSON Lines in a file on the relay's machine, or on its standard output.
-    File(File),
-}
-
-/// The encoding of an event for a broker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Format {
-    /// CloudEvents 1.0, with its attributes in the headers of the protocol.
-    #[default]
-    Binary,
-    /// CloudEvents 1.0, with the whole event as one JSON text.
-    Structured,
-    /// The payload alone.
-    Raw,
-}
-
-/// An HTTP endpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Webhook {
-    /// The URL that events are posted to.
-    pub(crate) url: String,
-    /// The signing key: `whsec_...` or `whsk_...`.
-    #[schema(value_type = String)]
-    pub(crate) secret: Secret,
-    /// The previous signing key, which also signs until `previous_until`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) previous_secret: Option<Secret>,
-    /// Until when the previous key signs (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) previous_until: Option<jiff::Timestamp>,
-    /// Networks outside the public internet that the webhook may connect to, such as `10.0.0.0/8`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
-    pub(crate) allow: Vec<IpNet>,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-}
-
-/// A mail server.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Smtp {
-    /// The URL of the server: `smtp://user:password@host:587` or `smtps://...`.
-    #[schema(value_type = String)]
-    pub(crate) url: Secret,
-    /// The sender: `Name <address>`.
-    pub(crate) from: String,
-    /// The recipient, as a template over the event: `{{ data.email }}`.
-    pub(crate) recipient: String,
-    /// The directory of the templates.
-    #[schema(value_type = String)]
-    pub(crate) templates: PathBuf,
-    /// The template for each event type.
-    pub(crate) mails: BTreeMap<String, String>,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-}
-
-/// NATS JetStream.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Nats {
-    /// The URL of the server: `nats://host:4222` or `tls://host:4222`.
-    #[schema(value_type = String)]
-    pub(crate) url: Secret,
-    /// The subject, as a template: `events.{type}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) subject: Option<String>,
-    /// The user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) user: Option<String>,
-    /// The password of the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) password: Option<Secret>,
-    /// A token instead of user and password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) token: Option<Secret>,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-    /// The encoding of events.
-    #[serde(default)]
-    pub(crate) format: Format,
-}
-
-/// A RabbitMQ exchange.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Amqp {
-    /// The URL of the server: `amqp://user:password@host:5672/vhost` or `amqps://...`.
-    #[schema(value_type = String)]
-    pub(crate) url: Secret,
-    /// The exchange; the default exchange if empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) exchange: String,
-    /// The routing key, as a template: `{type}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) routing_key: Option<String>,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-    /// The encoding of events.
-    #[serde(default)]
-    pub(crate) format: Format,
-}
-
-/// A Kafka topic.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Kafka {
-    /// The bootstrap brokers, as `host:port`.
-    pub(crate) brokers: Vec<String>,
-    /// The topic, as a template: `events.{aggregate_type}`.
-    pub(crate) topic: String,
-    /// Further properties of librdkafka by name. Each value may be a secret.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, String>)]
-    pub(crate) properties: BTreeMap<String, Secret>,
-    /// The encoding of events.
-    #[serde(default)]
-    pub(crate) format: Format,
-}
-
-/// A Redis stream.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Redis {
-    /// The URL of the server: `redis://user:password@host:6379/0` or `rediss://...`.
-    #[schema(value_type = String)]
-    pub(crate) url: Secret,
-    /// The stream, as a template: `events.{aggregate_type}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) stream: Option<String>,
-    /// The approximate number of entries that the stream keeps; unlimited if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) length_max: Option<u64>,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-    /// The encoding of events.
-    #[serde(default)]
-    pub(crate) format: Format,
-}
-
-/// The inbox and a table of another PostgreSQL database.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Postgres {
-    /// The URL of the database: `postgres://user:password@host:5432/database`.
-    #[schema(value_type = String)]
-    pub(crate) url: Secret,
-    /// The consumer name in the inbox of that database.
-    pub(crate) consumer: String,
-    /// The table that receives a row for each event, such as `public.incoming_event`.
-    pub(crate) table: String,
-    /// A file of certificates (PEM) that are trusted in addition to the public ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub(crate) ca: Option<PathBuf>,
-    /// The columns whose names differ from the names of the fields.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) columns: BTreeMap<Field, String>,
-    /// The fields for which the table has no column.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) without: Vec<Field>,
-}
-
-/// A field of an event that is stored in a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Field {
-    EventId,
-    Type,
-    Tenant,
-    AggregateType,
-    AggregateId,
-    Sequence,
-    Payload,
-    Headers,
-    CreatedAt,
-}
-
-/// JSON Lines.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct File {
-    /// The file that events are appended to; `-` is standard output.
-    #[schema(value_type = String)]
-    pub(crate) path: PathBuf,
+    File(FileSettings),
 }
 
 impl Sink {
@@ -247,6 +50,28 @@ impl Sink {
             Self::Postgres(_) => "postgres",
             Self::File(_) => "file",
         }
+    }
+
+    /// The URLs of the receiver, separated by commas, and the port of a URL without a port. A
+    /// secret that cannot be read is omitted.
+    pub(crate) fn urls(&self) -> (String, u16) {
+        let (secret, tls, port, tls_port) = match self {
+            Self::Webhook(it) => {
+                let port = if it.url.starts_with("https") { 443 } else { 80 };
+                return (it.url.clone(), port);
+            }
+            Self::Kafka(it) => return (it.brokers.join(","), 9092),
+            Self::File(_) => return (String::new(), 0),
+            Self::Smtp(it) => (&it.url, "smtps", 587, 465),
+            Self::Nats(it) => (&it.url, "tls", 4222, 4222),
+            Self::Amqp(it) => (&it.url, "amqps", 5672, 5671),
+            Self::Redis(it) => (&it.url, "rediss", 6379, 6379),
+            Self::Postgres(it) => (&it.url, "postgres", 5432, 5432),
+        };
+        let url = secret.reveal().unwrap_or_default();
+        let url = url.expose_secret().to_owned();
+        let port = if url.starts_with(tls) { tls_port } else { port };
+        (url, port)
     }
 
     /// The file of trusted certificates.

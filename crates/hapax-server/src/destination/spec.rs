@@ -236,7 +236,7 @@ impl Spec {
                 let Some(text) = kept.get(&path) else {
                     return Err(SpecError::new(path, "is missing: give the secret itself"));
                 };
-                *secret = Secret::text(text.expose_secret());
+                *secret = Secret::from(text.expose_secret());
             }
         }
         Ok(())

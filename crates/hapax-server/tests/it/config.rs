@@ -105,7 +105,7 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
     refused(
         "[destinations.a]\nsink.webhook = { url = \"ftp://x/\", secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\" }\n",
         &[],
-        "destinations.a.sink.webhook cannot be used: webhook url begins with neither",
+        "destinations.a.sink.webhook.url begins with neither https:// nor http://",
     );
     refused(
         "[destinations.a]\nsink.webhook = { url = \"http://x/\", secret = \"hunter2\" }\n",

@@ -16,6 +16,7 @@ use lapin::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{Failure, Link, Message};
+use crate::connection::Connection as _;
 
 const MANDATORY: BasicPublishOptions = BasicPublishOptions {
     mandatory: true,
@@ -199,7 +200,7 @@ impl State<'_> {
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         if !self.has_landed {
-            self.link.cut();
+            self.link.discard();
         }
     }
 }

@@ -78,10 +78,6 @@ impl Link {
         })
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        !self.socket.is_cut.load(Ordering::SeqCst) && self.connection.status().connected()
-    }
-
     /// The maximum size of a frame in bytes.
     pub(super) fn frame_max(&self) -> usize {
         let max = self.connection.configuration().frame_max();
@@ -114,14 +110,20 @@ impl Link {
         }
     }
 
-    /// Closes the connection at once, and with it all pipelines on it.
-    pub(super) fn cut(&self) {
-        self.socket.cut();
-    }
-
     fn take_idle(&self) -> Option<Channel> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.pop()
+    }
+}
+
+impl crate::connection::Connection for Link {
+    fn is_alive(&self) -> bool {
+        !self.socket.is_cut.load(Ordering::SeqCst) && self.connection.status().connected()
+    }
+
+    /// Closes the connection at once, and with it all pipelines on it.
+    fn discard(&self) {
+        self.socket.cut();
     }
 }
 

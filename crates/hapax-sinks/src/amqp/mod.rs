@@ -9,14 +9,19 @@
 //! broker blocks publishers (memory, disk), deliveries are unavailable and the connection is kept.
 //!
 //! ```
-//! use hapax_sinks::amqp::{Amqp, AmqpError};
+//! use hapax_sinks::{
+//!     amqp::{Amqp, AmqpSettings},
+//!     settings::{DestinationSettings, SettingError},
+//! };
 //!
-//! # fn wire() -> Result<Amqp, AmqpError> {
-//! Amqp::to("amqps://shop:secret@rabbit.example.com/shop")
-//!     .source("/shop")
-//!     .exchange("events")
-//!     .routing_key("{aggregate_type}.{type}")
-//!     .build()
+//! # fn wire() -> Result<Amqp, SettingError> {
+//! let settings = AmqpSettings {
+//!     url: "amqps://shop:secret@rabbit.example.com/shop".into(),
+//!     exchange: "events".into(),
+//!     routing_key: Some("{aggregate_type}.{type}".into()),
+//!     ..AmqpSettings::default()
+//! };
+//! Amqp::new(settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -24,24 +29,27 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink};
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout_at},
-};
+use lapin::types::ShortString;
+use secrecy::ExposeSecret as _;
+use tokio::time::{Instant, timeout_at};
 
+pub use crate::settings::AmqpSettings;
 use crate::{
+    connection::{Connection as _, Current},
+    format::Format,
     limits::{AMQP_BATCH, AMQP_CHANNELS_LOST_MAX},
+    pattern::Pattern,
     resolve::Resolver,
+    settings::{DestinationSettings, SettingError, reveal},
+    tls,
 };
 
-mod builder;
 mod server;
 mod message;
 mod link;
 mod flight;
 mod failure;
 
-pub use builder::{AmqpBuilder, AmqpError};
 use failure::Failure;
 use flight::Flight;
 use link::Link;
@@ -54,7 +62,7 @@ pub struct Amqp {
     layout: Layout,
     timeout: Duration,
     resolver: Resolver,
-    link: Mutex<Option<Arc<Link>>>,
+    link: Current<Link>,
 }
 
 /// The events of one call with their outcomes so far.
@@ -64,12 +72,43 @@ struct Batch {
 }
 
 impl Amqp {
-    /// Starts the builder of a sink that publishes to the broker at `url`.
+    /// Creates a sink. It connects when it has something to deliver.
     ///
-    /// `amqp://user:password@host:port/vhost`, or `amqps://` for TLS. User, password and virtual
-    /// host are percent-encoded.
-    pub fn to(url: impl Into<String>) -> AmqpBuilder {
-        AmqpBuilder::new(url.into())
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn new(
+        settings: AmqpSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let url = reveal("url", &settings.url)?;
+        let mut server = Server::parse(url.expose_secret()).ok_or_else(|| {
+            let expected = "is not amqp://[user:password@]host[:port][/vhost] or amqps://...";
+            SettingError::new("url", expected)
+        })?;
+        let (_, ca) = tls::read(settings.ca.as_deref())?;
+        let ca = String::from_utf8(ca).map_err(|_| tls::not_valid())?;
+        server.roots = Some(ca).filter(|ca| !ca.is_empty());
+        if settings.format != Format::Raw && destination.source.is_empty() {
+            return Err(SettingError::new(
+                "source",
+                "is empty: CloudEvents require it",
+            ));
+        }
+        let exchange = ShortString::try_new(settings.exchange);
+        let routing_key = settings.routing_key.as_deref().unwrap_or("{type}");
+        Ok(Self {
+            server,
+            layout: Layout {
+                source: destination.source,
+                exchange: exchange
+                    .map_err(|_| SettingError::new("exchange", "is longer than 255 bytes"))?,
+                routing_key: Pattern::of_setting("routing_key", routing_key)?,
+                format: settings.format,
+            },
+            timeout: destination.timeout,
+            resolver: destination.resolver,
+            link: Current::default(),
+        })
     }
 
     /// Publishes the events without an outcome. Events that were cut off by the refusal of another
@@ -103,7 +142,7 @@ impl Amqp {
 
     /// Publishes these events in one pipeline. Returns the failure that the remaining ones share.
     async fn fly(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
-        let link = match timeout_at(deadline, self.link()).await {
+        let link = match timeout_at(deadline, self.link.get(self.connect())).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return Some(failure),
             Err(elapsed) => return Some(Failure::not_connected(elapsed)),
@@ -112,7 +151,7 @@ impl Amqp {
             Ok(Ok(channel)) => channel,
             Ok(Err(failure)) => return Some(failure),
             Err(_) => {
-                link.cut();
+                link.discard();
                 return Some(Failure::Timeout);
             }
         };
@@ -133,21 +172,11 @@ impl Amqp {
         failure
     }
 
-    /// The current connection, or a new one.
-    async fn link(&self) -> Result<Arc<Link>, Failure> {
-        let mut current = self.link.lock().await;
-        if let Some(link) = &*current
-            && link.is_alive()
-        {
-            return Ok(Arc::clone(link));
-        }
-        *current = None;
+    async fn connect(&self) -> Result<Link, Failure> {
         // The driver would look the name up on a shared thread and block it.
         let found = self.resolver.look_up(self.server.host()).await;
         found.map_err(Failure::Resolve)?;
-        let link = Arc::new(Link::open(&self.server, self.timeout).await?);
-        *current = Some(Arc::clone(&link));
-        Ok(link)
+        Link::open(&self.server, self.timeout).await
     }
 }
 
@@ -242,5 +271,49 @@ fn receipt(status: u16, text: String) -> Receipt {
     Receipt {
         status: Some(status),
         head: text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_can_never_work_is_refused_by_name() {
+        let good = AmqpSettings {
+            url: "amqp://h".into(),
+            ..AmqpSettings::default()
+        };
+        let sink = |settings| Amqp::new(settings, DestinationSettings::new("/s"));
+        assert!(sink(good.clone()).is_ok());
+        let refused = |change: fn(&mut AmqpSettings)| {
+            let mut settings = good.clone();
+            change(&mut settings);
+            sink(settings).unwrap_err().setting
+        };
+        assert_eq!(refused(|it| it.url = "h".into()), "url");
+        assert_eq!(refused(|it| it.exchange = "x".repeat(256)), "exchange");
+        assert_eq!(
+            refused(|it| it.routing_key = Some("{id}".into())),
+            "routing_key"
+        );
+        assert_eq!(refused(|it| it.ca = Some("src/lib.rs".into())), "ca");
+        let error = Amqp::new(good, DestinationSettings::new("")).unwrap_err();
+        assert_eq!(error.setting, "source");
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let settings = |url: &str| AmqpSettings {
+            url: url.into(),
+            ..AmqpSettings::default()
+        };
+        let good = settings("amqp://user:secret@h/v");
+        let sink = Amqp::new(good.clone(), DestinationSettings::default());
+        let text = format!("{good:?} {:?}", sink.unwrap());
+        assert!(!text.contains("secret") && !text.contains("user"), "{text}");
+        let bad = settings("amqp://user:secret@h:x/v");
+        let error = Amqp::new(bad, DestinationSettings::default()).unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 }

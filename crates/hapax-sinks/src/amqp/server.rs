@@ -3,12 +3,12 @@
 //! `amqp://user:password@host:port/vhost?heartbeat=10`, or `amqps://` for TLS. Without a virtual
 //! host the default one, `/`, is used. The password is stored separately and never printed.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use lapin::uri::AMQPUri;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::limits::AMQP_HEARTBEAT;
+use crate::limits::AMQP_HEARTBEAT_SECONDS;
 
 /// The address and the login of a broker.
 pub(super) struct Server {
@@ -37,7 +37,7 @@ impl Server {
             "/".clone_into(&mut uri.vhost);
         }
         if uri.query.heartbeat.is_none() {
-            uri.query.heartbeat = Some(seconds(AMQP_HEARTBEAT));
+            uri.query.heartbeat = Some(AMQP_HEARTBEAT_SECONDS);
         }
         let password = std::mem::take(&mut uri.authority.userinfo.password).into();
         let roots = None;
@@ -50,10 +50,6 @@ impl Server {
 
     pub(super) fn host(&self) -> &str {
         &self.uri.authority.host
-    }
-
-    pub(super) fn heartbeat(&mut self, heartbeat: Duration) {
-        self.uri.query.heartbeat = Some(seconds(heartbeat));
     }
 
     /// The URI for a connection. It contains the password.
@@ -76,11 +72,6 @@ impl fmt::Debug for Server {
         let (host, port) = (&authority.host, authority.port);
         write!(f, "{scheme}://{host}:{port} {vhost}")
     }
-}
-
-/// At least one, because zero disables heartbeats.
-fn seconds(duration: Duration) -> u16 {
-    u16::try_from(duration.as_secs()).unwrap_or(u16::MAX).max(1)
 }
 
 #[cfg(test)]

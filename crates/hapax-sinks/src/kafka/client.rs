@@ -21,11 +21,14 @@ use rdkafka::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{builder::KafkaError, failure::Failure};
-use crate::limits::{KAFKA_QUEUE_EVENTS, KAFKA_QUEUE_KBYTES, KAFKA_RECORD_BYTES_MAX};
+use super::{KafkaSettings, failure::Failure};
+use crate::{
+    limits::{KAFKA_QUEUE_EVENTS, KAFKA_QUEUE_KBYTES, KAFKA_RECORD_BYTES_MAX},
+    settings::{SettingError, reveal},
+};
 
 /// Properties that are set by the sink, because its guarantees depend on them.
-pub(super) const OURS: [&str; 16] = [
+const OURS: [&str; 16] = [
     "acks",
     "api.version.request.timeout.ms",
     "bootstrap.servers",
@@ -48,10 +51,11 @@ const LINGER_MS: &str = "1";
 /// How late the client may report that a record has timed out.
 const LOOK: Duration = Duration::from_millis(1_500);
 
-/// The settings of a producer.
-pub(super) struct Settings {
-    pub(super) timeout: Duration,
-    pub(super) others: BTreeMap<String, SecretString>,
+/// The properties of a producer.
+pub(super) struct Properties {
+    servers: String,
+    timeout: Duration,
+    others: BTreeMap<String, SecretString>,
 }
 
 /// A producer.
@@ -70,11 +74,11 @@ pub(super) struct Voice(Arc<Mutex<Option<String>>>);
 
 impl Client {
     /// Creates a producer. It connects when there is something to send.
-    pub(super) fn new(servers: &str, settings: &Settings, is_alone: bool) -> Result<Self, Failure> {
-        let config = settings.config(servers, is_alone);
+    pub(super) fn new(properties: &Properties, is_alone: bool) -> Result<Self, Failure> {
+        let config = properties.config(is_alone);
         let voice = Voice::default();
         let made = config.create_with_context(voice.clone());
-        let producer = made.map_err(|error| Failure::Client(KafkaError::of(&error).to_string()))?;
+        let producer = made.map_err(|error| Failure::Client(refused(&error).to_string()))?;
         let is_spent = Arc::default();
         Ok(Self {
             producer,
@@ -101,15 +105,43 @@ impl Client {
     }
 }
 
-impl Settings {
+impl Properties {
     /// Checks that a producer can be created with these settings.
-    pub(super) fn check(&self, servers: &str) -> Result<(), KafkaError> {
-        let config = self.config(servers, false);
+    pub(super) fn new(settings: &KafkaSettings, timeout: Duration) -> Result<Self, SettingError> {
+        let servers = settings.brokers.join(",");
+        if servers.trim().is_empty() {
+            return Err(SettingError::new(
+                "brokers",
+                "must have at least one host:port",
+            ));
+        }
+        let mut others = BTreeMap::new();
+        for (name, value) in &settings.properties {
+            let path = format!("properties.{name}");
+            let value = reveal(&path, value)?;
+            if OURS.contains(&name.as_str()) {
+                let problem = "is set by the sink and cannot be changed";
+                return Err(SettingError::new(path, problem));
+            }
+            if name == "partitioner" && value.expose_secret().trim() == "random" {
+                let problem = "must not be random, which ignores the key, so that an aggregate's \
+                               events would not be in order: choose another one, such as \
+                               `consistent_random`";
+                return Err(SettingError::new(path, problem));
+            }
+            others.insert(name.clone(), value);
+        }
+        let properties = Self {
+            servers,
+            timeout,
+            others,
+        };
+        let config = properties.config(false);
         let made = config.create_with_context::<_, FutureProducer<Voice>>(Voice::default());
-        made.map(drop).map_err(|error| KafkaError::of(&error))
+        made.map(|_| properties).map_err(|error| refused(&error))
     }
 
-    fn config(&self, servers: &str, is_alone: bool) -> ClientConfig {
+    fn config(&self, is_alone: bool) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set_log_level(RDKafkaLogLevel::Critical);
         config.set("client.id", "hapax");
@@ -125,7 +157,7 @@ impl Settings {
         for (name, value) in &self.others {
             config.set(name, value.expose_secret());
         }
-        config.set("bootstrap.servers", servers);
+        config.set("bootstrap.servers", &self.servers);
         config.set("enable.idempotence", "true");
         config.set("acks", "all");
         // The client looks for timed-out records about once a second. It has to report them before
@@ -161,9 +193,29 @@ impl ClientContext for Voice {
     }
 }
 
-impl fmt::Debug for Settings {
-    /// Prints the names of the properties: values may be passwords.
+impl fmt::Debug for Properties {
+    /// Prints the brokers, and the names of the properties: values may be passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.others.keys()).finish()
+        f.debug_struct("Properties")
+            .field("servers", &self.servers)
+            .field("others", &self.others.keys())
+            .finish_non_exhaustive()
     }
+}
+
+/// The error of the client, without the values that it contains.
+fn refused(error: &ClientError) -> SettingError {
+    match error {
+        ClientError::ClientConfig(_, _, name, _) => {
+            let problem = "is unknown, or its value is refused, or this build does not support it";
+            SettingError::new(format!("properties.{name}"), problem)
+        }
+        ClientError::ClientCreation(message) => unusable(message),
+        other => unusable(&other.to_string()),
+    }
+}
+
+fn unusable(message: &str) -> SettingError {
+    let problem = format!("are refused by the client: {message}");
+    SettingError::new("properties", problem)
 }

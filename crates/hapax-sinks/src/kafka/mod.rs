@@ -10,13 +10,18 @@
 //! again.
 //!
 //! ```
-//! use hapax_sinks::kafka::{Kafka, KafkaError};
+//! use hapax_sinks::{
+//!     kafka::{Kafka, KafkaSettings},
+//!     settings::{DestinationSettings, SettingError},
+//! };
 //!
-//! # fn wire() -> Result<Kafka, KafkaError> {
-//! Kafka::to("kafka-1:9092,kafka-2:9092")
-//!     .source("/shop")
-//!     .topic("shop.{aggregate_type}")
-//!     .build()
+//! # fn wire() -> Result<Kafka, SettingError> {
+//! let settings = KafkaSettings {
+//!     brokers: vec!["kafka-1:9092".into(), "kafka-2:9092".into()],
+//!     topic: "shop.{aggregate_type}".into(),
+//!     ..KafkaSettings::default()
+//! };
+//! Kafka::new(settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -30,23 +35,26 @@ use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Sink, SinkError};
 use tokio::time::Instant;
 
-use crate::limits::KAFKA_BATCH;
+pub use crate::settings::KafkaSettings;
+use crate::{
+    format::Format,
+    limits::KAFKA_BATCH,
+    pattern::Pattern,
+    settings::{DestinationSettings, SettingError},
+};
 
-mod builder;
 mod record;
 mod client;
 mod flight;
 mod failure;
 
-pub use builder::{KafkaBuilder, KafkaError};
-use client::{Client, Settings};
+use client::{Client, Properties};
 use failure::Failure;
-use record::{Layout, Record};
+use record::{Layout, Record, is_topic};
 
 /// A Kafka sink.
 pub struct Kafka {
-    servers: String,
-    settings: Settings,
+    properties: Properties,
     layout: Layout,
     timeout: Duration,
     /// The producer of batches.
@@ -56,9 +64,37 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Starts the builder of a sink for the cluster of these brokers: `host:port,host:port`.
-    pub fn to(servers: impl Into<String>) -> KafkaBuilder {
-        KafkaBuilder::new(servers.into())
+    /// Creates a sink. It connects when it has something to deliver.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid. The client itself parses the properties, so one that it
+    /// does not know, or that this build does not support (TLS, SCRAM, Kerberos), is refused here.
+    pub fn new(
+        settings: KafkaSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        if settings.format != Format::Raw && destination.source.is_empty() {
+            return Err(SettingError::new(
+                "source",
+                "is empty: CloudEvents require it",
+            ));
+        }
+        let topic = Pattern::of_setting("topic", &settings.topic)?;
+        if !is_topic(&topic.sample()) {
+            let problem = "must consist of a-z, A-Z, 0-9, `.`, `_`, `-` and placeholders";
+            return Err(SettingError::new("topic", problem));
+        }
+        Ok(Self {
+            properties: Properties::new(&settings, destination.timeout)?,
+            layout: Layout {
+                source: destination.source,
+                topic,
+                format: settings.format,
+            },
+            timeout: destination.timeout,
+            many: Mutex::default(),
+            alone: Mutex::default(),
+        })
     }
 
     /// Produces all records. Those that may have been refused because of another record are
@@ -97,7 +133,7 @@ impl Kafka {
         {
             return Ok(client.clone());
         }
-        let client = Client::new(&self.servers, &self.settings, is_alone)?;
+        let client = Client::new(&self.properties, is_alone)?;
         if let Some(old) = place.replace(client.clone()) {
             // Dropping it waits for its thread.
             drop(tokio::task::spawn_blocking(move || drop(old)));
@@ -141,7 +177,7 @@ impl Sink for Kafka {
 impl fmt::Debug for Kafka {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kafka")
-            .field("servers", &self.servers)
+            .field("properties", &self.properties)
             .finish_non_exhaustive()
     }
 }
@@ -155,5 +191,94 @@ fn open(outcomes: &[Option<Outcome>]) -> Vec<usize> {
 fn fail(outcomes: &mut [Option<Outcome>], failure: &Failure) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
         *outcome = Some(Err(failure.clone().into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_can_never_work_is_refused_by_name() {
+        assert!(sink(good()).is_ok());
+        let error = Kafka::new(good(), DestinationSettings::new("")).unwrap_err();
+        assert_eq!(error.setting, "source");
+        check("brokers", |it| it.brokers = vec![" ".to_owned()]);
+        for topic in ["", "{id}", "a b", "..", &"x".repeat(250)] {
+            check("topic", |it| it.topic = topic.to_owned());
+        }
+        for (name, value) in [
+            ("partitioner", "random"),
+            ("acks", "1"),
+            ("delivery.report.only.error", "1"),
+            ("enable.idempotence", "1"),
+            ("transactional.id", "1"),
+            ("no.such.setting", "1"),
+            ("linger.ms", "soon"),
+        ] {
+            let path = format!("properties.{name}");
+            check(&path, |it| {
+                it.properties = [(name.to_owned(), value.into())].into()
+            });
+        }
+        assert!(sink(with(&[("partitioner", "consistent_random")])).is_ok());
+    }
+
+    #[test]
+    fn what_this_build_has_no_part_for_is_refused_at_start() {
+        let login = |mechanism| {
+            with(&[
+                ("security.protocol", "sasl_plaintext"),
+                ("sasl.username", "u"),
+                ("sasl.password", "s3cret"),
+                ("sasl.mechanism", mechanism),
+            ])
+        };
+        assert!(sink(login("PLAIN")).is_ok());
+        for settings in [
+            with(&[("security.protocol", "ssl")]),
+            login("SCRAM-SHA-512"),
+            login("GSSAPI"),
+        ] {
+            let error = sink(settings).unwrap_err();
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let settings = with(&[("sasl.password", "s3cret")]);
+        let text = format!("{settings:?} {:?}", sink(settings.clone()).unwrap());
+        assert!(!text.contains("s3cret"), "{text}");
+        assert!(text.contains("sasl.password"), "{text}");
+    }
+
+    fn good() -> KafkaSettings {
+        KafkaSettings {
+            brokers: vec!["h:9092".to_owned()],
+            topic: "{type}".to_owned(),
+            ..KafkaSettings::default()
+        }
+    }
+
+    fn with(properties: &[(&str, &str)]) -> KafkaSettings {
+        let properties = properties.iter();
+        KafkaSettings {
+            properties: properties
+                .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+                .collect(),
+            ..good()
+        }
+    }
+
+    fn sink(settings: KafkaSettings) -> Result<Kafka, SettingError> {
+        Kafka::new(settings, DestinationSettings::new("/s"))
+    }
+
+    #[track_caller]
+    fn check(setting: &str, change: impl FnOnce(&mut KafkaSettings)) {
+        let mut settings = good();
+        change(&mut settings);
+        assert_eq!(sink(settings).unwrap_err().setting, setting);
     }
 }

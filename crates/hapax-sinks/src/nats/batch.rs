@@ -15,7 +15,7 @@ use super::{
     link::{Link, forbids},
     message::Message,
 };
-use crate::limits::NATS_SUBJECTS_ASKED;
+use crate::{connection::Connection as _, limits::NATS_SUBJECTS_ASKED};
 
 /// A batch that is being published.
 pub(super) struct Batch<'a> {
@@ -198,7 +198,7 @@ impl Drop for Batch<'_> {
     /// again.
     fn drop(&mut self) {
         if !self.done {
-            self.link.give_up();
+            self.link.discard();
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The NATS connection that the batches of one destination share.
 //!
-//! The first batch that needs the connection opens it, within the time of that batch. It is
-//! discarded as soon as it is lost: a message that is queued in a dead connection would be sent
-//! later, when the relay already delivers it again.
+//! The connection is discarded as soon as it is lost: a message that is queued in a dead connection
+//! would be sent later, when the relay already delivers it again.
 
 use std::{
     fmt,
@@ -17,60 +16,48 @@ use async_nats::{Client, ConnectOptions, Event, ServerAddr, client::RequestError
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
-    sync::{Mutex, watch},
+    sync::watch,
     time::{Instant, timeout_at},
 };
 
-use super::answer::Failure;
+use super::{NatsSettings, answer::Failure};
 use crate::{
+    connection::Connection,
     limits::{CONNECT, NATS_ASK, NATS_BATCH, NATS_PING},
     resolve::{Resolver, any_of},
+    settings::{SettingError, reveal},
+    tls,
 };
 
-/// The login.
-#[derive(Clone, Debug, Default)]
-pub(super) enum Login {
-    #[default]
+/// The servers and the login.
+pub(super) struct Server {
+    servers: Vec<ServerAddr>,
+    login: Login,
+    tls: ClientConfig,
+    resolver: Resolver,
+}
+
+enum Login {
     Nobody,
     User(String, SecretString),
     Token(SecretString),
 }
 
-/// The servers and the current connection.
-pub(super) struct Links {
-    servers: Vec<ServerAddr>,
-    login: Login,
-    tls: ClientConfig,
-    resolver: Resolver,
-    current: Mutex<Option<Arc<Link>>>,
-}
-
-impl Links {
-    pub(super) fn new(
-        servers: Vec<ServerAddr>,
-        login: Login,
-        tls: ClientConfig,
-        resolver: Resolver,
-    ) -> Self {
-        Self {
-            servers,
-            login,
-            tls,
+impl Server {
+    pub(super) fn new(settings: &NatsSettings, resolver: Resolver) -> Result<Self, SettingError> {
+        let one = |text: &str| {
+            let server: Option<ServerAddr> = text.trim().parse().ok();
+            server.filter(|it| matches!(it.scheme(), "nats" | "tls") && !it.host().is_empty())
+        };
+        let url = reveal("url", &settings.url)?;
+        let servers: Option<Vec<_>> = url.expose_secret().split(',').map(one).collect();
+        let problem = "is not a url with a host that begins with nats:// or tls://";
+        Ok(Self {
+            servers: servers.ok_or_else(|| SettingError::new("url", problem))?,
+            login: Login::new(settings)?,
+            tls: tls::read(settings.ca.as_deref())?.0,
             resolver,
-            current: Mutex::new(None),
-        }
-    }
-
-    /// The current connection, or a new one.
-    pub(super) async fn get(&self) -> Result<Arc<Link>, Failure> {
-        let mut current = self.current.lock().await;
-        if let Some(link) = current.as_ref().filter(|link| link.lives()) {
-            return Ok(Arc::clone(link));
-        }
-        *current = None;
-        let link = Arc::new(self.connect().await?);
-        *current = Some(Arc::clone(&link));
-        Ok(link)
+        })
     }
 
     /// The servers whose names can be resolved. The driver would look them up on a shared thread
@@ -85,7 +72,7 @@ impl Links {
             .collect())
     }
 
-    async fn connect(&self) -> Result<Link, Failure> {
+    pub(super) async fn connect(&self) -> Result<Link, Failure> {
         let servers = self.resolve().await?;
         let (fate, seen) = watch::channel(Fate::default());
         let fate = Arc::new(fate);
@@ -123,7 +110,21 @@ impl Links {
     }
 }
 
-impl fmt::Debug for Links {
+impl Login {
+    fn new(settings: &NatsSettings) -> Result<Self, SettingError> {
+        let user = match (&settings.user, &settings.password) {
+            (Some(user), Some(password)) => Self::User(user.clone(), reveal("password", password)?),
+            (None, None) => Self::Nobody,
+            _ => return Err(SettingError::new("user", "requires password")),
+        };
+        match &settings.token {
+            Some(token) => Ok(Self::Token(reveal("token", token)?)),
+            None => Ok(user),
+        }
+    }
+}
+
+impl fmt::Debug for Server {
     /// Prints only the hosts: an address may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.servers.iter().map(|it| (it.host(), it.port()));
@@ -165,11 +166,6 @@ impl Link {
         let _ended = seen.wait_for(|fate| fate.ended).await;
     }
 
-    /// Discards the connection after this batch.
-    pub(super) fn give_up(&self) {
-        self.fate.send_modify(|fate| fate.ended = true);
-    }
-
     /// Why a subject has no listeners although a stream lists it. `None` if no stream lists it or
     /// if that is unknown.
     pub(super) async fn why_away(&self, subject: &str, deadline: Instant) -> Option<&'static str> {
@@ -209,9 +205,15 @@ impl Link {
     pub(super) fn said(&self) -> Option<Arc<str>> {
         self.seen.borrow().said.clone()
     }
+}
 
-    fn lives(&self) -> bool {
+impl Connection for Link {
+    fn is_alive(&self) -> bool {
         !self.seen.borrow().ended
+    }
+
+    fn discard(&self) {
+        self.fate.send_modify(|fate| fate.ended = true);
     }
 }
 

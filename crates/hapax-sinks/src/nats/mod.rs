@@ -6,14 +6,18 @@
 //! the relay delivers events without a response again.
 //!
 //! ```
-//! use hapax_sinks::nats::{Nats, NatsError};
+//! use hapax_sinks::{
+//!     nats::{Nats, NatsSettings},
+//!     settings::{DestinationSettings, SettingError},
+//! };
 //!
-//! # fn wire() -> Result<Nats, NatsError> {
-//! let nats = Nats::to("nats://nats.example.com:4222")
-//!     .subject("events.{type}")
-//!     .source("/shop")
-//!     .build()?;
-//! # Ok(nats)
+//! # fn wire() -> Result<Nats, SettingError> {
+//! let settings = NatsSettings {
+//!     url: "nats://nats.example.com:4222".into(),
+//!     subject: Some("events.{type}".into()),
+//!     ..NatsSettings::default()
+//! };
+//! Nats::new(settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -23,20 +27,26 @@ use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Sink, SinkError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{format::Format, limits::NATS_BATCH, nats::link::Links, pattern::Pattern};
+pub use crate::settings::NatsSettings;
+use crate::{
+    connection::Current,
+    format::Format,
+    limits::NATS_BATCH,
+    nats::link::{Link, Server},
+    pattern::Pattern,
+    settings::{DestinationSettings, SettingError},
+};
 
-mod builder;
 mod subject;
 mod message;
 mod link;
 mod batch;
 mod answer;
 
-pub use builder::{NatsBuilder, NatsError};
-
 /// A NATS JetStream sink.
 pub struct Nats {
-    links: Links,
+    server: Server,
+    link: Current<Link>,
     subject: Pattern,
     format: Format,
     source: String,
@@ -44,13 +54,33 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts the builder of a sink for the servers at these addresses, separated by commas.
-    pub fn to(servers: impl Into<String>) -> NatsBuilder {
-        NatsBuilder::new(servers.into())
+    /// Creates a sink. It connects when it has something to deliver.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn new(
+        settings: NatsSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let server = Server::new(&settings, destination.resolver)?;
+        let subject = settings.subject.as_deref().unwrap_or("events.{type}");
+        let subject = Pattern::of_setting("subject", subject)?;
+        if !subject::is_valid(&subject.sample()) {
+            let problem = "is not a subject to which events can be published";
+            return Err(SettingError::new("subject", problem));
+        }
+        Ok(Self {
+            server,
+            link: Current::default(),
+            subject,
+            format: settings.format,
+            source: destination.source,
+            timeout: destination.timeout,
+        })
     }
 
     async fn offer(&self, offers: &[Offer], deadline: Instant) -> Vec<Outcome> {
-        let link = match timeout_at(deadline, self.links.get()).await {
+        let link = match timeout_at(deadline, self.link.get(self.server.connect())).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return all(offers, || failure.clone().into()),
             Err(_) => return all(offers, || answer::Failure::Connecting.into()),
@@ -95,7 +125,7 @@ impl Sink for Nats {
 impl fmt::Debug for Nats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nats")
-            .field("servers", &self.links)
+            .field("servers", &self.server)
             .field("subject", &self.subject)
             .field("format", &self.format)
             .finish_non_exhaustive()
@@ -104,4 +134,47 @@ impl fmt::Debug for Nats {
 
 fn all(offers: &[Offer], failure: impl Fn() -> SinkError) -> Vec<Outcome> {
     offers.iter().map(|_| Err(failure())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_work_is_refused_by_name() {
+        let sink = |settings| Nats::new(settings, DestinationSettings::default());
+        let at = |url: &str| NatsSettings {
+            url: url.into(),
+            ..NatsSettings::default()
+        };
+        for url in ["", "http://h", "ws://h", "nats://", "nats://a,,nats://b"] {
+            assert_eq!(sink(at(url)).unwrap_err().setting, "url", "{url}");
+        }
+        for pattern in ["", "a b", "a.*", "a.>", "$JS.API", "{kind}", "a..{type}"] {
+            let mut settings = at("nats://h");
+            settings.subject = Some(pattern.to_owned());
+            assert_eq!(sink(settings).unwrap_err().setting, "subject", "{pattern}");
+        }
+        let mut settings = at("nats://h");
+        settings.ca = Some("src/lib.rs".into());
+        assert_eq!(sink(settings).unwrap_err().setting, "ca");
+        let mut settings = at("nats://h");
+        settings.user = Some("shop".to_owned());
+        assert_eq!(sink(settings).unwrap_err().setting, "user");
+        assert!(sink(at("nats://a:1, tls://b")).is_ok());
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let settings = NatsSettings {
+            url: "nats://shop:secret@h".into(),
+            user: Some("u".to_owned()),
+            password: Some("secret".into()),
+            token: Some("secret".into()),
+            ..NatsSettings::default()
+        };
+        let sink = Nats::new(settings.clone(), DestinationSettings::default());
+        let text = format!("{settings:?} {:?}", sink.unwrap());
+        assert!(!text.contains("secret"), "{text}");
+    }
 }

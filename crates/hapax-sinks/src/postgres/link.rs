@@ -1,19 +1,17 @@
-//! The database connection that the batches of one destination share.
+//! The receiver's database and a connection to it.
 //!
-//! The first batch that needs the connection opens it. If a batch fails on it or is dropped before
-//! its end, the connection is closed, and the work of the batch is aborted. Statements are unnamed,
-//! so that a pooler can be used.
+//! If a batch fails on the connection or is dropped before its end, the connection is closed, and
+//! the work of the batch is aborted. Statements are unnamed, so that a pooler can be used.
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{sync::Mutex, task::JoinHandle};
+use hapax::inbox::Message;
+use secrecy::ExposeSecret as _;
+use tokio::task::JoinHandle;
 use tokio_postgres::{
     Client, Config,
     config::Host,
@@ -22,45 +20,64 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
+    PostgresSettings,
     answer::Failure,
+    config,
     rows::{Columns, Row},
     table::{Plan, Table},
 };
-use crate::resolve::{Resolver, any_of};
+use crate::{
+    connection::Connection,
+    resolve::{Resolver, any_of},
+    settings::{DestinationSettings, SettingError, reveal},
+    tls,
+};
 
-/// The settings of the database and the current connection.
-pub(super) struct Links {
-    pub(super) config: Config,
-    pub(super) tls: MakeRustlsConnect,
-    pub(super) consumer: String,
-    pub(super) source: String,
-    pub(super) table: Table,
-    pub(super) resolver: Resolver,
-    pub(super) current: Mutex<Option<Arc<Link>>>,
+/// The settings of the database.
+pub(super) struct Server {
+    config: Config,
+    tls: MakeRustlsConnect,
+    consumer: String,
+    source: String,
+    table: Table,
+    resolver: Resolver,
 }
 
 /// One connection, and the statement that writes to the table.
 pub(super) struct Link {
     client: Client,
     driver: JoinHandle<()>,
-    given_up: AtomicBool,
+    is_discarded: AtomicBool,
     consumer: String,
     source: String,
     pub(super) plan: Plan,
 }
 
-impl Links {
-    /// The current connection, or a new one.
-    pub(super) async fn get(&self) -> Result<Use, Failure> {
-        let mut current = self.current.lock().await;
-        if let Some(link) = current.as_ref().filter(|link| link.lives()) {
-            return Ok(Use::of(link));
+impl Server {
+    pub(super) fn new(
+        settings: PostgresSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let url = reveal("url", &settings.url)?;
+        let config = config::parse(url.expose_secret(), destination.timeout)?;
+        let (tls, _) = tls::read(settings.ca.as_deref())?;
+        let is_name = |text: &str| Message::new(text, text, "probe", b"").is_ok();
+        for (setting, name) in [
+            ("consumer", &settings.consumer),
+            ("source", &destination.source),
+        ] {
+            if !is_name(name) {
+                return Err(SettingError::new(setting, "must have 1 to 255 bytes"));
+            }
         }
-        *current = None;
-        let link = Arc::new(self.connect().await?);
-        let used = Use::of(&link);
-        *current = Some(link);
-        Ok(used)
+        Ok(Self {
+            config,
+            tls: MakeRustlsConnect::new(tls),
+            table: Table::new(settings.table, &settings.columns, &settings.without)?,
+            consumer: settings.consumer,
+            source: destination.source,
+            resolver: destination.resolver,
+        })
     }
 
     /// Looks up the host names before the driver does, because the driver has no timeout for that.
@@ -84,7 +101,7 @@ impl Links {
         found.map(drop).map_err(Failure::Resolve)
     }
 
-    async fn connect(&self) -> Result<Link, Failure> {
+    pub(super) async fn connect(&self) -> Result<Link, Failure> {
         self.resolve().await?;
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
         let driver = tokio::spawn(async move {
@@ -94,7 +111,7 @@ impl Links {
         let mut link = Link {
             client,
             driver,
-            given_up: AtomicBool::new(false),
+            is_discarded: AtomicBool::new(false),
             consumer: self.consumer.clone(),
             source: self.source.clone(),
             plan: Plan {
@@ -107,33 +124,7 @@ impl Links {
     }
 }
 
-/// The use of a connection by one batch. Unless the batch completes, the connection is not used
-/// again.
-pub(super) struct Use {
-    pub(super) link: Arc<Link>,
-    pub(super) done: bool,
-}
-
-impl Use {
-    fn of(link: &Arc<Link>) -> Self {
-        let link = Arc::clone(link);
-        Self { link, done: false }
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        if !self.done {
-            self.link.given_up.store(true, Ordering::Release);
-        }
-    }
-}
-
 impl Link {
-    fn lives(&self) -> bool {
-        !self.client.is_closed() && !self.given_up.load(Ordering::Acquire)
-    }
-
     /// Inserts the rows that are new. Returns their ids.
     pub(super) async fn insert(&self, rows: &[Row<'_>]) -> Result<HashSet<String>, Failure> {
         let columns = Columns::of(rows, self.plan.binary);
@@ -182,6 +173,16 @@ impl Link {
     }
 }
 
+impl Connection for Link {
+    fn is_alive(&self) -> bool {
+        !self.client.is_closed() && !self.is_discarded.load(Ordering::Acquire)
+    }
+
+    fn discard(&self) {
+        self.is_discarded.store(true, Ordering::Release);
+    }
+}
+
 impl Drop for Link {
     /// Aborts what is in progress: an orderly close would wait for a server that hangs.
     fn drop(&mut self) {
@@ -189,14 +190,14 @@ impl Drop for Link {
     }
 }
 
-impl fmt::Debug for Links {
+impl fmt::Debug for Server {
     /// Prints only the hosts and the database: the URL may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),
             Host::Unix(path) => path.display().to_string(),
         });
-        f.debug_struct("Links")
+        f.debug_struct("Server")
             .field("hosts", &hosts.collect::<Vec<_>>())
             .field("database", &self.config.get_dbname())
             .field("table", &self.table.name)

@@ -6,14 +6,19 @@
 //! fails. The order within a batch is kept.
 //!
 //! ```
-//! use hapax_sinks::postgres::{Postgres, PostgresError};
+//! use hapax_sinks::{
+//!     postgres::{Postgres, PostgresSettings},
+//!     settings::{DestinationSettings, SettingError},
+//! };
 //!
-//! # fn wire() -> Result<Postgres, PostgresError> {
-//! let postgres = Postgres::to("postgres://relay@billing.example.com/billing")
-//!     .consumer("billing")
-//!     .table("inbox_event")
-//!     .build()?;
-//! # Ok(postgres)
+//! # fn wire() -> Result<Postgres, SettingError> {
+//! let settings = PostgresSettings {
+//!     url: "postgres://relay@billing.example.com/billing".into(),
+//!     consumer: "billing".into(),
+//!     table: "inbox_event".into(),
+//!     ..PostgresSettings::default()
+//! };
+//! Postgres::new(settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -29,46 +34,63 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     answer::Failure,
-    link::{Link, Links},
+    link::{Link, Server},
     rows::Row,
 };
-use crate::limits::ROWS;
+pub use crate::settings::{Field, PostgresSettings};
+use crate::{
+    connection::{Current, Use},
+    limits::ROWS,
+    settings::{DestinationSettings, SettingError},
+};
 
-mod builder;
+mod config;
 mod table;
 mod rows;
 mod link;
 mod answer;
 
-pub use builder::{PostgresBuilder, PostgresError};
-pub use table::Field;
-
 /// A sink for an inbox and a table of another PostgreSQL database.
 pub struct Postgres {
-    links: Links,
+    server: Server,
+    link: Current<Link>,
     timeout: Duration,
 }
 
 impl Postgres {
-    /// Starts the builder of a sink for the database at `url`.
-    pub fn to(url: impl Into<String>) -> PostgresBuilder {
-        PostgresBuilder::new(url.into())
+    /// Creates a sink. It connects when it has something to deliver.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn new(
+        settings: PostgresSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let timeout = destination.timeout;
+        Ok(Self {
+            server: Server::new(settings, destination)?,
+            link: Current::default(),
+            timeout,
+        })
     }
 
     async fn offer(&self, offers: &[Offer]) -> Vec<Outcome> {
         let mut batch = Batch::new(offers);
         let deadline = Instant::now() + self.timeout;
-        let failure = match timeout_at(deadline, self.links.get()).await {
-            Ok(Ok(mut used)) => match timeout_at(deadline, batch.write(&used.link)).await {
-                Ok(Ok(())) => {
-                    used.done = true;
-                    None
+        let failure = match timeout_at(deadline, self.link.get(self.server.connect())).await {
+            Ok(Ok(link)) => {
+                let used = Use::of(link);
+                match timeout_at(deadline, batch.write(&used.connection)).await {
+                    Ok(Ok(())) => {
+                        used.keep();
+                        None
+                    }
+                    // The work in progress is aborted, and the columns of the table are read again
+                    // next time.
+                    Ok(Err(failure)) => Some(failure),
+                    Err(_) => None,
                 }
-                // The work in progress is aborted, and the columns of the table are read again next
-                // time.
-                Ok(Err(failure)) => Some(failure),
-                Err(_) => None,
-            },
+            }
             Ok(Err(failure)) => Some(failure),
             Err(_) => None,
         };
@@ -99,7 +121,7 @@ impl Sink for Postgres {
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres")
-            .field("database", &self.links)
+            .field("database", &self.server)
             .finish_non_exhaustive()
     }
 }
@@ -186,5 +208,58 @@ impl<'a> Batch<'a> {
         let unanswered = || Err(SinkError::from(failure.clone()));
         let outcomes = self.outcomes.into_iter();
         outcomes.map(|it| it.unwrap_or_else(unanswered)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_never_work_is_refused_by_name() {
+        for url in ["", "http://h", "postgres://h:x/d", "postgres:///d"] {
+            check("url", |it| it.url = url.into());
+        }
+        check("consumer", |it| it.consumer = String::new());
+        for table in ["", "a.", "a.b.c", "a\0", "{columns}", "a}.b"] {
+            check("table", |it| it.table = table.to_owned());
+        }
+        for column in ["", "{values}", "a}"] {
+            check("columns.type", |it| {
+                it.columns = [(Field::Type, column.to_owned())].into()
+            });
+        }
+        check("without", |it| {
+            it.without = Field::ALL.map(|(field, _)| field).into()
+        });
+        check("ca", |it| it.ca = Some("src/lib.rs".into()));
+        let long = DestinationSettings::new("x".repeat(256));
+        assert_eq!(Postgres::new(good(), long).unwrap_err().setting, "source");
+        assert!(Postgres::new(good(), DestinationSettings::default()).is_ok());
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let settings = good();
+        let sink = Postgres::new(settings.clone(), DestinationSettings::default());
+        let text = format!("{settings:?} {:?}", sink.unwrap());
+        assert!(!text.contains("secret"), "{text}");
+    }
+
+    fn good() -> PostgresSettings {
+        PostgresSettings {
+            url: "postgres://shop:secret@h/d".into(),
+            consumer: "billing".to_owned(),
+            table: "inbox_event".to_owned(),
+            ..PostgresSettings::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(setting: &str, change: impl FnOnce(&mut PostgresSettings)) {
+        let mut settings = good();
+        change(&mut settings);
+        let error = Postgres::new(settings, DestinationSettings::default()).unwrap_err();
+        assert_eq!(error.setting, setting);
     }
 }

@@ -3,48 +3,12 @@
 //! The types of the columns are read from the database. So an id may be `uuid` or `text`, and a
 //! payload `jsonb`, `json`, `text` or `bytea`. Values are cast and never truncated.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::answer::Failure;
-
-/// A field of an event that is stored in a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Field {
-    /// The event id.
-    EventId,
-    /// The event type.
-    Type,
-    /// The tenant, or null.
-    Tenant,
-    /// The aggregate type, or null.
-    AggregateType,
-    /// The aggregate id, or null.
-    AggregateId,
-    /// The sequence number within the aggregate, or null.
-    Sequence,
-    /// The payload.
-    Payload,
-    /// The headers as a JSON object.
-    Headers,
-    /// When the event was created.
-    CreatedAt,
-}
+use super::{Field, answer::Failure};
+use crate::settings::SettingError;
 
 impl Field {
-    /// All fields with their default columns.
-    pub(super) const ALL: [(Self, &'static str); 9] = [
-        (Self::EventId, "event_id"),
-        (Self::Type, "type"),
-        (Self::Tenant, "tenant"),
-        (Self::AggregateType, "aggregate_type"),
-        (Self::AggregateId, "aggregate_id"),
-        (Self::Sequence, "sequence"),
-        (Self::Payload, "payload"),
-        (Self::Headers, "headers"),
-        (Self::CreatedAt, "created_at"),
-    ];
-
     /// The name of the field in the statement's input rows.
     fn offered(self) -> &'static str {
         let found = Self::ALL.iter().find(|(field, _)| *field == self);
@@ -68,6 +32,35 @@ pub(super) struct Plan {
 }
 
 impl Table {
+    /// The table `name`, with the columns of all fields except those in `without`.
+    pub(super) fn new(
+        name: String,
+        columns: &BTreeMap<Field, String>,
+        without: &[Field],
+    ) -> Result<Self, SettingError> {
+        let parts: Vec<_> = name.split('.').collect();
+        if parts.len() > 2 || !parts.into_iter().all(is_name) {
+            let problem = "must be a name or schema.name, without { or }";
+            return Err(SettingError::new("table", problem));
+        }
+        let kept = Field::ALL
+            .iter()
+            .filter(|(field, _)| !without.contains(field));
+        let column = |(field, default): &(Field, &'static str)| match columns.get(field) {
+            Some(column) if !is_name(column) => {
+                let setting = format!("columns.{default}");
+                Err(SettingError::new(setting, "must be a name without { or }"))
+            }
+            Some(column) => Ok((*field, column.clone())),
+            None => Ok((*field, (*default).to_owned())),
+        };
+        let columns: Vec<_> = kept.map(column).collect::<Result<_, _>>()?;
+        if columns.is_empty() {
+            return Err(SettingError::new("without", "leaves no field of the event"));
+        }
+        Ok(Self { name, columns })
+    }
+
     /// The quoted name.
     pub(super) fn quoted(&self) -> String {
         let parts = self.name.split('.').map(quoted);
@@ -99,6 +92,11 @@ impl Table {
             .replace("{values}", &values.join(", "));
         Ok(Plan { insert, binary })
     }
+}
+
+/// Whether this can be the name of a table or a column. Braces are placeholders of the statement.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['\0', '{', '}'])
 }
 
 fn quoted(name: &str) -> String {

@@ -1,71 +1,45 @@
-//! The Redis connection that the batches of one destination share.
-//!
-//! The first batch that needs the connection opens it. If a batch fails on it or is dropped before
-//! its end, the connection is discarded: the outcome of its commands is then unknown, and the relay
-//! delivers the events again.
+//! The Redis server and a connection to it.
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, aio::MultiplexedConnection};
-use tokio::sync::Mutex;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
+    TlsCertificates, aio::MultiplexedConnection,
+};
+use secrecy::ExposeSecret as _;
 
-use super::answer::Failure;
-use crate::{limits::CONNECT, resolve::Resolver};
+use super::{RedisSettings, answer::Failure};
+use crate::{
+    connection::Connection,
+    limits::CONNECT,
+    resolve::Resolver,
+    settings::{SettingError, reveal},
+    tls,
+};
 
-/// The settings of the server and the current connection.
-pub(super) struct Links {
+/// The settings of the server.
+pub(super) struct Server {
     client: Client,
     resolver: Resolver,
-    current: Mutex<(u64, Option<MultiplexedConnection>)>,
-    /// The number of the last discarded connection.
-    given_up: AtomicU64,
 }
 
-/// The use of the connection by one batch. Unless the batch completes, the connection is not used
-/// again.
-pub(super) struct Link<'a> {
+/// One connection.
+pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
-    number: u64,
-    links: &'a Links,
-    done: bool,
+    is_discarded: AtomicBool,
 }
 
-impl Links {
-    pub(super) fn new(client: Client, resolver: Resolver) -> Self {
-        Self {
-            client,
-            resolver,
-            current: Mutex::new((0, None)),
-            given_up: AtomicU64::new(0),
-        }
+impl Server {
+    pub(super) fn new(settings: &RedisSettings, resolver: Resolver) -> Result<Self, SettingError> {
+        let url = reveal("url", &settings.url)?;
+        let client = client(address(url.expose_secret())?, settings)?;
+        Ok(Self { client, resolver })
     }
 
-    /// The current connection, or a new one.
-    pub(super) async fn get(&self) -> Result<Link<'_>, Failure> {
-        let mut current = self.current.lock().await;
-        let (number, known) = &mut *current;
-        let lives = *number > self.given_up.load(Ordering::Acquire);
-        let connection = match known.take() {
-            Some(connection) if lives => connection,
-            _ => {
-                let connection = self.connect().await?;
-                *number += 1;
-                connection
-            }
-        };
-        *known = Some(connection.clone());
-        Ok(Link {
-            connection,
-            number: *number,
-            links: self,
-            done: false,
-        })
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+    pub(super) async fn connect(&self) -> Result<Link, Failure> {
         // The driver would look the name up on a shared thread and block it.
         if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } =
             self.client.get_connection_info().addr()
@@ -80,26 +54,24 @@ impl Links {
         let connecting = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        Ok(connecting.await?)
+        Ok(Link {
+            connection: connecting.await?,
+            is_discarded: AtomicBool::new(false),
+        })
     }
 }
 
-impl Link<'_> {
-    /// Leaves the connection to the next batch.
-    pub(super) fn done(mut self) {
-        self.done = true;
+impl Connection for Link {
+    fn is_alive(&self) -> bool {
+        !self.is_discarded.load(Ordering::Acquire)
+    }
+
+    fn discard(&self) {
+        self.is_discarded.store(true, Ordering::Release);
     }
 }
 
-impl Drop for Link<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.links.given_up.fetch_max(self.number, Ordering::AcqRel);
-        }
-    }
-}
-
-impl fmt::Debug for Links {
+impl fmt::Debug for Server {
     /// Prints only the host: the URL may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.client.get_connection_info().addr() {
@@ -109,4 +81,41 @@ impl fmt::Debug for Links {
             _ => f.write_str("socket"),
         }
     }
+}
+
+fn address(url: &str) -> Result<ConnectionInfo, SettingError> {
+    let schemes = ["redis://", "rediss://", "unix://"];
+    let known = schemes.iter().any(|scheme| url.starts_with(scheme));
+    let address = url.into_connection_info().ok().filter(|_| known);
+    let address = address.ok_or_else(not_a_url)?;
+    // A fragment of the URL can disable the verification of certificates, which is refused here.
+    if matches!(
+        address.addr(),
+        ConnectionAddr::TcpTls { insecure: true, .. }
+    ) {
+        let problem = "disables the verification of certificates";
+        return Err(SettingError::new("url", problem));
+    }
+    Ok(address)
+}
+
+fn client(address: ConnectionInfo, settings: &RedisSettings) -> Result<Client, SettingError> {
+    let (_, ca) = tls::read(settings.ca.as_deref())?;
+    if ca.is_empty() {
+        return Client::open(address).map_err(|_| not_a_url());
+    }
+    if !matches!(address.addr(), ConnectionAddr::TcpTls { .. }) {
+        let problem = "requires a url that begins with rediss://";
+        return Err(SettingError::new("ca", problem));
+    }
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(ca),
+    };
+    Client::build_with_tls(address, certificates).map_err(|_| tls::not_valid())
+}
+
+fn not_a_url() -> SettingError {
+    let problem = "is not a url that begins with redis://, rediss:// or unix://";
+    SettingError::new("url", problem)
 }

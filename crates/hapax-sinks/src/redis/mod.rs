@@ -5,14 +5,18 @@
 //! it. `Ok` says that Redis has the entry in memory; when it is on disk depends on `appendfsync`.
 //!
 //! ```
-//! use hapax_sinks::redis::{Redis, RedisError};
+//! use hapax_sinks::{
+//!     redis::{Redis, RedisSettings},
+//!     settings::{DestinationSettings, SettingError},
+//! };
 //!
-//! # fn wire() -> Result<Redis, RedisError> {
-//! let redis = Redis::to("redis://redis.example.com:6379/0")
-//!     .stream("events")
-//!     .source("/shop")
-//!     .build()?;
-//! # Ok(redis)
+//! # fn wire() -> Result<Redis, SettingError> {
+//! let settings = RedisSettings {
+//!     url: "redis://redis.example.com:6379/0".into(),
+//!     stream: Some("events".into()),
+//!     ..RedisSettings::default()
+//! };
+//! Redis::new(settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -23,19 +27,27 @@ use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
 use redis::Pipeline;
 use tokio::time::{Instant, timeout_at};
 
-use self::{answer::Failure, link::Links};
-use crate::{format::Format, limits::REDIS_BATCH, pattern::Pattern};
+use self::{
+    answer::Failure,
+    link::{Link, Server},
+};
+pub use crate::settings::RedisSettings;
+use crate::{
+    connection::{Current, Use},
+    format::Format,
+    limits::{REDIS_BATCH, STREAM_NAME_BYTES_MAX},
+    pattern::Pattern,
+    settings::{DestinationSettings, SettingError},
+};
 
-mod builder;
 mod entry;
 mod link;
 mod answer;
 
-pub use builder::{RedisBuilder, RedisError};
-
 /// A Redis Streams sink.
 pub struct Redis {
-    links: Links,
+    server: Server,
+    link: Current<Link>,
     stream: Pattern,
     length_max: Option<u64>,
     format: Format,
@@ -44,15 +56,38 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts the builder of a sink for the server at `url`.
-    pub fn to(url: impl Into<String>) -> RedisBuilder {
-        RedisBuilder::new(url.into())
+    /// Creates a sink. It connects when it has something to deliver.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn new(
+        settings: RedisSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let server = Server::new(&settings, destination.resolver)?;
+        let stream = settings.stream.as_deref().unwrap_or("events");
+        let stream = Pattern::of_setting("stream", stream)?;
+        if stream.sample().len() > STREAM_NAME_BYTES_MAX {
+            return Err(SettingError::new("stream", "is too long"));
+        }
+        if settings.length_max == Some(0) {
+            return Err(SettingError::new("length_max", "must be at least 1"));
+        }
+        Ok(Self {
+            server,
+            link: Current::default(),
+            stream,
+            length_max: settings.length_max,
+            format: settings.format,
+            source: destination.source,
+            timeout: destination.timeout,
+        })
     }
 
     async fn offer(&self, offers: &[Offer]) -> Vec<Outcome> {
         let deadline = Instant::now() + self.timeout;
-        let mut link = match timeout_at(deadline, self.links.get()).await {
-            Ok(Ok(link)) => link,
+        let used = match timeout_at(deadline, self.link.get(self.server.connect())).await {
+            Ok(Ok(link)) => Use::of(link),
             Ok(Err(failure)) => return all(offers, &failure),
             Err(_) => return all(offers, &Failure::Silent),
         };
@@ -69,9 +104,8 @@ impl Redis {
             pipeline.add_command(entry.add(offer));
             streams.push(stream);
         }
-        let adding = link
-            .connection
-            .send_packed_commands(&pipeline, 0, offers.len());
+        let mut connection = used.connection.connection.clone();
+        let adding = connection.send_packed_commands(&pipeline, 0, offers.len());
         let answers = match timeout_at(deadline, adding).await {
             Ok(Ok(answers)) if answers.len() == offers.len() => answers,
             Ok(Ok(_)) => return all(offers, &Failure::Answers),
@@ -80,7 +114,7 @@ impl Redis {
         };
         // A demoted server keeps its clients, while its name may already lead to another server.
         if !answers.iter().any(answer::is_read_only) {
-            link.done();
+            used.keep();
         }
         let answers = answers.iter().zip(&streams);
         let judged = answers.map(|(answer, stream)| answer::judge(answer, stream));
@@ -118,7 +152,7 @@ impl Sink for Redis {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("server", &self.links)
+            .field("server", &self.server)
             .field("stream", &self.stream)
             .field("length_max", &self.length_max)
             .field("format", &self.format)
@@ -128,4 +162,64 @@ impl fmt::Debug for Redis {
 
 fn all(offers: &[Offer], failure: &Failure) -> Vec<Outcome> {
     offers.iter().map(|_| Err(failure.clone().into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CA: &str = "tests/it/tls/ca.pem";
+
+    #[test]
+    fn what_can_never_work_is_refused_by_name() {
+        for url in [
+            "",
+            "redis",
+            "http://h",
+            "redis://h:99999",
+            "valkeys://h",
+            "rediss://h/#insecure",
+        ] {
+            check("url", url, |_| {});
+        }
+        for stream in ["", "{kind}", &"x".repeat(2000)] {
+            check("stream", "redis://h", |it| {
+                it.stream = Some(stream.to_owned())
+            });
+        }
+        check("length_max", "redis://h", |it| it.length_max = Some(0));
+        check("ca", "rediss://h", |it| it.ca = Some("src/lib.rs".into()));
+        for url in ["redis://h", "unix:///run/redis.sock"] {
+            check("ca", url, |it| it.ca = Some(CA.into()));
+        }
+        let mut trusting = at("rediss://h");
+        trusting.ca = Some(CA.into());
+        assert!(sink(trusting).is_ok());
+        assert!(sink(at("redis://h/3")).is_ok());
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        let settings = at("redis://shop:secret@h/1");
+        let text = format!("{settings:?} {:?}", sink(settings.clone()).unwrap());
+        assert!(!text.contains("secret"), "{text}");
+    }
+
+    fn at(url: &str) -> RedisSettings {
+        RedisSettings {
+            url: url.into(),
+            ..RedisSettings::default()
+        }
+    }
+
+    fn sink(settings: RedisSettings) -> Result<Redis, SettingError> {
+        Redis::new(settings, DestinationSettings::default())
+    }
+
+    #[track_caller]
+    fn check(setting: &str, url: &str, change: impl FnOnce(&mut RedisSettings)) {
+        let mut settings = at(url);
+        change(&mut settings);
+        assert_eq!(sink(settings).unwrap_err().setting, setting, "{url}");
+    }
 }

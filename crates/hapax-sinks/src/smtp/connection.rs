@@ -17,36 +17,68 @@ use lettre::{
     transport::smtp::{
         Error,
         authentication::DEFAULT_MECHANISMS,
-        client::{AsyncSmtpConnection, TlsParameters},
+        client::{AsyncSmtpConnection, Certificate, TlsParameters},
         commands::{Data, Mail, Rcpt},
         extension::{ClientId, Extension, MailParameter},
     },
 };
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::{
+    SmtpSettings, StartTls,
     content::Content,
     receipt,
     refusal::{Step, is_about_the_mail, is_of_the_mailbox},
-    server::{Server, StartTls},
+    server::Server,
 };
 use crate::{
     limits::{IDLE_MAIL, IDLE_MAIL_TRUSTED, IDLE_MAILS_MAX},
     resolve::Resolver,
+    settings::{DestinationSettings, SettingError, reveal},
+    tls,
 };
 
 /// The settings of a mail server and the idle connections.
 pub(super) struct Connections {
-    pub(super) server: Server,
-    pub(super) start_tls: StartTls,
-    pub(super) tls: TlsParameters,
-    pub(super) hello: ClientId,
-    pub(super) timeout: Duration,
-    pub(super) resolver: Resolver,
-    pub(super) idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
+    server: Server,
+    start_tls: StartTls,
+    tls: TlsParameters,
+    hello: ClientId,
+    timeout: Duration,
+    resolver: Resolver,
+    idle: Mutex<Vec<(AsyncSmtpConnection, Instant)>>,
 }
 
 impl Connections {
+    /// Connections that introduce themselves with the domain `hello`.
+    pub(super) fn new(
+        settings: &SmtpSettings,
+        hello: &str,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let url = reveal("url", &settings.url)?;
+        let server = Server::parse(url.expose_secret()).ok_or_else(|| {
+            let expected = "is not smtp://[user:password@]host[:port] or smtps://...";
+            SettingError::new("url", expected)
+        })?;
+        let mut tls = TlsParameters::builder(server.host.clone());
+        let (_, ca) = tls::read(settings.ca.as_deref())?;
+        if !ca.is_empty() {
+            let certificate = Certificate::from_pem(&ca).map_err(|_| tls::not_valid())?;
+            tls = tls.add_root_certificate(certificate);
+        }
+        Ok(Self {
+            start_tls: settings.start_tls.unwrap_or(server.start_tls()),
+            tls: tls.build_rustls().map_err(|_| tls::not_valid())?,
+            hello: ClientId::Domain(hello.to_owned()),
+            timeout: destination.timeout,
+            resolver: destination.resolver,
+            idle: Mutex::default(),
+            server,
+        })
+    }
+
     /// Sends one mail. The caller sets a timeout.
     pub(super) async fn send(&self, from: &Address, to: &Address, mail: &str) -> Outcome {
         let mut connection = match self.take().await {

@@ -11,15 +11,21 @@
 //! is an error.
 //!
 //! ```no_run
-//! use hapax_sinks::smtp::{Smtp, SmtpError};
+//! use hapax_sinks::{
+//!     settings::{DestinationSettings, SettingError},
+//!     smtp::{Smtp, SmtpSettings},
+//! };
 //!
-//! # fn wire() -> Result<Smtp, SmtpError> {
-//! Smtp::to("smtps://shop:secret@mail.example.com")
-//!     .from("Shop <no-reply@example.com>")
-//!     .templates("mail")
-//!     .mail("user.signed_up", "welcome")
-//!     .recipient("{{ data.email }}")
-//!     .build()
+//! # fn wire() -> Result<Smtp, SettingError> {
+//! let settings = SmtpSettings {
+//!     url: "smtps://shop:secret@mail.example.com".into(),
+//!     from: "Shop <no-reply@example.com>".into(),
+//!     recipient: "{{ data.email }}".into(),
+//!     templates: "mail".into(),
+//!     mails: [("user.signed_up".into(), "welcome".into())].into(),
+//!     ..SmtpSettings::default()
+//! };
+//! Smtp::new(settings, DestinationSettings::default())
 //! # }
 //! ```
 
@@ -42,16 +48,16 @@ use lettre::{
     },
 };
 
-mod builder;
+use crate::settings::{DestinationSettings, SettingError};
+pub use crate::settings::{SmtpSettings, StartTls};
+
 mod server;
 mod template;
 mod connection;
 mod refusal;
 mod content;
 
-pub use builder::{SmtpBuilder, SmtpError};
 use connection::Connections;
-pub use server::StartTls;
 use template::{Filled, Templates};
 
 const EVENT_ID: HeaderName = HeaderName::new_from_ascii_str("X-Event-Id");
@@ -67,12 +73,28 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Starts the builder of a sink that sends through the server at `url`.
+    /// Creates a sink. The templates are read and checked; whether the server can be reached is
+    /// not: mail waits for it.
     ///
-    /// `smtp://` uses port 587 and STARTTLS, `smtps://` port 465 and TLS from the first byte. User
-    /// and password are in the URL, percent-encoded.
-    pub fn to(url: impl Into<String>) -> SmtpBuilder {
-        SmtpBuilder::new(url.into())
+    /// # Errors
+    /// Fails if a setting or a template is not valid.
+    pub fn new(
+        settings: SmtpSettings,
+        destination: DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let templates = Templates::load(&settings)?;
+        let from: Mailbox = settings
+            .from
+            .parse()
+            .map_err(|_| SettingError::new("from", "is not a mailbox such as `Name <address>`"))?;
+        let timeout = destination.timeout;
+        let connections = Connections::new(&settings, from.email.domain(), destination)?;
+        Ok(Self {
+            from,
+            templates,
+            connections,
+            timeout,
+        })
     }
 
     async fn offer(&self, event: &Event) -> Outcome {

@@ -7,16 +7,7 @@ use std::fmt;
 
 use lettre::transport::smtp::authentication::Credentials;
 
-/// How TLS is started on an `smtp://` connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartTls {
-    /// If the server offers it, and always with a password: the default without a password.
-    Opportunistic,
-    /// Always. A server without STARTTLS is unavailable. The default with a password.
-    Required,
-    /// Never.
-    Never,
-}
+use super::StartTls;
 
 /// The address and the login of a mail server.
 pub(super) struct Server {

@@ -4,23 +4,20 @@
 //! and line. Rendering is strict: if the event lacks a value, the event is rejected, because an
 //! incomplete mail is worse than none.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use hapax::{
     event::{Event, Headers, Payload},
     key::Tenant,
     sink::SinkError,
+    telemetry::error_chain,
 };
 use lettre::message::Mailbox;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::Serialize;
 
-use super::builder::SmtpError;
-use crate::{format, limits::SUBJECT_BYTES_MAX};
+use super::SmtpSettings;
+use crate::{format, limits::SUBJECT_BYTES_MAX, settings::SettingError};
 
 const RECIPIENT: &str = "recipient";
 
@@ -64,23 +61,22 @@ struct AggregateView<'a> {
 }
 
 impl Templates {
-    /// Reads the templates of `mails` (event type to template name) from `directory`.
-    pub(super) fn load(
-        directory: &Path,
-        mails: &BTreeMap<String, String>,
-        recipient: &str,
-    ) -> Result<Self, SmtpError> {
+    /// Reads the templates from their directory.
+    pub(super) fn load(settings: &SmtpSettings) -> Result<Self, SettingError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment
-            .add_template_owned(RECIPIENT, recipient.to_owned())
-            .map_err(|source| SmtpError::Recipient { source })?;
+            .add_template_owned(RECIPIENT, settings.recipient.clone())
+            .map_err(|error| {
+                let problem = format!("is not a valid template: {}", error_chain(&error));
+                SettingError::new("recipient", problem)
+            })?;
         let mut templates = Self {
             environment,
             mails: BTreeMap::new(),
         };
-        for (kind, name) in mails {
-            let files = templates.read(directory, name)?;
+        for (kind, name) in &settings.mails {
+            let files = templates.read(&settings.templates, name)?;
             templates.mails.insert(kind.clone(), files);
         }
         Ok(templates)
@@ -107,7 +103,7 @@ impl Templates {
         })
     }
 
-    fn read(&mut self, directory: &Path, name: &str) -> Result<Files, SmtpError> {
+    fn read(&mut self, directory: &Path, name: &str) -> Result<Files, SettingError> {
         let files = Files {
             subject: format!("{name}.subject.txt"),
             text: format!("{name}.text.txt"),
@@ -117,13 +113,20 @@ impl Templates {
         all.extend(&files.html);
         for file in all {
             let path = directory.join(file);
-            let text = fs::read_to_string(&path).map_err(|source| SmtpError::File {
-                path: path.clone(),
-                source,
+            let bad = |problem| {
+                let problem = format!("file {} {problem}", path.display());
+                SettingError::new("templates", problem)
+            };
+            let text = fs::read_to_string(&path);
+            let text = text.map_err(|error| bad(format!("cannot be read: {error}")))?;
+            let added = self.environment.add_template_owned(file.clone(), text);
+            added.map_err(|error| {
+                let line = error.line().unwrap_or(1);
+                bad(format!(
+                    "is malformed at line {line}: {}",
+                    error_chain(&error)
+                ))
             })?;
-            self.environment
-                .add_template_owned(file.clone(), text)
-                .map_err(|source| malformed(path, source))?;
         }
         Ok(files)
     }
@@ -166,12 +169,4 @@ fn one_line(text: &str) -> Result<String, SinkError> {
         return Err(SinkError::rejected("content", "subject is too long"));
     }
     Ok(line)
-}
-
-fn malformed(path: PathBuf, source: minijinja::Error) -> SmtpError {
-    SmtpError::Template {
-        path,
-        line: source.line().unwrap_or(1),
-        source,
-    }
 }

@@ -4,7 +4,7 @@
 //! the buffered part of its body are limited. A silent HTTP/2 connection is closed, so that a dead
 //! receiver costs one timeout and not one per delivery.
 
-use std::{error::Error, io, sync::Arc, time::Duration};
+use std::{error::Error, io, time::Duration};
 
 use bytes::Bytes;
 use hapax::{limits::RESPONSE_HEAD_BYTES, sink::SinkError};
@@ -14,29 +14,22 @@ use hyper_util::{
     client::legacy::{self, Client},
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+use rustls::ClientConfig;
 
-use super::{
-    WebhookError,
-    connect::{Bounded, Dial, DialError},
-};
+use super::connect::{Bounded, Dial, DialError};
 use crate::limits::{IDLE_CONNECTION, IDLE_CONNECTIONS_MAX, KEEP_ALIVE};
 
 pub(super) type HttpClient = Client<Bounded<HttpsConnector<Dial>>, Full<Bytes>>;
 
 /// Creates a client that connects only through `dial`.
-pub(super) fn new(
-    dial: Dial,
-    roots: Vec<CertificateDer<'static>>,
-    timeout: Duration,
-) -> Result<HttpClient, WebhookError> {
+pub(super) fn new(dial: Dial, tls: ClientConfig, timeout: Duration) -> HttpClient {
     let inner = HttpsConnectorBuilder::new()
-        .with_tls_config(tls(roots)?)
+        .with_tls_config(tls)
         .https_or_http()
         .enable_all_versions()
         .wrap_connector(dial);
     let stream_window = u32::try_from(RESPONSE_HEAD_BYTES).unwrap_or(u32::MAX);
-    Ok(Client::builder(TokioExecutor::new())
+    Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_CONNECTION)
@@ -46,7 +39,7 @@ pub(super) fn new(
         .http2_initial_stream_window_size(stream_window)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(KEEP_ALIVE)
-        .build(Bounded { inner, timeout }))
+        .build(Bounded { inner, timeout })
 }
 
 /// Classifies the failure if there was no response.
@@ -62,20 +55,6 @@ pub(super) fn failure(error: legacy::Error) -> SinkError {
         Cause::Other => "exchange",
     };
     SinkError::unavailable(error_type, error)
-}
-
-fn tls(roots: Vec<CertificateDer<'static>>) -> Result<ClientConfig, WebhookError> {
-    let mut store = RootCertStore::empty();
-    store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    for root in roots {
-        store.add(root).map_err(|_| WebhookError::Certificate)?;
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("ring supports TLS 1.2 and 1.3")
-        .with_root_certificates(store)
-        .with_no_client_auth();
-    Ok(config)
 }
 
 enum Cause<'a> {

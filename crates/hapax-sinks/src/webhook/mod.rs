@@ -8,13 +8,18 @@
 //!
 //! ```
 //! use hapax::Clock;
-//! use hapax_sinks::webhook::Webhook;
+//! use hapax_sinks::{
+//!     settings::{DestinationSettings, SettingError},
+//!     webhook::{Webhook, WebhookSettings},
+//! };
 //!
-//! # fn wire(clock: Clock) -> Result<Webhook, Box<dyn std::error::Error>> {
-//! let webhook = Webhook::to("https://example.com/hooks")
-//!     .sign_with("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse()?)
-//!     .build(clock)?;
-//! # Ok(webhook)
+//! # fn wire(clock: Clock) -> Result<Webhook, SettingError> {
+//! let settings = WebhookSettings {
+//!     url: "https://example.com/hooks".into(),
+//!     secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+//!     ..WebhookSettings::default()
+//! };
+//! Webhook::new(settings, DestinationSettings::default(), clock)
 //! # }
 //! ```
 
@@ -27,6 +32,7 @@ use hapax::{
     seeded::{self, Bug},
     signature::{self, Signer},
     sink::{Offer, Outcome, Sink, SinkError},
+    telemetry::error_chain,
     trace::{TRACEPARENT, TRACESTATE},
 };
 use http::{
@@ -34,17 +40,26 @@ use http::{
     header::{CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::Full;
+use secrecy::ExposeSecret as _;
 
-use crate::format;
+use self::{
+    connect::Dial,
+    guard::{Guard, Host},
+};
+pub use crate::settings::WebhookSettings;
+use crate::{
+    format,
+    secret::Secret,
+    settings::{DestinationSettings, SettingError, reveal},
+    tls,
+};
 
-mod builder;
 mod guard;
 mod connect;
 mod client;
 mod answer;
 mod redirect;
 
-pub use builder::{WebhookBuilder, WebhookError};
 pub use guard::Blocked;
 
 const SENDER: HeaderValue = HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
@@ -68,9 +83,29 @@ struct Key {
 }
 
 impl Webhook {
-    /// Starts the builder of a webhook that posts to `url`.
-    pub fn to(url: impl Into<String>) -> WebhookBuilder {
-        WebhookBuilder::new(url.into())
+    /// Creates a sink. An address that the guard blocks is accepted: the destination exists, and
+    /// each delivery reports why nothing is sent.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn new(
+        settings: WebhookSettings,
+        destination: DestinationSettings,
+        clock: Clock,
+    ) -> Result<Self, SettingError> {
+        let (url, host, port) = address(&settings.url)?;
+        let keys = keys(&settings)?;
+        let (tls, _) = tls::read(settings.ca.as_deref())?;
+        let guard = Guard::allowing(settings.allow);
+        let dial = Dial::new(host, port, guard, destination.resolver);
+        Ok(Self {
+            refusal: dial.refusal(),
+            client: client::new(dial, tls, destination.timeout),
+            url,
+            keys,
+            timeout: destination.timeout,
+            clock,
+        })
     }
 
     /// Why every delivery will be blocked, if the URL alone determines that.
@@ -154,6 +189,17 @@ impl Sink for Webhook {
 }
 
 impl Key {
+    fn new(setting: &str, secret: &Secret, until: Option<Timestamp>) -> Result<Self, SettingError> {
+        let signer = reveal(setting, secret)?.expose_secret().parse::<Signer>();
+        let signer = signer.map_err(|error| {
+            SettingError::new(
+                setting,
+                format_args!("is not valid: {}", error_chain(&error)),
+            )
+        })?;
+        Ok(Self { signer, until })
+    }
+
     fn signs_at(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -165,5 +211,131 @@ impl fmt::Debug for Webhook {
         f.debug_struct("Webhook")
             .field("host", &self.url.host())
             .finish_non_exhaustive()
+    }
+}
+
+/// The URL with its host and its port.
+fn address(text: &str) -> Result<(Uri, Result<Host, Blocked>, u16), SettingError> {
+    let wrong = |problem| SettingError::new("url", problem);
+    let not_absolute = || wrong("is not an absolute url");
+    let url: Uri = text.parse().map_err(|_| not_absolute())?;
+    let default_port = match url.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return Err(wrong("begins with neither https:// nor http://")),
+    };
+    let authority = url.authority().ok_or_else(not_absolute)?;
+    if authority.as_str().contains('@') {
+        return Err(wrong("contains a user or a password"));
+    }
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        None if authority.as_str() == authority.host() => default_port,
+        None => return Err(not_absolute()),
+    };
+    let host = Host::parse(authority.host());
+    Ok((url, host, port))
+}
+
+fn keys(settings: &WebhookSettings) -> Result<Vec<Key>, SettingError> {
+    let mut keys = vec![Key::new("secret", &settings.secret, None)?];
+    for secret in &settings.further_secrets {
+        keys.push(Key::new("further_secrets", secret, None)?);
+    }
+    match (&settings.previous_secret, settings.previous_until) {
+        (Some(secret), Some(until)) => {
+            let until = Timestamp::from_millis(until.as_millisecond());
+            keys.push(Key::new("previous_secret", secret, Some(until))?);
+        }
+        (None, None) => {}
+        _ => {
+            return Err(SettingError::new(
+                "previous_secret",
+                "requires previous_until",
+            ));
+        }
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_can_never_work_is_refused_by_name() {
+        let absolute = "is not an absolute url";
+        let scheme = "begins with neither https:// nor http://";
+        check_url("", absolute);
+        check_url("example.com/x", absolute);
+        check_url("/x", scheme);
+        check_url("ftp://example.com/", scheme);
+        check_url("file:///etc/passwd", absolute);
+        check_url(
+            "http://user:pass@example.com/",
+            "contains a user or a password",
+        );
+        check_url("http://user@example.com/", "contains a user or a password");
+        check_url("https://@example.com/", absolute);
+        for url in [
+            "http://h:99999/",
+            "http://h:/",
+            "http://h:x/",
+            "http://[::1/",
+        ] {
+            check_url(url, absolute);
+        }
+        assert!(build(at("https://example.com:8443/a?b=c")).is_ok());
+    }
+
+    #[test]
+    fn a_webhook_without_a_lasting_key_or_with_a_false_certificate_is_refused() {
+        let refused = |change: fn(&mut WebhookSettings)| {
+            let mut settings = at("https://example.com/");
+            change(&mut settings);
+            build(settings).unwrap_err().setting
+        };
+        assert_eq!(refused(|it| it.secret = Secret::default()), "secret");
+        let previous = refused(|it| it.previous_secret = Some(it.secret.clone()));
+        assert_eq!(previous, "previous_secret");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        for content in ["", "-----BEGIN CERTIFICATE-----\nAA\n", "\u{80}\u{81}"] {
+            std::fs::write(&path, content).unwrap();
+            let mut settings = at("https://example.com/");
+            settings.ca = Some(path.clone());
+            assert_eq!(build(settings).unwrap_err().setting, "ca", "{content}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_neither_path_nor_query_nor_key() {
+        let settings = at("https://example.com/secret?token=secret");
+        let webhook = build(settings.clone()).unwrap();
+        let text = format!("{webhook:?} {settings:?}");
+        assert!(!text.contains("secret") && !text.contains("MfKQ"), "{text}");
+    }
+
+    fn at(url: &str) -> WebhookSettings {
+        WebhookSettings {
+            url: url.to_owned(),
+            secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+            ..WebhookSettings::default()
+        }
+    }
+
+    fn build(settings: WebhookSettings) -> Result<Webhook, SettingError> {
+        let clock = Clock::new(|| Timestamp::from_millis(0));
+        Webhook::new(settings, DestinationSettings::default(), clock)
+    }
+
+    #[track_caller]
+    fn check_url(url: &str, problem: &str) {
+        let error = build(at(url)).unwrap_err();
+        assert_eq!(
+            (&*error.setting, &*error.problem),
+            ("url", problem),
+            "{url}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use hapax::{
     store::{Keys as _, Transaction as _},
 };
 use hapax_sinks::{
-    amqp::{Amqp, AmqpBuilder},
+    amqp::{Amqp, AmqpSettings},
     format::Format,
 };
 use hapax_sqlite::{Settings, Sqlite};
@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
     events::{any_offer, clock, deliver, offer},
+    sinks,
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,11 +34,11 @@ async fn a_message_carries_the_event_and_its_attributes() {
         .sequence(7)
         .header("traceparent", "00-aa-bb-01")
         .header("correlation_id", "c-1");
-    let sink = to(&corner).routing_key("{aggregate_type}.{type}.{tenant}");
+    let sink = with(&corner, |it| {
+        it.routing_key = Some("{aggregate_type}.{type}.{tenant}".to_owned())
+    });
     let offer = offer(1, new);
-    deliver(&sink.build().unwrap(), offer.clone())
-        .await
-        .unwrap();
+    deliver(&sink, offer.clone()).await.unwrap();
     let message = only(&corner).await;
     assert_eq!(message.routing_key, "order.order.created._");
     assert_eq!(message.body, b"1");
@@ -68,7 +69,7 @@ async fn a_message_carries_the_event_and_its_attributes() {
 #[tokio::test]
 async fn a_message_is_structured_or_raw_where_that_is_asked_for() {
     let corner = Corner::at(BROKER).await;
-    let sink = to(&corner).format(Format::Structured).build().unwrap();
+    let sink = with(&corner, |it| it.format = Format::Structured);
     deliver(&sink, any_offer()).await.unwrap();
     let message = only(&corner).await;
     let document: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
@@ -76,7 +77,7 @@ async fn a_message_is_structured_or_raw_where_that_is_asked_for() {
     assert_eq!(document["data"]["amount"], 500);
     let content_type = message.properties.content_type().clone().unwrap();
     assert_eq!(content_type.as_str(), "application/cloudevents+json");
-    let sink = to(&corner).format(Format::Raw).build().unwrap();
+    let sink = with(&corner, |it| it.format = Format::Raw);
     deliver(&sink, any_offer()).await.unwrap();
     let message = corner.taken().await.remove(1);
     assert_eq!(message.body, br#"{"amount":500}"#);
@@ -89,7 +90,7 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
     let corner = Corner::empty(BROKER).await;
     corner.queue("all", &[]).await;
     corner.bind("all", "heard").await;
-    let sink = to(&corner).build().unwrap();
+    let sink = to(&corner);
     let heard = |number: u64| !number.is_multiple_of(3);
     let batch: Vec<_> = (1..=200)
         .map(|number| {
@@ -123,7 +124,9 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
 async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
     let queue = unused("hapax_missing");
     let outcome = deliver(
-        &at(BROKER).routing_key(&queue).build().unwrap(),
+        &sinks::amqp(url(BROKER), sinks::destination(), |it| {
+            it.routing_key = Some(queue.clone())
+        }),
         any_offer(),
     )
     .await;
@@ -132,10 +135,9 @@ async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
         matches!(outcome, Err(SinkError::Unavailable { .. })),
         "{outcome:?}"
     );
-    let sink = at(BROKER)
-        .routing_key(format!("{queue}.{{type}}"))
-        .build()
-        .unwrap();
+    let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
+        it.routing_key = Some(format!("{queue}.{{type}}"))
+    });
     let outcome = deliver(&sink, any_offer()).await;
     assert!(
         matches!(outcome, Err(SinkError::Declined { .. })),
@@ -161,7 +163,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
         )
         .await;
     corner.bind("full", "full").await;
-    let sink = to(&corner).build().unwrap();
+    let sink = to(&corner);
     let kinds = ["good", "full", "good", "full", "good"];
     let batch = (1..)
         .zip(kinds)
@@ -179,7 +181,9 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
 #[tokio::test]
 async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_exists() {
     let name = unused("hapax_missing");
-    let sink = at(BROKER).exchange(&name).build().unwrap();
+    let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
+        it.exchange = name.clone()
+    });
     let batch: Vec<_> = (1..=50)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -192,7 +196,7 @@ async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_e
         assert_eq!(outcome.unwrap_err().receipt().status, Some(404));
     }
     let corner = Corner::at(BROKER).await;
-    let there = to(&corner).build().unwrap();
+    let there = to(&corner);
     assert!(there.deliver(&batch).await.iter().all(Result::is_ok));
     // The sink that lost its channel continues with another one, on the same connection.
     unavailable(&deliver(&sink, any_offer()).await, "closed");
@@ -207,7 +211,7 @@ async fn a_wrong_password_and_a_missing_virtual_host_are_reported_without_the_pa
             "nowhere_at_all",
         ),
     ] {
-        let sink = Amqp::to(url).source("/test").build().unwrap();
+        let sink = sinks::amqp(url, sinks::destination(), |_| {});
         let outcome = deliver(&sink, any_offer()).await;
         let error_chain = unavailable(&outcome, "refused");
         assert!(
@@ -223,8 +227,11 @@ async fn a_broker_that_is_down_from_the_start_is_found_when_it_is_up() {
     let corner = Corner::at(BROKER).await;
     let proxy = Proxy::to(BROKER);
     proxy.refuse(true).await;
-    let sink = at(&proxy.address().to_string()).exchange(&corner.name);
-    let sink = sink.build().unwrap();
+    let sink = sinks::amqp(
+        url(&proxy.address().to_string()),
+        sinks::destination(),
+        |it| it.exchange = corner.name.clone(),
+    );
     for _ in 0..3 {
         unavailable(&deliver(&sink, any_offer()).await, "connect");
     }
@@ -238,7 +245,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let bound = Duration::from_millis(300);
-    let sink = at(&address).timeout(bound).build().unwrap();
+    let sink = sinks::amqp(url(&address), sinks::within(bound), |_| {});
     let start = Instant::now();
     unavailable(&deliver(&sink, any_offer()).await, "connect");
     assert!(start.elapsed() < bound + Duration::from_secs(20));
@@ -253,7 +260,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
 #[tokio::test]
 async fn large_events_and_5000_in_order_arrive() {
     let corner = Corner::at(BROKER).await;
-    let sink = to(&corner).build().unwrap();
+    let sink = to(&corner);
     let bytes: Bytes = (0..1024 * 1024).map(|n: u32| n.to_le_bytes()[1]).collect();
     let content_type = "application/x-thing".to_owned();
     let large = offer(
@@ -291,7 +298,7 @@ async fn large_events_and_5000_in_order_arrive() {
 #[tokio::test]
 async fn attributes_that_no_frame_holds_are_rejected_and_harm_no_neighbour() {
     let corner = Corner::at(BROKER).await;
-    let sink = to(&corner).build().unwrap();
+    let sink = to(&corner);
     let mut new = NewEvent::json("a", &2);
     for number in 0..60 {
         new = new.header(format!("h{number}"), "x".repeat(4_000));
@@ -302,7 +309,7 @@ async fn attributes_that_no_frame_holds_are_rejected_and_harm_no_neighbour() {
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
     let error_chain = rejected(&outcomes[1], "headers");
     assert!(error_chain.contains("structured"), "{error_chain}");
-    let sink = to(&corner).format(Format::Structured).build().unwrap();
+    let sink = with(&corner, |it| it.format = Format::Structured);
     assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
     assert_eq!(corner.taken().await.len(), 5);
 }
@@ -311,8 +318,11 @@ async fn attributes_that_no_frame_holds_are_rejected_and_harm_no_neighbour() {
 async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
     let corner = Corner::at(BROKER).await;
     let proxy = Proxy::to(BROKER);
-    let sink = at(&proxy.address().to_string()).exchange(&corner.name);
-    let sink = sink.timeout(Duration::from_secs(5)).build().unwrap();
+    let sink = sinks::amqp(
+        url(&proxy.address().to_string()),
+        sinks::within(Duration::from_secs(5)),
+        |it| it.exchange = corner.name.clone(),
+    );
     let all: Vec<_> = (1..=600)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -377,12 +387,19 @@ async fn only(corner: &Corner) -> Taken {
     taken.remove(0)
 }
 
-fn to(corner: &Corner) -> AmqpBuilder {
-    at(BROKER).exchange(&corner.name)
+fn to(corner: &Corner) -> Amqp {
+    with(corner, |_| {})
 }
 
-pub(crate) fn at(broker: &str) -> AmqpBuilder {
-    Amqp::to(format!("amqp://guest:guest@{broker}")).source("/test")
+fn with(corner: &Corner, change: impl FnOnce(&mut AmqpSettings)) -> Amqp {
+    sinks::amqp(url(BROKER), sinks::destination(), |settings| {
+        settings.exchange.clone_from(&corner.name);
+        change(settings);
+    })
+}
+
+pub(crate) fn url(broker: &str) -> String {
+    format!("amqp://guest:guest@{broker}")
 }
 
 #[track_caller]

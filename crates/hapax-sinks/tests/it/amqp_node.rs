@@ -7,7 +7,6 @@ use hapax::{
     event::NewEvent,
     sink::{Outcome, Sink as _, SinkError},
 };
-use hapax_sinks::amqp::Amqp;
 use hapax_testkit::wait::{answered, eventually};
 use lapin::{
     options::{QueueBindOptions, QueueDeclareOptions},
@@ -16,9 +15,10 @@ use lapin::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    amqp::{PATIENCE, at, rejected, still_open, unavailable},
+    amqp::{PATIENCE, rejected, still_open, unavailable, url},
     amqp_broker::{Corner, Node, Taken, drain},
     events::{any_offer, deliver, offer},
+    sinks,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,7 +44,9 @@ fn is_unavailable(outcome: &Outcome) -> bool {
 async fn a_large_message_is_rejected_alone(node: &Node) {
     node.eval("application:set_env(rabbit, max_message_size, 100000), persistent_term:put(max_message_size, 100000).").await;
     let corner = Corner::at(&node.address()).await;
-    let sink = at(&node.address()).exchange(&corner.name).build().unwrap();
+    let sink = sinks::amqp(url(&node.address()), sinks::destination(), |it| {
+        it.exchange = corner.name.clone()
+    });
     let sized = |number: u64, size: usize| offer(number, NewEvent::json("a", &"x".repeat(size)));
     let batch = [
         sized(1, 10),
@@ -106,8 +108,11 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
          <<\"^order\">>, <<\".*\">>, <<\"test\">>)."
     ))
     .await;
-    let sink = Amqp::to(format!("amqp://shop:secret@{}", node.address()));
-    let sink = sink.source("/test").exchange(exchange).build().unwrap();
+    let sink = sinks::amqp(
+        format!("amqp://shop:secret@{}", node.address()),
+        sinks::destination(),
+        |it| it.exchange = exchange.to_owned(),
+    );
     let forbidden = (1..=20).map(|number| offer(number, NewEvent::json("seq.next", &number)));
     let mut batch: Vec<_> = forbidden.collect();
     batch.extend((21..=25).map(|number| offer(number, NewEvent::json("order.created", &number))));
@@ -128,8 +133,11 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
          <<\"\">>, <<\"test\">>).",
     )
     .await;
-    let sink = Amqp::to(format!("amqp://shop:secret@{}", node.address()));
-    let sink = sink.source("/test").exchange(exchange).build().unwrap();
+    let sink = sinks::amqp(
+        format!("amqp://shop:secret@{}", node.address()),
+        sinks::destination(),
+        |it| it.exchange = exchange.to_owned(),
+    );
     for outcome in sink.deliver(&batch).await {
         let error_chain = unavailable(&outcome, "closed");
         assert!(error_chain.contains("access to exchange"), "{error_chain}");
@@ -142,10 +150,11 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
 
 async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
     let corner = Corner::at(&node.address()).await;
-    let sink = at(&node.address())
-        .exchange(&corner.name)
-        .timeout(Duration::from_secs(3));
-    let sink = sink.build().unwrap();
+    let sink = sinks::amqp(
+        url(&node.address()),
+        sinks::within(Duration::from_secs(3)),
+        |it| it.exchange = corner.name.clone(),
+    );
     deliver(&sink, any_offer()).await.unwrap();
     node.eval("rabbit_disk_monitor:set_disk_free_limit(1000000000000000).")
         .await;
@@ -213,10 +222,12 @@ async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
     // lost.
     node.eval("catch mnesia:sync_log().").await;
 
-    let sink = at(&node.address())
-        .exchange(exchange)
-        .timeout(Duration::from_secs(10));
-    let sink = Arc::new(sink.build().unwrap());
+    let sink = sinks::amqp(
+        url(&node.address()),
+        sinks::within(Duration::from_secs(10)),
+        |it| it.exchange = exchange.to_owned(),
+    );
+    let sink = Arc::new(sink);
     let (confirmed, mut first_confirmed) = tokio::sync::watch::channel(0);
     let delivering = tokio::spawn({
         let sink = Arc::clone(&sink);

@@ -7,7 +7,6 @@ use hapax::{
     event::NewEvent,
     sink::{Sink, SinkError},
 };
-use hapax_sinks::{amqp::Amqp, redis::Redis};
 use hapax_testkit::{
     port::free_port,
     wait::{answered, eventually},
@@ -21,6 +20,7 @@ use crate::{
     events::{any_offer, check_failure, deliver, offer, offers},
     redis::connection,
     server::{PATIENCE, Server},
+    sinks,
 };
 
 const BOUND: Duration = Duration::from_secs(2);
@@ -36,12 +36,16 @@ async fn an_answer_without_the_id_of_an_entry_delivers_nothing() {
         ":1\r\n",
         "*0\r\n",
     ] {
-        let sink = Redis::to(format!("redis://{}", answering(answer).await));
-        let outcome = deliver(&sink.build().unwrap(), any_offer()).await;
+        let sink = sinks::redis(
+            format!("redis://{}", answering(answer).await),
+            sinks::destination(),
+            |_| {},
+        );
+        let outcome = deliver(&sink, any_offer()).await;
         check_failure(&outcome, true, "answer", "an entry id");
     }
     let good = answering("$15\r\n1700000000000-0\r\n").await;
-    let sink = Redis::to(format!("redis://{good}")).build().unwrap();
+    let sink = sinks::redis(format!("redis://{good}"), sinks::destination(), |_| {});
     deliver(&sink, any_offer()).await.unwrap();
 }
 
@@ -57,10 +61,11 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
     cluster(&mut far, &["ADDSLOTSRANGE", "8192", "16000"]).await;
     let (_, port) = other.address().rsplit_once(':').map(owned).unwrap();
     cluster(&mut direct, &["MEET", "127.0.0.1", &port, &other_bus]).await;
-    let sink = Redis::to(format!("redis://{}", node.address()))
-        .stream("{type}")
-        .build()
-        .unwrap();
+    let sink = sinks::redis(
+        format!("redis://{}", node.address()),
+        sinks::destination(),
+        |it| it.stream = Some("{type}".to_owned()),
+    );
     // `b` has slot 3300, `a` 15495 and `0` 13907; `z` 8157; `x` 16287, which no node has.
     let of = |kind: &str| offer(1, NewEvent::json(kind, &1));
     eventually(PATIENCE, async || deliver(&sink, of("b")).await.is_ok()).await;
@@ -97,11 +102,11 @@ async fn a_user_who_may_add_nowhere_is_no_events_own_trouble() {
             .arg("on");
         command.arg(">secret").arg(rights);
         command.exec_async(&mut direct).await.unwrap();
-        let sink = Redis::to(format!("redis://{}", server.address()))
-            .user("keymaster", "secret")
-            .stream("{type}")
-            .build()
-            .unwrap();
+        let sink = sinks::redis(
+            format!("redis://keymaster:secret@{}", server.address()),
+            sinks::destination(),
+            |it| it.stream = Some("{type}".to_owned()),
+        );
         let outcome = deliver(&sink, any_offer()).await;
         check_failure(&outcome, true, "login", "");
         let is_declined = matches!(outcome, Err(SinkError::Declined { .. }));
@@ -121,12 +126,14 @@ async fn a_server_that_answers_nonsense_or_ends_in_mid_answer_costs_no_more_than
         "\u{1}\u{0}\u{0}\u{7f}\u{7f}\u{7f}\u{7f}",
     ] {
         let address = saying(nonsense).await;
-        let redis = Redis::to(format!("redis://{address}")).timeout(BOUND);
-        lost(&redis.build().unwrap(), nonsense).await;
-        let amqp = Amqp::to(format!("amqp://guest:guest@{address}"))
-            .source("/test")
-            .timeout(BOUND);
-        lost(&amqp.build().unwrap(), nonsense).await;
+        let redis = sinks::redis(format!("redis://{address}"), sinks::within(BOUND), |_| {});
+        lost(&redis, nonsense).await;
+        let amqp = sinks::amqp(
+            format!("amqp://guest:guest@{address}"),
+            sinks::within(BOUND),
+            |_| {},
+        );
+        lost(&amqp, nonsense).await;
     }
 }
 

@@ -7,7 +7,6 @@ use hapax::{
     event::NewEvent,
     sink::{Offer, Outcome, Sink, SinkError},
 };
-use hapax_sinks::{amqp::Amqp, redis::Redis};
 use hapax_testkit::{
     proxy::{Direction, Fault, Proxy},
     wait::answered,
@@ -18,10 +17,10 @@ use tokio::sync::Notify;
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
     events::{deliver, offer},
-    kafka::to,
     kafka_cluster::{Cluster, header},
     redis::{connection, read},
     server::Server,
+    sinks,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,8 +33,12 @@ const BYTES: [usize; 9] = [0, 1, 9, 100, 500, 777, 1_300, 5_000, 12_000];
 async fn whatever_redis_was_heard_to_add_is_there_wherever_the_line_breaks() {
     let server = Server::redis(&[]).await;
     let proxy = Proxy::to(server.address());
-    let sink = Redis::to(format!("redis://{}", proxy.address())).timeout(BOUND);
-    let taken = break_anywhere(&sink.build().unwrap(), &proxy).await;
+    let sink = sinks::redis(
+        format!("redis://{}", proxy.address()),
+        sinks::within(BOUND),
+        |_| {},
+    );
+    let taken = break_anywhere(&sink, &proxy).await;
     let mut direct = connection(&server.address(), 0).await;
     let entries = read(&mut direct, "events").await;
     let there = entries.iter().map(|it| it["id"].clone());
@@ -46,11 +49,12 @@ async fn whatever_redis_was_heard_to_add_is_there_wherever_the_line_breaks() {
 async fn whatever_rabbitmq_was_heard_to_confirm_is_there_wherever_the_line_breaks() {
     let corner = Corner::at(BROKER).await;
     let proxy = Proxy::to(BROKER);
-    let sink = Amqp::to(format!("amqp://guest:guest@{}", proxy.address()))
-        .source("/test")
-        .exchange(&corner.name)
-        .timeout(BOUND);
-    let taken = break_anywhere(&sink.build().unwrap(), &proxy).await;
+    let sink = sinks::amqp(
+        format!("amqp://guest:guest@{}", proxy.address()),
+        sinks::within(BOUND),
+        |it| it.exchange = corner.name.clone(),
+    );
+    let taken = break_anywhere(&sink, &proxy).await;
     let there = corner.taken().await;
     check(taken, there.iter().map(Taken::id));
 }
@@ -59,11 +63,11 @@ async fn whatever_rabbitmq_was_heard_to_confirm_is_there_wherever_the_line_break
 #[tokio::test]
 async fn whatever_was_confirmed_before_its_exchange_went_is_there() {
     let corner = Corner::at(BROKER).await;
-    let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
-        .source("/test")
-        .exchange(&corner.name)
-        .build()
-        .unwrap();
+    let sink = sinks::amqp(
+        format!("amqp://guest:guest@{BROKER}"),
+        sinks::destination(),
+        |it| it.exchange = corner.name.clone(),
+    );
     let mut taken = Vec::new();
     let mut number = 0;
     let first = Notify::new();
@@ -109,12 +113,10 @@ async fn whatever_was_confirmed_before_its_exchange_went_is_there() {
 #[tokio::test]
 async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partition_moves() {
     let cluster = Cluster::of(3, &[("a", 1)]);
-    let sink = to(&cluster)
-        .timeout(BOUND / 2)
-        .set("topic.metadata.refresh.fast.interval.ms", "20")
-        .set("retry.backoff.ms", "20")
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(&cluster.servers, sinks::within(BOUND / 2), |it| {
+        sinks::property("topic.metadata.refresh.fast.interval.ms", "20")(it);
+        sinks::property("retry.backoff.ms", "20")(it);
+    });
     let (mut offered, mut failures) = (Vec::new(), 0);
     for number in 1..=12_u64 {
         let leader = i32::try_from(number % 3 + 1).unwrap();

@@ -13,10 +13,7 @@ use hapax::{
     sink::{Offer, Outcome, Sink as _, SinkError},
     store::{Keys as _, Transaction as _},
 };
-use hapax_sinks::{
-    format::Format,
-    kafka::{Kafka, KafkaBuilder},
-};
+use hapax_sinks::format::Format;
 use hapax_sqlite::{Settings, Sqlite};
 use hapax_testkit::wait::answered;
 use rdkafka::{
@@ -29,6 +26,7 @@ use tokio::time::Instant;
 use crate::{
     events::{any_offer, clock, deliver, offer},
     kafka_cluster::{Cluster, header},
+    sinks,
 };
 
 /// Time limit for the remaining events after the cluster is available again.
@@ -37,7 +35,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[tokio::test]
 async fn a_record_carries_the_event_and_its_attributes() {
     let cluster = Cluster::start(&[("shop.order", 1)]);
-    let sink = to(&cluster).topic("shop.{aggregate_type}").build().unwrap();
+    let sink = sinks::kafka(&cluster.servers, sinks::destination(), |it| {
+        it.topic = "shop.{aggregate_type}".to_owned()
+    });
     let new = NewEvent::json("order.created", &1)
         .about("order", "o-1")
         .sequence(7)
@@ -73,7 +73,10 @@ async fn a_record_is_structured_or_raw_where_that_is_asked_for() {
     let cluster = Cluster::start(&[("s", 1), ("r", 1)]);
     let id = any_offer().event().id.to_string();
     for (topic, format) in [("s", Format::Structured), ("r", Format::Raw)] {
-        let sink = to(&cluster).topic(topic).format(format).build().unwrap();
+        let sink = sinks::kafka(&cluster.servers, sinks::destination(), |it| {
+            it.topic = topic.to_owned();
+            it.format = format;
+        });
         deliver(&sink, any_offer()).await.unwrap();
         let record = only(&cluster, topic).await;
         assert_eq!(header(&record, "ce_id"), Some(id.clone()));
@@ -92,10 +95,11 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
     let cluster = Cluster::start(&[("there", 1)]);
     let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.tell(move |broker| broker.topic_error("missing", missing).unwrap());
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(20))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(20)),
+        |_| {},
+    );
     let kinds = ["there", "missing", "there"];
     let batch = (1..)
         .zip(kinds)
@@ -119,7 +123,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
 #[tokio::test]
 async fn a_type_that_no_topic_can_be_called_is_spelt_and_a_long_one_rejected() {
     let cluster = Cluster::start(&[("a_b_c", 1)]);
-    let sink = to(&cluster).build().unwrap();
+    let sink = sinks::kafka(&cluster.servers, sinks::destination(), |_| {});
     let odd = offer(1, NewEvent::json("a/b:c", &1));
     let long = offer(2, NewEvent::json("x".repeat(250), &2));
     let outcomes = sink.deliver(&[odd, long]).await;
@@ -131,7 +135,7 @@ async fn a_type_that_no_topic_can_be_called_is_spelt_and_a_long_one_rejected() {
 #[tokio::test]
 async fn large_events_and_5000_in_order_arrive() {
     let cluster = Cluster::start(&[("large", 1), ("a", 4)]);
-    let sink = to(&cluster).build().unwrap();
+    let sink = sinks::kafka(&cluster.servers, sinks::destination(), |_| {});
     let bytes: Bytes = (0..1024 * 1024).map(|n: u32| n.to_le_bytes()[1]).collect();
     let content_type = "application/x-thing".to_owned();
     let payload = Payload::Binary {
@@ -168,10 +172,11 @@ async fn large_events_and_5000_in_order_arrive() {
 #[tokio::test]
 async fn a_full_queue_of_the_client_is_waited_for() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster)
-        .set("queue.buffering.max.messages", "10")
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::destination(),
+        sinks::property("queue.buffering.max.messages", "10"),
+    );
     let batch: Vec<_> = (1..=500)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -184,10 +189,11 @@ async fn a_full_queue_of_the_client_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(3))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(3)),
+        |_| {},
+    );
     let all: Vec<_> = (1..=3_000)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -225,10 +231,11 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
 async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
     let cluster = Cluster::start(&[("order.created", 1)]);
     cluster.tell(|broker| broker.broker_down(1).unwrap());
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(3))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(3)),
+        |_| {},
+    );
     let error_chain = unavailable(&deliver(&sink, any_offer()).await, "timeout");
     assert!(error_chain.contains("client: "), "{error_chain}");
     cluster.heal();
@@ -238,10 +245,11 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
 #[tokio::test]
 async fn a_client_that_failed_permanently_is_replaced() {
     let cluster = Cluster::start(&[("order.created", 1)]);
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(3))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(3)),
+        |_| {},
+    );
     let fatal = Error::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
     cluster.tell(move |broker| broker.request_errors(RDKafkaApiKey::InitProducerId, &[fatal; 50]));
     for _ in 0..2 {
@@ -259,10 +267,11 @@ async fn a_client_that_failed_permanently_is_replaced() {
 #[tokio::test]
 async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
     let cluster = Cluster::start(&[("a", 2)]);
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(4))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(4)),
+        |_| {},
+    );
     let all: Vec<_> = (1..=600)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -332,14 +341,6 @@ async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
     let mut records = cluster.records(topic).await;
     assert_eq!(records.len(), 1);
     records.remove(0)
-}
-
-pub(crate) fn to(cluster: &Cluster) -> KafkaBuilder {
-    // The client finds a broker that is up again before the timeout of the next offer.
-    Kafka::to(&cluster.servers)
-        .source("/test")
-        .set("reconnect.backoff.ms", "10")
-        .set("reconnect.backoff.max.ms", "50")
 }
 
 #[track_caller]

@@ -11,8 +11,8 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{
     events::{deliver, offer},
-    kafka::to,
     kafka_cluster::{Cluster, header},
+    sinks,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,11 +22,11 @@ const TOO_LARGE: Error = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
 #[tokio::test]
 async fn a_record_that_nobody_waits_for_any_more_is_not_sent() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster)
-        .set("linger.ms", "100")
-        .timeout(Duration::from_secs(2))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(2)),
+        sinks::property("linger.ms", "100"),
+    );
     // Now both clients are connected.
     cluster.refuse(TOO_LARGE, 1);
     eventually(PATIENCE, async || deliver(&sink, of(100)).await.is_ok()).await;
@@ -59,10 +59,11 @@ async fn a_topic_that_is_made_later_is_found() {
     let cluster = Cluster::start(&[("there", 1)]);
     let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.tell(move |broker| broker.topic_error("a", missing).unwrap());
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(4))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(4)),
+        |_| {},
+    );
     let outcome = deliver(&sink, of(1)).await;
     assert_eq!(outcome.unwrap_err().error_type(), "topic");
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -75,7 +76,11 @@ async fn a_topic_that_is_made_later_is_found() {
 #[tokio::test]
 async fn a_time_that_the_broker_refuses_is_that_records_own() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster).set("linger.ms", "100").build().unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::destination(),
+        sinks::property("linger.ms", "100"),
+    );
     deliver(&sink, of(100)).await.unwrap();
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
     let time = Error::RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
@@ -96,10 +101,11 @@ async fn a_time_that_the_broker_refuses_is_that_records_own() {
 #[tokio::test]
 async fn a_producer_whose_numbers_are_refused_recovers_and_order_is_kept() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = to(&cluster)
-        .timeout(Duration::from_secs(4))
-        .build()
-        .unwrap();
+    let sink = sinks::kafka(
+        &cluster.servers,
+        sinks::within(Duration::from_secs(4)),
+        |_| {},
+    );
     let errors = [
         Error::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
         Error::RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID,

@@ -5,6 +5,7 @@
 )]
 
 mod events;
+mod sinks;
 mod receiver;
 mod webhook;
 mod ssrf;

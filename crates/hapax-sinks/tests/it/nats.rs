@@ -10,7 +10,8 @@ use hapax::{
 };
 use hapax_sinks::{
     format::Format,
-    nats::{Nats, NatsBuilder},
+    nats::{Nats, NatsSettings},
+    settings::DestinationSettings,
 };
 use hapax_testkit::{port::free_port, wait::eventually};
 
@@ -18,6 +19,8 @@ use crate::{
     consumer::effects,
     events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     server::{PATIENCE, Server},
+    sinks,
+    tls::CA,
 };
 
 const JETSTREAM: &str = "jetstream { store_dir: 'STORE' }\nmax_payload: 2MB";
@@ -26,7 +29,7 @@ const JETSTREAM: &str = "jetstream { store_dir: 'STORE' }\nmax_payload: 2MB";
 async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_keeps_no_duplicate() {
     let mut server = Server::nats(JETSTREAM).await;
     let direct = with_stream(&server).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(5_000, 1_000);
     let delivering = sink.deliver(&offers);
     let killing = async {
@@ -58,7 +61,7 @@ async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_keeps_no_duplica
 async fn a_batch_of_5000_is_stored_in_order() {
     let server = Server::nats(JETSTREAM).await;
     let direct = with_stream(&server).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(5_000, 10);
     let outcomes = sink.deliver(&offers).await;
     assert!(outcomes.iter().all(Result::is_ok));
@@ -74,11 +77,9 @@ async fn the_attributes_are_headers_and_the_subject_is_spelt() {
         .header("correlation_id", "caf\u{e9} \"1\" x: y")
         .header("traceparent", "00-aa-bb-01");
     let subject = "events.{type}.{aggregate_id}.{tenant}";
-    let sink = to(&server)
-        .subject(subject)
-        .source("/shop")
-        .build()
-        .unwrap();
+    let sink = sinks::nats(url(&server), DestinationSettings::new("/shop"), |it| {
+        it.subject = Some(subject.to_owned());
+    });
     let offer = offer(1, new);
     deliver(&sink, offer.clone()).await.unwrap();
     let stream = direct.get_stream("EVENTS").await.unwrap();
@@ -100,7 +101,7 @@ async fn the_attributes_are_headers_and_the_subject_is_spelt() {
         assert_eq!(header(name), value, "{name}");
     }
 
-    let sink = to(&server).format(Format::Structured).build().unwrap();
+    let sink = with(&server, |it| it.format = Format::Structured);
     deliver(&sink, offer_number(2)).await.unwrap();
     let message = stream.get_raw_message(2).await.unwrap();
     let document: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
@@ -110,7 +111,7 @@ async fn the_attributes_are_headers_and_the_subject_is_spelt() {
 #[tokio::test]
 async fn a_missing_stream_says_what_to_create_and_is_found_when_it_is_there() {
     let server = Server::nats(JETSTREAM).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(3, 10);
     for outcome in sink.deliver(&offers).await {
         check_failure(
@@ -146,7 +147,9 @@ async fn a_cluster_without_a_leader_declines_nothing_and_is_unavailable() {
 }
 
 async fn check_many_away(server: &Server, error_chain: &str) {
-    let sink = to(server).subject("s.{aggregate_id}").build().unwrap();
+    let sink = with(server, |it| {
+        it.subject = Some("s.{aggregate_id}".to_owned())
+    });
     let of = |n: u64| offer(n, NewEvent::json("a", &n).about("order", format!("o-{n}")));
     let batch: Vec<_> = (1..=40).map(of).collect();
     for outcome in sink.deliver(&batch).await {
@@ -161,7 +164,7 @@ async fn check_many_away(server: &Server, error_chain: &str) {
 #[tokio::test]
 async fn a_server_without_jetstream_declines_nothing_and_is_unavailable() {
     let server = Server::nats("max_payload: 2MB").await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     for outcome in sink.deliver(&offers(3, 10)).await {
         check_failure(&outcome, true, "no_stream", "JetStream does not respond");
         assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
@@ -177,7 +180,7 @@ async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
          publish: 'events.>', subscribe: '>' }} }} ] }}"
     );
     let server = Server::nats(&lines).await;
-    let sink = to(&server).user("shop", "p").build().unwrap();
+    let sink = with(&server, login("shop", "p"));
     for _ in 0..2 {
         let outcome = deliver(&sink, offer_number(1)).await;
         check_failure(&outcome, true, "no_stream", "no stream lists subject");
@@ -189,7 +192,7 @@ async fn a_user_that_may_not_ask_for_streams_has_its_events_declined() {
 async fn one_event_that_is_too_large_fails_alone_and_one_of_a_mebibyte_fits_two() {
     let server = Server::nats(JETSTREAM).await;
     let direct = with_stream(&server).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let huge = |number, bytes| {
         let content_type = "application/octet-stream".to_owned();
         let bytes = vec![7; bytes].into();
@@ -205,7 +208,7 @@ async fn one_event_that_is_too_large_fails_alone_and_one_of_a_mebibyte_fits_two(
 
     let small = Server::nats("jetstream { store_dir: 'STORE' }").await;
     let there = with_stream(&small).await;
-    let sink = to(&small).build().unwrap();
+    let sink = to(&small);
     let outcomes = sink.deliver(&batch).await;
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
     check_failure(&outcomes[1], false, "too_large", "max_payload of 1048576");
@@ -217,7 +220,7 @@ async fn a_full_disk_is_unavailable() {
     let limits = "jetstream { store_dir: 'STORE', max_file_store: 100KB }\nmax_payload: 2MB";
     let server = Server::nats(limits).await;
     let direct = with_stream(&server).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(50, 5_000);
     let outcomes = sink.deliver(&offers).await;
     let taken = outcomes.iter().filter(|it| it.is_ok()).count();
@@ -234,26 +237,31 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
          {{ user: reader, password: r, permissions: {{ publish: 'none', subscribe: '>' }} }} ] }}"
     );
     let server = Server::nats(&lines).await;
-    let wrong = to(&server).user("shop", "secret").build().unwrap();
+    let wrong = with(&server, login("shop", "secret"));
     let outcome = deliver(&wrong, offer_number(1)).await;
     check_failure(&outcome, true, "login", "authorization violation");
     assert!(!outcome.unwrap_err().error_chain().contains("secret"));
-    let right = to(&server).user("shop", "p%40ss").build().unwrap();
+    let right = with(&server, login("shop", "p%40ss"));
     check_failure(
         &deliver(&right, offer_number(1)).await,
         true,
         "no_stream",
         "",
     );
-    let forbidden = to(&server).user("reader", "r");
-    let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
+    let forbidden = sinks::nats(
+        url(&server),
+        sinks::within(Duration::from_secs(1)),
+        login("reader", "r"),
+    );
     let outcome = deliver(&forbidden, offer_number(1)).await;
     let error_chain = "does not permit this user to publish to subject events.a";
     check_failure(&outcome, true, "forbidden", error_chain);
     assert!(matches!(outcome, Err(SinkError::Declined { .. })));
     // If all events go to one subject, the failure is not that of one event.
-    let forbidden = to(&server).user("reader", "r").subject("events.all");
-    let forbidden = forbidden.timeout(Duration::from_secs(1)).build().unwrap();
+    let forbidden = sinks::nats(url(&server), sinks::within(Duration::from_secs(1)), |it| {
+        login("reader", "r")(it);
+        it.subject = Some("events.all".to_owned());
+    });
     let outcome = deliver(&forbidden, offer_number(1)).await;
     check_failure(&outcome, true, "timeout", "Permissions Violation");
     assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
@@ -262,9 +270,8 @@ async fn a_login_that_is_wrong_or_a_subject_that_is_forbidden_says_so() {
 #[tokio::test]
 async fn a_server_that_was_never_there_is_found_when_it_comes() {
     let port = free_port();
-    let sink = Nats::to(format!("nats://127.0.0.1:{port}"))
-        .build()
-        .unwrap();
+    let address = format!("nats://127.0.0.1:{port}");
+    let sink = sinks::nats(address, sinks::destination(), |_| {});
     let outcome = deliver(&sink, offer_number(1)).await;
     check_failure(&outcome, true, "connect", "Connection refused");
 }
@@ -278,14 +285,15 @@ async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
     let server = Server::nats(&lines).await;
     let port = server.address().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("tls://localhost:{port}");
-    let trusting = Nats::to(&address).trust(crate::tls::CA).build().unwrap();
+    let trust = |it: &mut NatsSettings| it.ca = Some(CA.into());
+    let trusting = sinks::nats(address.as_str(), sinks::destination(), trust);
     check_failure(
         &deliver(&trusting, offer_number(1)).await,
         true,
         "no_stream",
         "",
     );
-    let other = Nats::to(&address).build().unwrap();
+    let other = sinks::nats(address, sinks::destination(), |_| {});
     check_failure(
         &deliver(&other, offer_number(1)).await,
         true,
@@ -325,8 +333,23 @@ pub(crate) async fn read(direct: &jetstream::Context, name: &str) -> Vec<(String
     found
 }
 
-fn to(server: &Server) -> NatsBuilder {
-    Nats::to(format!("nats://{}", server.address())).timeout(Duration::from_secs(5))
+fn to(server: &Server) -> Nats {
+    with(server, |_| {})
+}
+
+fn with(server: &Server, change: impl FnOnce(&mut NatsSettings)) -> Nats {
+    sinks::nats(url(server), sinks::within(Duration::from_secs(5)), change)
+}
+
+fn login(user: &str, password: &str) -> impl FnOnce(&mut NatsSettings) {
+    move |settings| {
+        settings.user = Some(user.to_owned());
+        settings.password = Some(password.into());
+    }
+}
+
+fn url(server: &Server) -> String {
+    format!("nats://{}", server.address())
 }
 
 async fn with_stream(server: &Server) -> jetstream::Context {

@@ -6,7 +6,10 @@ use hapax::{
     event::{NewEvent, Payload},
     sink::{Offer, Sink as _},
 };
-use hapax_sinks::postgres::{Field, Postgres, PostgresBuilder};
+use hapax_sinks::{
+    postgres::{Field, Postgres, PostgresSettings},
+    settings::DestinationSettings,
+};
 use hapax_testkit::{
     postgres::{Cluster, Database},
     proxy::{Deed, Moment, Proxy},
@@ -17,6 +20,7 @@ use tokio_postgres::Client;
 use crate::{
     events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     server::PATIENCE,
+    sinks,
 };
 
 /// The migration that creates the inbox.
@@ -26,7 +30,7 @@ const MIGRATION: &str = include_str!("../../../hapax-postgres/migrations/0003_in
 async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
     let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
-    let sink = to(&database).build().unwrap();
+    let sink = to(&database);
     let mut batch = offers(4_999, 10);
     let new = NewEvent::json("order.paid", &serde_json::json!({"n": 1}))
         .about("order", "o-1")
@@ -63,7 +67,7 @@ async fn a_batch_of_5000_is_inserted_in_order_with_every_field() {
 async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refused() {
     let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
-    let sink = to(&database).build().unwrap();
+    let sink = to(&database);
     let known = offer(1, NewEvent::json("a", &1));
     deliver(&sink, known.clone()).await.unwrap();
     let other = offer(1, NewEvent::json("a", &2));
@@ -84,8 +88,8 @@ async fn each_source_has_ids_of_its_own() {
     let direct = prepare(&database, "jsonb").await;
     direct.batch_execute(ANY_ID).await.unwrap();
     let (one, two) = (
-        to(&database).build().unwrap(),
-        to(&database).source("two").build().unwrap(),
+        to(&database),
+        sinks::postgres(database.url(), DestinationSettings::new("two"), |_| {}),
     );
     let (hello, other) = (
         offer(1, NewEvent::json("a", &1)),
@@ -111,10 +115,7 @@ async fn two_relays_with_the_same_events_insert_each_once() {
     let offers = offers(500, 10);
     let mut backwards = offers.clone();
     backwards.reverse();
-    let (one, other) = (
-        to(&database).build().unwrap(),
-        to(&database).build().unwrap(),
-    );
+    let (one, other) = (to(&database), to(&database));
     let (one, other) = tokio::join!(one.deliver(&offers), other.deliver(&backwards));
     assert!(one.iter().chain(&other).all(Result::is_ok));
     assert_eq!(names(&direct).await.len(), 500);
@@ -129,7 +130,7 @@ async fn rows_that_the_table_refuses_fail_alone_and_leave_no_inbox_row() {
             ADD FOREIGN KEY (aggregate_id) REFERENCES parent (id),
             ALTER COLUMN type TYPE varchar(10)";
     direct.batch_execute(strict).await.unwrap();
-    let sink = to(&database).build().unwrap();
+    let sink = to(&database);
     let json =
         |number, text: &str| offer(number, NewEvent::new("a", Payload::Json(text.to_owned())));
     let content_type = "image/x".to_owned();
@@ -183,10 +184,7 @@ async fn a_row_that_no_partition_takes_is_written_when_there_is_one() {
         Field::Headers,
         Field::CreatedAt,
     ];
-    let sink = others
-        .into_iter()
-        .fold(to(&database), PostgresBuilder::without);
-    let sink = sink.build().unwrap();
+    let sink = with(&database, |it| it.without = others.into());
     let batch: Vec<_> = (1..)
         .zip(["a", "b", "bad", "a"])
         .map(|(n, kind)| offer(n, NewEvent::json(kind, &n)))
@@ -211,11 +209,10 @@ async fn a_row_that_no_partition_takes_is_written_when_there_is_one() {
 #[tokio::test]
 async fn a_schema_that_is_not_there_says_what_to_do_and_is_found_when_it_is() {
     let database = Database::empty().await;
-    let sink = to(&database)
-        .column(Field::Payload, "body")
-        .without(Field::Tenant)
-        .build();
-    let sink = sink.unwrap();
+    let sink = with(&database, |it| {
+        it.columns = [(Field::Payload, "body".to_owned())].into();
+        it.without = vec![Field::Tenant];
+    });
     let event = offer(1, NewEvent::json("a", &1));
     check_failure(
         &deliver(&sink, event.clone()).await,
@@ -263,8 +260,11 @@ async fn a_server_that_is_stopped_in_mid_batch_loses_nothing_and_inserts_each_on
     migrate(&direct).await;
     make_table(&direct, "jsonb").await;
     let proxy = Proxy::to_postgres(cluster.address());
-    let sink = Postgres::to(proxy.url(&cluster.url())).timeout(Duration::from_secs(5));
-    let sink = sink.build().unwrap();
+    let sink = sinks::postgres(
+        proxy.url(&cluster.url()),
+        sinks::within(Duration::from_secs(5)),
+        |_| {},
+    );
     let offers = offers(1_000, 1_000);
     // The response is cut off, so only the server knows whether the batch was written.
     let trap = proxy.once(Moment::containing("written AS"), Deed::CutAfter);
@@ -284,7 +284,7 @@ async fn a_connection_that_is_ended_is_replaced() {
     let database = Database::empty().await;
     let direct = prepare(&database, "text").await;
     let url = format!("{}?application_name=far", database.url());
-    let sink = Postgres::to(url).build().unwrap();
+    let sink = sinks::postgres(url, sinks::destination(), |_| {});
     deliver(&sink, offer(1, NewEvent::json("a", &1)))
         .await
         .unwrap();
@@ -300,10 +300,11 @@ async fn a_connection_that_is_ended_is_replaced() {
 async fn a_row_that_is_locked_costs_the_timeout_and_is_written_later() {
     let database = Database::empty().await;
     let mut direct = prepare(&database, "text").await;
-    let sink = to(&database)
-        .timeout(Duration::from_millis(500))
-        .build()
-        .unwrap();
+    let sink = sinks::postgres(
+        database.url(),
+        sinks::within(Duration::from_millis(500)),
+        |_| {},
+    );
     let event = offer(1, NewEvent::json("a", &1));
     let tx = direct.transaction().await.unwrap();
     tx.batch_execute("LOCK TABLE inbox_event").await.unwrap();
@@ -321,15 +322,17 @@ async fn a_row_that_is_locked_costs_the_timeout_and_is_written_later() {
 #[tokio::test]
 async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable() {
     let event = || offer(1, NewEvent::json("a", &1));
-    let absent = Postgres::to("postgres://postgres:secret@127.0.0.1:1/none")
-        .build()
-        .unwrap();
+    let absent = sinks::postgres(
+        "postgres://postgres:secret@127.0.0.1:1/none",
+        sinks::destination(),
+        |_| {},
+    );
     let outcome = deliver(&absent, event()).await;
     check_failure(&outcome, true, "connect", "");
     assert!(!outcome.unwrap_err().error_chain().contains("secret"));
     let database = Database::empty().await;
     let url = database.url().replace(database.name(), "none_at_all");
-    let unknown = Postgres::to(url).build().unwrap();
+    let unknown = sinks::postgres(url, sinks::destination(), |_| {});
     check_failure(
         &deliver(&unknown, event()).await,
         true,
@@ -337,7 +340,7 @@ async fn a_server_that_is_not_there_and_a_database_that_is_not_are_unavailable()
         "none_at_all",
     );
     let url = database.url().replace("postgres@", "nobody_at_all:secret@");
-    let nobody = Postgres::to(url).build().unwrap();
+    let nobody = sinks::postgres(url, sinks::destination(), |_| {});
     let outcome = deliver(&nobody, event()).await;
     check_failure(&outcome, true, "login", "nobody_at_all");
     assert!(!outcome.unwrap_err().error_chain().contains("secret"));
@@ -350,8 +353,6 @@ async fn an_event_of_a_mebibyte_is_taken() {
     let batch = offers(3, 1024 * 1024 - 200);
     assert!(
         to(&database)
-            .build()
-            .unwrap()
             .deliver(&batch)
             .await
             .iter()
@@ -386,8 +387,16 @@ async fn make_table(direct: &Client, payload: &str) {
         .unwrap();
 }
 
-fn to(database: &Database) -> PostgresBuilder {
-    Postgres::to(database.url()).timeout(Duration::from_secs(10))
+fn to(database: &Database) -> Postgres {
+    with(database, |_| {})
+}
+
+fn with(database: &Database, change: impl FnOnce(&mut PostgresSettings)) -> Postgres {
+    sinks::postgres(
+        database.url(),
+        sinks::within(Duration::from_secs(10)),
+        change,
+    )
 }
 
 async fn names(direct: &Client) -> Vec<String> {

@@ -12,19 +12,22 @@ use std::{
 use hapax::{
     Clock,
     event::{NewEvent, Payload},
-    signature::{Signer, SigningKey},
+    signature::SigningKey,
 };
-use hapax_sinks::webhook::Webhook;
+use hapax_sinks::webhook::{Webhook, WebhookSettings};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
 };
 
-use crate::events::{deliver, offer};
+use crate::{
+    events::{deliver, offer},
+    sinks,
+};
 
 const PYTHON: &str = "standardwebhooks==1.1.0";
 const NODE: &str = "standardwebhooks@1.1.1";
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const SECRET: &str = sinks::SECRET;
 const OTHER: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
 
 #[tokio::test]
@@ -54,17 +57,20 @@ async fn the_ed25519_of_node_verifies_what_the_sink_signs() {
 }
 
 async fn check(url: &str, keys: &[&str], verified: bool) {
-    let mut builder = Webhook::to(url).allow(["127.0.0.0/8".parse().unwrap()]);
-    for key in keys {
-        builder = builder.sign_with(key.parse::<Signer>().unwrap());
-    }
+    let (first, further) = keys.split_first().unwrap();
+    let settings = WebhookSettings {
+        url: url.to_owned(),
+        secret: (*first).into(),
+        further_secrets: further.iter().map(|key| (*key).into()).collect(),
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..WebhookSettings::default()
+    };
     #[expect(
         clippy::disallowed_methods,
         reason = "the libraries read the real time"
     )]
-    let webhook = builder
-        .build(Clock::new(std::time::SystemTime::now))
-        .unwrap();
+    let clock = Clock::new(std::time::SystemTime::now);
+    let webhook = Webhook::new(settings, sinks::destination(), clock).unwrap();
     for (number, text) in (0..).zip([
         "{\"amount\": 500}",
         "[1.0,\n 9007199254740993]",

@@ -9,7 +9,8 @@ use hapax::{
 };
 use hapax_sinks::{
     format::Format,
-    redis::{Redis, RedisBuilder},
+    redis::{Redis, RedisSettings},
+    settings::DestinationSettings,
 };
 use hapax_testkit::{
     port::free_port,
@@ -21,13 +22,15 @@ use crate::{
     consumer::effects,
     events::{any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     server::{PATIENCE, Server},
+    sinks,
+    tls::CA,
 };
 
 #[tokio::test]
 async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_each_effect_is_once() {
     let mut server = Server::redis(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let mut direct = connection(&server.address(), 0).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(5_000, 1_000);
     let delivering = sink.deliver(&offers);
     let killing = async {
@@ -55,7 +58,7 @@ async fn a_server_that_is_killed_in_mid_batch_loses_nothing_and_each_effect_is_o
 #[tokio::test]
 async fn a_batch_of_5000_is_added_in_order() {
     let server = Server::redis(&[]).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(5_000, 10);
     assert!(sink.deliver(&offers).await.iter().all(Result::is_ok));
     let mut direct = connection(&server.address(), 0).await;
@@ -73,12 +76,11 @@ async fn an_entry_has_fixed_fields_and_a_stream_is_trimmed_where_that_was_asked(
         .header("correlation_id", "c-1")
         .header("traceparent", "00-aa-bb-01");
     let offer = offer(1, new);
-    let sink = to(&server)
-        .database(3)
-        .stream("{type}")
-        .source("/shop")
-        .build()
-        .unwrap();
+    let sink = sinks::redis(
+        format!("{}/3", url(&server)),
+        DestinationSettings::new("/shop"),
+        |it| it.stream = Some("{type}".to_owned()),
+    );
     deliver(&sink, offer.clone()).await.unwrap();
     let entry = read(&mut direct, "order.created").await.remove(0);
     let id = offer.event().id.to_string();
@@ -96,12 +98,10 @@ async fn an_entry_has_fixed_fields_and_a_stream_is_trimmed_where_that_was_asked(
         assert_eq!(text(&entry, name), value, "{name}");
     }
 
-    let sink = to(&server)
-        .database(3)
-        .stream("raw")
-        .format(Format::Raw)
-        .build()
-        .unwrap();
+    let sink = sinks::redis(format!("{}/3", url(&server)), sinks::destination(), |it| {
+        it.stream = Some("raw".to_owned());
+        it.format = Format::Raw;
+    });
     deliver(&sink, offer.clone()).await.unwrap();
     let entry = read(&mut direct, "raw").await.remove(0);
     assert_eq!(
@@ -109,7 +109,7 @@ async fn an_entry_has_fixed_fields_and_a_stream_is_trimmed_where_that_was_asked(
         (id, false)
     );
 
-    let sink = to(&server).length_max(100).build().unwrap();
+    let sink = with(&server, |it| it.length_max = Some(100));
     assert!(
         sink.deliver(&offers(2_000, 10))
             .await
@@ -130,7 +130,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
         .exec_async(&mut direct)
         .await
         .unwrap();
-    let sink = to(&server).stream("{type}").build().unwrap();
+    let sink = with(&server, |it| it.stream = Some("{type}".to_owned()));
     let kinds = ["a", "b", "c"];
     let batch = (1..)
         .zip(kinds)
@@ -140,7 +140,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
     check_failure(&outcomes[1], true, "wrong_type", "key b is not a stream");
     assert!(matches!(outcomes[1], Err(SinkError::Declined { .. })));
     // If all events go to one stream, the failure is not that of one event.
-    let sink = to(&server).stream("b").build().unwrap();
+    let sink = with(&server, |it| it.stream = Some("b".to_owned()));
     let outcome = deliver(&sink, any_offer()).await;
     check_failure(&outcome, true, "wrong_type", "key b is not a stream");
     assert!(matches!(outcome, Err(SinkError::Unavailable { .. })));
@@ -149,7 +149,7 @@ async fn a_key_that_is_no_stream_fails_its_own_events_and_says_which_it_is() {
 #[tokio::test]
 async fn a_full_server_is_unavailable_until_there_is_room() {
     let server = Server::redis(&["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     let offers = offers(600, 10_000);
     let outcomes = sink.deliver(&offers).await;
     let taken = outcomes.iter().filter(|it| it.is_ok()).count();
@@ -165,7 +165,7 @@ async fn a_full_server_is_unavailable_until_there_is_room() {
 #[tokio::test]
 async fn a_replica_that_takes_no_writes_is_unavailable() {
     let server = Server::redis(&["--replicaof", "127.0.0.1 1"]).await;
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     check_failure(&deliver(&sink, any()).await, true, "read_only", "READONLY");
 }
 
@@ -174,9 +174,11 @@ async fn a_replica_that_takes_no_writes_is_unavailable() {
 async fn after_a_failover_the_connection_is_replaced() {
     let (old, new) = (Server::redis(&[]).await, Server::redis(&[]).await);
     let proxy = Proxy::to(old.address());
-    let sink = Redis::to(format!("redis://{}", proxy.address()))
-        .build()
-        .unwrap();
+    let sink = sinks::redis(
+        format!("redis://{}", proxy.address()),
+        sinks::destination(),
+        |_| {},
+    );
     deliver(&sink, any()).await.unwrap();
     let mut direct = connection(&old.address(), 0).await;
     let demoted: Result<(), _> = ::redis::cmd("REPLICAOF")
@@ -195,38 +197,35 @@ async fn after_a_failover_the_connection_is_replaced() {
 #[tokio::test]
 async fn a_login_that_is_wrong_or_missing_says_so() {
     let server = Server::redis(&["--requirepass", "p@ss"]).await;
-    let outcome = deliver(
-        &to(&server).user("default", "secret").build().unwrap(),
-        any(),
-    )
-    .await;
+    let login = |login: &str| {
+        let url = format!("redis://{login}@{}", server.address());
+        sinks::redis(url, sinks::destination(), |_| {})
+    };
+    let outcome = deliver(&login("default:secret"), any()).await;
     check_failure(&outcome, true, "login", "");
     assert!(!outcome.unwrap_err().error_chain().contains("secret"));
-    let outcome = deliver(&to(&server).build().unwrap(), any()).await;
+    let outcome = deliver(&to(&server), any()).await;
     check_failure(&outcome, true, "login", "");
-    deliver(&to(&server).user("default", "p@ss").build().unwrap(), any())
-        .await
-        .unwrap();
-    let url = format!("redis://:p%40ss@{}", server.address());
-    deliver(&Redis::to(url).build().unwrap(), any())
-        .await
-        .unwrap();
+    deliver(&login("default:p%40ss"), any()).await.unwrap();
+    deliver(&login(":p%40ss"), any()).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_event_of_a_mebibyte_is_taken() {
     let server = Server::redis(&[]).await;
     let batch = offers(2, 1024 * 1024 - 200);
-    let sink = to(&server).build().unwrap();
+    let sink = to(&server);
     assert!(sink.deliver(&batch).await.iter().all(Result::is_ok));
 }
 
 #[tokio::test]
 async fn a_server_that_was_never_there_is_a_failure_to_connect() {
     let port = free_port();
-    let sink = Redis::to(format!("redis://127.0.0.1:{port}"))
-        .build()
-        .unwrap();
+    let sink = sinks::redis(
+        format!("redis://127.0.0.1:{port}"),
+        sinks::destination(),
+        |_| {},
+    );
     check_failure(
         &deliver(&sink, any()).await,
         true,
@@ -253,9 +252,11 @@ async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
     ])
     .await;
     let address = format!("rediss://localhost:{port}");
-    let trusting = Redis::to(&address).trust(crate::tls::CA).build().unwrap();
+    let trusting = sinks::redis(address.as_str(), sinks::destination(), |it| {
+        it.ca = Some(CA.into())
+    });
     deliver(&trusting, any()).await.unwrap();
-    let other = Redis::to(&address).build().unwrap();
+    let other = sinks::redis(address, sinks::destination(), |_| {});
     check_failure(&deliver(&other, any()).await, true, "tls", "certificate");
 }
 
@@ -298,8 +299,16 @@ pub(crate) async fn read(
     entries.into_iter().map(|(_, fields)| fields).collect()
 }
 
-fn to(server: &Server) -> RedisBuilder {
-    Redis::to(format!("redis://{}", server.address())).timeout(Duration::from_secs(10))
+fn to(server: &Server) -> Redis {
+    with(server, |_| {})
+}
+
+fn with(server: &Server, change: impl FnOnce(&mut RedisSettings)) -> Redis {
+    sinks::redis(url(server), sinks::within(Duration::from_secs(10)), change)
+}
+
+fn url(server: &Server) -> String {
+    format!("redis://{}", server.address())
 }
 
 async fn length(direct: &mut MultiplexedConnection) -> usize {

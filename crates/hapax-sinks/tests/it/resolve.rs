@@ -11,25 +11,22 @@ use std::{
 use futures_util::future::join_all;
 use hapax::{event::NewEvent, sink::Sink};
 use hapax_sinks::{
-    amqp::Amqp,
     limits::{LOOKUP_LOST, LOOKUPS_SLOW},
-    nats::Nats,
-    postgres::Postgres,
-    redis::Redis,
     resolve::{LookupError, Resolver},
+    settings::DestinationSettings,
+    smtp::Smtp,
     webhook::Webhook,
 };
-use hapax_testkit::{clock::ManualClock, http::HttpReceiver, wait::eventually};
+use hapax_testkit::{http::HttpReceiver, wait::eventually};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
     events::{deliver, offer},
-    smtp,
+    sinks, smtp,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Name servers that do not respond for hosts that begin with `silent`, until `speak` is called.
 #[derive(Clone, Default)]
@@ -82,11 +79,15 @@ impl Servers {
 }
 
 fn webhook(host: &str, port: u16, servers: &Resolver) -> Arc<Webhook> {
-    let webhook = Webhook::to(format!("http://{host}:{port}/"))
-        .sign_with(SECRET.parse().unwrap())
-        .allow(["127.0.0.0/8".parse().unwrap()])
-        .resolver(servers.clone());
-    Arc::new(webhook.build(ManualClock::new().clock()).unwrap())
+    let url = format!("http://{host}:{port}/");
+    Arc::new(sinks::webhook(&url, resolved_by(servers.clone()), |_| {}))
+}
+
+fn resolved_by(resolver: Resolver) -> DestinationSettings {
+    DestinationSettings {
+        resolver,
+        ..sinks::destination()
+    }
 }
 
 fn event(number: u64) -> hapax::sink::Offer {
@@ -222,34 +223,30 @@ async fn a_name_that_leads_nowhere_is_reported_by_every_sink() {
     let resolver = servers.resolver();
     let templates = smtp::templates();
     let mail = smtp::from(templates.path(), "smtp://nowhere-2.example:25");
+    let destination = resolved_by(resolver.clone());
     let sinks: [Arc<dyn Sink>; 6] = [
         webhook("nowhere-1.example", 1, &resolver),
-        Arc::new(mail.resolver(resolver.clone()).build().unwrap()),
-        Arc::new(
-            Nats::to("nats://nowhere-3.example,nats://nowhere.too")
-                .resolver(resolver.clone())
-                .build()
-                .unwrap(),
-        ),
-        Arc::new(
-            Amqp::to("amqp://nowhere-4.example")
-                .source("/shop")
-                .resolver(resolver.clone())
-                .build()
-                .unwrap(),
-        ),
-        Arc::new(
-            Redis::to("redis://nowhere-5.example")
-                .resolver(resolver.clone())
-                .build()
-                .unwrap(),
-        ),
-        Arc::new(
-            Postgres::to("postgres://shop@nowhere-6.example/shop")
-                .resolver(resolver.clone())
-                .build()
-                .unwrap(),
-        ),
+        Arc::new(Smtp::new(mail, destination.clone()).unwrap()),
+        Arc::new(sinks::nats(
+            "nats://nowhere-3.example,nats://nowhere.too",
+            destination.clone(),
+            |_| {},
+        )),
+        Arc::new(sinks::amqp(
+            "amqp://nowhere-4.example",
+            destination.clone(),
+            |_| {},
+        )),
+        Arc::new(sinks::redis(
+            "redis://nowhere-5.example",
+            destination.clone(),
+            |_| {},
+        )),
+        Arc::new(sinks::postgres(
+            "postgres://shop@nowhere-6.example/shop",
+            destination.clone(),
+            |_| {},
+        )),
     ];
     for sink in sinks {
         let data = json!({"name": "n", "email": "a@example.com"});
@@ -264,11 +261,9 @@ async fn a_name_that_leads_nowhere_is_reported_by_every_sink() {
 async fn what_a_resolver_says_is_judged_by_the_guard() {
     let receiver = HttpReceiver::start().await;
     let port = receiver.address().port();
-    let inside = Webhook::to(format!("http://inside.example:{port}/"))
-        .sign_with(SECRET.parse().unwrap())
-        .resolver(Servers::default().resolver())
-        .build(ManualClock::new().clock())
-        .unwrap();
+    let url = format!("http://inside.example:{port}/");
+    let destination = resolved_by(Servers::default().resolver());
+    let inside = sinks::webhook(&url, destination, |it| it.allow.clear());
     let error = deliver(&inside, event(1)).await.unwrap_err();
     assert_eq!(error.error_type(), "blocked", "{error:?}");
     assert!(receiver.received().is_empty());

@@ -7,12 +7,15 @@ use hapax::{
     event::NewEvent,
     sink::{Offer, Outcome, Sink as _, SinkError},
 };
-use hapax_sinks::smtp::{Smtp, SmtpBuilder, SmtpError};
+use hapax_sinks::smtp::{Smtp, SmtpSettings};
 use hapax_testkit::smtp::{SmtpFault, SmtpReceiver, Stage};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::events::{deliver, offer};
+use crate::{
+    events::{deliver, offer},
+    sinks,
+};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -295,10 +298,8 @@ async fn a_server_that_falls_silent_times_out_and_its_connection_is_not_used_aga
     for stage in [Stage::Greeting, Stage::Mail, Stage::Dot] {
         let server = SmtpReceiver::start().await;
         let directory = templates();
-        let sink = builder(&server, directory.path())
-            .timeout(SHORT)
-            .build()
-            .unwrap();
+        let settings = from(directory.path(), &url(&server));
+        let sink = Smtp::new(settings, sinks::within(SHORT)).unwrap();
         deliver(&sink, signup(1, "n", "a@example.com"))
             .await
             .unwrap();
@@ -320,7 +321,8 @@ async fn a_server_that_falls_silent_times_out_and_its_connection_is_not_used_aga
 async fn a_server_that_cannot_be_reached_is_unavailable() {
     let server = SmtpReceiver::start().await;
     let directory = templates();
-    let sink = builder(&server, directory.path()).build().unwrap();
+    let settings = from(directory.path(), &url(&server));
+    let sink = Smtp::new(settings, sinks::destination()).unwrap();
     drop(server);
     let outcome = deliver(&sink, signup(1, "n", "a@example.com")).await;
     assert_eq!(unavailable(outcome), "connect");
@@ -350,46 +352,41 @@ fn a_template_that_cannot_work_is_found_at_start_by_file_and_line() {
     let path = directory.path();
     let with = |file: &str, text: &str| {
         fs::write(path.join(file), text).unwrap();
-        let error = from(path, "smtp://localhost").build().unwrap_err();
+        let problem = refused("templates", from(path, "smtp://localhost"));
         fs::write(path.join(file), "fine").unwrap();
-        error
+        problem
     };
-    let error = with("welcome.text.txt", "Hello\n\n{{ data.name }\n");
-    let SmtpError::Template {
-        path: file, line, ..
-    } = &error
-    else {
-        panic!("{error:?}");
-    };
-    assert_eq!((file.ends_with("welcome.text.txt"), *line), (true, 3));
+    let problem = with("welcome.text.txt", "Hello\n\n{{ data.name }\n");
     assert!(
-        error
-            .to_string()
-            .ends_with("welcome.text.txt is malformed at line 3")
+        problem.contains("welcome.text.txt is malformed at line 3: "),
+        "{problem}"
     );
-    let error = with("welcome.html", "{% if %}");
-    assert!(
-        matches!(error, SmtpError::Template { line: 1, .. }),
-        "{error:?}"
-    );
+    let problem = with("welcome.html", "{% if %}");
+    assert!(problem.contains("is malformed at line 1: "), "{problem}");
 
-    let missing = from(path, "smtp://localhost")
-        .mail("a", "nothing")
-        .build()
-        .unwrap_err();
+    let good = || from(path, "smtp://localhost");
+    let mut missing = good();
+    missing.mails.insert("a".to_owned(), "nothing".to_owned());
+    let problem = refused("templates", missing);
     assert!(
-        missing
-            .to_string()
-            .ends_with("nothing.subject.txt cannot be read")
+        problem.contains("nothing.subject.txt cannot be read: "),
+        "{problem}"
     );
-    let recipient = from(path, "smtp://localhost").recipient("{{").build();
-    assert!(matches!(recipient, Err(SmtpError::Recipient { .. })));
-    assert!(matches!(
-        from(path, "http://x").build(),
-        Err(SmtpError::Url)
-    ));
-    let sender = from(path, "smtp://localhost").from("nobody").build();
-    assert!(matches!(sender, Err(SmtpError::From)));
+    let mut recipient = good();
+    recipient.recipient = "{{".to_owned();
+    refused("recipient", recipient);
+    refused("url", from(path, "http://x"));
+    let mut sender = good();
+    sender.from = "nobody".to_owned();
+    refused("from", sender);
+}
+
+/// The problem with a setting.
+#[track_caller]
+fn refused(setting: &str, settings: SmtpSettings) -> String {
+    let error = Smtp::new(settings, sinks::destination()).unwrap_err();
+    assert_eq!(error.setting, setting, "{error}");
+    error.problem
 }
 
 async fn check(stage: Stage, status: u16, rejected: bool, error_type: &str) {
@@ -440,20 +437,24 @@ fn signup(number: u64, name: &str, email: &str) -> Offer {
 async fn start() -> (SmtpReceiver, Smtp, TempDir) {
     let server = SmtpReceiver::start().await;
     let directory = templates();
-    let sink = builder(&server, directory.path()).build().unwrap();
+    let settings = from(directory.path(), &url(&server));
+    let sink = Smtp::new(settings, sinks::destination()).unwrap();
     (server, sink, directory)
 }
 
-fn builder(server: &SmtpReceiver, templates: &Path) -> SmtpBuilder {
-    from(templates, &format!("smtp://{}", server.address()))
+fn url(server: &SmtpReceiver) -> String {
+    format!("smtp://{}", server.address())
 }
 
-pub(crate) fn from(templates: &Path, url: &str) -> SmtpBuilder {
-    Smtp::to(url)
-        .from("Shop <shop@example.com>")
-        .templates(templates)
-        .mail("user.signed_up", "welcome")
-        .recipient("{{ data.email }}")
+pub(crate) fn from(templates: &Path, url: &str) -> SmtpSettings {
+    SmtpSettings {
+        url: url.into(),
+        from: "Shop <shop@example.com>".to_owned(),
+        recipient: "{{ data.email }}".to_owned(),
+        templates: templates.to_owned(),
+        mails: [("user.signed_up".to_owned(), "welcome".to_owned())].into(),
+        ..SmtpSettings::default()
+    }
 }
 
 pub(crate) fn templates() -> TempDir {

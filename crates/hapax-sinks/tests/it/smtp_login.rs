@@ -4,12 +4,13 @@ use hapax::{
     event::NewEvent,
     sink::{Outcome, SinkError},
 };
-use hapax_sinks::smtp::StartTls;
+use hapax_sinks::smtp::{Smtp, SmtpSettings, StartTls};
 use serde_json::json;
 
 use crate::{
     events::{deliver, offer},
     mail_server::{self, Log, Offers},
+    sinks,
     smtp::{from, templates},
     tls::{CA, acceptor},
 };
@@ -100,11 +101,13 @@ async fn send(
     let (port, log) = mail_server::start(offers, acceptor(&[])).await;
     let directory = templates();
     let url = format!("{scheme}://{login}localhost:{port}");
-    let mut builder = from(directory.path(), &url).trust(CA);
-    if let Some(start_tls) = start_tls {
-        builder = builder.start_tls(start_tls);
-    }
-    (deliver(&builder.build().unwrap(), mail()).await, log)
+    let settings = SmtpSettings {
+        ca: Some(CA.into()),
+        start_tls,
+        ..from(directory.path(), &url)
+    };
+    let sink = Smtp::new(settings, sinks::destination()).unwrap();
+    (deliver(&sink, mail()).await, log)
 }
 
 fn mail() -> hapax::sink::Offer {

@@ -9,7 +9,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::events::{any_offer, clock, deliver};
+use crate::{
+    events::{any_offer, deliver},
+    sinks,
+};
 
 /// Targets that would reach this machine, its network or its cloud provider if the sink connected
 /// to them.
@@ -183,8 +186,7 @@ fn blocked(outcome: Outcome) -> &'static str {
 }
 
 fn webhook(url: &str, allow: &[&str]) -> Webhook {
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
-    let allow = allow.iter().map(|net| net.parse().unwrap());
-    let builder = Webhook::to(url).sign_with(secret).allow(allow);
-    builder.build(clock()).unwrap()
+    sinks::webhook(url, sinks::destination(), |it| {
+        it.allow = allow.iter().map(|net| net.parse().unwrap()).collect();
+    })
 }

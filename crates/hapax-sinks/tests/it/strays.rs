@@ -17,7 +17,6 @@ use hapax::{
     sink::Sink,
     store::{Keys as _, Transaction as _},
 };
-use hapax_sinks::{amqp::Amqp, nats::Nats};
 use hapax_sqlite::Sqlite;
 use hapax_testkit::{name::unused, wait::eventually};
 use lapin::types::LongString;
@@ -26,6 +25,7 @@ use crate::{
     amqp_broker::{BROKER, Corner},
     events::clock,
     nats::{context, read},
+    sinks,
 };
 
 /// More events than one batch contains, so that the others are read when these were declined.
@@ -42,11 +42,11 @@ async fn events_that_no_queue_listens_for_hold_up_none_of_those_behind_them() {
     let corner = Corner::empty(BROKER).await;
     corner.queue("all", &[]).await;
     corner.bind("all", "order.#").await;
-    let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
-        .source("/test")
-        .exchange(&corner.name)
-        .build()
-        .unwrap();
+    let sink = sinks::amqp(
+        format!("amqp://guest:guest@{BROKER}"),
+        sinks::destination(),
+        |it| it.exchange = corner.name.clone(),
+    );
     check(Arc::new(sink), STRAYS, async || corner.taken().await.len()).await;
 }
 
@@ -60,11 +60,11 @@ async fn events_of_a_full_queue_hold_up_none_of_those_behind_them() {
     let full = [("x-max-length", 0.into()), ("x-overflow", refuses)];
     corner.queue("full", &full).await;
     corner.bind("full", "seq.next").await;
-    let sink = Amqp::to(format!("amqp://guest:guest@{BROKER}"))
-        .source("/test")
-        .exchange(&corner.name)
-        .build()
-        .unwrap();
+    let sink = sinks::amqp(
+        format!("amqp://guest:guest@{BROKER}"),
+        sinks::destination(),
+        |it| it.exchange = corner.name.clone(),
+    );
     check(Arc::new(sink), REFUSED, async || corner.taken().await.len()).await;
 }
 
@@ -79,10 +79,9 @@ async fn events_that_no_stream_takes_hold_up_none_of_those_behind_them() {
         ..stream::Config::default()
     };
     direct.create_stream(settings).await.unwrap();
-    let sink = Nats::to(format!("nats://{server}"))
-        .subject(format!("{name}.{{type}}"))
-        .build()
-        .unwrap();
+    let sink = sinks::nats(format!("nats://{server}"), sinks::destination(), |it| {
+        it.subject = Some(format!("{name}.{{type}}"))
+    });
     check(Arc::new(sink), STRAYS, async || {
         read(&direct, &name).await.len()
     })

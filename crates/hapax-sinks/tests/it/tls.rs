@@ -20,11 +20,13 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use hapax::event::NewEvent;
-use hapax_sinks::webhook::Webhook;
 
-use crate::events::{clock, deliver, offer};
+use crate::{
+    events::{deliver, offer},
+    sinks,
+};
 
-pub(crate) const CA: &str = include_str!("tls/ca.pem");
+pub(crate) const CA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/tls/ca.pem");
 const CERTIFICATE: &[u8] = include_bytes!("tls/server.pem");
 const KEY: &[u8] = include_bytes!("tls/server-key.pem");
 
@@ -46,7 +48,7 @@ async fn a_certificate_that_nobody_vouches_for_is_a_failure() {
         format!("https://localhost:{port}/"),
         format!("https://127.0.0.1:{port}/"),
     ] {
-        let webhook = builder(&url).build(clock()).unwrap();
+        let webhook = sinks::webhook(&url, sinks::destination(), |_| {});
         let error = deliver(&webhook, offer(1, NewEvent::json("a", &1)))
             .await
             .unwrap_err();
@@ -57,8 +59,8 @@ async fn a_certificate_that_nobody_vouches_for_is_a_failure() {
 
 async fn check(protocols: &[&str], expected: Version) {
     let (port, seen) = serve(protocols).await;
-    let webhook = builder(&format!("https://localhost:{port}/"));
-    let webhook = webhook.trust(CA).build(clock()).unwrap();
+    let url = format!("https://localhost:{port}/");
+    let webhook = sinks::webhook(&url, sinks::destination(), |it| it.ca = Some(CA.into()));
     for number in 0..3 {
         let offer = offer(number, NewEvent::json("a", &number));
         let receipt = deliver(&webhook, offer).await.unwrap();
@@ -72,12 +74,6 @@ async fn check(protocols: &[&str], expected: Version) {
         [(0, expected); 3],
         "all requests must share one connection"
     );
-}
-
-fn builder(url: &str) -> hapax_sinks::webhook::WebhookBuilder {
-    let loopback = ["127.0.0.0/8", "::1/128"].map(|net| net.parse().unwrap());
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap();
-    Webhook::to(url).allow(loopback).sign_with(secret)
 }
 
 /// The connection and the HTTP version of each request.

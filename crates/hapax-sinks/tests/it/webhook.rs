@@ -6,19 +6,21 @@ use std::{
 };
 
 use hapax::{
+    Timestamp,
     event::{NewEvent, Payload},
     limits::{PAYLOAD_BYTES_MAX, RESPONSE_HEAD_BYTES},
-    signature::{Received, Signer, Verifier, verify},
+    signature::{Received, Verifier, verify},
     sink::{Outcome, Sink as _, SinkError},
 };
-use hapax_sinks::webhook::{Webhook, WebhookBuilder};
+use hapax_sinks::webhook::Webhook;
 
 use crate::{
-    events::{NOW, any_offer, clock, deliver, offer},
+    events::{NOW, any_offer, deliver, offer},
     receiver::{Receiver, Reply, Taken, empty},
+    sinks,
 };
 
-const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OLD: &str = sinks::SECRET;
 const NEW: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
 const SHORT: Duration = Duration::from_secs(1);
 /// Longer than every timeout in these tests.
@@ -97,11 +99,13 @@ fn a_proxy_of_the_environment_is_not_asked() {
 #[tokio::test]
 async fn a_rotation_signs_with_both_keys_until_the_old_one_ends() {
     let receiver = Receiver::answering("200 OK").await;
-    let rotated = |until| {
-        let builder = to(&receiver)
-            .sign_with(key(NEW))
-            .sign_until(until, key(OLD));
-        builder.build(clock()).unwrap()
+    let rotated = |until: Timestamp| {
+        sinks::webhook(&receiver.url(), sinks::destination(), |it| {
+            it.secret = NEW.into();
+            it.previous_secret = Some(OLD.into());
+            let until = jiff::Timestamp::from_millisecond(until.as_millis());
+            it.previous_until = Some(until.unwrap());
+        })
     };
     let later = rotated(NOW.after(Duration::from_secs(1)));
     deliver(&later, any_offer()).await.unwrap();
@@ -285,11 +289,7 @@ async fn a_batch_is_offered_at_once_and_answered_in_order() {
         }
     })
     .await;
-    let webhook = to(&receiver)
-        .sign_with(key(OLD))
-        .timeout(SHORT)
-        .build(clock())
-        .unwrap();
+    let webhook = sinks::webhook(&receiver.url(), sinks::within(SHORT), |_| {});
     let offers: Vec<_> = (0..8).map(|n| offer(n, NewEvent::json("a", &n))).collect();
     let outcomes = webhook.deliver(&offers).await;
     assert_eq!(outcomes.len(), 8);
@@ -308,8 +308,7 @@ async fn a_place_where_nobody_listens_or_that_has_no_address_is_unavailable() {
         ("http://nothing.invalid/".to_owned(), "resolve"),
         (format!("https://{}/", receiver.address), "tls"),
     ] {
-        let webhook = Webhook::to(&url).allow(["127.0.0.0/8".parse().unwrap()]);
-        let webhook = webhook.sign_with(key(OLD)).build(clock()).unwrap();
+        let webhook = sinks::webhook(&url, sinks::destination(), |_| {});
         assert_eq!(
             failure(deliver(&webhook, any_offer()).await).0,
             error_type,
@@ -326,11 +325,7 @@ async fn timed(reply: Reply) -> (Outcome, Duration) {
         reply.unwrap_or(Reply::Tear(String::new()))
     })
     .await;
-    let webhook = to(&receiver)
-        .sign_with(key(OLD))
-        .timeout(SHORT)
-        .build(clock())
-        .unwrap();
+    let webhook = sinks::webhook(&receiver.url(), sinks::within(SHORT), |_| {});
     let begun = Instant::now();
     let outcome = deliver(&webhook, any_offer()).await;
     (outcome, begun.elapsed())
@@ -375,14 +370,6 @@ fn one(receiver: &Receiver) -> Taken {
     taken.remove(0)
 }
 
-fn to(receiver: &Receiver) -> WebhookBuilder {
-    Webhook::to(receiver.url()).allow(["127.0.0.0/8".parse().unwrap()])
-}
-
 fn webhook(receiver: &Receiver) -> Webhook {
-    to(receiver).sign_with(key(OLD)).build(clock()).unwrap()
-}
-
-fn key(text: &str) -> Signer {
-    text.parse().unwrap()
+    sinks::webhook(&receiver.url(), sinks::destination(), |_| {})
 }

@@ -168,6 +168,16 @@ pub enum Signer {
     V1a(SigningKey),
 }
 
+impl Signer {
+    /// Formats the key as `whsec_...` or `whsk_...`.
+    pub fn reveal(&self) -> String {
+        match self {
+            Self::V1(secret) => secret.reveal(),
+            Self::V1a(pair) => pair.reveal(),
+        }
+    }
+}
+
 impl FromStr for Signer {
     type Err = KeyTextError;
 

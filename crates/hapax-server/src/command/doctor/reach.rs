@@ -5,13 +5,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use secrecy::ExposeSecret as _;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{Context, Finding};
 use crate::{
     admin::{Keys, Watch},
-    config::Secret,
     destination::{Spec, build, sinks::Sink},
     environment,
 };
@@ -100,27 +98,8 @@ async fn one(name: &str, spec: &Spec) -> Finding {
 
 /// The addresses that a sink connects to, as far as its settings contain them.
 fn places(sink: &Sink) -> Vec<(String, u16)> {
-    let of_secret = |url: &Secret, plain, scheme: &str, tls| {
-        let url = url.reveal().ok();
-        url.map_or_else(Vec::new, |url| {
-            let url = url.expose_secret();
-            of_url(url, if url.starts_with(scheme) { tls } else { plain })
-        })
-    };
-    match sink {
-        Sink::Webhook(it) => of_url(&it.url, if it.url.starts_with("https") { 443 } else { 80 }),
-        Sink::Smtp(it) => of_secret(&it.url, 587, "smtps", 465),
-        Sink::Nats(it) => of_secret(&it.url, 4222, "tls", 4222),
-        Sink::Amqp(it) => of_secret(&it.url, 5672, "amqps", 5671),
-        Sink::Kafka(it) => it
-            .brokers
-            .iter()
-            .filter_map(|it| place(it.trim(), 9092))
-            .collect(),
-        Sink::Redis(it) => of_secret(&it.url, 6379, "rediss", 6379),
-        Sink::Postgres(it) => of_secret(&it.url, 5432, "postgres", 5432),
-        Sink::File(_) => Vec::new(),
-    }
+    let (urls, default) = sink.urls();
+    of_url(&urls, default)
 }
 
 /// The hosts and ports of one or more URLs, separated by commas. Users and passwords are removed

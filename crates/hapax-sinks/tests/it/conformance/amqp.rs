@@ -11,7 +11,10 @@ use hapax_testkit::{
     sink_suite,
 };
 
-use crate::amqp_broker::{BROKER, Corner};
+use crate::{
+    amqp_broker::{BROKER, Corner},
+    sinks,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -39,12 +42,11 @@ impl SinkUnderTest for Exchange {
             )
             .await;
         let proxy = Proxy::to(BROKER);
-        let sink = Amqp::to(format!("amqp://guest:guest@{}", proxy.address()))
-            .source("/law")
-            .exchange(&corner.name)
-            .timeout(TIMEOUT)
-            .build()
-            .unwrap();
+        let sink = sinks::amqp(
+            format!("amqp://guest:guest@{}", proxy.address()),
+            sinks::within(TIMEOUT),
+            |it| it.exchange = corner.name.clone(),
+        );
         let sink = Arc::new(sink);
         Self {
             sink,

@@ -11,7 +11,10 @@ use hapax_testkit::{
 };
 use rdkafka::{Message as _, types::RDKafkaRespErr};
 
-use crate::kafka_cluster::{Cluster, header};
+use crate::{
+    kafka_cluster::{Cluster, header},
+    sinks,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 const TOPIC: &str = "order.created";
@@ -26,12 +29,8 @@ sink_suite!(Topic);
 impl SinkUnderTest for Topic {
     async fn fresh() -> Self {
         let cluster = Cluster::start(&[(TOPIC, 3)]);
-        let sink = Kafka::to(&cluster.servers).source("/law").timeout(TIMEOUT);
-        // The client finds the cluster again before the timeout of the next offer.
-        let sink = sink
-            .set("reconnect.backoff.ms", "10")
-            .set("reconnect.backoff.max.ms", "50");
-        let sink = Arc::new(sink.build().unwrap());
+        let sink = sinks::kafka(&cluster.servers, sinks::within(TIMEOUT), |_| {});
+        let sink = Arc::new(sink);
         Self { sink, cluster }
     }
 

@@ -12,7 +12,10 @@ use hapax_testkit::{
     sink_suite,
 };
 
-use crate::nats::{context, read};
+use crate::{
+    nats::{context, read},
+    sinks,
+};
 
 const SERVER: &str = "127.0.0.1:4222";
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -31,11 +34,11 @@ impl SinkUnderTest for Stream {
         let name = unused("hapax-law");
         let proxy = Proxy::to(SERVER);
         let direct = context(SERVER).await;
-        let sink = Nats::to(format!("nats://{}", proxy.address()))
-            .subject(format!("{name}.{{type}}"))
-            .timeout(TIMEOUT)
-            .build()
-            .unwrap();
+        let sink = sinks::nats(
+            format!("nats://{}", proxy.address()),
+            sinks::within(TIMEOUT),
+            |it| it.subject = Some(format!("{name}.{{type}}")),
+        );
         let made = direct.create_stream(config(&name)).await;
         made.unwrap_or_else(|error| panic!("no JetStream at {SERVER}: {error}"));
         Self {

@@ -15,7 +15,7 @@ use hapax_testkit::{
 };
 use tokio_postgres::Client;
 
-use crate::postgres::prepare;
+use crate::{postgres::prepare, sinks};
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -48,10 +48,7 @@ impl SinkUnderTest for Table {
         let direct = prepare(&database, "bytea").await;
         direct.batch_execute(MOODY).await.unwrap();
         let proxy = Proxy::to_postgres(database.address());
-        let sink = Postgres::to(proxy.url(&database.url()))
-            .timeout(TIMEOUT)
-            .build()
-            .unwrap();
+        let sink = sinks::postgres(proxy.url(&database.url()), sinks::within(TIMEOUT), |_| {});
         Self {
             sink: Arc::new(sink),
             proxy,

@@ -12,7 +12,10 @@ use hapax_testkit::{
 };
 use redis::aio::MultiplexedConnection;
 
-use crate::redis::{connection, read};
+use crate::{
+    redis::{connection, read},
+    sinks,
+};
 
 const SERVER: &str = "127.0.0.1:6379";
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -30,11 +33,11 @@ impl SinkUnderTest for Stream {
     async fn fresh() -> Self {
         let name = unused("hapax-law");
         let proxy = Proxy::to(SERVER);
-        let sink = Redis::to(format!("redis://{}/1", proxy.address()))
-            .stream(&name)
-            .timeout(TIMEOUT)
-            .build()
-            .unwrap();
+        let sink = sinks::redis(
+            format!("redis://{}/1", proxy.address()),
+            sinks::within(TIMEOUT),
+            |it| it.stream = Some(name.clone()),
+        );
         let direct = connection(SERVER, 1).await;
         Self {
             sink: Arc::new(sink),

@@ -8,13 +8,15 @@ use std::{
 };
 
 use hapax::sink::Sink;
-use hapax_sinks::smtp::Smtp;
+use hapax_sinks::smtp::{Smtp, SmtpSettings};
 use hapax_testkit::{
     sink::{Arrival, Mood, SinkUnderTest},
     sink_suite,
     smtp::{SmtpFault, SmtpReceiver, Stage},
 };
 use tempfile::TempDir;
+
+use crate::sinks;
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -34,14 +36,15 @@ impl SinkUnderTest for Mailbox {
         for part in ["subject", "text"] {
             fs::write(templates.path().join(format!("any.{part}.txt")), "{{ id }}").unwrap();
         }
-        let sink = Smtp::to(format!("smtp://{}", server.address()))
-            .from("shop@example.com")
-            .templates(templates.path())
-            .mail("order.created", "any")
-            .recipient("someone@example.com")
-            .timeout(TIMEOUT)
-            .build()
-            .unwrap();
+        let settings = SmtpSettings {
+            url: format!("smtp://{}", server.address()).into(),
+            from: "shop@example.com".to_owned(),
+            recipient: "someone@example.com".to_owned(),
+            templates: templates.path().to_owned(),
+            mails: [("order.created".to_owned(), "any".to_owned())].into(),
+            ..SmtpSettings::default()
+        };
+        let sink = Smtp::new(settings, sinks::within(TIMEOUT)).unwrap();
         Self {
             sink: Arc::new(sink),
             address: server.address(),

@@ -19,7 +19,7 @@ use hapax_testkit::{
     sink_suite,
 };
 
-use crate::events::clock;
+use crate::sinks;
 
 const TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -35,12 +35,7 @@ sink_suite!(Endpoint);
 impl SinkUnderTest for Endpoint {
     async fn fresh() -> Self {
         let receiver = HttpReceiver::start().await;
-        let webhook = Webhook::to(receiver.url("/hooks"))
-            .sign_with("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap())
-            .allow(["127.0.0.0/8".parse().unwrap()])
-            .timeout(TIMEOUT)
-            .build(clock())
-            .unwrap();
+        let webhook = sinks::webhook(&receiver.url("/hooks"), sinks::within(TIMEOUT), |_| {});
         Self {
             sink: Arc::new(webhook),
             address: receiver.address(),

@@ -14,13 +14,13 @@ use serde::{
 };
 
 /// The text that is printed instead of a secret.
-pub(crate) const HIDDEN: &str = "***";
+const HIDDEN: &str = "***";
 /// Maximum size of a secret's file in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// A value that is never printed.
 #[derive(Clone)]
-pub(crate) enum Secret {
+pub enum Secret {
     /// The secret itself.
     Text(SecretString),
     /// The file that contains the secret.
@@ -30,13 +30,12 @@ pub(crate) enum Secret {
 }
 
 impl Secret {
-    /// Creates a secret from a text.
-    pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self::Text(SecretString::from(text.into()))
-    }
-
     /// Returns the secret. A file is read now, without a trailing line break.
-    pub(crate) fn reveal(&self) -> Result<SecretString, String> {
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or if the secret is stored separately. The text continues
+    /// a sentence that begins with the name of the setting.
+    pub fn reveal(&self) -> Result<SecretString, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Apart => Err("is stored apart and was not put back".to_owned()),
@@ -56,6 +55,18 @@ impl Secret {
                 Ok(SecretString::from(text))
             }
         }
+    }
+}
+
+impl<T: Into<String>> From<T> for Secret {
+    fn from(text: T) -> Self {
+        Self::Text(SecretString::from(text.into()))
+    }
+}
+
+impl Default for Secret {
+    fn default() -> Self {
+        "".into()
     }
 }
 
@@ -109,7 +120,7 @@ impl<'de> Deserialize<'de> for Secret {
                 Ok(match text {
                     "" => return Err(E::custom("is empty")),
                     HIDDEN => Secret::Apart,
-                    text => Secret::text(text),
+                    text => Secret::from(text),
                 })
             }
 
@@ -130,13 +141,23 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+#[cfg(feature = "schema")]
+impl utoipa::PartialSchema for Secret {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl utoipa::ToSchema for Secret {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_secret_never_shows() {
-        let secret = Secret::text("hunter2");
+        let secret = Secret::from("hunter2");
         assert_eq!(format!("{secret:?}"), HIDDEN);
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"***\"");
     }

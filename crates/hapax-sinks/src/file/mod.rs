@@ -15,7 +15,12 @@ use std::{
 use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
 
-use crate::{format, limits::LINES_MAX};
+pub use crate::settings::FileSettings;
+use crate::{
+    format,
+    limits::LINES_MAX,
+    settings::{DestinationSettings, SettingError},
+};
 
 /// A JSON Lines sink.
 #[derive(Clone)]
@@ -30,6 +35,24 @@ enum Place {
 }
 
 impl JsonLines {
+    /// Creates a sink: [`open`](Self::open) with a path, standard output if the path is `-`.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be opened, read or written.
+    pub fn new(
+        settings: &FileSettings,
+        destination: &DestinationSettings,
+    ) -> Result<Self, SettingError> {
+        let (path, source) = (&settings.path, &destination.source);
+        if path.as_os_str() == "-" {
+            return Ok(Self::of(source, Place::Stdout));
+        }
+        Self::open(path, source).map_err(|error| {
+            let problem = format!("{} cannot be used: {error}", path.display());
+            SettingError::new("path", problem)
+        })
+    }
+
     /// Appends to the file at `path`. If the file does not exist, it is created with access for its
     /// owner only, because it contains payloads. To give others access, create the file beforehand.
     ///
@@ -52,11 +75,6 @@ impl JsonLines {
         }
         let torn = false;
         Ok(Self::of(source, Place::File { file, torn }))
-    }
-
-    /// Writes to standard output.
-    pub fn stdout(source: &str) -> Self {
-        Self::of(source, Place::Stdout)
     }
 
     fn of(source: &str, place: Place) -> Self {

@@ -1,0 +1,101 @@
+//! Settings of every kind of sink, and what they have in common.
+//!
+//! A sink is created from its settings and those of its destination. The settings of a kind are in
+//! the folder of the kind. They need no feature, so that a program can parse a configuration that
+//! names a sink which it does not include. What cannot be checked without a connection is not
+//! checked when a sink is created: an unreachable server, a missing queue or a wrong password is
+//! reported by each delivery.
+
+use std::{fmt, time::Duration};
+
+use hapax::limits::OFFER;
+use secrecy::SecretString;
+
+use crate::{resolve::Resolver, secret::Secret};
+
+#[path = "webhook/settings.rs"]
+mod webhook;
+#[path = "smtp/settings.rs"]
+mod smtp;
+#[path = "file/settings.rs"]
+mod file;
+#[path = "nats/settings.rs"]
+mod nats;
+#[path = "amqp/settings.rs"]
+mod amqp;
+#[path = "kafka/settings.rs"]
+mod kafka;
+#[path = "redis/settings.rs"]
+mod redis;
+#[path = "postgres/settings.rs"]
+mod postgres;
+
+pub use amqp::AmqpSettings;
+pub use file::FileSettings;
+pub use kafka::KafkaSettings;
+pub use nats::NatsSettings;
+pub use postgres::{Field, PostgresSettings};
+pub use redis::RedisSettings;
+pub use smtp::{SmtpSettings, StartTls};
+pub use webhook::WebhookSettings;
+
+/// Settings of a destination that apply to every kind of sink.
+#[derive(Clone, Debug)]
+pub struct DestinationSettings {
+    /// The CloudEvents attribute `source`, such as `/shop`. The default is `hapax`. For the
+    /// PostgreSQL sink it must never change, because the inbox identifies an event by source, id
+    /// and consumer. Webhooks and mails do not contain it.
+    pub source: String,
+    /// Timeout of a whole batch, from the DNS lookup to the last response. The default is
+    /// [`OFFER`].
+    pub timeout: Duration,
+    /// Resolver of host names. The default is the resolver of the process. Kafka's client does not
+    /// use it.
+    pub resolver: Resolver,
+}
+
+impl DestinationSettings {
+    /// The settings of a destination whose events have this `source`.
+    pub fn new(source: impl Into<String>) -> Self {
+        Self {
+            source: source.into(),
+            timeout: OFFER,
+            resolver: Resolver::system(),
+        }
+    }
+}
+
+impl Default for DestinationSettings {
+    fn default() -> Self {
+        Self::new("hapax")
+    }
+}
+
+/// A setting with which no sink can be created. The error never contains a URL or a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} {problem}")]
+pub struct SettingError {
+    /// The path of the setting, such as `url`.
+    pub setting: String,
+    /// What is wrong; continues a sentence that begins with the setting.
+    pub problem: String,
+}
+
+impl SettingError {
+    /// Creates an error.
+    pub fn new(setting: impl Into<String>, problem: impl fmt::Display) -> Self {
+        Self {
+            setting: setting.into(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
+/// Returns the secret of a setting.
+///
+/// # Errors
+/// Fails if its file cannot be read, or if it is stored separately.
+pub fn reveal(setting: &str, secret: &Secret) -> Result<SecretString, SettingError> {
+    let text = secret.reveal();
+    text.map_err(|problem| SettingError::new(setting, problem))
+}
