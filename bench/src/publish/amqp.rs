@@ -25,7 +25,7 @@ pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
         routing_key: Some(PLACE.to_owned()),
         ..AmqpSettings::default()
     };
-    let sink = Amqp::new(settings, DestinationSettings::new("/bench"))?;
+    let sink = Amqp::new(&settings, DestinationSettings::new("/bench"))?;
     Ok(Arc::new(sink))
 }
 

@@ -26,7 +26,7 @@ pub(super) fn sink(to: &str) -> anyhow::Result<Arc<dyn Sink>> {
         subject: Some(PLACE.to_owned()),
         ..NatsSettings::default()
     };
-    let sink = Nats::new(settings, DestinationSettings::new("/bench"))?;
+    let sink = Nats::new(&settings, DestinationSettings::new("/bench"))?;
     Ok(Arc::new(sink))
 }
 

@@ -70,7 +70,7 @@ impl Flags {
             allow: vec!["127.0.0.0/8".parse()?],
             ..WebhookSettings::default()
         };
-        let webhook = Webhook::new(settings, DestinationSettings::default(), clock())?;
+        let webhook = Webhook::new(&settings, DestinationSettings::default(), clock())?;
         let sink: Arc<dyn Sink> = Arc::new(webhook);
         let waits = std::iter::repeat_n(Duration::from_secs(1), PATIENCE);
         let order = if self.ordered {

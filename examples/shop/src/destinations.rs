@@ -58,7 +58,7 @@ pub(crate) fn demo(
         allow: vec![address.ip().into()],
         ..WebhookSettings::default()
     };
-    let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone())?;
+    let webhook = Webhook::new(&settings, DestinationSettings::default(), clock.clone())?;
     let schedule = schedule.map_or_else(|| DEMO_SCHEDULE.parse(), Ok)?;
     let destination = Destination::new(DEMO, Arc::new(webhook)).schedule(schedule);
     Ok((destination, "GET /demo/receiver".to_owned()))
@@ -79,7 +79,7 @@ pub(crate) fn webhooks(
             allow: config.allow_net.clone(),
             ..WebhookSettings::default()
         };
-        let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone())
+        let webhook = Webhook::new(&settings, DestinationSettings::default(), clock.clone())
             .with_context(|| format!("webhook {name} is not valid"))?;
         if let Some(blocked) = webhook.refusal() {
             tracing::warn!(destination = name, %blocked, "nothing will be sent: set --allow-net");
@@ -118,7 +118,7 @@ pub(crate) fn mail(
         mails: [(SIGNED_UP.to_owned(), "welcome".to_owned())].into(),
         ..SmtpSettings::default()
     };
-    let smtp = Smtp::new(settings, DestinationSettings::default())?;
+    let smtp = Smtp::new(&settings, DestinationSettings::default())?;
     let destination = Destination::new(MAIL, Arc::new(smtp)).only([SIGNED_UP]);
     let destination = destination.schedule(schedule.unwrap_or_default());
     Ok(Some((destination, place.to_owned())))

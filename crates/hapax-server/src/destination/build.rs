@@ -34,10 +34,10 @@ pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, Sp
         timeout: spec.timeout.map_or(OFFER, |span| span.0),
         ..DestinationSettings::new(&spec.source)
     };
-    let built = match spec.sink.clone() {
+    let built = match &spec.sink {
         Sink::Webhook(settings) => webhook(settings, destination, clock),
         Sink::Smtp(settings) => shared(Smtp::new(settings, destination)),
-        Sink::File(settings) => shared(JsonLines::new(&settings, &destination)),
+        Sink::File(settings) => shared(JsonLines::new(settings, &destination)),
         #[cfg(feature = "nats")]
         Sink::Nats(settings) => shared(Nats::new(settings, destination)),
         #[cfg(feature = "amqp")]
@@ -67,14 +67,14 @@ pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, Sp
 
 /// Why the network guard blocks the webhook, if the URL alone determines that.
 pub(crate) fn blocked(spec: &Spec, clock: &Clock) -> Option<Blocked> {
-    let Sink::Webhook(settings) = spec.sink.clone() else {
+    let Sink::Webhook(settings) = &spec.sink else {
         return None;
     };
     let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone());
     webhook.ok()?.refusal()
 }
 
-fn webhook(settings: WebhookSettings, destination: DestinationSettings, clock: &Clock) -> Built {
+fn webhook(settings: &WebhookSettings, destination: DestinationSettings, clock: &Clock) -> Built {
     let webhook = Webhook::new(settings, destination, clock.clone())?;
     if let Some(blocked) = webhook.refusal() {
         tracing::warn!(%blocked, "a webhook will send nothing: see its setting allow");

@@ -21,11 +21,11 @@
 //!     routing_key: Some("{aggregate_type}.{type}".into()),
 //!     ..AmqpSettings::default()
 //! };
-//! Amqp::new(settings, DestinationSettings::new("/shop"))
+//! Amqp::new(&settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
 use hapax::sink::{Offer, Outcome, Receipt, Sink};
@@ -77,7 +77,7 @@ impl Amqp {
     /// # Errors
     /// Fails if a setting is not valid.
     pub fn new(
-        settings: AmqpSettings,
+        settings: &AmqpSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
         let url = reveal("url", &settings.url)?;
@@ -94,7 +94,7 @@ impl Amqp {
                 "is empty: CloudEvents require it",
             ));
         }
-        let exchange = ShortString::try_new(settings.exchange);
+        let exchange = ShortString::try_new(settings.exchange.clone());
         let routing_key = settings.routing_key.as_deref().unwrap_or("{type}");
         Ok(Self {
             server,
@@ -284,7 +284,7 @@ mod tests {
             url: "amqp://h".into(),
             ..AmqpSettings::default()
         };
-        let sink = |settings| Amqp::new(settings, DestinationSettings::new("/s"));
+        let sink = |settings| Amqp::new(&settings, DestinationSettings::new("/s"));
         assert!(sink(good.clone()).is_ok());
         let refused = |change: fn(&mut AmqpSettings)| {
             let mut settings = good.clone();
@@ -298,7 +298,7 @@ mod tests {
             "routing_key"
         );
         assert_eq!(refused(|it| it.ca = Some("src/lib.rs".into())), "ca");
-        let error = Amqp::new(good, DestinationSettings::new("")).unwrap_err();
+        let error = Amqp::new(&good, DestinationSettings::new("")).unwrap_err();
         assert_eq!(error.setting, "source");
     }
 
@@ -309,11 +309,11 @@ mod tests {
             ..AmqpSettings::default()
         };
         let good = settings("amqp://user:secret@h/v");
-        let sink = Amqp::new(good.clone(), DestinationSettings::default());
+        let sink = Amqp::new(&good, DestinationSettings::default());
         let text = format!("{good:?} {:?}", sink.unwrap());
         assert!(!text.contains("secret") && !text.contains("user"), "{text}");
         let bad = settings("amqp://user:secret@h:x/v");
-        let error = Amqp::new(bad, DestinationSettings::default()).unwrap_err();
+        let error = Amqp::new(&bad, DestinationSettings::default()).unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }

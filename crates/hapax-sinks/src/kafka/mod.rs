@@ -21,7 +21,7 @@
 //!     topic: "shop.{aggregate_type}".into(),
 //!     ..KafkaSettings::default()
 //! };
-//! Kafka::new(settings, DestinationSettings::new("/shop"))
+//! Kafka::new(&settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -70,7 +70,7 @@ impl Kafka {
     /// Fails if a setting is not valid. The client itself parses the properties, so one that it
     /// does not know, or that this build does not support (TLS, SCRAM, Kerberos), is refused here.
     pub fn new(
-        settings: KafkaSettings,
+        settings: &KafkaSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
         if settings.format != Format::Raw && destination.source.is_empty() {
@@ -85,7 +85,7 @@ impl Kafka {
             return Err(SettingError::new("topic", problem));
         }
         Ok(Self {
-            properties: Properties::new(&settings, destination.timeout)?,
+            properties: Properties::new(settings, destination.timeout)?,
             layout: Layout {
                 source: destination.source,
                 topic,
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_setting_that_can_never_work_is_refused_by_name() {
-        assert!(sink(good()).is_ok());
-        let error = Kafka::new(good(), DestinationSettings::new("")).unwrap_err();
+        assert!(sink(&good()).is_ok());
+        let error = Kafka::new(&good(), DestinationSettings::new("")).unwrap_err();
         assert_eq!(error.setting, "source");
         check("brokers", |it| it.brokers = vec![" ".to_owned()]);
         for topic in ["", "{id}", "a b", "..", &"x".repeat(250)] {
@@ -218,10 +218,10 @@ mod tests {
         ] {
             let path = format!("properties.{name}");
             check(&path, |it| {
-                it.properties = [(name.to_owned(), value.into())].into()
+                it.properties = [(name.to_owned(), value.into())].into();
             });
         }
-        assert!(sink(with(&[("partitioner", "consistent_random")])).is_ok());
+        assert!(sink(&with(&[("partitioner", "consistent_random")])).is_ok());
     }
 
     #[test]
@@ -234,13 +234,13 @@ mod tests {
                 ("sasl.mechanism", mechanism),
             ])
         };
-        assert!(sink(login("PLAIN")).is_ok());
+        assert!(sink(&login("PLAIN")).is_ok());
         for settings in [
             with(&[("security.protocol", "ssl")]),
             login("SCRAM-SHA-512"),
             login("GSSAPI"),
         ] {
-            let error = sink(settings).unwrap_err();
+            let error = sink(&settings).unwrap_err();
             assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn debug_shows_no_password() {
         let settings = with(&[("sasl.password", "s3cret")]);
-        let text = format!("{settings:?} {:?}", sink(settings.clone()).unwrap());
+        let text = format!("{settings:?} {:?}", sink(&settings).unwrap());
         assert!(!text.contains("s3cret"), "{text}");
         assert!(text.contains("sasl.password"), "{text}");
     }
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    fn sink(settings: KafkaSettings) -> Result<Kafka, SettingError> {
+    fn sink(settings: &KafkaSettings) -> Result<Kafka, SettingError> {
         Kafka::new(settings, DestinationSettings::new("/s"))
     }
 
@@ -279,6 +279,6 @@ mod tests {
     fn check(setting: &str, change: impl FnOnce(&mut KafkaSettings)) {
         let mut settings = good();
         change(&mut settings);
-        assert_eq!(sink(settings).unwrap_err().setting, setting);
+        assert_eq!(sink(&settings).unwrap_err().setting, setting);
     }
 }

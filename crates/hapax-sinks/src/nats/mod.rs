@@ -17,7 +17,7 @@
 //!     subject: Some("events.{type}".into()),
 //!     ..NatsSettings::default()
 //! };
-//! Nats::new(settings, DestinationSettings::new("/shop"))
+//! Nats::new(&settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -59,10 +59,10 @@ impl Nats {
     /// # Errors
     /// Fails if a setting is not valid.
     pub fn new(
-        settings: NatsSettings,
+        settings: &NatsSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
-        let server = Server::new(&settings, destination.resolver)?;
+        let server = Server::new(settings, destination.resolver)?;
         let subject = settings.subject.as_deref().unwrap_or("events.{type}");
         let subject = Pattern::of_setting("subject", subject)?;
         if !subject::is_valid(&subject.sample()) {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_can_never_work_is_refused_by_name() {
-        let sink = |settings| Nats::new(settings, DestinationSettings::default());
+        let sink = |settings| Nats::new(&settings, DestinationSettings::default());
         let at = |url: &str| NatsSettings {
             url: url.into(),
             ..NatsSettings::default()
@@ -173,7 +173,7 @@ mod tests {
             token: Some("secret".into()),
             ..NatsSettings::default()
         };
-        let sink = Nats::new(settings.clone(), DestinationSettings::default());
+        let sink = Nats::new(&settings, DestinationSettings::default());
         let text = format!("{settings:?} {:?}", sink.unwrap());
         assert!(!text.contains("secret"), "{text}");
     }

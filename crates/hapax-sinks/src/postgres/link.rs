@@ -55,7 +55,7 @@ pub(super) struct Link {
 
 impl Server {
     pub(super) fn new(
-        settings: PostgresSettings,
+        settings: &PostgresSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
         let url = reveal("url", &settings.url)?;
@@ -73,8 +73,8 @@ impl Server {
         Ok(Self {
             config,
             tls: MakeRustlsConnect::new(tls),
-            table: Table::new(settings.table, &settings.columns, &settings.without)?,
-            consumer: settings.consumer,
+            table: Table::new(settings)?,
+            consumer: settings.consumer.clone(),
             source: destination.source,
             resolver: destination.resolver,
         })

@@ -18,7 +18,7 @@
 //!     table: "inbox_event".into(),
 //!     ..PostgresSettings::default()
 //! };
-//! Postgres::new(settings, DestinationSettings::new("/shop"))
+//! Postgres::new(&settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -63,7 +63,7 @@ impl Postgres {
     /// # Errors
     /// Fails if a setting is not valid.
     pub fn new(
-        settings: PostgresSettings,
+        settings: &PostgresSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
         let timeout = destination.timeout;
@@ -226,22 +226,22 @@ mod tests {
         }
         for column in ["", "{values}", "a}"] {
             check("columns.type", |it| {
-                it.columns = [(Field::Type, column.to_owned())].into()
+                it.columns = [(Field::Type, column.to_owned())].into();
             });
         }
         check("without", |it| {
-            it.without = Field::ALL.map(|(field, _)| field).into()
+            it.without = Field::ALL.map(|(field, _)| field).into();
         });
         check("ca", |it| it.ca = Some("src/lib.rs".into()));
         let long = DestinationSettings::new("x".repeat(256));
-        assert_eq!(Postgres::new(good(), long).unwrap_err().setting, "source");
-        assert!(Postgres::new(good(), DestinationSettings::default()).is_ok());
+        assert_eq!(Postgres::new(&good(), long).unwrap_err().setting, "source");
+        assert!(Postgres::new(&good(), DestinationSettings::default()).is_ok());
     }
 
     #[test]
     fn debug_shows_no_password() {
         let settings = good();
-        let sink = Postgres::new(settings.clone(), DestinationSettings::default());
+        let sink = Postgres::new(&settings, DestinationSettings::default());
         let text = format!("{settings:?} {:?}", sink.unwrap());
         assert!(!text.contains("secret"), "{text}");
     }
@@ -259,7 +259,7 @@ mod tests {
     fn check(setting: &str, change: impl FnOnce(&mut PostgresSettings)) {
         let mut settings = good();
         change(&mut settings);
-        let error = Postgres::new(settings, DestinationSettings::default()).unwrap_err();
+        let error = Postgres::new(&settings, DestinationSettings::default()).unwrap_err();
         assert_eq!(error.setting, setting);
     }
 }

@@ -3,9 +3,9 @@
 //! The types of the columns are read from the database. So an id may be `uuid` or `text`, and a
 //! payload `jsonb`, `json`, `text` or `bytea`. Values are cast and never truncated.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use super::{Field, answer::Failure};
+use super::{Field, PostgresSettings, answer::Failure};
 use crate::settings::SettingError;
 
 impl Field {
@@ -32,12 +32,9 @@ pub(super) struct Plan {
 }
 
 impl Table {
-    /// The table `name`, with the columns of all fields except those in `without`.
-    pub(super) fn new(
-        name: String,
-        columns: &BTreeMap<Field, String>,
-        without: &[Field],
-    ) -> Result<Self, SettingError> {
+    /// The table with the columns of all fields except those that it has no column for.
+    pub(super) fn new(settings: &PostgresSettings) -> Result<Self, SettingError> {
+        let name = settings.table.clone();
         let parts: Vec<_> = name.split('.').collect();
         if parts.len() > 2 || !parts.into_iter().all(is_name) {
             let problem = "must be a name or schema.name, without { or }";
@@ -45,8 +42,8 @@ impl Table {
         }
         let kept = Field::ALL
             .iter()
-            .filter(|(field, _)| !without.contains(field));
-        let column = |(field, default): &(Field, &'static str)| match columns.get(field) {
+            .filter(|(field, _)| !settings.without.contains(field));
+        let column = |(field, default): &(Field, &'static str)| match settings.columns.get(field) {
             Some(column) if !is_name(column) => {
                 let setting = format!("columns.{default}");
                 Err(SettingError::new(setting, "must be a name without { or }"))

@@ -16,7 +16,7 @@
 //!     stream: Some("events".into()),
 //!     ..RedisSettings::default()
 //! };
-//! Redis::new(settings, DestinationSettings::new("/shop"))
+//! Redis::new(&settings, DestinationSettings::new("/shop"))
 //! # }
 //! ```
 
@@ -61,10 +61,10 @@ impl Redis {
     /// # Errors
     /// Fails if a setting is not valid.
     pub fn new(
-        settings: RedisSettings,
+        settings: &RedisSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
-        let server = Server::new(&settings, destination.resolver)?;
+        let server = Server::new(settings, destination.resolver)?;
         let stream = settings.stream.as_deref().unwrap_or("events");
         let stream = Pattern::of_setting("stream", stream)?;
         if stream.sample().len() > STREAM_NAME_BYTES_MAX {
@@ -184,7 +184,7 @@ mod tests {
         }
         for stream in ["", "{kind}", &"x".repeat(2000)] {
             check("stream", "redis://h", |it| {
-                it.stream = Some(stream.to_owned())
+                it.stream = Some(stream.to_owned());
             });
         }
         check("length_max", "redis://h", |it| it.length_max = Some(0));
@@ -194,14 +194,14 @@ mod tests {
         }
         let mut trusting = at("rediss://h");
         trusting.ca = Some(CA.into());
-        assert!(sink(trusting).is_ok());
-        assert!(sink(at("redis://h/3")).is_ok());
+        assert!(sink(&trusting).is_ok());
+        assert!(sink(&at("redis://h/3")).is_ok());
     }
 
     #[test]
     fn debug_shows_no_password() {
         let settings = at("redis://shop:secret@h/1");
-        let text = format!("{settings:?} {:?}", sink(settings.clone()).unwrap());
+        let text = format!("{settings:?} {:?}", sink(&settings).unwrap());
         assert!(!text.contains("secret"), "{text}");
     }
 
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    fn sink(settings: RedisSettings) -> Result<Redis, SettingError> {
+    fn sink(settings: &RedisSettings) -> Result<Redis, SettingError> {
         Redis::new(settings, DestinationSettings::default())
     }
 
@@ -220,6 +220,6 @@ mod tests {
     fn check(setting: &str, url: &str, change: impl FnOnce(&mut RedisSettings)) {
         let mut settings = at(url);
         change(&mut settings);
-        assert_eq!(sink(settings).unwrap_err().setting, setting, "{url}");
+        assert_eq!(sink(&settings).unwrap_err().setting, setting, "{url}");
     }
 }

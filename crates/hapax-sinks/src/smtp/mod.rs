@@ -25,7 +25,7 @@
 //!     mails: [("user.signed_up".into(), "welcome".into())].into(),
 //!     ..SmtpSettings::default()
 //! };
-//! Smtp::new(settings, DestinationSettings::default())
+//! Smtp::new(&settings, DestinationSettings::default())
 //! # }
 //! ```
 
@@ -79,16 +79,16 @@ impl Smtp {
     /// # Errors
     /// Fails if a setting or a template is not valid.
     pub fn new(
-        settings: SmtpSettings,
+        settings: &SmtpSettings,
         destination: DestinationSettings,
     ) -> Result<Self, SettingError> {
-        let templates = Templates::load(&settings)?;
+        let templates = Templates::load(settings)?;
         let from: Mailbox = settings
             .from
             .parse()
             .map_err(|_| SettingError::new("from", "is not a mailbox such as `Name <address>`"))?;
         let timeout = destination.timeout;
-        let connections = Connections::new(&settings, from.email.domain(), destination)?;
+        let connections = Connections::new(settings, from.email.domain(), destination)?;
         Ok(Self {
             from,
             templates,

@@ -19,7 +19,7 @@
 //!     secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
 //!     ..WebhookSettings::default()
 //! };
-//! Webhook::new(settings, DestinationSettings::default(), clock)
+//! Webhook::new(&settings, DestinationSettings::default(), clock)
 //! # }
 //! ```
 
@@ -89,14 +89,14 @@ impl Webhook {
     /// # Errors
     /// Fails if a setting is not valid.
     pub fn new(
-        settings: WebhookSettings,
+        settings: &WebhookSettings,
         destination: DestinationSettings,
         clock: Clock,
     ) -> Result<Self, SettingError> {
         let (url, host, port) = address(&settings.url)?;
-        let keys = keys(&settings)?;
+        let keys = keys(settings)?;
         let (tls, _) = tls::read(settings.ca.as_deref())?;
-        let guard = Guard::allowing(settings.allow);
+        let guard = Guard::allowing(settings.allow.clone());
         let dial = Dial::new(host, port, guard, destination.resolver);
         Ok(Self {
             refusal: dial.refusal(),
@@ -285,7 +285,7 @@ mod tests {
         ] {
             check_url(url, absolute);
         }
-        assert!(build(at("https://example.com:8443/a?b=c")).is_ok());
+        assert!(build(&at("https://example.com:8443/a?b=c")).is_ok());
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         let refused = |change: fn(&mut WebhookSettings)| {
             let mut settings = at("https://example.com/");
             change(&mut settings);
-            build(settings).unwrap_err().setting
+            build(&settings).unwrap_err().setting
         };
         assert_eq!(refused(|it| it.secret = Secret::default()), "secret");
         let previous = refused(|it| it.previous_secret = Some(it.secret.clone()));
@@ -304,14 +304,14 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             let mut settings = at("https://example.com/");
             settings.ca = Some(path.clone());
-            assert_eq!(build(settings).unwrap_err().setting, "ca", "{content}");
+            assert_eq!(build(&settings).unwrap_err().setting, "ca", "{content}");
         }
     }
 
     #[test]
     fn debug_shows_neither_path_nor_query_nor_key() {
         let settings = at("https://example.com/secret?token=secret");
-        let webhook = build(settings.clone()).unwrap();
+        let webhook = build(&settings).unwrap();
         let text = format!("{webhook:?} {settings:?}");
         assert!(!text.contains("secret") && !text.contains("MfKQ"), "{text}");
     }
@@ -324,14 +324,14 @@ mod tests {
         }
     }
 
-    fn build(settings: WebhookSettings) -> Result<Webhook, SettingError> {
+    fn build(settings: &WebhookSettings) -> Result<Webhook, SettingError> {
         let clock = Clock::new(|| Timestamp::from_millis(0));
         Webhook::new(settings, DestinationSettings::default(), clock)
     }
 
     #[track_caller]
     fn check_url(url: &str, problem: &str) {
-        let error = build(at(url)).unwrap_err();
+        let error = build(&at(url)).unwrap_err();
         assert_eq!(
             (&*error.setting, &*error.problem),
             ("url", problem),

@@ -35,7 +35,7 @@ async fn a_message_carries_the_event_and_its_attributes() {
         .header("traceparent", "00-aa-bb-01")
         .header("correlation_id", "c-1");
     let sink = with(&corner, |it| {
-        it.routing_key = Some("{aggregate_type}.{type}.{tenant}".to_owned())
+        it.routing_key = Some("{aggregate_type}.{type}.{tenant}".to_owned());
     });
     let offer = offer(1, new);
     deliver(&sink, offer.clone()).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
     let queue = unused("hapax_missing");
     let outcome = deliver(
         &sinks::amqp(url(BROKER), sinks::destination(), |it| {
-            it.routing_key = Some(queue.clone())
+            it.routing_key = Some(queue.clone());
         }),
         any_offer(),
     )
@@ -182,7 +182,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
 async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_exists() {
     let name = unused("hapax_missing");
     let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
-        it.exchange = name.clone()
+        it.exchange = name.clone();
     });
     let batch: Vec<_> = (1..=50)
         .map(|n| offer(n, NewEvent::json("a", &n)))

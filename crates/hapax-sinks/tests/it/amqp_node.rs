@@ -45,7 +45,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     node.eval("application:set_env(rabbit, max_message_size, 100000), persistent_term:put(max_message_size, 100000).").await;
     let corner = Corner::at(&node.address()).await;
     let sink = sinks::amqp(url(&node.address()), sinks::destination(), |it| {
-        it.exchange = corner.name.clone()
+        it.exchange = corner.name.clone();
     });
     let sized = |number: u64, size: usize| offer(number, NewEvent::json("a", &"x".repeat(size)));
     let batch = [

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 async fn a_record_carries_the_event_and_its_attributes() {
     let cluster = Cluster::start(&[("shop.order", 1)]);
     let sink = sinks::kafka(&cluster.servers, sinks::destination(), |it| {
-        it.topic = "shop.{aggregate_type}".to_owned()
+        it.topic = "shop.{aggregate_type}".to_owned();
     });
     let new = NewEvent::json("order.created", &1)
         .about("order", "o-1")

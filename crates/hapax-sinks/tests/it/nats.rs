@@ -148,7 +148,7 @@ async fn a_cluster_without_a_leader_declines_nothing_and_is_unavailable() {
 
 async fn check_many_away(server: &Server, error_chain: &str) {
     let sink = with(server, |it| {
-        it.subject = Some("s.{aggregate_id}".to_owned())
+        it.subject = Some("s.{aggregate_id}".to_owned());
     });
     let of = |n: u64| offer(n, NewEvent::json("a", &n).about("order", format!("o-{n}")));
     let batch: Vec<_> = (1..=40).map(of).collect();

@@ -70,7 +70,7 @@ async fn check(url: &str, keys: &[&str], verified: bool) {
         reason = "the libraries read the real time"
     )]
     let clock = Clock::new(std::time::SystemTime::now);
-    let webhook = Webhook::new(settings, sinks::destination(), clock).unwrap();
+    let webhook = Webhook::new(&settings, sinks::destination(), clock).unwrap();
     for (number, text) in (0..).zip([
         "{\"amount\": 500}",
         "[1.0,\n 9007199254740993]",

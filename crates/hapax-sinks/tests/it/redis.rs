@@ -253,7 +253,7 @@ async fn tls_is_spoken_to_a_server_that_the_given_authority_vouches_for() {
     .await;
     let address = format!("rediss://localhost:{port}");
     let trusting = sinks::redis(address.as_str(), sinks::destination(), |it| {
-        it.ca = Some(CA.into())
+        it.ca = Some(CA.into());
     });
     deliver(&trusting, any()).await.unwrap();
     let other = sinks::redis(address, sinks::destination(), |_| {});

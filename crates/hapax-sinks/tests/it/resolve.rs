@@ -226,7 +226,7 @@ async fn a_name_that_leads_nowhere_is_reported_by_every_sink() {
     let destination = resolved_by(resolver.clone());
     let sinks: [Arc<dyn Sink>; 6] = [
         webhook("nowhere-1.example", 1, &resolver),
-        Arc::new(Smtp::new(mail, destination.clone()).unwrap()),
+        Arc::new(Smtp::new(&mail, destination.clone()).unwrap()),
         Arc::new(sinks::nats(
             "nats://nowhere-3.example,nats://nowhere.too",
             destination.clone(),

@@ -44,7 +44,7 @@ pub(crate) fn webhook(
         ..WebhookSettings::default()
     };
     change(&mut settings);
-    Webhook::new(settings, destination, clock()).unwrap()
+    Webhook::new(&settings, destination, clock()).unwrap()
 }
 
 pub(crate) fn nats(
@@ -57,7 +57,7 @@ pub(crate) fn nats(
         ..NatsSettings::default()
     };
     change(&mut settings);
-    Nats::new(settings, destination).unwrap()
+    Nats::new(&settings, destination).unwrap()
 }
 
 pub(crate) fn amqp(
@@ -70,7 +70,7 @@ pub(crate) fn amqp(
         ..AmqpSettings::default()
     };
     change(&mut settings);
-    Amqp::new(settings, destination).unwrap()
+    Amqp::new(&settings, destination).unwrap()
 }
 
 /// A Kafka sink with a topic for each type.
@@ -92,7 +92,7 @@ pub(crate) fn kafka(
         settings.properties.insert(name.to_owned(), millis.into());
     }
     change(&mut settings);
-    Kafka::new(settings, destination).unwrap()
+    Kafka::new(&settings, destination).unwrap()
 }
 
 /// Sets a property of librdkafka.
@@ -112,7 +112,7 @@ pub(crate) fn redis(
         ..RedisSettings::default()
     };
     change(&mut settings);
-    Redis::new(settings, destination).unwrap()
+    Redis::new(&settings, destination).unwrap()
 }
 
 /// A sink of the consumer `hapax` and the table `inbox_event`.
@@ -128,5 +128,5 @@ pub(crate) fn postgres(
         ..PostgresSettings::default()
     };
     change(&mut settings);
-    Postgres::new(settings, destination).unwrap()
+    Postgres::new(&settings, destination).unwrap()
 }

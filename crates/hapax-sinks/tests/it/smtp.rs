@@ -299,7 +299,7 @@ async fn a_server_that_falls_silent_times_out_and_its_connection_is_not_used_aga
         let server = SmtpReceiver::start().await;
         let directory = templates();
         let settings = from(directory.path(), &url(&server));
-        let sink = Smtp::new(settings, sinks::within(SHORT)).unwrap();
+        let sink = Smtp::new(&settings, sinks::within(SHORT)).unwrap();
         deliver(&sink, signup(1, "n", "a@example.com"))
             .await
             .unwrap();
@@ -322,7 +322,7 @@ async fn a_server_that_cannot_be_reached_is_unavailable() {
     let server = SmtpReceiver::start().await;
     let directory = templates();
     let settings = from(directory.path(), &url(&server));
-    let sink = Smtp::new(settings, sinks::destination()).unwrap();
+    let sink = Smtp::new(&settings, sinks::destination()).unwrap();
     drop(server);
     let outcome = deliver(&sink, signup(1, "n", "a@example.com")).await;
     assert_eq!(unavailable(outcome), "connect");
@@ -352,7 +352,7 @@ fn a_template_that_cannot_work_is_found_at_start_by_file_and_line() {
     let path = directory.path();
     let with = |file: &str, text: &str| {
         fs::write(path.join(file), text).unwrap();
-        let problem = refused("templates", from(path, "smtp://localhost"));
+        let problem = problem_with("templates", &from(path, "smtp://localhost"));
         fs::write(path.join(file), "fine").unwrap();
         problem
     };
@@ -367,23 +367,23 @@ fn a_template_that_cannot_work_is_found_at_start_by_file_and_line() {
     let good = || from(path, "smtp://localhost");
     let mut missing = good();
     missing.mails.insert("a".to_owned(), "nothing".to_owned());
-    let problem = refused("templates", missing);
+    let problem = problem_with("templates", &missing);
     assert!(
         problem.contains("nothing.subject.txt cannot be read: "),
         "{problem}"
     );
     let mut recipient = good();
     recipient.recipient = "{{".to_owned();
-    refused("recipient", recipient);
-    refused("url", from(path, "http://x"));
+    problem_with("recipient", &recipient);
+    problem_with("url", &from(path, "http://x"));
     let mut sender = good();
     sender.from = "nobody".to_owned();
-    refused("from", sender);
+    problem_with("from", &sender);
 }
 
 /// The problem with a setting.
 #[track_caller]
-fn refused(setting: &str, settings: SmtpSettings) -> String {
+fn problem_with(setting: &str, settings: &SmtpSettings) -> String {
     let error = Smtp::new(settings, sinks::destination()).unwrap_err();
     assert_eq!(error.setting, setting, "{error}");
     error.problem
@@ -438,7 +438,7 @@ async fn start() -> (SmtpReceiver, Smtp, TempDir) {
     let server = SmtpReceiver::start().await;
     let directory = templates();
     let settings = from(directory.path(), &url(&server));
-    let sink = Smtp::new(settings, sinks::destination()).unwrap();
+    let sink = Smtp::new(&settings, sinks::destination()).unwrap();
     (server, sink, directory)
 }
 

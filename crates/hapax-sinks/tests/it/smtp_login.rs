@@ -86,8 +86,9 @@ async fn a_certificate_that_nobody_vouches_for_stops_the_mail() {
     let directory = templates();
     for (offers, scheme) in [(Offers::StartTls, "smtp"), (Offers::Wrapped, "smtps")] {
         let (port, _) = mail_server::start(offers, acceptor(&[])).await;
-        let sink = from(directory.path(), &format!("{scheme}://localhost:{port}"));
-        let outcome = deliver(&sink.build().unwrap(), mail()).await;
+        let settings = from(directory.path(), &format!("{scheme}://localhost:{port}"));
+        let sink = Smtp::new(&settings, sinks::destination()).unwrap();
+        let outcome = deliver(&sink, mail()).await;
         unavailable(outcome);
     }
 }
@@ -106,7 +107,7 @@ async fn send(
         start_tls,
         ..from(directory.path(), &url)
     };
-    let sink = Smtp::new(settings, sinks::destination()).unwrap();
+    let sink = Smtp::new(&settings, sinks::destination()).unwrap();
     (deliver(&sink, mail()).await, log)
 }
 

@@ -44,7 +44,7 @@ impl SinkUnderTest for Mailbox {
             mails: [("order.created".to_owned(), "any".to_owned())].into(),
             ..SmtpSettings::default()
         };
-        let sink = Smtp::new(settings, sinks::within(TIMEOUT)).unwrap();
+        let sink = Smtp::new(&settings, sinks::within(TIMEOUT)).unwrap();
         Self {
             sink: Arc::new(sink),
             address: server.address(),
