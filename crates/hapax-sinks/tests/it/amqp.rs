@@ -136,7 +136,7 @@ async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
         "{outcome:?}"
     );
     let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
-        it.routing_key = Some(format!("{queue}.{{type}}"))
+        it.routing_key = Some(format!("{queue}.{{type}}"));
     });
     let outcome = deliver(&sink, any_offer()).await;
     assert!(
@@ -182,7 +182,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
 async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_exists() {
     let name = unused("hapax_missing");
     let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
-        it.exchange = name.clone();
+        it.exchange.clone_from(&name);
     });
     let batch: Vec<_> = (1..=50)
         .map(|n| offer(n, NewEvent::json("a", &n)))
@@ -230,7 +230,7 @@ async fn a_broker_that_is_down_from_the_start_is_found_when_it_is_up() {
     let sink = sinks::amqp(
         url(&proxy.address().to_string()),
         sinks::destination(),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     for _ in 0..3 {
         unavailable(&deliver(&sink, any_offer()).await, "connect");
@@ -321,7 +321,7 @@ async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
     let sink = sinks::amqp(
         url(&proxy.address().to_string()),
         sinks::within(Duration::from_secs(5)),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     let all: Vec<_> = (1..=600)
         .map(|n| offer(n, NewEvent::json("a", &n)))

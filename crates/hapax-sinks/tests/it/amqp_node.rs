@@ -45,7 +45,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     node.eval("application:set_env(rabbit, max_message_size, 100000), persistent_term:put(max_message_size, 100000).").await;
     let corner = Corner::at(&node.address()).await;
     let sink = sinks::amqp(url(&node.address()), sinks::destination(), |it| {
-        it.exchange = corner.name.clone();
+        it.exchange.clone_from(&corner.name);
     });
     let sized = |number: u64, size: usize| offer(number, NewEvent::json("a", &"x".repeat(size)));
     let batch = [
@@ -111,7 +111,7 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
     let sink = sinks::amqp(
         format!("amqp://shop:secret@{}", node.address()),
         sinks::destination(),
-        |it| it.exchange = exchange.to_owned(),
+        |it| it.exchange.clone_from(exchange),
     );
     let forbidden = (1..=20).map(|number| offer(number, NewEvent::json("seq.next", &number)));
     let mut batch: Vec<_> = forbidden.collect();
@@ -136,7 +136,7 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
     let sink = sinks::amqp(
         format!("amqp://shop:secret@{}", node.address()),
         sinks::destination(),
-        |it| it.exchange = exchange.to_owned(),
+        |it| it.exchange.clone_from(exchange),
     );
     for outcome in sink.deliver(&batch).await {
         let error_chain = unavailable(&outcome, "closed");
@@ -153,7 +153,7 @@ async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
     let sink = sinks::amqp(
         url(&node.address()),
         sinks::within(Duration::from_secs(3)),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     deliver(&sink, any_offer()).await.unwrap();
     node.eval("rabbit_disk_monitor:set_disk_free_limit(1000000000000000).")
@@ -225,7 +225,7 @@ async fn a_node_that_is_killed_in_mid_batch_loses_nothing(node: &mut Node) {
     let sink = sinks::amqp(
         url(&node.address()),
         sinks::within(Duration::from_secs(10)),
-        |it| it.exchange = exchange.to_owned(),
+        |it| exchange.clone_into(&mut it.exchange),
     );
     let sink = Arc::new(sink);
     let (confirmed, mut first_confirmed) = tokio::sync::watch::channel(0);

@@ -52,7 +52,7 @@ async fn whatever_rabbitmq_was_heard_to_confirm_is_there_wherever_the_line_break
     let sink = sinks::amqp(
         format!("amqp://guest:guest@{}", proxy.address()),
         sinks::within(BOUND),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     let taken = break_anywhere(&sink, &proxy).await;
     let there = corner.taken().await;
@@ -66,7 +66,7 @@ async fn whatever_was_confirmed_before_its_exchange_went_is_there() {
     let sink = sinks::amqp(
         format!("amqp://guest:guest@{BROKER}"),
         sinks::destination(),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     let mut taken = Vec::new();
     let mut number = 0;

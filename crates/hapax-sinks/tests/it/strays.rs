@@ -45,7 +45,7 @@ async fn events_that_no_queue_listens_for_hold_up_none_of_those_behind_them() {
     let sink = sinks::amqp(
         format!("amqp://guest:guest@{BROKER}"),
         sinks::destination(),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     check(Arc::new(sink), STRAYS, async || corner.taken().await.len()).await;
 }
@@ -63,7 +63,7 @@ async fn events_of_a_full_queue_hold_up_none_of_those_behind_them() {
     let sink = sinks::amqp(
         format!("amqp://guest:guest@{BROKER}"),
         sinks::destination(),
-        |it| it.exchange = corner.name.clone(),
+        |it| it.exchange.clone_from(&corner.name),
     );
     check(Arc::new(sink), REFUSED, async || corner.taken().await.len()).await;
 }
@@ -80,7 +80,7 @@ async fn events_that_no_stream_takes_hold_up_none_of_those_behind_them() {
     };
     direct.create_stream(settings).await.unwrap();
     let sink = sinks::nats(format!("nats://{server}"), sinks::destination(), |it| {
-        it.subject = Some(format!("{name}.{{type}}"))
+        it.subject = Some(format!("{name}.{{type}}"));
     });
     check(Arc::new(sink), STRAYS, async || {
         read(&direct, &name).await.len()

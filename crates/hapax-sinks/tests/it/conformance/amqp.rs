@@ -45,7 +45,7 @@ impl SinkUnderTest for Exchange {
         let sink = sinks::amqp(
             format!("amqp://guest:guest@{}", proxy.address()),
             sinks::within(TIMEOUT),
-            |it| it.exchange = corner.name.clone(),
+            |it| it.exchange.clone_from(&corner.name),
         );
         let sink = Arc::new(sink);
         Self {
