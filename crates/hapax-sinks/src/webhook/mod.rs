@@ -264,26 +264,25 @@ mod tests {
 
     #[test]
     fn a_url_that_can_never_work_is_refused_by_name() {
-        let absolute = "is not an absolute url";
-        let scheme = "begins with neither https:// nor http://";
-        check_url("", absolute);
-        check_url("example.com/x", absolute);
-        check_url("/x", scheme);
-        check_url("ftp://example.com/", scheme);
-        check_url("file:///etc/passwd", absolute);
-        check_url(
+        for url in [
+            "",
+            "example.com/x",
+            "/x",
+            "ftp://example.com/",
+            "file:///etc/passwd",
             "http://user:pass@example.com/",
-            "contains a user or a password",
-        );
+            "https://@example.com/",
+        ] {
+            assert_eq!(build(&at(url)).unwrap_err().setting, "url", "{url}");
+        }
         check_url("http://user@example.com/", "contains a user or a password");
-        check_url("https://@example.com/", absolute);
         for url in [
             "http://h:99999/",
             "http://h:/",
             "http://h:x/",
             "http://[::1/",
         ] {
-            check_url(url, absolute);
+            check_url(url, "is not an absolute url");
         }
         assert!(build(&at("https://example.com:8443/a?b=c")).is_ok());
     }
