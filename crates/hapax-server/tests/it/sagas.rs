@@ -22,7 +22,7 @@ use hapax_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::hapax::{PATIENCE, Ran, migrate, run};
+use crate::hapax::{PATIENCE, Ran, run, migrated};
 
 const LEASE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -282,8 +282,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let database = Database::fresh().await;
-        migrate(&database.url());
+        let database = migrated().await;
         let store = open(&database, None).await;
         Self { database, store }
     }

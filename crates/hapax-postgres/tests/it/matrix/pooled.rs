@@ -11,11 +11,11 @@ use hapax::{
 use hapax_postgres::{Postgres, Statement, Value};
 use hapax_testkit::{
     events::{claim, response, single_shot},
-    postgres::{Database, server},
+    postgres::{Database, Pooler, server},
 };
 use tokio_postgres::Client;
 
-use super::{pooler::Pooler, variable};
+use super::variable;
 use crate::{
     conformance::Server,
     fixture::{INSERT, ROWS, settings},

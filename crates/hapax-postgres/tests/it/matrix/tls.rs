@@ -2,9 +2,11 @@
 
 use hapax::store::Keys;
 use hapax_postgres::{OpenError, Postgres};
-use hapax_testkit::{postgres::Cluster, wait::eventually};
+use hapax_testkit::{
+    postgres::{Certificates, Cluster},
+    wait::eventually,
+};
 
-use super::certificates::Certificates;
 use crate::fixture::{PATIENCE, settings};
 
 const IS_PRIVATE: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";

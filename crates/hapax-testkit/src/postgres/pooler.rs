@@ -7,30 +7,35 @@
 use std::{
     fs,
     io::{self, Write as _},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
     time::Duration,
 };
 
-use hapax_testkit::wait::Patience;
 use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, config::Host};
 
-const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
-/// Ends the pooler when the test's end of its input closes.
-const GUARD: &str =
-    "( { read -r _; kill -INT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+use crate::{
+    program::{Program, guarded},
+    wait::Patience,
+};
 
-pub(crate) struct Pooler {
-    process: Child,
+const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
+
+/// A running pooler.
+#[derive(Debug)]
+pub struct Pooler {
+    program: Program,
     user: String,
     directory: TempDir,
 }
 
 impl Pooler {
     /// Starts a pooler with this number of connections to each database of the server at `url`.
-    pub(crate) async fn before(url: &str, connections: usize) -> Self {
+    ///
+    /// # Panics
+    /// Panics if pgbouncer is not installed or does not start.
+    pub async fn before(url: &str, connections: usize) -> Self {
         let directory = tempfile::tempdir().expect("no temporary directory");
         let open = fs::Permissions::from_mode(0o777);
         fs::set_permissions(directory.path(), open).expect("the directory's mode was not set");
@@ -43,22 +48,16 @@ impl Pooler {
         let users = format!("\"{user}\" \"{password}\"\n");
         fs::write(directory.path().join("users"), users)
             .expect("the list of users was not written");
-        let log = fs::File::create(directory.path().join("log")).expect("the log was not created");
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARD, program(), "-q"]);
+        let mut command = guarded(program(), "INT");
+        command.arg("-q");
         if fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
         {
             // pgbouncer refuses to run as root, and switches to this user itself.
             command.args(["-u", "nobody"]);
         }
-        command
-            .arg(&file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let process = command.spawn().expect("the shell did not start");
+        command.arg(&file);
         let pooler = Self {
-            process,
+            program: Program::start(command, &directory.path().join("log")),
             user,
             directory,
         };
@@ -67,7 +66,10 @@ impl Pooler {
     }
 
     /// The URL of a database behind the pooler.
-    pub(crate) fn url(&self, database: &str) -> String {
+    ///
+    /// # Panics
+    /// Panics if the path of the temporary directory is not UTF-8.
+    pub fn url(&self, database: &str) -> String {
         let path = self
             .directory
             .path()
@@ -83,7 +85,7 @@ impl Pooler {
         let console = self.url("pgbouncer");
         let connects = || tokio_postgres::connect(&console, NoTls);
         while let Err(error) = patience.bounds(connects()).await {
-            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            let log = self.program.log();
             assert!(
                 !log.contains("FATAL"),
                 "pgbouncer did not start: {error}: {log}"
@@ -95,13 +97,9 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
-        let crashed = self.process.try_wait();
-        let _killed = self.process.kill();
-        let _ended = self.process.wait();
         // If pgbouncer has crashed, the output of the failing test must say so.
-        if let Ok(Some(status)) = crashed {
-            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            let _told = writeln!(io::stderr(), "pgbouncer has ended ({status}): {log}");
+        if self.program.has_ended() {
+            let _told = writeln!(io::stderr(), "pgbouncer has ended: {}", self.program.log());
         }
     }
 }
