@@ -21,6 +21,14 @@ mod services;
     reason = "the file belongs to the testkit, where it is public"
 )]
 mod port;
+#[path = "../../crates/hapax-testkit/src/guard.rs"]
+#[expect(
+    unreachable_pub,
+    reason = "the file belongs to the testkit, where it is public"
+)]
+mod guard;
+#[path = "../../crates/hapax-testkit/src/certify.rs"]
+mod certify;
 mod step;
 mod tool;
 mod tidy;

@@ -1,4 +1,4 @@
-//! Manual clock and seeded randomness for tests.
+//! Clocks and seeded randomness for tests.
 //!
 //! A test of expiry moves a [`ManualClock`] instead of waiting, so it takes no time and does not
 //! depend on the load of the machine. The numbers of [`seeded_random`] are the same in every run.
@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use hapax::{Clock, Random, Timestamp};
@@ -57,6 +57,16 @@ impl Default for ManualClock {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The clock of the system, for tests in which another process measures the time too.
+pub fn system_clock() -> Clock {
+    seeded::plant();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's wiring passes the time in"
+    )]
+    Clock::new(SystemTime::now)
 }
 
 /// Random numbers (`splitmix64`) that are the same for the same `seed`.

@@ -9,7 +9,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::stage::{Deed, Listener, client, post, quick, settings};
+use crate::stage::{broken_off, client, post, quick, replying, reset, settings, silence};
 
 fn request(url: &str) -> Request {
     Request::post(url).unwrap().json("{}")
@@ -27,25 +27,26 @@ fn no_answer(error: SendError) -> (Stopped, usize) {
 
 #[tokio::test]
 async fn a_reset_before_and_in_the_middle_of_an_answer_is_survived() {
-    let listener = Listener::start(&[Deed::Reset, Deed::BreakOff, Deed::Answer]).await;
-    let answer = client().send(request(&listener.url())).await.unwrap();
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(reset());
+    receiver.reply_next(broken_off());
+    let answer = client().send(post(&receiver)).await.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 3));
     assert_eq!(
         answer.attempts[1].status, None,
         "a response that broke off does not count"
     );
-    assert_eq!(listener.requests(), 3);
+    assert_eq!(receiver.received().len(), 3);
 }
 
 #[tokio::test]
 async fn a_post_without_a_key_is_not_sent_again_once_bytes_of_it_were() {
-    let deeds: [&'static [Deed]; 2] = [&[Deed::Reset], &[Deed::BreakOff]];
-    for deeds in deeds {
-        let listener = Listener::start(deeds).await;
-        let sent = client().send(request(&listener.url()).without_key()).await;
+    for reply in [reset(), broken_off()] {
+        let receiver = replying(reply).await;
+        let sent = client().send(post(&receiver).without_key()).await;
         let (stopped, attempts) = no_answer(sent.unwrap_err());
         assert_eq!((stopped, attempts), (Stopped::Unrepeatable, 1));
-        assert_eq!(listener.requests(), 1);
+        assert_eq!(receiver.received().len(), 1);
     }
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(503));
@@ -90,7 +91,8 @@ async fn a_server_that_comes_back_gets_the_request_that_waited_for_it() {
 
 #[tokio::test]
 async fn a_silent_server_costs_one_attempts_time_and_not_the_operations() {
-    let listener = Listener::start(&[Deed::Silence, Deed::Answer]).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(silence());
     let attempt_max = Some(Duration::from_secs(2));
     let mut settings = settings();
     settings.policy = Policy {
@@ -99,7 +101,7 @@ async fn a_silent_server_costs_one_attempts_time_and_not_the_operations() {
     };
     let answer = Client::new(settings)
         .unwrap()
-        .send(request(&listener.url()))
+        .send(post(&receiver))
         .await;
     let answer = answer.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 2));

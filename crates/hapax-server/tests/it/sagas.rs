@@ -16,7 +16,7 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Time, Tx};
 use hapax_testkit::{
-    clock::{ManualClock, seeded_random},
+    clock::{ManualClock, seeded_random, system_clock},
     postgres::Database,
     wait::eventually,
 };
@@ -294,7 +294,7 @@ impl Stage {
     /// workers use the system time.
     async fn asking(&self, id: &str, far: Far) -> String {
         let manual = ManualClock::new();
-        manual.set(clock().now());
+        manual.set(system_clock().now());
         let store = open(&self.database, Some(manual.clock())).await;
         let runner = work(&store, manual.clock(), far);
         self.start_on(&store, &definition(far), id).await;
@@ -325,7 +325,7 @@ impl Stage {
 
     /// Runs a saga to its end.
     async fn ended(&self, id: &str, far: Far) -> SagaRecord {
-        let runner = work(&self.store, clock(), far);
+        let runner = work(&self.store, system_clock(), far);
         eventually(PATIENCE, async || self.saga(id).await.status.state.is_end()).await;
         runner.drain().await;
         self.saga(id).await
@@ -403,15 +403,6 @@ fn work(store: &Postgres, clock: Clock, far: Far) -> RunnerHandle {
     let mut settings = Settings::new(clock, seeded_random(2));
     settings.lease = LEASE;
     Runner::spawn(store, vec![definition(far)], settings, &store.notifier())
-}
-
-/// The system clock.
-fn clock() -> Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test passes in the system time"
-    )]
-    Clock::new(std::time::SystemTime::now)
 }
 
 /// The behaviour of the called system.

@@ -20,10 +20,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{any_offer, clock, deliver, offer},
+    events::{PATIENCE, any_offer, clock, deliver, offer},
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_message_carries_the_event_and_its_attributes() {

@@ -16,9 +16,9 @@ use lapin::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    amqp::{PATIENCE, at, rejected, still_open, unavailable},
+    amqp::{at, rejected, still_open, unavailable},
     amqp_broker::{Corner, Node, Taken, drain},
-    events::{any_offer, deliver, offer},
+    events::{PATIENCE, any_offer, deliver, offer},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

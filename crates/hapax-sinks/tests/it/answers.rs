@@ -10,6 +10,7 @@ use hapax::{
 use hapax_sinks::{amqp::Amqp, redis::Redis};
 use hapax_testkit::{
     port::free_port,
+    servers::Server,
     wait::{answered, eventually},
 };
 use tokio::{
@@ -18,9 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    events::{any_offer, check_failure, deliver, offer, offers},
+    events::{PATIENCE, any_offer, check_failure, deliver, offer, offers},
     redis::connection,
-    server::{PATIENCE, Server},
 };
 
 const BOUND: Duration = Duration::from_secs(2);

@@ -10,6 +10,7 @@ use hapax::{
 use hapax_sinks::{amqp::Amqp, redis::Redis};
 use hapax_testkit::{
     proxy::{Direction, Fault, Proxy},
+    servers::Server,
     wait::answered,
 };
 use lapin::options::ExchangeDeleteOptions;
@@ -17,14 +18,12 @@ use tokio::sync::Notify;
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     kafka::to,
     kafka_cluster::{Cluster, header},
     redis::{connection, read},
-    server::Server,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const BOUND: Duration = Duration::from_secs(3);
 const BATCH: u64 = 40;
 /// Where the connection breaks: in the greeting, in a header, between responses and within one.

@@ -1,6 +1,6 @@
 //! Offers for the tests, and the time at which they are made.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Clock, Random, Timestamp,
@@ -8,9 +8,13 @@ use hapax::{
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Sink, SinkError},
 };
+use hapax_testkit::wait::Patience;
 
 /// `Tue, 14 Nov 2023 22:13:20 GMT`.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+/// How long a test waits for a condition.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn clock() -> Clock {
     hapax_testkit::seeded::plant();
@@ -70,7 +74,7 @@ pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
 /// Offers events again until all are taken, as the relay does. All other outcomes must be temporary
 /// failures.
 pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
-    let patience = hapax_testkit::wait::Patience::within(crate::server::PATIENCE);
+    let patience = Patience::within(PATIENCE);
     let mut left = offers.to_vec();
     while !left.is_empty() {
         let outcomes = sink.deliver(&left).await;

@@ -10,12 +10,11 @@ use hapax_testkit::wait::{answered, eventually};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     kafka::to,
     kafka_cluster::{Cluster, header},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const TOO_LARGE: Error = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
 
 /// A request with many records is refused, and the cluster is too slow to send all of them alone.

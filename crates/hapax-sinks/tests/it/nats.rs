@@ -12,12 +12,11 @@ use hapax_sinks::{
     format::Format,
     nats::{Nats, NatsBuilder},
 };
-use hapax_testkit::{port::free_port, wait::eventually};
+use hapax_testkit::{port::free_port, servers::Server, wait::eventually};
 
 use crate::{
     consumer::effects,
-    events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
-    server::{PATIENCE, Server},
+    events::{PATIENCE, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
 };
 
 const JETSTREAM: &str = "jetstream { store_dir: 'STORE' }\nmax_payload: 2MB";

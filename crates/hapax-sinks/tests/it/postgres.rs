@@ -14,9 +14,8 @@ use hapax_testkit::{
 };
 use tokio_postgres::Client;
 
-use crate::{
-    events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
-    server::PATIENCE,
+use crate::events::{
+    PATIENCE, check_failure, deliver, deliver_all, ids, offer, offers, unavailable,
 };
 
 /// The migration that creates the inbox.

@@ -24,11 +24,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     smtp,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Name servers that do not respond for hosts that begin with `silent`, until `speak` is called.

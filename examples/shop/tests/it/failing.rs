@@ -89,8 +89,7 @@ pub(crate) fn patient(home: &Home) -> Command {
         .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
         .arg(shop.get_program())
         .args(shop.get_args())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     patient
 }
 

