@@ -165,6 +165,7 @@ pub mod proxy;
 pub mod events;
 pub mod clock;
 pub mod wait;
+mod matches;
 pub mod port;
 pub mod name;
 pub mod prober;

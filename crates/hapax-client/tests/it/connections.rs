@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax_client::{Client, Policy, Request, SendError, Stopped};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     http::{HttpReceiver, HttpReply},
     port::free_port,
     wait::eventually,
@@ -115,9 +115,6 @@ async fn an_answer_that_is_too_long_is_not_asked_for_again() {
     let mut settings = settings();
     settings.received_bytes_max = 1 << 10;
     let sent = Client::new(settings).unwrap().send(post(&receiver)).await;
-    assert!(
-        matches!(sent, Err(SendError::TooLarge { max: 1024, .. })),
-        "{sent:?}"
-    );
+    assert_matches!(sent, Err(SendError::TooLarge { max: 1024, .. }));
     assert_eq!(receiver.received().len(), 1);
 }

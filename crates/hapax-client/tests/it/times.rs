@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hapax::retry::Budget;
 use hapax_client::{Client, SendError, Stopped};
-use hapax_testkit::http::{HttpReceiver, HttpReply};
+use hapax_testkit::{assert_matches, http::{HttpReceiver, HttpReply}};
 
 use crate::stage::{post, replying, settings, silence};
 
@@ -16,16 +16,7 @@ async fn an_operation_ends_at_its_deadline_whatever_the_server_does() {
     let client = Client::new(settings).unwrap();
     let began = Instant::now();
     let sent = client.send(post(&receiver)).await;
-    assert!(
-        matches!(
-            sent,
-            Err(SendError::NoAnswer {
-                stopped: Stopped::Late,
-                ..
-            })
-        ),
-        "{sent:?}"
-    );
+    assert_matches!(sent, Err(SendError::NoAnswer { stopped: Stopped::Late, .. }));
     assert!(began.elapsed() >= Duration::from_millis(400));
     assert!(began.elapsed() < Duration::from_secs(5));
 }

@@ -14,7 +14,7 @@ use hapax::{
     store::{DeadLetters, Outbox, Partitions, Settlements, StoreError},
 };
 use hapax_postgres::Postgres;
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{assert_matches, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE};
 
@@ -43,7 +43,7 @@ async fn an_owner_that_is_replaced_while_it_writes_changes_nothing() {
     eventually(PATIENCE, async || fixture.count(WAITING).await == 1).await;
     taking.commit().await.unwrap();
     let fenced = settling.await.unwrap();
-    assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
+    assert_matches!(fenced, Err(StoreError::Fenced));
     let untouched = "SELECT (SELECT count(*) FROM hapax.delivery)
         + (SELECT count(*) FROM hapax.attempt)
         + (SELECT count(*) FROM hapax.destination WHERE disabled_at IS NOT NULL)

@@ -15,7 +15,7 @@ use hapax_postgres::{
     Postgres,
     admin::{self, Actor},
 };
-use hapax_testkit::events::{claim, fingerprint, keyring, response, single_shot};
+use hapax_testkit::{assert_matches, events::{claim, fingerprint, keyring, response, single_shot}};
 
 use crate::{conformance::Server, fixture::Fixture};
 
@@ -119,15 +119,12 @@ async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
     let mut changed = entry("tx");
     changed.claim.fingerprint = fingerprint(2);
     let outcome = other.enter(changed).await.unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch));
     let expired = "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 s'
         WHERE key = 'tx'";
     fixture.plain.execute(expired, &[]).await.unwrap();
     let outcome = other.enter(entry("tx")).await.unwrap();
-    assert!(matches!(outcome, ClaimOutcome::Open(_)), "{outcome:?}");
+    assert_matches!(outcome, ClaimOutcome::Open(_));
     // A request that cannot be decrypted does not affect other requests.
     assert!(
         other

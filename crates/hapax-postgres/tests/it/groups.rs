@@ -15,7 +15,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Settings, Statement, Value};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     events::{claim, fingerprint, response},
     wait::eventually,
 };
@@ -161,7 +161,7 @@ async fn a_member_whose_statement_fails_fails_alone() {
     assert_eq!(fixture.notes().await.len(), 10);
     // The failed request has left its key free.
     let outcome = fixture.store.execute_plan(shot("bad")).await;
-    assert!(matches!(outcome, Ok(ClaimOutcome::Open(_))), "{outcome:?}");
+    assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,16 +177,10 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     if matches!(outcome[0], ClaimOutcome::Taken(_)) {
         outcome.swap(0, 3);
     }
-    assert!(matches!(outcome[0], ClaimOutcome::Open(_)), "{outcome:?}");
-    assert!(
-        matches!(&outcome[1], ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{outcome:?}"
-    );
-    assert!(matches!(outcome[2], ClaimOutcome::Open(_)), "{outcome:?}");
-    assert!(
-        matches!(&outcome[3], ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome[0], ClaimOutcome::Open(_), "{outcome:?}");
+    assert_matches!(&outcome[1], ClaimOutcome::Taken(Taken::Replay { .. }), "{outcome:?}");
+    assert_matches!(outcome[2], ClaimOutcome::Open(_), "{outcome:?}");
+    assert_matches!(&outcome[3], ClaimOutcome::Taken(Taken::Replay { .. }), "{outcome:?}");
     assert_eq!(outcome[4], ClaimOutcome::Taken(Taken::Mismatch));
     assert_eq!(fixture.notes().await, ["k1", "k2", "old"]);
     fixture.idle().await;

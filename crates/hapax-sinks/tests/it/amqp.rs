@@ -15,12 +15,12 @@ use hapax_sinks::{
     format::Format,
 };
 use hapax_sqlite::{Settings, Sqlite};
-use hapax_testkit::{name::unused, proxy::Proxy};
+use hapax_testkit::{assert_matches, name::unused, proxy::Proxy};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{PATIENCE, any_offer, clock, deliver, offer},
+    events::{PATIENCE, any_offer, clock, deliver, offer, postponed, rejected},
 };
 
 
@@ -100,7 +100,7 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
         if heard(number) {
             assert!(outcome.is_ok(), "{number}: {outcome:?}");
         } else {
-            let error_chain = unavailable(outcome, "unroutable");
+            let error_chain = postponed(outcome, "unroutable");
             assert!(
                 error_chain.contains(&corner.name) && error_chain.contains("`unheard`"),
                 "{error_chain}"
@@ -126,20 +126,14 @@ async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
         any_offer(),
     )
     .await;
-    unavailable(&outcome, "unroutable");
-    assert!(
-        matches!(outcome, Err(SinkError::Unavailable { .. })),
-        "{outcome:?}"
-    );
+    postponed(&outcome, "unroutable");
+    assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     let sink = at(BROKER)
         .routing_key(format!("{queue}.{{type}}"))
         .build()
         .unwrap();
     let outcome = deliver(&sink, any_offer()).await;
-    assert!(
-        matches!(outcome, Err(SinkError::Declined { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(SinkError::Declined { .. }));
 }
 
 #[tokio::test]
@@ -169,7 +163,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
     for (outcome, kind) in outcomes.iter().zip(kinds) {
         match kind {
             "good" => assert!(outcome.is_ok(), "{outcome:?}"),
-            _ => drop(unavailable(outcome, "nack")),
+            _ => drop(postponed(outcome, "nack")),
         }
     }
     assert_eq!(corner.taken().await.len(), 3);
@@ -183,7 +177,7 @@ async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_e
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
     for outcome in sink.deliver(&batch).await {
-        let error_chain = unavailable(&outcome, "closed");
+        let error_chain = postponed(&outcome, "closed");
         assert!(
             error_chain.contains("no exchange") && error_chain.contains(&name),
             "{error_chain}"
@@ -194,7 +188,7 @@ async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_e
     let there = to(&corner).build().unwrap();
     assert!(there.deliver(&batch).await.iter().all(Result::is_ok));
     // The sink that lost its channel continues with another one, on the same connection.
-    unavailable(&deliver(&sink, any_offer()).await, "closed");
+    postponed(&deliver(&sink, any_offer()).await, "closed");
 }
 
 #[tokio::test]
@@ -208,7 +202,7 @@ async fn a_wrong_password_and_a_missing_virtual_host_are_reported_without_the_pa
     ] {
         let sink = Amqp::to(url).source("/test").build().unwrap();
         let outcome = deliver(&sink, any_offer()).await;
-        let error_chain = unavailable(&outcome, "refused");
+        let error_chain = postponed(&outcome, "refused");
         assert!(
             error_chain.contains(word) && !error_chain.contains("s3cret"),
             "{error_chain}"
@@ -225,7 +219,7 @@ async fn a_broker_that_is_down_from_the_start_is_found_when_it_is_up() {
     let sink = at(&proxy.address().to_string()).exchange(&corner.name);
     let sink = sink.build().unwrap();
     for _ in 0..3 {
-        unavailable(&deliver(&sink, any_offer()).await, "connect");
+        postponed(&deliver(&sink, any_offer()).await, "connect");
     }
     proxy.heal().await;
     deliver(&sink, any_offer()).await.unwrap();
@@ -239,7 +233,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
     let bound = Duration::from_millis(300);
     let sink = at(&address).timeout(bound).build().unwrap();
     let start = Instant::now();
-    unavailable(&deliver(&sink, any_offer()).await, "connect");
+    postponed(&deliver(&sink, any_offer()).await, "connect");
     assert!(start.elapsed() < bound + Duration::from_secs(20));
     // The sink closed the connection itself and did not leave it to the driver.
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -382,25 +376,4 @@ fn to(corner: &Corner) -> AmqpBuilder {
 
 pub(crate) fn at(broker: &str) -> AmqpBuilder {
     Amqp::to(format!("amqp://guest:guest@{broker}")).source("/test")
-}
-
-#[track_caller]
-pub(crate) fn unavailable(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(
-            error @ (SinkError::Unavailable { error_type, .. }
-            | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.error_chain(),
-        other => panic!("not unavailable for {expected}: {other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.error_chain()
-        }
-        other => panic!("not rejected for {expected}: {other:?}"),
-    }
 }

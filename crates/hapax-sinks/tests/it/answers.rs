@@ -8,7 +8,7 @@ use hapax::{
     sink::{Sink, SinkError},
 };
 use hapax_sinks::{amqp::Amqp, redis::Redis};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     port::free_port,
     servers::Server,
     wait::{answered, eventually},
@@ -73,10 +73,7 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
     assert!(outcomes[0].is_ok() && outcomes[3].is_ok(), "{outcomes:?}");
     for outcome in &outcomes[1..3] {
         check_failure(outcome, true, "moved", "cluster");
-        assert!(
-            matches!(outcome, Err(SinkError::Declined { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Declined { .. }));
     }
 }
 
@@ -133,10 +130,7 @@ async fn a_server_that_answers_nonsense_or_ends_in_mid_answer_costs_no_more_than
 async fn lost(sink: &impl Sink, nonsense: &str) {
     let outcomes = answered(4 * BOUND, sink.deliver(&offers(3, 10))).await;
     for outcome in outcomes {
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{nonsense:?}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }), "{nonsense:?}");
     }
 }
 

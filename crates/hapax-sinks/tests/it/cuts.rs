@@ -8,7 +8,7 @@ use hapax::{
     sink::{Offer, Outcome, Sink, SinkError},
 };
 use hapax_sinks::{amqp::Amqp, redis::Redis};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     proxy::{Direction, Fault, Proxy},
     servers::Server,
     wait::answered,
@@ -149,7 +149,7 @@ async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partiti
         });
         let again = async {
             while let Err(error) = &outcome {
-                assert!(matches!(error, SinkError::Unavailable { .. }), "{error:?}");
+                assert_matches!(error, SinkError::Unavailable { .. });
                 failures += 1;
                 outcome = deliver(&sink, offer.clone()).await;
             }

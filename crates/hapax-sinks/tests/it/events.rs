@@ -103,6 +103,38 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
     left
 }
 
+/// Checks that an offer may be repeated, for this type of error, and returns the error chain.
+#[track_caller]
+pub(crate) fn postponed(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(
+            error @ (SinkError::Unavailable { error_type, .. }
+            | SinkError::Declined { error_type, .. }),
+        ) if *error_type == expected => error.error_chain(),
+        other => panic!("not unavailable for {expected}: {other:?}"),
+    }
+}
+
+/// Checks that an event was rejected, for this type of error, and returns the error chain.
+#[track_caller]
+pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
+            error.error_chain()
+        }
+        other => panic!("not rejected for {expected}: {other:?}"),
+    }
+}
+
+/// The type of the error of a receiver that is unavailable.
+#[track_caller]
+pub(crate) fn error_type(outcome: Outcome) -> &'static str {
+    match outcome {
+        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Checks a failure: whether it is temporary, its type, and a part of its error chain.
 #[track_caller]
 pub(crate) fn check_failure(outcome: &Outcome, again: bool, error_type: &str, error_chain: &str) {

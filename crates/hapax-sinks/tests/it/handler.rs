@@ -17,19 +17,19 @@ use hapax::{
     store::{Source, Transaction as _},
 };
 use hapax_sinks::handler::{Handler, HandlerError};
-use hapax_sqlite::{Settings, Sqlite};
+use hapax_sqlite::{Settings, Sqlite, Tx};
+use hapax_testkit::assert_matches;
 
 use crate::events::{any_offer, clock, deliver, offer};
 
 #[tokio::test]
 async fn an_event_that_is_offered_often_has_its_effect_once() {
     let (store, _directory) = open().await;
-    let runs = Arc::new(AtomicUsize::new(0));
-    let counted = runs.clone();
+    let (runs, counted) = counter();
     let handler = Handler::new(
         store.clone(),
         "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
+        move |tx: &mut Tx, event| {
             counted.fetch_add(1, Ordering::SeqCst);
             Box::pin(write(tx, event.kind.clone()))
         },
@@ -51,7 +51,7 @@ async fn two_consumers_take_the_same_event_once_each() {
         let handler = Handler::new(
             store.clone(),
             consumer,
-            |tx: &mut hapax_sqlite::Tx, event| Box::pin(write(tx, event.kind.clone())),
+            |tx: &mut Tx, event| Box::pin(write(tx, event.kind.clone())),
         );
         deliver(&handler.unwrap(), any_offer()).await.unwrap();
     }
@@ -64,7 +64,7 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     let handler = Handler::new(
         store.clone(),
         "ledger",
-        |tx: &mut hapax_sqlite::Tx, event| Box::pin(write(tx, event.kind.clone())),
+        |tx: &mut Tx, event| Box::pin(write(tx, event.kind.clone())),
     )
     .unwrap();
     let first = any_offer();
@@ -82,25 +82,18 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     )
     .await
     .unwrap_err();
-    assert!(matches!(
-        error,
-        SinkError::Rejected {
-            error_type: "mismatch",
-            ..
-        }
-    ));
+    assert_matches!(error, SinkError::Rejected { error_type: "mismatch", .. });
     assert_eq!(rows(&store).await, 1);
 }
 
 #[tokio::test]
 async fn a_failure_undoes_the_effect_and_says_again_or_never() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
+    let (attempts, counted) = counter();
     let handler = Handler::new(
         store.clone(),
         "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
+        move |tx: &mut Tx, event| {
             let attempt = counted.fetch_add(1, Ordering::SeqCst);
             Box::pin(async move {
                 write(tx, event.kind.clone()).await?;
@@ -139,12 +132,11 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
 #[tokio::test]
 async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
+    let (attempts, counted) = counter();
     let handler = Handler::new(
         store.clone(),
         "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
+        move |tx: &mut Tx, event| {
             let attempt = counted.fetch_add(1, Ordering::SeqCst);
             assert_ne!(attempt, 0, "the function panics at its start");
             Box::pin(async move {
@@ -157,13 +149,7 @@ async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
     .unwrap();
     for _ in 0..2 {
         let error = deliver(&handler, any_offer()).await.unwrap_err();
-        assert!(matches!(
-            error,
-            SinkError::Declined {
-                error_type: "panic",
-                ..
-            }
-        ));
+        assert_matches!(error, SinkError::Declined { error_type: "panic", .. });
         assert_eq!(rows(&store).await, 0);
     }
     deliver(&handler, any_offer()).await.unwrap();
@@ -188,7 +174,7 @@ async fn what_is_prepared_delays_no_other_and_is_written_once() {
                 Ok(format!("prepared {}", event.kind))
             })
         },
-        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+        |tx: &mut Tx, _, made| Box::pin(write(tx, made)),
     )
     .unwrap();
     for _ in 0..3 {
@@ -203,8 +189,7 @@ async fn what_is_prepared_delays_no_other_and_is_written_once() {
 #[tokio::test]
 async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
+    let (attempts, counted) = counter();
     let handler = Handler::prepared(
         store.clone(),
         "ledger",
@@ -219,7 +204,7 @@ async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_a
                 Ok(event.kind.clone())
             })
         },
-        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+        |tx: &mut Tx, _, made| Box::pin(write(tx, made)),
     )
     .unwrap();
     for error_type in ["panic", "panic", "handler"] {
@@ -234,7 +219,7 @@ async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_a
 #[tokio::test]
 async fn what_a_function_emits_carries_the_context_of_the_event() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(store.clone(), "ledger", |tx: &mut hapax_sqlite::Tx, _| {
+    let handler = Handler::new(store.clone(), "ledger", |tx: &mut Tx, _| {
         Box::pin(async move {
             let emitted = tx.emit(NewEvent::json("ledger.written", &1));
             emitted.map(drop).map_err(HandlerError::never)
@@ -256,33 +241,27 @@ async fn what_a_function_emits_carries_the_context_of_the_event() {
 #[tokio::test]
 async fn a_store_that_is_shut_is_unavailable() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(store.clone(), "ledger", |_: &mut hapax_sqlite::Tx, _| {
+    let handler = Handler::new(store.clone(), "ledger", |_: &mut Tx, _| {
         Box::pin(async { Ok(()) })
     })
     .unwrap();
     store.close().await.unwrap();
     let error = deliver(&handler, any_offer()).await.unwrap_err();
-    assert!(matches!(
-        error,
-        SinkError::Unavailable {
-            error_type: "store",
-            ..
-        }
-    ));
+    assert_matches!(error, SinkError::Unavailable { error_type: "store", .. });
 }
 
 #[tokio::test]
 async fn a_consumer_without_a_name_is_refused() {
     let (store, _directory) = open().await;
     for name in [String::new(), "x".repeat(256)] {
-        let handler = Handler::new(store.clone(), name, |_: &mut hapax_sqlite::Tx, _| {
+        let handler = Handler::new(store.clone(), name, |_: &mut Tx, _| {
             Box::pin(async { Ok(()) })
         });
         assert!(handler.is_err());
     }
 }
 
-async fn write(tx: &mut hapax_sqlite::Tx, kind: String) -> Result<(), HandlerError> {
+async fn write(tx: &mut Tx, kind: String) -> Result<(), HandlerError> {
     let written = tx.with(move |rows| rows.execute("INSERT INTO ledger VALUES (?1)", [kind]));
     written.await.map(drop).map_err(HandlerError::again)
 }
@@ -292,6 +271,12 @@ async fn rows(store: &Sqlite) -> i64 {
         rows.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0))
     };
     store.read(count).await.unwrap()
+}
+
+/// A counter, and the same for a closure.
+fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let count = Arc::<AtomicUsize>::default();
+    (Arc::clone(&count), count)
 }
 
 async fn open() -> (Sqlite, tempfile::TempDir) {

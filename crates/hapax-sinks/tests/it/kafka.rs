@@ -18,7 +18,7 @@ use hapax_sinks::{
     kafka::{Kafka, KafkaBuilder},
 };
 use hapax_sqlite::{Settings, Sqlite};
-use hapax_testkit::wait::answered;
+use hapax_testkit::{assert_matches, wait::answered};
 use rdkafka::{
     Message as _,
     message::OwnedMessage,
@@ -27,7 +27,7 @@ use rdkafka::{
 use tokio::time::Instant;
 
 use crate::{
-    events::{any_offer, clock, deliver, offer},
+    events::{any_offer, clock, deliver, offer, postponed, rejected},
     kafka_cluster::{Cluster, header},
 };
 
@@ -108,7 +108,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
         start.elapsed()
     );
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-    let error_chain = unavailable(&outcomes[1], "topic");
+    let error_chain = postponed(&outcomes[1], "topic");
     assert!(
         error_chain.contains("`missing`") && error_chain.contains("create it"),
         "{error_chain}"
@@ -207,7 +207,7 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
     let mut open = still_open(all.clone(), &outcomes);
     assert!(!open.is_empty(), "the broker was not down");
     for outcome in outcomes.iter().filter(|outcome| outcome.is_err()) {
-        unavailable(outcome, "timeout");
+        postponed(outcome, "timeout");
     }
     cluster.heal();
     let all_taken = async {
@@ -229,7 +229,7 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
         .timeout(Duration::from_secs(3))
         .build()
         .unwrap();
-    let error_chain = unavailable(&deliver(&sink, any_offer()).await, "timeout");
+    let error_chain = postponed(&deliver(&sink, any_offer()).await, "timeout");
     assert!(error_chain.contains("client: "), "{error_chain}");
     cluster.heal();
     deliver(&sink, any_offer()).await.unwrap();
@@ -246,10 +246,7 @@ async fn a_client_that_failed_permanently_is_replaced() {
     cluster.tell(move |broker| broker.request_errors(RDKafkaApiKey::InitProducerId, &[fatal; 50]));
     for _ in 0..2 {
         let outcome = deliver(&sink, any_offer()).await;
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     }
     cluster.tell(|broker| broker.clear_request_errors(RDKafkaApiKey::InitProducerId));
     deliver(&sink, any_offer()).await.unwrap();
@@ -340,25 +337,4 @@ pub(crate) fn to(cluster: &Cluster) -> KafkaBuilder {
         .source("/test")
         .set("reconnect.backoff.ms", "10")
         .set("reconnect.backoff.max.ms", "50")
-}
-
-#[track_caller]
-fn unavailable(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(
-            error @ (SinkError::Unavailable { error_type, .. }
-            | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.error_chain(),
-        other => panic!("not unavailable for {expected}: {other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.error_chain()
-        }
-        other => panic!("not rejected for {expected}: {other:?}"),
-    }
 }

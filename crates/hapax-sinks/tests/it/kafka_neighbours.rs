@@ -8,8 +8,8 @@ use hapax::{
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{
-    events::{deliver, offer},
-    kafka::{rejected, to},
+    events::{deliver, offer, rejected},
+    kafka::to,
     kafka_cluster::{Cluster, header},
 };
 

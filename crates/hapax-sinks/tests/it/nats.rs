@@ -12,7 +12,7 @@ use hapax_sinks::{
     format::Format,
     nats::{Nats, NatsBuilder},
 };
-use hapax_testkit::{port::free_port, servers::Server, wait::eventually};
+use hapax_testkit::{assert_matches, port::free_port, servers::Server, wait::eventually};
 
 use crate::{
     consumer::effects,
@@ -150,10 +150,7 @@ async fn check_many_away(server: &Server, error_chain: &str) {
     let batch: Vec<_> = (1..=40).map(of).collect();
     for outcome in sink.deliver(&batch).await {
         check_failure(&outcome, true, "no_stream", error_chain);
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     }
 }
 

@@ -9,7 +9,7 @@ use hapax_testkit::smtp::{Offers, SmtpReceiver};
 use serde_json::json;
 
 use crate::{
-    events::{deliver, offer},
+    events::{deliver, error_type, offer},
     smtp::{from, templates},
     tls::{CA, acceptor},
 };
@@ -38,7 +38,7 @@ async fn a_password_is_never_sent_in_the_clear_unless_that_was_asked_for() {
     let said = |log: &Log, verb| log.iter().any(|(_, line)| line.starts_with(verb));
     for start_tls in [None, Some(StartTls::Opportunistic)] {
         let (outcome, log) = send(Offers::Nothing, "smtp", "shop:p%40ss@", start_tls).await;
-        assert_eq!(unavailable(outcome), "tls");
+        assert_eq!(error_type(outcome), "tls");
         assert!(!said(&log, "AUTH") && !said(&log, "MAIL"));
     }
 
@@ -82,7 +82,7 @@ async fn a_certificate_that_nobody_vouches_for_stops_the_mail() {
         let port = server.address().port();
         let sink = from(directory.path(), &format!("{scheme}://localhost:{port}"));
         let outcome = deliver(&sink.build().unwrap(), mail()).await;
-        unavailable(outcome);
+        error_type(outcome);
     }
 }
 
@@ -109,12 +109,4 @@ async fn send(
 fn mail() -> hapax::sink::Offer {
     let data = json!({"name": "n", "email": "a@example.com"});
     offer(1, NewEvent::json("user.signed_up", &data))
-}
-
-#[track_caller]
-fn unavailable(outcome: Outcome) -> &'static str {
-    match outcome {
-        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
-        other => panic!("{other:?}"),
-    }
 }

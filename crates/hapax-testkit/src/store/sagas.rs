@@ -28,7 +28,7 @@ use super::{
         turn, write,
     },
 };
-use crate::events::{RETENTION, claim, event, fingerprint, response, single_shot};
+use crate::{assert_matches, events::{RETENTION, claim, event, fingerprint, response, single_shot}};
 
 /// A saga exists and is due exactly if the transaction that starts it commits.
 pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {
@@ -316,7 +316,7 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
     let locked = fixture.store().lock_saga(&old, LEASE).await;
     assert!(matches!(locked, Err(StoreError::Fenced)));
     let given = fixture.store().give_back_saga(&old, DAY, "it", 0).await;
-    assert!(matches!(given, Err(StoreError::Fenced)), "{given:?}");
+    assert_matches!(given, Err(StoreError::Fenced));
     write(&fixture, &new, &step("a", Direction::Forward)).await;
     let gone = Owned {
         id: "s2".to_owned(),
@@ -516,7 +516,7 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>()
     };
     stand(&fixture, &saga, &failed).await;
     let entered = fixture.store().enter(entry("k")).await;
-    assert!(matches!(entered, Ok(ClaimOutcome::Open(_))), "{entered:?}");
+    assert_matches!(entered, Ok(ClaimOutcome::Open(_)));
 }
 
 /// Checks that all callers receive the response, and that it does not expire soon.
@@ -542,10 +542,7 @@ async fn check_stands<S: StoreUnderTest>(fixture: &Fixture<S>) {
     assert!(is_known, "{entered:?}");
     let shot = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
     let ran = fixture.store().execute_plan(shot).await;
-    assert!(
-        matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. }))),
-        "{ran:?}"
-    );
+    assert_matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. })));
 }
 
 fn entry(key: &str) -> Entry {

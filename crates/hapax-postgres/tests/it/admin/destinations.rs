@@ -8,6 +8,7 @@ use hapax::{
     store::{Partitions as _, Settlements as _, StoreError},
 };
 use hapax_postgres::admin::{Actor, AdminError, destinations, jobs};
+use hapax_testkit::assert_matches;
 
 use super::scene::Scene;
 
@@ -98,10 +99,7 @@ async fn what_cannot_be_declared_is_refused() {
     );
     check_invalid(&split.await, "partitions");
     let twice = destinations::create(store, ops, "a", SPEC, None).await;
-    assert!(
-        matches!(twice, Err(AdminError::Conflict { .. })),
-        "{twice:?}"
-    );
+    assert_matches!(twice, Err(AdminError::Conflict { .. }));
     for unknown in [
         destinations::pause(store, ops, "nobody").await.map(drop),
         destinations::remove(store, ops, "nobody").await.map(drop),
@@ -110,10 +108,7 @@ async fn what_cannot_be_declared_is_refused() {
             .await
             .map(drop),
     ] {
-        assert!(
-            matches!(unknown, Err(AdminError::NotFound { .. })),
-            "{unknown:?}"
-        );
+        assert_matches!(unknown, Err(AdminError::NotFound { .. }));
     }
     // Actions rejected because of the destination's state are in the log; invalid input is not.
     assert_eq!(
@@ -142,7 +137,7 @@ async fn of_two_operators_who_change_one_version_one_gets_a_conflict() {
         ),
     );
     let (won, lost) = if one.is_ok() { (one, two) } else { (two, one) };
-    assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
+    assert_matches!(lost, Err(AdminError::Conflict { .. }));
     let known = destinations::get(store, ops, "a").await.unwrap();
     assert_eq!(known, won.unwrap());
     let creations = tokio::join!(
@@ -219,15 +214,9 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     let known = destinations::get(store, ops, "a").await.unwrap();
     assert!(known.removed_at.is_some());
     let refused = destinations::pause(store, ops, "a").await;
-    assert!(
-        matches!(refused, Err(AdminError::NotFound { .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(AdminError::NotFound { .. }));
     let early = destinations::create(store, ops, "a", SPEC, None).await;
-    assert!(
-        matches!(early, Err(AdminError::Conflict { .. })),
-        "{early:?}"
-    );
+    assert_matches!(early, Err(AdminError::Conflict { .. }));
     // Relays have some time to notice the removal; no relay can open the destination again.
     assert_eq!(jobs::run_one(store).await.unwrap(), jobs::Ran::Nothing);
     assert!(matches!(
@@ -286,9 +275,9 @@ async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_again() 
                     ..Settlement::default()
                 };
                 let settled = store.settle(late).await;
-                assert!(matches!(settled, Err(StoreError::Fenced)), "{settled:?}");
+                assert_matches!(settled, Err(StoreError::Fenced));
                 let given_up = store.give_up("a", *old).await;
-                assert!(matches!(given_up, Err(StoreError::Fenced)), "{given_up:?}");
+                assert_matches!(given_up, Err(StoreError::Fenced));
             }
             before.push(epoch);
         }
@@ -357,10 +346,7 @@ async fn a_destination_of_a_configuration_file_is_paused_and_removed_like_any() 
     let known = destinations::get(store, ops, "filed").await.unwrap();
     assert!(known.spec.is_none() && known.paused_at.is_some());
     let refused = destinations::change(store, ops, "filed", known.version, SPEC, None).await;
-    assert!(
-        matches!(refused, Err(AdminError::Conflict { .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(AdminError::Conflict { .. }));
     // If the destination is also declared here, it stays paused.
     let declared = destinations::create(store, ops, "filed", SPEC, None)
         .await
@@ -415,10 +401,7 @@ async fn an_operator_of_a_tenant_sees_and_touches_that_tenants_destinations_alon
             .await
             .map(drop),
     ] {
-        assert!(
-            matches!(refused, Err(AdminError::NotFound { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(AdminError::NotFound { .. }));
     }
 }
 

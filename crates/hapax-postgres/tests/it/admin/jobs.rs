@@ -10,7 +10,7 @@ use hapax_postgres::admin::{
     Actor, AdminError, Filter, dead_letters,
     jobs::{self, Asked, Ran, Seen},
 };
-use hapax_testkit::wait::Patience;
+use hapax_testkit::{assert_matches, wait::Patience};
 
 use super::scene::{Scene, park};
 use crate::fixture::{Fixture, PATIENCE};
@@ -381,13 +381,10 @@ async fn an_event_is_offered_again_to_the_partition_that_has_its_shard() {
         scene.pass(partition, &[]).await;
     }
     let some = offer(&scene, "a", &Filter::default(), None).await;
-    assert!(matches!(some, Err(AdminError::Conflict { .. })), "{some:?}");
+    assert_matches!(some, Err(AdminError::Conflict { .. }));
     scene.pass("a/3", &[]).await;
     let outcome = offer(&scene, "a", &Filter::default(), Some(2)).await;
-    assert!(
-        matches!(outcome, Err(AdminError::Conflict { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AdminError::Conflict { .. }));
     offer(&scene, "a", &Filter::default(), Some(4))
         .await
         .unwrap();
@@ -430,10 +427,7 @@ async fn a_job_is_rate_limited_and_cancelled() {
         .await
         .unwrap();
     let again = jobs::cancel(scene.store(), &scene.ops, job.id).await;
-    assert!(
-        matches!(again, Err(AdminError::Conflict { .. })),
-        "{again:?}"
-    );
+    assert_matches!(again, Err(AdminError::Conflict { .. }));
     scene.hurry().await;
     assert_eq!(scene.work().await, 0);
     let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
@@ -444,10 +438,7 @@ async fn a_job_is_rate_limited_and_cancelled() {
         seen: None,
     };
     let never = replay(&scene, &scene.ops, &Filter::default(), &never).await;
-    assert!(
-        matches!(never, Err(AdminError::Invalid { .. })),
-        "{never:?}"
-    );
+    assert_matches!(never, Err(AdminError::Invalid { .. }));
 }
 
 #[tokio::test]
@@ -473,10 +464,7 @@ async fn asked_for_twice_under_one_key_a_job_is_begun_once() {
     let late = replay(&scene, &scene.ops, &filter, &asked).await.unwrap();
     assert_eq!(late.state, "done");
     let other = replay(&scene, &scene.ops, &Filter::default(), &asked).await;
-    assert!(
-        matches!(other, Err(AdminError::Conflict { .. })),
-        "{other:?}"
-    );
+    assert_matches!(other, Err(AdminError::Conflict { .. }));
     let somebody = replay(&scene, &Actor::new("else"), &filter, &asked)
         .await
         .unwrap();

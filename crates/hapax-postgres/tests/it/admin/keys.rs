@@ -19,7 +19,7 @@ use hapax_postgres::admin::{
     keys::{self, Keys, State, Summary, Version},
 };
 use hapax_postgres::{Postgres, Tx};
-use hapax_testkit::events::{claim, claim_of, response, scope};
+use hapax_testkit::{assert_matches, events::{claim, claim_of, response, scope}};
 
 use super::scene::Scene;
 
@@ -181,16 +181,7 @@ async fn a_key_is_shown_with_its_answer_and_how_it_stands() {
     // Two tenants have used the same key with the same operation.
     complete(&scene, "bob", "k").await;
     let outcome = keys::get(store, &scene.ops, None, "POST /orders", "k").await;
-    assert!(
-        matches!(
-            outcome,
-            Err(AdminError::Invalid {
-                field: "tenant",
-                ..
-            })
-        ),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AdminError::Invalid { field: "tenant", .. }));
     let key = keys::get(store, &scene.ops, Some("bob"), "POST /orders", "k")
         .await
         .unwrap();
@@ -205,16 +196,7 @@ async fn a_purged_key_is_free_again_and_the_log_says_why() {
     complete(&scene, "alice", "k").await;
     let purge = async |key: &str, reason: &str| purge(store, &scene.ops, None, key, reason).await;
     let result = purge("k", " ").await;
-    assert!(
-        matches!(
-            result,
-            Err(AdminError::Invalid {
-                field: "reason",
-                ..
-            })
-        ),
-        "{result:?}"
-    );
+    assert_matches!(result, Err(AdminError::Invalid { field: "reason", .. }));
     assert!(matches!(
         store.claim(claim("k")).await.unwrap(),
         ClaimOutcome::Taken(Taken::Replay { .. })
@@ -502,10 +484,7 @@ async fn enter(scene: &Scene, key: &str) {
 
 #[track_caller]
 fn missing<T: std::fmt::Debug>(outcome: &Result<T, AdminError>) {
-    assert!(
-        matches!(outcome, Err(AdminError::NotFound { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AdminError::NotFound { .. }));
 }
 
 async fn check(scene: &Scene, expected: usize, set: impl FnOnce(&mut Keys)) {

@@ -8,7 +8,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     events::{claim, event, response},
     wait::Patience,
 };
@@ -97,13 +97,10 @@ async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
         let lost = tx
             .execute("SELECT * FROM stock FOR UPDATE NOWAIT", &[])
             .await;
-        assert!(matches!(lost, Err(StoreError::Conflict { .. })), "{lost:?}");
+        assert_matches!(lost, Err(StoreError::Conflict { .. }));
         assert!(tx.has_conflict());
         let outcome = tx.complete(&response(&key), effect).await;
-        assert!(
-            matches!(outcome, Err(StoreError::Conflict { .. })),
-            "{effect:?}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::Conflict { .. }), "{effect:?}");
         blocker.batch_execute("COMMIT").await.unwrap();
         fixture.idle().await;
         assert_eq!(fixture.notes().await, [""; 0]);

@@ -8,7 +8,7 @@ use hapax::{
     delivery::Settlement,
     store::{Partitions, Settlements, StoreError},
 };
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{assert_matches, wait::eventually};
 use tokio::time::timeout;
 
 use super::{emitted, settlement};
@@ -144,7 +144,7 @@ async fn the_owner_of_a_partition_that_was_removed_is_fenced() {
         ..settlement("hook", opened.epoch, 1)
     };
     let outcome = fixture.store.settle(late).await;
-    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
+    assert_matches!(outcome, Err(StoreError::Fenced));
 }
 
 #[tokio::test]

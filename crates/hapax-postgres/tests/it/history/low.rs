@@ -10,6 +10,7 @@ use hapax::{
 };
 use hapax_postgres::Postgres;
 use tokio_postgres::Client;
+use hapax_testkit::assert_matches;
 
 use super::{EMIT, at, positions, read, settlement};
 use crate::fixture::{Fixture, settings};
@@ -71,7 +72,7 @@ async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
     let error = tx.commit().await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    assert_matches!(error, StoreError::Unavailable { .. });
     fixture.store.open(PARTITION).await.unwrap();
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
@@ -131,10 +132,7 @@ async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
         };
         set(&fixture.plain, sequence, 1).await;
         let outcome = fixture.store.settle(next).await;
-        assert!(
-            matches!(outcome, Err(StoreError::SetBack { .. })),
-            "{sequence}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::SetBack { .. }), "{sequence}");
         let written = "SELECT max(checkpoint_settlement) FROM hapax.position";
         assert_eq!(fixture.count(written).await, 0, "{sequence}");
     }
@@ -250,10 +248,7 @@ async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
     let ahead = read(&fixture.store, &head).await.frontier;
     set(&fixture.plain, "outbox_event_id", 31).await;
     let outcome = Source::read(&fixture.store, &ahead, Shards::ALL, 10).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
 }
 
 /// A read waits for such a writer instead of passing its event.

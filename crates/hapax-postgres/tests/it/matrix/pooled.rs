@@ -9,7 +9,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Statement, Value};
-use hapax_testkit::{
+use hapax_testkit::{assert_matches, 
     events::{claim, response, single_shot},
     postgres::{Database, Pooler, server},
 };
@@ -202,10 +202,7 @@ async fn parameters_too_few_or_too_many_are_refused() {
                 .read("SELECT $1::int8", &params)
                 .await
                 .unwrap_err();
-            assert!(
-                matches!(refused, StoreError::Statement { .. }),
-                "{refused:?}"
-            );
+            assert_matches!(refused, StoreError::Statement { .. });
         }
         pooled
             .store
