@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use hapax_client::{Client, Policy, Request, SendError, Stopped};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     http::{HttpReceiver, HttpReply},
     port::free_port,
     wait::eventually,
@@ -99,10 +100,7 @@ async fn a_silent_server_costs_one_attempts_time_and_not_the_operations() {
         attempt_max,
         ..quick()
     };
-    let answer = Client::new(settings)
-        .unwrap()
-        .send(post(&receiver))
-        .await;
+    let answer = Client::new(settings).unwrap().send(post(&receiver)).await;
     let answer = answer.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 2));
     assert_eq!(answer.attempts[0].notes, "no response within 2000 ms");

@@ -9,7 +9,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use hapax::{key::IdempotencyKey, sink::BoxError};
 use hapax_client::{Begun, Client, FileJournal, Intent, Journal, SendError};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     clock::{ManualClock, seeded_random},
     http::{HttpReceiver, HttpReply},
 };

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use hapax::retry::Budget;
 use hapax_client::{Client, SendError, Stopped};
-use hapax_testkit::{assert_matches, http::{HttpReceiver, HttpReply}};
+use hapax_testkit::{
+    assert_matches,
+    http::{HttpReceiver, HttpReply},
+};
 
 use crate::stage::{post, replying, settings, silence};
 
@@ -16,7 +19,13 @@ async fn an_operation_ends_at_its_deadline_whatever_the_server_does() {
     let client = Client::new(settings).unwrap();
     let began = Instant::now();
     let sent = client.send(post(&receiver)).await;
-    assert_matches!(sent, Err(SendError::NoAnswer { stopped: Stopped::Late, .. }));
+    assert_matches!(
+        sent,
+        Err(SendError::NoAnswer {
+            stopped: Stopped::Late,
+            ..
+        })
+    );
     assert!(began.elapsed() >= Duration::from_millis(400));
     assert!(began.elapsed() < Duration::from_secs(5));
 }

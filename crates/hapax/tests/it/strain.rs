@@ -32,8 +32,7 @@ async fn an_event_that_hung_until_a_crash_does_not_keep_the_rest_from_being_read
     let stage = Stage::new();
     stage.emit_many(UNSETTLED_EVENTS, 1).await;
     stage.emit_many(1_500, 1).await;
-    let sink = Recorder::except(1, || Reply::Hang)
-    .batches(100);
+    let sink = Recorder::except(1, || Reply::Hang).batches(100);
     let destination = || {
         Stage::destination("d", &sink)
             .schedule("0s,0s,0s".parse().unwrap())
@@ -300,7 +299,9 @@ fn attempts_that_a_crash_cut_off_are_counted() {
 #[tokio::test]
 async fn an_event_that_makes_the_relay_panic_runs_out_of_attempts() {
     let stage = Stage::new();
-    let sink = Recorder::except(1, || Reply::Fail(SinkError::unavailable("told", PanicsWhenRead)));
+    let sink = Recorder::except(1, || {
+        Reply::Fail(SinkError::unavailable("told", PanicsWhenRead))
+    });
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || stage.dead("d").await == [(1, 3)]).await;

@@ -4,9 +4,8 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::{postgres::Cluster, wait::eventually};
 
-use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, problem};
+use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, problem, PAYMENT};
 
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {

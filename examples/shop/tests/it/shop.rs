@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
     postgres::{Cluster, Database},
@@ -26,6 +27,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 /// A valid order.
 pub(crate) const ORDER: &str = r#"{"customer_id":"ann","amount":500,"currency":"EUR"}"#;
+
+/// A valid payment.
+pub(crate) const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+/// A valid payment that the provider takes seconds for.
+pub(crate) const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
+/// A valid checkout.
+pub(crate) const CART: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
 
 /// A running shop.
 pub(crate) struct Shop {
@@ -295,6 +303,43 @@ impl Shop {
         let token = format!("Bearer {token}");
         self.send(Method::GET, path, &[("authorization", &token)], "")
             .await
+    }
+
+    /// Sends JSON with POST as alice, and repeats the request until the response is final.
+    pub(crate) async fn until_answered(&self, path: &str, key: &str, body: &str) -> HttpAnswer {
+        let mut answer = None;
+        eventually(PATIENCE, async || {
+            let outcome = self.post(path, Some(key), body).await;
+            let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
+            assert!(passing || outcome.status == 201, "{}", outcome.text());
+            answer = Some(outcome);
+            !passing
+        })
+        .await;
+        answer.unwrap()
+    }
+
+    /// Sends JSON with POST as alice, under each of these keys at once.
+    pub(crate) async fn at_once(
+        &self,
+        path: &str,
+        keys: impl Iterator<Item = String>,
+        body: &str,
+    ) -> Vec<HttpAnswer> {
+        let posts = keys.map(|key| async move { self.post(path, Some(&key), body).await });
+        join_all(posts).await
+    }
+
+    /// The entries of alice's ledger that fit this query, which may be empty.
+    pub(crate) async fn entries(&self, query: &str) -> Vec<Value> {
+        let ledger = self.get(&format!("/ledger{query}")).await.json().unwrap();
+        ledger["entries"].as_array().unwrap().clone()
+    }
+
+    /// The number of entries of this kind in alice's ledger.
+    pub(crate) async fn count_entries(&self, kind: &str) -> usize {
+        let entries = self.entries("").await;
+        entries.iter().filter(|it| it["kind"] == kind).count()
     }
 
     /// Waits until the demo's receiver has this many events of this type, and returns them.

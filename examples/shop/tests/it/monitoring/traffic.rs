@@ -19,13 +19,10 @@ use http::Method;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::shop::{JSON, ORDER, Shop, Store};
+use crate::shop::{JSON, ORDER, Shop, Store, PAYMENT, SLOW, CART};
 
 /// The time between two rounds.
 const PACE: Duration = Duration::from_millis(200);
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
-const CHECKOUT: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
 
 /// The running load. Dropping it stops it.
 pub(super) struct Traffic {
@@ -78,7 +75,7 @@ async fn buy(shop: Shop) {
         shop.post("/orders", Some(&order), &other).await;
         let pay = || shop.post("/payments", Some(&payment), PAYMENT);
         tokio::join!(pay(), pay());
-        shop.post("/checkouts", Some(&key("checkout")), CHECKOUT)
+        shop.post("/checkouts", Some(&key("checkout")), CART)
             .await;
         let headers = [
             JSON,
