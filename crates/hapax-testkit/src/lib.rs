@@ -1,4 +1,5 @@
-//! Conformance suites for stores and sinks, and fixtures for tests.
+//! Conformance suites for stores and sinks, and fixtures for tests: servers, receivers, programs,
+//! clocks.
 //!
 //! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements are
 //! written once against the traits of [`hapax`]. A crate names its type, and every requirement
