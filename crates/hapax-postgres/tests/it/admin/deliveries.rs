@@ -11,7 +11,7 @@ use hapax_postgres::admin::{
     deliveries::{self, Delivery},
     events::{self, DeliveryStatus},
 };
-use hapax_testkit::{assert_matches, events::keyring};
+use hapax_testkit::events::keyring;
 
 use super::scene::{Scene, park};
 use crate::fixture::Fixture;
@@ -57,7 +57,10 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
     assert!(mine.len() == 3 && mine.iter().all(|it| it.tenant.as_deref() == Some("b")));
     let wrong = [DeliveryStatus::Unread];
     let outcome = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
-    assert_matches!(outcome, Err(AdminError::Invalid { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::Invalid { .. })),
+        "{outcome:?}"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +97,7 @@ async fn a_dead_letter_is_replayed_once_and_its_key_keeps_its_place() {
         dead_letters::replay(scene.store(), &scene.ops, "a", at[0]),
     );
     let lost = if one.is_ok() { two } else { one };
-    assert_matches!(lost, Err(AdminError::Conflict { .. }));
+    assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
     let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
     assert_eq!(
         (found[0].state.as_str(), found[0].attempts),
@@ -108,7 +111,10 @@ async fn a_dead_letter_is_replayed_once_and_its_key_keeps_its_place() {
     let done = ("replay".to_owned(), "done".to_owned());
     assert_eq!(scene.acts().await, [done, refused]);
     let unknown = dead_letters::replay(scene.store(), &scene.ops, "a", at[1]).await;
-    assert_matches!(unknown, Err(AdminError::NotFound { .. }));
+    assert!(
+        matches!(unknown, Err(AdminError::NotFound { .. })),
+        "{unknown:?}"
+    );
 }
 
 #[tokio::test]
@@ -128,11 +134,17 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
         .await;
     for reason in ["", "  ", &"x".repeat(1025)] {
         let outcome = dead_letters::discard(scene.store(), &scene.ops, "a", at[0], reason).await;
-        assert_matches!(outcome, Err(AdminError::Invalid { .. }));
+        assert!(
+            matches!(outcome, Err(AdminError::Invalid { .. })),
+            "{outcome:?}"
+        );
     }
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
     let outcome = dead_letters::discard(scene.store(), &his, "a", at[0], "mine").await;
-    assert_matches!(outcome, Err(AdminError::NotFound { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
     dead_letters::discard(scene.store(), &scene.ops, "a", at[0], "no such shop")
         .await
         .unwrap();
@@ -203,19 +215,31 @@ async fn an_edit_that_cannot_be_made_changes_nothing() {
     let long = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
     for patch in ["", "[]", "null", r#""right""#, "{", &long] {
         let outcome = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
-        assert_matches!(outcome, Err(AdminError::Invalid { field: "patch", .. }));
+        assert!(
+            matches!(outcome, Err(AdminError::Invalid { field: "patch", .. })),
+            "{outcome:?}"
+        );
     }
     let right = r#"{"to":"right"}"#;
     let outcome = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
-    assert_matches!(outcome, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
     let outcome = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
-    assert_matches!(outcome, Err(AdminError::NotFound { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::NotFound { .. })),
+        "{outcome:?}"
+    );
     let dead = |it: i64| (it, "dead".to_owned());
     assert_eq!(scene.states("a").await, [dead(at), dead(image)]);
     dead_letters::replay(store, ops, "a", at).await.unwrap();
     let outcome = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
-    assert_matches!(outcome, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     assert_eq!(due(&scene, "a").await, [ADDRESSED]);
 }
 
@@ -246,7 +270,10 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     let database = scene.fixture.database.clone();
     scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
     let outcome = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
-    assert_matches!(outcome, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
 }
 
 const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;

@@ -8,7 +8,6 @@ use hapax::{
     store::{Partitions as _, Settlements as _, StoreError},
 };
 use hapax_postgres::admin::{Actor, AdminError, destinations, jobs};
-use hapax_testkit::assert_matches;
 
 use super::scene::Scene;
 
@@ -99,7 +98,10 @@ async fn what_cannot_be_declared_is_refused() {
     );
     check_invalid(&split.await, "partitions");
     let twice = destinations::create(store, ops, "a", SPEC, None).await;
-    assert_matches!(twice, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(twice, Err(AdminError::Conflict { .. })),
+        "{twice:?}"
+    );
     for unknown in [
         destinations::pause(store, ops, "nobody").await.map(drop),
         destinations::remove(store, ops, "nobody").await.map(drop),
@@ -108,7 +110,10 @@ async fn what_cannot_be_declared_is_refused() {
             .await
             .map(drop),
     ] {
-        assert_matches!(unknown, Err(AdminError::NotFound { .. }));
+        assert!(
+            matches!(unknown, Err(AdminError::NotFound { .. })),
+            "{unknown:?}"
+        );
     }
     // Actions rejected because of the destination's state are in the log; invalid input is not.
     assert_eq!(
@@ -137,7 +142,7 @@ async fn of_two_operators_who_change_one_version_one_gets_a_conflict() {
         ),
     );
     let (won, lost) = if one.is_ok() { (one, two) } else { (two, one) };
-    assert_matches!(lost, Err(AdminError::Conflict { .. }));
+    assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
     let known = destinations::get(store, ops, "a").await.unwrap();
     assert_eq!(known, won.unwrap());
     let creations = tokio::join!(
@@ -214,9 +219,15 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     let known = destinations::get(store, ops, "a").await.unwrap();
     assert!(known.removed_at.is_some());
     let refused = destinations::pause(store, ops, "a").await;
-    assert_matches!(refused, Err(AdminError::NotFound { .. }));
+    assert!(
+        matches!(refused, Err(AdminError::NotFound { .. })),
+        "{refused:?}"
+    );
     let early = destinations::create(store, ops, "a", SPEC, None).await;
-    assert_matches!(early, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(early, Err(AdminError::Conflict { .. })),
+        "{early:?}"
+    );
     // Relays have some time to notice the removal; no relay can open the destination again.
     assert_eq!(jobs::run_one(store).await.unwrap(), jobs::Ran::Nothing);
     assert!(matches!(
@@ -275,9 +286,9 @@ async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_again() 
                     ..Settlement::default()
                 };
                 let settled = store.settle(late).await;
-                assert_matches!(settled, Err(StoreError::Fenced));
+                assert!(matches!(settled, Err(StoreError::Fenced)), "{settled:?}");
                 let given_up = store.give_up("a", *old).await;
-                assert_matches!(given_up, Err(StoreError::Fenced));
+                assert!(matches!(given_up, Err(StoreError::Fenced)), "{given_up:?}");
             }
             before.push(epoch);
         }
@@ -346,7 +357,10 @@ async fn a_destination_of_a_configuration_file_is_paused_and_removed_like_any() 
     let known = destinations::get(store, ops, "filed").await.unwrap();
     assert!(known.spec.is_none() && known.paused_at.is_some());
     let refused = destinations::change(store, ops, "filed", known.version, SPEC, None).await;
-    assert_matches!(refused, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(refused, Err(AdminError::Conflict { .. })),
+        "{refused:?}"
+    );
     // If the destination is also declared here, it stays paused.
     let declared = destinations::create(store, ops, "filed", SPEC, None)
         .await
@@ -401,7 +415,10 @@ async fn an_operator_of_a_tenant_sees_and_touches_that_tenants_destinations_alon
             .await
             .map(drop),
     ] {
-        assert_matches!(refused, Err(AdminError::NotFound { .. }));
+        assert!(
+            matches!(refused, Err(AdminError::NotFound { .. })),
+            "{refused:?}"
+        );
     }
 }
 

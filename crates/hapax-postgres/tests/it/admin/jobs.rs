@@ -10,7 +10,7 @@ use hapax_postgres::admin::{
     Actor, AdminError, Filter, dead_letters,
     jobs::{self, Asked, Ran, Seen},
 };
-use hapax_testkit::{assert_matches, wait::Patience};
+use hapax_testkit::wait::Patience;
 
 use super::scene::{Scene, park};
 use crate::fixture::{Fixture, PATIENCE};
@@ -381,10 +381,13 @@ async fn an_event_is_offered_again_to_the_partition_that_has_its_shard() {
         scene.pass(partition, &[]).await;
     }
     let some = offer(&scene, "a", &Filter::default(), None).await;
-    assert_matches!(some, Err(AdminError::Conflict { .. }));
+    assert!(matches!(some, Err(AdminError::Conflict { .. })), "{some:?}");
     scene.pass("a/3", &[]).await;
     let outcome = offer(&scene, "a", &Filter::default(), Some(2)).await;
-    assert_matches!(outcome, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(outcome, Err(AdminError::Conflict { .. })),
+        "{outcome:?}"
+    );
     offer(&scene, "a", &Filter::default(), Some(4))
         .await
         .unwrap();
@@ -427,7 +430,10 @@ async fn a_job_is_rate_limited_and_cancelled() {
         .await
         .unwrap();
     let again = jobs::cancel(scene.store(), &scene.ops, job.id).await;
-    assert_matches!(again, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(again, Err(AdminError::Conflict { .. })),
+        "{again:?}"
+    );
     scene.hurry().await;
     assert_eq!(scene.work().await, 0);
     let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
@@ -438,7 +444,10 @@ async fn a_job_is_rate_limited_and_cancelled() {
         seen: None,
     };
     let never = replay(&scene, &scene.ops, &Filter::default(), &never).await;
-    assert_matches!(never, Err(AdminError::Invalid { .. }));
+    assert!(
+        matches!(never, Err(AdminError::Invalid { .. })),
+        "{never:?}"
+    );
 }
 
 #[tokio::test]
@@ -464,7 +473,10 @@ async fn asked_for_twice_under_one_key_a_job_is_begun_once() {
     let late = replay(&scene, &scene.ops, &filter, &asked).await.unwrap();
     assert_eq!(late.state, "done");
     let other = replay(&scene, &scene.ops, &Filter::default(), &asked).await;
-    assert_matches!(other, Err(AdminError::Conflict { .. }));
+    assert!(
+        matches!(other, Err(AdminError::Conflict { .. })),
+        "{other:?}"
+    );
     let somebody = replay(&scene, &Actor::new("else"), &filter, &asked)
         .await
         .unwrap();

@@ -18,7 +18,6 @@ use hapax_postgres::{
         sagas,
     },
 };
-use hapax_testkit::assert_matches;
 
 use super::scene::Scene;
 
@@ -35,7 +34,7 @@ async fn a_decision_and_its_line_are_one_transaction() {
         FOR EACH ROW EXECUTE FUNCTION refuse()";
     scene.fixture.plain.batch_execute(spoil).await.unwrap();
     let result = decide(store, &scene.ops, "s1").await;
-    assert_matches!(result, Err(AdminError::Store(_)));
+    assert!(matches!(result, Err(AdminError::Store(_))), "{result:?}");
     let saga = store.saga("s1").await.unwrap().unwrap();
     assert_eq!(saga.status.state, State::NeedsAttention);
     // No worker owns the saga, and it still needs attention.
@@ -115,7 +114,7 @@ async fn a_saga_that_was_decided_about_is_due_and_its_worker_is_fenced() {
     let saga = asking(store, "s1", None).await;
     decide(store, &scene.ops, "s1").await.unwrap();
     let fenced = store.lock_saga(&Owned::of(&saga), LEASE).await;
-    assert_matches!(fenced, Err(StoreError::Fenced));
+    assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
     let kinds = [checkout().kind().clone()];
     let taken = store.take_sagas(&kinds, LEASE, 10).await.unwrap();
     assert_eq!(taken.len(), 1);
@@ -139,9 +138,15 @@ async fn an_actor_of_a_tenant_sees_and_decides_about_its_own_sagas() {
     assert_eq!(seen(&alice).await, ["s2"]);
     for id in ["s1", "s3", "s4"] {
         let outcome = sagas::get(store, &alice, id).await;
-        assert_matches!(outcome, Err(AdminError::NotFound { .. }));
+        assert!(
+            matches!(outcome, Err(AdminError::NotFound { .. })),
+            "{outcome:?}"
+        );
         let outcome = decide(store, &alice, id).await;
-        assert_matches!(outcome, Err(AdminError::NotFound { .. }));
+        assert!(
+            matches!(outcome, Err(AdminError::NotFound { .. })),
+            "{outcome:?}"
+        );
     }
     decide(store, &alice, "s2").await.unwrap();
 }
