@@ -67,6 +67,12 @@ impl Fixture {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
+    /// Runs SQL, past the store.
+    pub(crate) async fn run(&self, sql: &str) {
+        let ran = self.plain.batch_execute(sql).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
     /// The result of a query that returns one number.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let row = self.plain.query_one(sql, &[]).await;

@@ -77,11 +77,7 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
         set(settings);
     })
     .await;
-    fixture
-        .plain
-        .batch_execute("CREATE TABLE hold (it int)")
-        .await
-        .unwrap();
+    fixture.run("CREATE TABLE hold (it int)").await;
     fixture
 }
 
@@ -225,11 +221,7 @@ async fn together_but(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
     let fixture = one_lane(|_| {}).await;
-    fixture
-        .plain
-        .batch_execute("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)")
-        .await
-        .unwrap();
+    fixture.run("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)").await;
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; UPDATE hot SET it = 2")
@@ -250,7 +242,7 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
     let other = fixture.beside().await;
     let rows = "CREATE TABLE stock (id int PRIMARY KEY, left_over int);
                 INSERT INTO stock SELECT it, 1000 FROM generate_series(1, 10) AS it";
-    fixture.plain.batch_execute(rows).await.unwrap();
+    fixture.run(rows).await;
     let take = |id: i64| {
         let sql = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1::int8";
         Statement::new(sql, [Value::from(id)])

@@ -26,7 +26,7 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
             assert_matches!(outcome, Err(StoreError::Conflict { .. }));
         } else {
             tx.rollback().await;
-            fixture.plain.batch_execute(change).await.unwrap();
+            fixture.run(change).await;
             let mut again = fixture.claim(claim(change)).await;
             let outcome = again.query(read, &[]).await;
             assert_matches!(outcome, Err(StoreError::Conflict { .. }));

@@ -242,7 +242,7 @@ const MARKED: &str = r#"
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stops_nobody() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(MARKED).await.unwrap();
+    fixture.run(MARKED).await;
     let far = Far::default();
     let relay = spawn(&fixture.store, &far, None);
     eventually(PATIENCE, async || {

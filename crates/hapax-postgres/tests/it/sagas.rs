@@ -294,7 +294,7 @@ async fn an_unreadable_saga_does_not_block_the_others() {
     let spoil = "UPDATE hapax.saga SET headers = 'nonsense' WHERE id = 'bad row';
         ALTER TABLE hapax.saga_step DROP CONSTRAINT saga_step_state_check;
         UPDATE hapax.saga_step SET state = 'nonsense' WHERE saga = 'bad step'";
-    fixture.plain.batch_execute(spoil).await.unwrap();
+    fixture.run(spoil).await;
     let taken = take(&fixture.store, 10).await;
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id.as_str(), taken[0].steps.len()), ("good", 1));

@@ -130,11 +130,7 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
 async fn dropping_the_last_handle_finishes_what_is_queued() {
     let fixture = Fixture::new().await;
     let settings = fixture.settings();
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["queued"]))
-        .await
-        .unwrap();
+    fixture.insert("queued").await;
     drop(fixture.store);
     let again = Sqlite::open(settings).unwrap();
     assert_eq!(notes(&again).await, ["queued"]);

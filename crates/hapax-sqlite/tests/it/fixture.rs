@@ -53,7 +53,12 @@ impl Fixture {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        settings(self.path(), &self.clock)
+        self.settings_at(self.path())
+    }
+
+    /// The settings of a store in another file.
+    pub(crate) fn settings_at(&self, path: PathBuf) -> Settings {
+        settings(path, &self.clock)
     }
 
     /// Blocks the writer, so that all requests until it continues wait together.
@@ -76,6 +81,12 @@ impl Fixture {
         while self.store.queued() < count {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Writes a note, which must succeed.
+    pub(crate) async fn insert(&self, text: &'static str) {
+        let insert = move |conn: &rusqlite::Connection| conn.execute(INSERT, [text]);
+        self.store.write(insert).await.unwrap();
     }
 
     pub(crate) async fn notes(&self) -> Vec<String> {

@@ -154,11 +154,7 @@ async fn a_panic_affects_no_other() {
     };
     let bad = fixture.store.write::<()>(panicking).await;
     assert_matches!(bad, Err(StoreError::Statement { .. }));
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["kept"]))
-        .await
-        .unwrap();
+    fixture.insert("kept").await;
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 
@@ -199,11 +195,7 @@ async fn a_write_that_ends_its_transaction_is_refused_and_affects_no_other() {
         let bad = fixture.store.write(write).await;
         assert_matches!(bad, Err(StoreError::Statement { .. }), "{end}");
     }
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["kept"]))
-        .await
-        .unwrap();
+    fixture.insert("kept").await;
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 

@@ -65,8 +65,7 @@ async fn whoever_comes_by_a_link_is_a_second_opener() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
-    let mut settings = fixture.settings();
-    settings.path = link;
+    let settings = fixture.settings_at(link);
     let refused = open(settings);
     assert_matches!(refused, OpenError::InUse { .. });
 }
@@ -77,8 +76,7 @@ async fn so_is_whoever_comes_by_a_link_to_a_file_that_was_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(folder.path().join("real.db"), &link).unwrap();
-    let mut settings = fixture.settings();
-    settings.path = link;
+    let settings = fixture.settings_at(link);
     let _first = Sqlite::open(settings.clone()).unwrap();
     let refused = open(settings);
     assert_matches!(refused, OpenError::InUse { .. });
@@ -121,8 +119,7 @@ async fn a_foreign_table_of_our_name_is_refused_by_name() {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    let mut settings = fixture.settings();
-    settings.path = other;
+    let settings = fixture.settings_at(other);
     let refused = open(settings);
     let OpenError::Schema {
         source: SchemaError::Foreign { object },
@@ -143,8 +140,7 @@ async fn a_database_of_others_keeps_its_tables() {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    let mut settings = fixture.settings();
-    settings.path = other;
+    let settings = fixture.settings_at(other);
     let store = Sqlite::open(settings).unwrap();
     let read = |conn: &Connection| conn.query_row("SELECT x FROM theirs", [], |row| row.get(0));
     assert_eq!(store.read::<i64>(read).await.unwrap(), 7);
@@ -153,8 +149,7 @@ async fn a_database_of_others_keeps_its_tables() {
 #[tokio::test]
 async fn a_file_that_is_no_database_is_refused_by_name() {
     let fixture = Fixture::new().await;
-    let mut settings = fixture.settings();
-    settings.path = fixture.directory.path().join("letter.txt");
+    let settings = fixture.settings_at(fixture.directory.path().join("letter.txt"));
     std::fs::write(&settings.path, "Dear Sir or Madam, ".repeat(100)).unwrap();
     let refused = open(settings);
     assert_matches!(refused, OpenError::Corrupt { .. });
@@ -174,8 +169,7 @@ async fn a_torn_database_is_refused_by_name() {
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_refused_by_name() {
     let fixture = Fixture::new().await;
-    let mut settings = fixture.settings();
-    settings.path = fixture.directory.path().join("nowhere/shop.db");
+    let settings = fixture.settings_at(fixture.directory.path().join("nowhere/shop.db"));
     let refused = open(settings);
     assert_matches!(refused, OpenError::Unavailable { .. });
     let said = refused.to_string();

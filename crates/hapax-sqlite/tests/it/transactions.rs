@@ -21,11 +21,7 @@ async fn a_stalled_transaction_is_rolled_back_and_told_so() {
     let mut tx = fixture.claim("stalled").await;
     note(&mut tx, "stalled").await;
     // This write waits until the stalled transaction is rolled back.
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
     let late = tx.with(|conn| conn.execute(INSERT, ["late"])).await;
     assert_matches!(late, Err(StoreError::TimedOut));
     let ended = tx.complete(&response(), Effect::Keep).await;
@@ -71,11 +67,7 @@ async fn behind_a_rollback_that_nobody_asked_for_nothing_is_written_alone() {
     let written = fixture.store.write(goes_on).await;
     assert!(written.is_err(), "{written:?}");
     assert!(fixture.notes().await.is_empty());
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
     assert_eq!(fixture.notes().await, ["next"]);
 }
 
@@ -89,11 +81,7 @@ async fn a_runaway_statement_is_interrupted() {
     };
     let interrupted = fixture.store.write(endless).await;
     assert_matches!(interrupted, Err(StoreError::TimedOut));
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
 }
 
 #[tokio::test]
@@ -107,11 +95,7 @@ async fn a_runaway_write_is_interrupted_and_leaves_nothing() {
     };
     let interrupted = fixture.store.write(endless).await;
     assert_matches!(interrupted, Err(StoreError::TimedOut));
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
     assert_eq!(fixture.notes().await, ["next"]);
 }
 

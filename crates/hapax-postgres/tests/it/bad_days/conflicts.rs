@@ -23,7 +23,7 @@ const TAKE: &str = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1";
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     // Both lock their first row before either requests its second.
     let crossing = Arc::new(Barrier::new(2));
     let take = async |key: &'static str, rows: [i32; 2]| {
@@ -51,7 +51,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
         settings.url += "?options=-c%20default_transaction_isolation%3Dserializable";
     })
     .await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     let crossing = Arc::new(Barrier::new(2));
     // Each transaction reads both rows and updates one, so only one order of the two is
     // serializable.
@@ -84,7 +84,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
         let mut tx = fixture.claim(claim(&key)).await;
