@@ -14,12 +14,7 @@ async fn two_relays_share_the_destinations_and_repeat_nothing() {
     let configuration = many(&receiver);
     let one = start_relay(&database.url(), &configuration).await;
     let two = start_relay(&database.url(), &configuration).await;
-    // Each relay owns two of the four destinations.
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    until_shared(&one, &two).await;
     emit(&database.client().await, "order.created", 100).await;
     receiver.received_at_least(400).await;
     one.stop().await;
@@ -80,11 +75,7 @@ async fn what_a_killed_one_held_is_shared_after_its_lease_though_it_is_back_unde
     // Before the lease of the killed relay has expired, another process starts under its name.
     let one = start_relay(&database.url(), &named("one")).await;
     emit(&database.client().await, "order.created", 10).await;
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    until_shared(&one, &two).await;
     eventually(PATIENCE, async || counted(&receiver).len() == 40).await;
     let ready: Value = one.get("/readyz").await.json().unwrap();
     assert_eq!(ready.get("namesakes"), None, "{ready}");
@@ -102,11 +93,7 @@ async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has()
     let one = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
     let two = start_relay(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    until_shared(&one, &two).await;
     for relay in [&one, &two] {
         eventually(PATIENCE, async || {
             let ready = relay.get("/readyz").await;
@@ -154,6 +141,15 @@ async fn setting() -> (Database, HttpReceiver) {
 fn many(receiver: &HttpReceiver) -> String {
     let one = |name: &str| webhook(name, &receiver.url(&format!("/{name}")));
     ["a", "b", "c", "d"].map(one).concat()
+}
+
+/// Waits until each relay owns two of the four destinations.
+async fn until_shared(one: &Relay, two: &Relay) {
+    eventually(PATIENCE, async || {
+        let (one, two) = (carried(one).await, carried(two).await);
+        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
+    })
+    .await;
 }
 
 /// The destinations that a relay delivers.
