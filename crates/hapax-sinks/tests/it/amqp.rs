@@ -1,28 +1,24 @@
 //! Delivery of events to RabbitMQ: the content of a message, and failures of the broker.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::{
-    Random,
     event::{NewEvent, Payload},
-    inbox::{Acceptance, Message},
-    sink::{Offer, Outcome, Sink as _, SinkError},
-    store::{Keys as _, Transaction as _},
+    sink::{Sink as _, SinkError},
 };
 use hapax_sinks::{
     amqp::{Amqp, AmqpBuilder},
     format::Format,
 };
-use hapax_sqlite::{Settings, Sqlite};
 use hapax_testkit::{assert_matches, name::unused, proxy::Proxy};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{PATIENCE, any_offer, clock, deliver, offer, postponed, rejected},
+    consumer::check_effects,
+    events::{PATIENCE, any_offer, deliver, offer, postponed, rejected, still_open},
 };
-
 
 #[tokio::test]
 async fn a_message_carries_the_event_and_its_attributes() {
@@ -328,40 +324,9 @@ async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
         proxy.heal().await;
     }
     assert!(proxy.tally().cut > 0, "{:?}", proxy.tally());
-    let effects = accept_all(&corner.taken().await).await;
-    assert_eq!(effects.len(), all.len());
-    assert!(effects.values().all(|times| *times == 1));
-}
-
-/// Accepts these messages as a consumer with an inbox does. Returns the number of effects by event.
-async fn accept_all(taken: &[Taken]) -> HashMap<String, u32> {
-    let directory = tempfile::tempdir().unwrap();
-    let random = Random::new(|| 7);
-    let settings = Settings::new(directory.path().join("inbox.db"), clock(), random);
-    let store = Sqlite::open(settings).unwrap();
-    store.migrate("test", &[]).await.unwrap();
-    let mut effects = HashMap::new();
-    for message in taken {
-        let received = Message::new("consumer", "rabbit", message.id(), &message.body).unwrap();
-        let mut tx = store
-            .begin(None, hapax::event::Headers::new())
-            .await
-            .unwrap();
-        if tx.accept(&received).await.unwrap() == Acceptance::First {
-            *effects.entry(message.id()).or_insert(0) += 1;
-        }
-        tx.commit().await.unwrap();
-    }
-    effects
-}
-
-pub(crate) fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
-    assert_eq!(offers.len(), outcomes.len());
-    let pairs = offers.into_iter().zip(outcomes);
-    pairs
-        .filter(|(_, outcome)| outcome.is_err())
-        .map(|(offer, _)| offer)
-        .collect()
+    let taken = corner.taken().await.into_iter();
+    let messages: Vec<_> = taken.map(|taken| (taken.id(), taken.body)).collect();
+    check_effects(&messages, all.len()).await;
 }
 
 async fn only(corner: &Corner) -> Taken {

@@ -16,9 +16,9 @@ use lapin::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    amqp::{at, still_open},
+    amqp::at,
     amqp_broker::{Corner, Node, Taken, drain},
-    events::{PATIENCE, any_offer, deliver, offer, postponed, rejected},
+    events::{PATIENCE, any_offer, deliver, offer, postponed, rejected, still_open},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -103,6 +103,16 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
     left
 }
 
+/// The offers that did not succeed.
+pub(crate) fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
+    assert_eq!(offers.len(), outcomes.len());
+    let pairs = offers.into_iter().zip(outcomes);
+    pairs
+        .filter(|(_, outcome)| outcome.is_err())
+        .map(|(offer, _)| offer)
+        .collect()
+}
+
 /// Checks that an offer may be repeated, for this type of error, and returns the error chain.
 #[track_caller]
 pub(crate) fn postponed(outcome: &Outcome, expected: &str) -> String {

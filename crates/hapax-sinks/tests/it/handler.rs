@@ -9,7 +9,6 @@ use std::{
 };
 
 use hapax::{
-    Random,
     delivery::{Frontier, Shards},
     event::{NewEvent, Payload},
     outbox::OutboxEvent,
@@ -17,10 +16,14 @@ use hapax::{
     store::{Source, Transaction as _},
 };
 use hapax_sinks::handler::{Handler, HandlerError};
-use hapax_sqlite::{Settings, Sqlite, Tx};
+use hapax_sqlite::{Sqlite, Tx};
+use tempfile::TempDir;
 use hapax_testkit::assert_matches;
 
-use crate::events::{any_offer, clock, deliver, offer};
+use crate::{
+    consumer::store,
+    events::{any_offer, deliver, offer},
+};
 
 #[tokio::test]
 async fn an_event_that_is_offered_often_has_its_effect_once() {
@@ -279,14 +282,6 @@ fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
     (Arc::clone(&count), count)
 }
 
-async fn open() -> (Sqlite, tempfile::TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let bits = AtomicUsize::new(1);
-    let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst) as u64);
-    let settings = Settings::new(directory.path().join("store.db"), clock(), random);
-    let store = Sqlite::open(settings).unwrap();
-    let tables = "CREATE TABLE ledger (kind TEXT); CREATE TABLE other (id INTEGER)";
-    let ledger = [(1, "ledger", tables)];
-    store.migrate("test", &ledger).await.unwrap();
-    (store, directory)
+async fn open() -> (Sqlite, TempDir) {
+    store("CREATE TABLE ledger (kind TEXT); CREATE TABLE other (id INTEGER)").await
 }

@@ -7,17 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use hapax::{
-    Random,
-    event::{Headers, NewEvent, Payload},
-    inbox::{Acceptance, Message},
-    sink::{Offer, Outcome, Sink as _, SinkError},
-    store::{Keys as _, Transaction as _},
+    event::{NewEvent, Payload},
+    sink::{Sink as _, SinkError},
 };
 use hapax_sinks::{
     format::Format,
     kafka::{Kafka, KafkaBuilder},
 };
-use hapax_sqlite::{Settings, Sqlite};
 use hapax_testkit::{assert_matches, wait::answered};
 use rdkafka::{
     Message as _,
@@ -27,7 +23,8 @@ use rdkafka::{
 use tokio::time::Instant;
 
 use crate::{
-    events::{any_offer, clock, deliver, offer, postponed, rejected},
+    consumer::check_effects,
+    events::{any_offer, deliver, offer, postponed, rejected, still_open},
     kafka_cluster::{Cluster, header},
 };
 
@@ -285,44 +282,10 @@ async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
         }
     };
     answered(PATIENCE, all_taken).await;
-    let effects = accept_all(&cluster.records("a").await).await;
-    assert_eq!(effects.len(), all.len());
-    assert!(effects.values().all(|times| *times == 1));
-}
-
-/// Accepts these records as a consumer with an inbox does. Returns the number of effects by event.
-async fn accept_all(records: &[OwnedMessage]) -> HashMap<String, u32> {
-    let directory = tempfile::tempdir().unwrap();
-    let settings = Settings::new(
-        directory.path().join("inbox.db"),
-        clock(),
-        Random::new(|| 7),
-    );
-    let store = Sqlite::open(settings).unwrap();
-    store.migrate("test", &[]).await.unwrap();
-    let mut effects = HashMap::new();
-    for records in records.chunks(200) {
-        let mut tx = store.begin(None, Headers::new()).await.unwrap();
-        for record in records {
-            let id = header(record, "ce_id").unwrap();
-            let payload = record.payload().unwrap();
-            let received = Message::new("consumer", "kafka", &id, payload).unwrap();
-            if tx.accept(&received).await.unwrap() == Acceptance::First {
-                *effects.entry(id).or_insert(0) += 1;
-            }
-        }
-        tx.commit().await.unwrap();
-    }
-    effects
-}
-
-fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
-    assert_eq!(offers.len(), outcomes.len());
-    let pairs = offers.into_iter().zip(outcomes);
-    pairs
-        .filter(|(_, outcome)| outcome.is_err())
-        .map(|(offer, _)| offer)
-        .collect()
+    let records = cluster.records("a").await;
+    let message = |record| (header(record, "ce_id").unwrap(), record.payload().unwrap().to_vec());
+    let messages: Vec<_> = records.iter().map(message).collect();
+    check_effects(&messages, all.len()).await;
 }
 
 async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {

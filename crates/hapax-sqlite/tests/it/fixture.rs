@@ -6,14 +6,17 @@ use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
     idempotency::{Claim, OnExpired, PlannedRequest, StoredResponse},
-    key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
+    key::FingerprintBuilder,
     store::{ClaimOutcome, Keys, StoreError},
 };
 use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{self, types::Value},
 };
-use hapax_testkit::clock::{ManualClock, seeded_random};
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    events::scope,
+};
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -134,11 +137,7 @@ pub(crate) async fn notes(store: &Sqlite) -> Vec<String> {
 
 pub(crate) fn claim(key: &str) -> Claim {
     Claim {
-        scope: Scope {
-            tenant: Tenant::new("alice").unwrap(),
-            operation: Operation::new("POST /notes").unwrap(),
-            key: IdempotencyKey::new(key).unwrap(),
-        },
+        scope: scope("alice", "POST /notes", key),
         fingerprint: FingerprintBuilder::new(1).part(key.as_bytes()).finish(),
         retention: Duration::from_hours(24),
         on_expired: OnExpired::New,
