@@ -34,7 +34,10 @@ fn make(folder: &Path, name: &str, extensions: &str, signed: &[&str]) -> io::Res
     openssl.args(["-keyout", &format!("{name}.key")]);
     openssl.args(["-out", &format!("{name}.pem")]);
     let made = openssl.args(signed).output().map_err(|error| {
-        io::Error::new(error.kind(), format!("no openssl: install the package openssl: {error}"))
+        io::Error::new(
+            error.kind(),
+            format!("no openssl: install the package openssl: {error}"),
+        )
     })?;
     if made.status.success() {
         return Ok(());

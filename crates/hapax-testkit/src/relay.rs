@@ -90,7 +90,11 @@ impl Relay {
             let has_ended = self.program.has_ended();
             let mut lines = self.lines().into_iter();
             found = lines.find(|line| line["fields"]["message"] == message);
-            assert!(found.is_some() || !has_ended, "the relay ended: {}", self.log());
+            assert!(
+                found.is_some() || !has_ended,
+                "the relay ended: {}",
+                self.log()
+            );
             found.is_some()
         })
         .await;
@@ -101,7 +105,9 @@ impl Relay {
     pub fn lines(&self) -> Vec<Value> {
         let log = self.log();
         let lines = log.lines();
-        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+        lines
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     /// The log and the output so far, as text.

@@ -52,7 +52,9 @@ impl Server {
             let (port, directory) = (port.to_string(), directory.display().to_string());
             let own = ["--port", &port, "--bind", "127.0.0.1", "--save", ""];
             let own = own.into_iter().chain(["--dir", &directory]);
-            own.chain(arguments.iter().copied()).map(str::to_owned).collect()
+            own.chain(arguments.iter().copied())
+                .map(str::to_owned)
+                .collect()
         })
         .await
     }

@@ -124,7 +124,8 @@ async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served 
 }
 
 async fn store(database: &Database) -> Postgres {
-    let mut settings = hapax_postgres::Settings::new(database.url(), system_clock(), Random::new(|| 7));
+    let mut settings =
+        hapax_postgres::Settings::new(database.url(), system_clock(), Random::new(|| 7));
     settings.schema = Schema::Apply;
     let store = Postgres::open(settings).await.unwrap();
     database.client().await.batch_execute(ROWS).await.unwrap();

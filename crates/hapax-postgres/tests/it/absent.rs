@@ -87,9 +87,13 @@ async fn a_partition_without_a_relay_neither_holds_up_the_rotation_nor_gets_park
     let from = opened.checkpoint.frontier;
     let batch = Source::read(&fixture.store, &from, Shards::ALL, 10).await;
     assert_eq!(batch.unwrap().events.len(), 2);
-    fixture.run("UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days'").await;
+    fixture
+        .run("UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days'")
+        .await;
     purge_once(&fixture).await;
-    fixture.run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'").await;
+    fixture
+        .run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
+        .await;
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(fixture.count(LEFT).await, 2);
 }
@@ -163,9 +167,13 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     carry(&fixture).await;
     purge_once(&fixture).await;
     fixture.run(AGE).await;
-    fixture.run("UPDATE hapax.absence SET noted_at = noted_at - interval '2 days'").await;
+    fixture
+        .run("UPDATE hapax.absence SET noted_at = noted_at - interval '2 days'")
+        .await;
     purge_once(&fixture).await;
-    fixture.run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'").await;
+    fixture
+        .run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
+        .await;
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(fixture.count(LEFT).await, 4);
 }

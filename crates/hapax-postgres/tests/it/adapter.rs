@@ -17,7 +17,8 @@ use hapax_postgres::{
     Postgres,
     adapter::{self, Origin},
 };
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, fingerprint, message, response},
     postgres::{Database, connect},
     wait::Patience,

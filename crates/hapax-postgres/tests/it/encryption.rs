@@ -15,7 +15,10 @@ use hapax_postgres::{
     Postgres,
     admin::{self, Actor},
 };
-use hapax_testkit::{assert_matches, events::{claim, fingerprint, keyring, response, single_shot}};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, fingerprint, keyring, response, single_shot},
+};
 
 use crate::{conformance::Server, fixture::Fixture};
 

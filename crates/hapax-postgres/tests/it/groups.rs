@@ -15,7 +15,8 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Settings, Statement, Value};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, fingerprint, response},
     wait::eventually,
 };
@@ -174,9 +175,17 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
         outcome.swap(0, 3);
     }
     assert_matches!(outcome[0], ClaimOutcome::Open(_), "{outcome:?}");
-    assert_matches!(&outcome[1], ClaimOutcome::Taken(Taken::Replay { .. }), "{outcome:?}");
+    assert_matches!(
+        &outcome[1],
+        ClaimOutcome::Taken(Taken::Replay { .. }),
+        "{outcome:?}"
+    );
     assert_matches!(outcome[2], ClaimOutcome::Open(_), "{outcome:?}");
-    assert_matches!(&outcome[3], ClaimOutcome::Taken(Taken::Replay { .. }), "{outcome:?}");
+    assert_matches!(
+        &outcome[3],
+        ClaimOutcome::Taken(Taken::Replay { .. }),
+        "{outcome:?}"
+    );
     assert_eq!(outcome[4], ClaimOutcome::Taken(Taken::Mismatch));
     assert_eq!(fixture.notes().await, ["k1", "k2", "old"]);
     fixture.idle().await;
@@ -221,7 +230,9 @@ async fn together_but(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
     let fixture = one_lane(|_| {}).await;
-    fixture.run("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)").await;
+    fixture
+        .run("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)")
+        .await;
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; UPDATE hot SET it = 2")

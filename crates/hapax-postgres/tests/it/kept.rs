@@ -56,7 +56,9 @@ async fn what_many_deliveries_need_is_taken_out_of_its_segment_batch_by_batch() 
 async fn a_batch_of_large_events_is_small() {
     let fixture = parked(100, "dead").await;
     // Events are never rewritten by the product; only the size of the payload matters here.
-    fixture.run("UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)").await;
+    fixture
+        .run("UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)")
+        .await;
     assert!(purge_once(&fixture).await > 0);
     assert_eq!(fixture.count(KEPT).await, 64);
     assert!(purge_once(&fixture).await > 0);
@@ -129,7 +131,9 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
         10,
         "the failing step stopped the other segment"
     );
-    fixture.run("DROP TRIGGER refuse ON hapax.outbox_event_kept").await;
+    fixture
+        .run("DROP TRIGGER refuse ON hapax.outbox_event_kept")
+        .await;
     assert!(purge(&fixture).await > 0);
     assert_eq!(fixture.count(LEFT).await, 9);
 }

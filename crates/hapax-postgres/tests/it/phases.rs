@@ -10,7 +10,8 @@ use hapax::{
     store::{ClaimOutcome, Effect, Phases, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, fingerprint, response},
     proxy::{Deed, Moment, Proxy},
 };
@@ -93,7 +94,11 @@ async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
     assert!(matches!(&entered, ClaimOutcome::Open(it) if it.epoch == first.epoch));
     held.release();
     let outcome = retry.await.unwrap().unwrap();
-    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch), "it continues an entry of another request");
+    assert_matches!(
+        outcome,
+        ClaimOutcome::Taken(Taken::Mismatch),
+        "it continues an entry of another request"
+    );
 }
 
 #[tokio::test]

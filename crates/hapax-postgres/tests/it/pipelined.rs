@@ -6,7 +6,10 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::Tx;
-use hapax_testkit::{assert_matches, events::{claim, event, fingerprint, response}};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, event, fingerprint, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 

@@ -4,7 +4,10 @@ use hapax::{
     idempotency::Taken,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_testkit::{assert_matches, events::{claim, response}};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 

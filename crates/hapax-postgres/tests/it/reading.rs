@@ -444,7 +444,9 @@ async fn a_frontier_that_is_torn_is_refused() {
 async fn what_cannot_be_read_hides_nothing_before_it() {
     let fixture = Fixture::new().await;
     emit(&fixture.plain, "key", "{}", 3).await;
-    fixture.run("UPDATE hapax.outbox_event SET headers = 'torn' WHERE id = 2").await;
+    fixture
+        .run("UPDATE hapax.outbox_event SET headers = 'torn' WHERE id = 2")
+        .await;
     let (positions, frontier) = read(&fixture, &Frontier::default(), 10).await;
     assert_eq!((positions, frontier.high), (vec![1], 1));
     assert!(
@@ -452,6 +454,8 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
             .await
             .is_err()
     );
-    fixture.run("UPDATE hapax.outbox_event SET headers = '{}'").await;
+    fixture
+        .run("UPDATE hapax.outbox_event SET headers = '{}'")
+        .await;
     assert_eq!(read(&fixture, &frontier, 10).await.0, [2, 3]);
 }

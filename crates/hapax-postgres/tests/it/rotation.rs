@@ -103,7 +103,9 @@ async fn every_partition_reads_its_own_shards_and_passes_the_others() {
             .await
             .unwrap();
         assert_eq!(batch.events.len(), 1);
-        fixture.run("DELETE FROM hapax.outbox_event WHERE segment = 3").await;
+        fixture
+            .run("DELETE FROM hapax.outbox_event WHERE segment = 3")
+            .await;
     }
     assert_eq!(all.len(), 16 * 6);
 }

@@ -75,7 +75,9 @@ async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
     let set_back = "UPDATE hapax.rotation SET opened_at = opened_at + interval '1 year',
                                           closed_at = closed_at + interval '1 year'";
     for (turn, mishap) in [forget, set_back].into_iter().enumerate() {
-        fixture.run("UPDATE hapax.rotation SET opened_at = now() WHERE closed_at IS NULL").await;
+        fixture
+            .run("UPDATE hapax.rotation SET opened_at = now() WHERE closed_at IS NULL")
+            .await;
         emit(&fixture.plain, 3).await;
         assert_eq!(pass(&fixture, 10).await.len(), 3);
         let is_turned = async || fixture.count(DRAWN).await > i64::try_from(turn).unwrap();

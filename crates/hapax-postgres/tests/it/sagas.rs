@@ -12,7 +12,8 @@ use hapax::{
     store::{Keys, SagaRecords, SagaRows, Sagas, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::event,
     postgres::Database,
     proxy::{Deed, Moment, Proxy},

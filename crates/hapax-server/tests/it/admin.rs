@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::hapax::{PATIENCE, Relay, start_relay, SECRET, emit, migrated};
+use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrated, start_relay};
 
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";

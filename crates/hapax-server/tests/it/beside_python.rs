@@ -13,7 +13,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, start_relay, webhook, migrated};
+use crate::hapax::{PATIENCE, migrated, start_relay, webhook};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const TABLES: &str = include_str!("../../../../examples/sql-contract/migrations/0001_shop.sql");

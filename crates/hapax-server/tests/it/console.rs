@@ -9,7 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::hapax::{PATIENCE, start_relay, hapax, run, migrated};
+use crate::hapax::{PATIENCE, hapax, migrated, run, start_relay};
 
 const TOKEN: &str = "[admin.tokens.ops]\ntoken = \"operator-0123456789\"\nrole = \"operator\"\n";
 

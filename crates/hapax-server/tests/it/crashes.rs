@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, start_relay, start_relay_with, emit, migrate, webhook, migrated};
+use crate::hapax::{PATIENCE, emit, migrate, migrated, start_relay, start_relay_with, webhook};
 
 /// The maximum number of events that a crash may repeat: those that were being sent.
 const WINDOW: usize = 32;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
-use crate::hapax::{start_relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook, migrated};
+use crate::hapax::{SECRET, emit, hapax, migrate, migrated, run, run_to_end, start_relay, webhook};
 
 #[tokio::test]
 async fn a_healthy_database_has_no_errors() {

@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, start_relay, emit, migrate, run, webhook, migrated};
+use crate::hapax::{PATIENCE, Relay, emit, migrate, migrated, run, start_relay, webhook};
 
 const EPOCH: &str = "hapax_relay_lease_epoch";
 const BACKLOG: &str = "hapax_outbox_backlog_events";

@@ -23,7 +23,7 @@ use tokio::{
     task::spawn_blocking,
 };
 
-use crate::hapax::{PATIENCE, start_relay_within, emit, webhook, migrated};
+use crate::hapax::{PATIENCE, emit, migrated, start_relay_within, webhook};
 
 /// The limit of the relay's file descriptors. The flood has more connections.
 const DESCRIPTORS: u32 = 256;

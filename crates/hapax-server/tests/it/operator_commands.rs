@@ -10,7 +10,9 @@ use hapax_testkit::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::hapax::{PATIENCE, Ran, Relay, start_relay, SECRET, emit, hapax, run, run_to_end, webhook, migrated};
+use crate::hapax::{
+    PATIENCE, Ran, Relay, SECRET, emit, hapax, migrated, run, run_to_end, start_relay, webhook,
+};
 
 /// A database, and the files that an operator gives to the commands.
 struct Operator {

@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, start_relay, emit, hapax, run, run_to_end, webhook, migrated};
+use crate::hapax::{PATIENCE, emit, hapax, migrated, run, run_to_end, start_relay, webhook};
 
 #[tokio::test]
 async fn events_of_plain_sql_reach_a_webhook_and_a_file() {

@@ -2,7 +2,7 @@
 
 use hapax_testkit::wait::eventually;
 
-use crate::hapax::{PATIENCE, start_relay, migrated};
+use crate::hapax::{PATIENCE, migrated, start_relay};
 
 /// An expired key that a trigger inserts again after each deletion, and a saga that ended long ago.
 const OLD_ROWS: &str = "

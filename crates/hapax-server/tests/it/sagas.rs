@@ -22,7 +22,7 @@ use hapax_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::hapax::{PATIENCE, Ran, run, migrated};
+use crate::hapax::{PATIENCE, Ran, migrated, run};
 
 const LEASE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_mins(10);

@@ -6,7 +6,7 @@ use hapax_testkit::{http::HttpReceiver, postgres::Database, wait::eventually};
 
 use serde_json::Value;
 
-use crate::hapax::{PATIENCE, Relay, start_relay, emit, webhook, migrated};
+use crate::hapax::{PATIENCE, Relay, emit, migrated, start_relay, webhook};
 
 #[tokio::test]
 async fn two_relays_share_the_destinations_and_repeat_nothing() {

@@ -2,7 +2,7 @@
 
 use hapax_testkit::http::HttpReceiver;
 
-use crate::hapax::{start_relay, SECRET, hapax, run_to_end, migrated};
+use crate::hapax::{SECRET, hapax, migrated, run_to_end, start_relay};
 
 const TOPIC: &str = include_str!("../../../../examples/existing-outbox/topic.toml");
 const AGGREGATE: &str = include_str!("../../../../examples/existing-outbox/aggregate.toml");

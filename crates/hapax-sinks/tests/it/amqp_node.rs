@@ -8,7 +8,10 @@ use hapax::{
     sink::{Outcome, Sink as _, SinkError},
 };
 use hapax_sinks::amqp::Amqp;
-use hapax_testkit::{assert_matches, wait::{answered, eventually}};
+use hapax_testkit::{
+    assert_matches,
+    wait::{answered, eventually},
+};
 use lapin::{
     options::{QueueBindOptions, QueueDeclareOptions},
     types::FieldTable,

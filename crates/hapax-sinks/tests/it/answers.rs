@@ -8,7 +8,8 @@ use hapax::{
     sink::{Sink, SinkError},
 };
 use hapax_sinks::{amqp::Amqp, redis::Redis};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     port::free_port,
     servers::Server,
     wait::{answered, eventually},

@@ -18,7 +18,10 @@ pub(crate) async fn store(tables: &str) -> (Sqlite, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.db");
     let store = Sqlite::open(Settings::new(path, clock(), seeded_random(1))).unwrap();
-    store.migrate("test", &[(1, "tables", tables)]).await.unwrap();
+    store
+        .migrate("test", &[(1, "tables", tables)])
+        .await
+        .unwrap();
     (store, directory)
 }
 

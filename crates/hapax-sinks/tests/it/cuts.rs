@@ -8,7 +8,8 @@ use hapax::{
     sink::{Offer, Outcome, Sink, SinkError},
 };
 use hapax_sinks::{amqp::Amqp, redis::Redis};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     proxy::{Direction, Fault, Proxy},
     servers::Server,
     wait::answered,

@@ -17,8 +17,8 @@ use hapax::{
 };
 use hapax_sinks::handler::{Handler, HandlerError};
 use hapax_sqlite::{Sqlite, Tx};
-use tempfile::TempDir;
 use hapax_testkit::assert_matches;
+use tempfile::TempDir;
 
 use crate::{
     consumer::store,
@@ -29,14 +29,10 @@ use crate::{
 async fn an_event_that_is_offered_often_has_its_effect_once() {
     let (store, _directory) = open().await;
     let (runs, counted) = counter();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut Tx, event| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            Box::pin(write(tx, event.kind.clone()))
-        },
-    )
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(write(tx, event.kind.clone()))
+    })
     .unwrap();
     for _ in 0..3 {
         deliver(&handler, any_offer()).await.unwrap();
@@ -51,11 +47,9 @@ async fn an_event_that_is_offered_often_has_its_effect_once() {
 async fn two_consumers_take_the_same_event_once_each() {
     let (store, _directory) = open().await;
     for consumer in ["ledger", "ledger", "mail"] {
-        let handler = Handler::new(
-            store.clone(),
-            consumer,
-            |tx: &mut Tx, event| Box::pin(write(tx, event.kind.clone())),
-        );
+        let handler = Handler::new(store.clone(), consumer, |tx: &mut Tx, event| {
+            Box::pin(write(tx, event.kind.clone()))
+        });
         deliver(&handler.unwrap(), any_offer()).await.unwrap();
     }
     assert_eq!(rows(&store).await, 2);
@@ -64,11 +58,9 @@ async fn two_consumers_take_the_same_event_once_each() {
 #[tokio::test]
 async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        |tx: &mut Tx, event| Box::pin(write(tx, event.kind.clone())),
-    )
+    let handler = Handler::new(store.clone(), "ledger", |tx: &mut Tx, event| {
+        Box::pin(write(tx, event.kind.clone()))
+    })
     .unwrap();
     let first = any_offer();
     let mut event = first.event().clone();
@@ -85,7 +77,13 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     )
     .await
     .unwrap_err();
-    assert_matches!(error, SinkError::Rejected { error_type: "mismatch", .. });
+    assert_matches!(
+        error,
+        SinkError::Rejected {
+            error_type: "mismatch",
+            ..
+        }
+    );
     assert_eq!(rows(&store).await, 1);
 }
 
@@ -93,25 +91,21 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
 async fn a_failure_undoes_the_effect_and_says_again_or_never() {
     let (store, _directory) = open().await;
     let (attempts, counted) = counter();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut Tx, event| {
-            let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            Box::pin(async move {
-                write(tx, event.kind.clone()).await?;
-                let retry_after = Some(Duration::from_secs(9));
-                match attempt {
-                    0 => Err(HandlerError::Again {
-                        retry_after,
-                        source: "busy".into(),
-                    }),
-                    1 => Err(HandlerError::never("no such account")),
-                    _ => Ok(()),
-                }
-            })
-        },
-    )
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        let attempt = counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            write(tx, event.kind.clone()).await?;
+            let retry_after = Some(Duration::from_secs(9));
+            match attempt {
+                0 => Err(HandlerError::Again {
+                    retry_after,
+                    source: "busy".into(),
+                }),
+                1 => Err(HandlerError::never("no such account")),
+                _ => Ok(()),
+            }
+        })
+    })
     .unwrap();
     let again = deliver(&handler, any_offer()).await.unwrap_err();
     let SinkError::Unavailable { retry_after, .. } = again else {
@@ -136,23 +130,25 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
 async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
     let (store, _directory) = open().await;
     let (attempts, counted) = counter();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut Tx, event| {
-            let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            assert_ne!(attempt, 0, "the function panics at its start");
-            Box::pin(async move {
-                write(tx, event.kind.clone()).await?;
-                assert_ne!(attempt, 1, "the function panics after its write");
-                Ok(())
-            })
-        },
-    )
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        let attempt = counted.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(attempt, 0, "the function panics at its start");
+        Box::pin(async move {
+            write(tx, event.kind.clone()).await?;
+            assert_ne!(attempt, 1, "the function panics after its write");
+            Ok(())
+        })
+    })
     .unwrap();
     for _ in 0..2 {
         let error = deliver(&handler, any_offer()).await.unwrap_err();
-        assert_matches!(error, SinkError::Declined { error_type: "panic", .. });
+        assert_matches!(
+            error,
+            SinkError::Declined {
+                error_type: "panic",
+                ..
+            }
+        );
         assert_eq!(rows(&store).await, 0);
     }
     deliver(&handler, any_offer()).await.unwrap();
@@ -250,7 +246,13 @@ async fn a_store_that_is_shut_is_unavailable() {
     .unwrap();
     store.close().await.unwrap();
     let error = deliver(&handler, any_offer()).await.unwrap_err();
-    assert_matches!(error, SinkError::Unavailable { error_type: "store", .. });
+    assert_matches!(
+        error,
+        SinkError::Unavailable {
+            error_type: "store",
+            ..
+        }
+    );
 }
 
 #[tokio::test]

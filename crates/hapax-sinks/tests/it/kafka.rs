@@ -283,7 +283,12 @@ async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
     };
     answered(PATIENCE, all_taken).await;
     let records = cluster.records("a").await;
-    let message = |record| (header(record, "ce_id").unwrap(), record.payload().unwrap().to_vec());
+    let message = |record| {
+        (
+            header(record, "ce_id").unwrap(),
+            record.payload().unwrap().to_vec(),
+        )
+    };
     let messages: Vec<_> = records.iter().map(message).collect();
     check_effects(&messages, all.len()).await;
 }

@@ -20,7 +20,6 @@ use crate::events::PATIENCE;
 type Broker = MockCluster<'static, DefaultProducerContext>;
 type Order = Box<dyn FnOnce(&Broker) + Send>;
 
-
 /// A cluster, usually of one broker, which runs until it is dropped.
 pub(crate) struct Cluster {
     pub(crate) servers: String,

@@ -6,7 +6,10 @@ use hapax::{
     event::NewEvent,
     sink::{Offer, Outcome, Sink as _, SinkError},
 };
-use hapax_testkit::{assert_matches, wait::{answered, eventually}};
+use hapax_testkit::{
+    assert_matches,
+    wait::{answered, eventually},
+};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{

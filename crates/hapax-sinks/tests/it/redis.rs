@@ -20,7 +20,9 @@ use hapax_testkit::{
 
 use crate::{
     consumer::effects,
-    events::{PATIENCE, any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
+    events::{
+        PATIENCE, any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable,
+    },
 };
 
 #[tokio::test]

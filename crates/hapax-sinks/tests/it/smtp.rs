@@ -8,7 +8,10 @@ use hapax::{
     sink::{Offer, Sink as _, SinkError},
 };
 use hapax_sinks::smtp::{Smtp, SmtpBuilder, SmtpError};
-use hapax_testkit::{assert_matches, smtp::{SmtpFault, SmtpReceiver, Stage}};
+use hapax_testkit::{
+    assert_matches,
+    smtp::{SmtpFault, SmtpReceiver, Stage},
+};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -82,7 +85,14 @@ async fn no_payload_can_add_a_header_or_a_recipient() {
         "\"a\r\nRCPT TO:<evil@example.com>\"@example.com",
     ] {
         let error = deliver(&sink, signup(2, "n", address)).await.unwrap_err();
-        assert_matches!(error, SinkError::Rejected { error_type: "recipient", .. }, "{address:?}");
+        assert_matches!(
+            error,
+            SinkError::Rejected {
+                error_type: "recipient",
+                ..
+            },
+            "{address:?}"
+        );
         assert!(!error.error_chain().contains("evil"), "{error:?}");
     }
     assert_eq!(server.mails().len(), 1);

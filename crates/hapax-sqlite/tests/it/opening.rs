@@ -188,7 +188,14 @@ async fn a_services_migrations_follow_the_same_rules() {
         .await
         .expect("applied migrations are skipped");
     let older = store.migrate("test", &both[..1]).await;
-    assert_matches!(older, Err(SchemaError::Newer { found: 2, known: 1, .. }));
+    assert_matches!(
+        older,
+        Err(SchemaError::Newer {
+            found: 2,
+            known: 1,
+            ..
+        })
+    );
     let changed = store.migrate("test", &[(1, "note", more), both[1]]).await;
     assert_matches!(changed, Err(SchemaError::Changed { version: 1, .. }));
     let gap = store.migrate("gap", &[(2, "note", NOTES)]).await;

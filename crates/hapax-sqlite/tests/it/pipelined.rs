@@ -5,7 +5,10 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_sqlite::{Tx, rusqlite::Connection};
-use hapax_testkit::{assert_matches, events::{claim, event, fingerprint, response}};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, event, fingerprint, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 

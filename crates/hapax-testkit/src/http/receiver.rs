@@ -427,7 +427,11 @@ mod tests {
             let mut rest = Vec::new();
             let reading = stream.read_to_end(&mut rest);
             let ended = tokio::time::timeout(Duration::from_millis(100), reading).await;
-            assert_eq!(ended.is_ok(), matches!(end, End::Close | End::Reset), "{end:?}");
+            assert_eq!(
+                ended.is_ok(),
+                matches!(end, End::Close | End::Reset),
+                "{end:?}"
+            );
             assert_eq!(receiver.received()[0].answered, None);
             assert_eq!(receiver.connections(), 1);
         }

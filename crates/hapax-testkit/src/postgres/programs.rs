@@ -69,7 +69,12 @@ impl Programs {
     /// is removed, if there is one.
     pub(crate) fn server(&self, folder: Option<&Path>) -> Command {
         let mut command = self.run_as_user("sh");
-        guard(&mut command, self.directory.join("postgres"), "QUIT", folder);
+        guard(
+            &mut command,
+            self.directory.join("postgres"),
+            "QUIT",
+            folder,
+        );
         command
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use hapax::sink::{Outcome, SinkError};
 use tokio::time::{Instant, timeout};
 
-use crate::assert_matches;
 use super::{
     Mood, SinkUnderTest,
     fixture::{Fixture, offers, offers_of},
 };
+use crate::assert_matches;
 
 /// Tolerance for a busy machine, in addition to a sink's timeout.
 const GRACE: Duration = Duration::from_secs(5);
@@ -171,5 +171,8 @@ async fn check_passing<S: SinkUnderTest>(mood: Mood) {
 
 #[track_caller]
 fn check_may_pass(outcome: &Outcome) {
-    assert_matches!(outcome, Err(SinkError::Unavailable { .. } | SinkError::Declined { .. }));
+    assert_matches!(
+        outcome,
+        Err(SinkError::Unavailable { .. } | SinkError::Declined { .. })
+    );
 }

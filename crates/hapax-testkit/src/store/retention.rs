@@ -10,7 +10,10 @@ use hapax::{
 };
 
 use super::{StoreUnderTest, fixture::Fixture};
-use crate::{assert_matches, events::{RETENTION, claim, claim_of, fingerprint, response, scope, single_shot}};
+use crate::{
+    assert_matches,
+    events::{RETENTION, claim, claim_of, fingerprint, response, scope, single_shot},
+};
 
 const MOMENT: Duration = Duration::from_millis(1);
 

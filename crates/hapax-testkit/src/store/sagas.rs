@@ -28,7 +28,10 @@ use super::{
         turn, write,
     },
 };
-use crate::{assert_matches, events::{RETENTION, claim, event, fingerprint, response, single_shot}};
+use crate::{
+    assert_matches,
+    events::{RETENTION, claim, event, fingerprint, response, single_shot},
+};
 
 /// A saga exists and is due exactly if the transaction that starts it commits.
 pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {

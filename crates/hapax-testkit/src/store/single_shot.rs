@@ -12,7 +12,8 @@ use super::{
     Statement, StoreUnderTest,
     fixture::{Fixture, PATIENCE, check_error, replayed, run_or_replay},
 };
-use crate::{assert_matches, 
+use crate::{
+    assert_matches,
     events::{RETENTION, claim, event, fingerprint, response, single_shot},
     wait::Patience,
 };

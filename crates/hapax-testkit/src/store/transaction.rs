@@ -15,7 +15,10 @@ use super::{
     StoreUnderTest, Tx,
     fixture::{Fixture, run_or_replay},
 };
-use crate::{assert_matches, events::{claim, event, message, response, single_shot}};
+use crate::{
+    assert_matches,
+    events::{claim, event, message, response, single_shot},
+};
 
 /// A commit keeps the rows, the events and the acceptances.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {

@@ -10,7 +10,10 @@ use hapax::{
     event::Headers,
     saga::{Outcome, Refusal},
 };
-use hapax_testkit::{assert_matches, http::{HttpReceiver, HttpReply}};
+use hapax_testkit::{
+    assert_matches,
+    http::{HttpReceiver, HttpReply},
+};
 use http::Uri;
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -46,7 +46,11 @@ impl Collector {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(Stdio::null());
         let (program, url) = Program::announced(command, &folder.path().join("log"));
-        assert!(url.starts_with("http://"), "no collector: {}", program.log());
+        assert!(
+            url.starts_with("http://"),
+            "no collector: {}",
+            program.log()
+        );
         Self {
             _program: program,
             folder,

@@ -6,7 +6,7 @@ use hapax_testkit::{
 };
 use http::Method;
 
-use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, on_both_stores, problem, PAYMENT};
+use crate::shop::{Home, JSON, PATIENCE, PAYMENT, Shop, Store, command, on_both_stores, problem};
 
 /// The failpoints of a refund: after the amount is reserved, and around the call.
 const PLACES: [&str; 3] = [
@@ -25,7 +25,9 @@ async fn a_refund_that_was_cut_off_is_finished_by_its_retry(on: Store) {
     for place in PLACES {
         let (home, charge) = die_at(on, place).await;
         let shop = Shop::start_in(home, &["--lease", "10s"]);
-        let answer = shop.until_answered("/refunds", "r", &body(&charge, 400)).await;
+        let answer = shop
+            .until_answered("/refunds", "r", &body(&charge, 400))
+            .await;
         assert_eq!(answer.header("idempotency-status"), Some("stored"));
         check_once(&shop, &charge).await;
     }
@@ -36,7 +38,9 @@ async fn a_refund_that_was_cut_off_is_finished_without_its_client(on: Store) {
         let (home, charge) = die_at(on, place).await;
         let shop = Shop::start_in(home, &["--lease", "1s"]);
         eventually(PATIENCE, async || shop.count_entries("refund").await == 1).await;
-        let answer = shop.until_answered("/refunds", "r", &body(&charge, 400)).await;
+        let answer = shop
+            .until_answered("/refunds", "r", &body(&charge, 400))
+            .await;
         assert_eq!(answer.header("idempotency-status"), Some("replayed"));
         check_once(&shop, &charge).await;
     }
@@ -49,7 +53,9 @@ async fn a_refund_that_was_cut_off_holds_its_amount(on: Store) {
     problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
     let rest = refund(&shop, "t", &charge, 500).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
-    let answer = shop.until_answered("/refunds", "r", &body(&charge, 400)).await;
+    let answer = shop
+        .until_answered("/refunds", "r", &body(&charge, 400))
+        .await;
     assert_eq!(answer.status, 201, "{}", answer.text());
 }
 

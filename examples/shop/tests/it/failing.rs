@@ -4,8 +4,7 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::{postgres::Cluster, wait::eventually};
 
-use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, problem, PAYMENT};
-
+use crate::shop::{Home, ORDER, PATIENCE, PAYMENT, Shop, Store, command, lasting, problem};
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {

@@ -14,7 +14,7 @@ use hapax_testkit::{
 };
 use http::Method;
 
-use crate::shop::{PATIENCE, Shop, Store, bought, on_both_stores, problem, PAYMENT, CART};
+use crate::shop::{CART, PATIENCE, PAYMENT, Shop, Store, bought, on_both_stores, problem};
 
 const CHARGE: &str = r#"{"id":"ch_1","kind":"charge","amount":900,"currency":"EUR"}"#;
 const REFUND: &str = r#"{"id":"re_1","kind":"refund","amount":400,"currency":"EUR"}"#;

@@ -1,7 +1,6 @@
 //! Tests of payments: a charge is made once, and a rejection is stored once.
 
-use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores, problem, refuses, PAYMENT};
-
+use crate::shop::{ORDER, PAYMENT, Shop, Store, lasting, on_both_stores, problem, refuses};
 
 on_both_stores! {
     a_payment_is_one_charge_one_entry_and_one_event,

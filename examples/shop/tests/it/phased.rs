@@ -8,8 +8,9 @@ use hapax_testkit::{
 use http::Method;
 use tokio::task::JoinHandle;
 
-use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, lasting, on_both_stores, PAYMENT, SLOW};
-
+use crate::shop::{
+    Home, JSON, PATIENCE, PAYMENT, SLOW, Shop, Store, command, lasting, on_both_stores,
+};
 
 /// The failpoints of a payment: before the call to the provider, before the charge is recorded, and
 /// before the response is stored.

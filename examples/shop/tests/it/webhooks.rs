@@ -9,7 +9,7 @@ use hapax::{
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, Shop, Store, on_both_stores, problem, PAYMENT};
+use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -72,9 +72,14 @@ pub(crate) fn say(language: Language, script: &str) -> String {
 fn start(language: Language, database: &str, name: &str, port: u16) -> Program {
     let port = port.to_string();
     let mut command = match language {
-        Language::Python => {
-            python(&["-m", "uvicorn", "app:app", "--no-access-log", "--port", &port])
-        }
+        Language::Python => python(&[
+            "-m",
+            "uvicorn",
+            "app:app",
+            "--no-access-log",
+            "--port",
+            &port,
+        ]),
         Language::Node => node(&["app.js"]),
     };
     command
@@ -101,7 +106,10 @@ fn node(arguments: &[&str]) -> Command {
 }
 
 fn installed(language: &str) -> PathBuf {
-    packages(env!("CARGO_TARGET_TMPDIR"), &format!("sql-contract/{language}"))
+    packages(
+        env!("CARGO_TARGET_TMPDIR"),
+        &format!("sql-contract/{language}"),
+    )
 }
 
 /// The log of the service, which is kept for the analysis of failed tests.

@@ -8,7 +8,8 @@ use hapax::{
     event::Headers,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     proxy::{Deed, Moment, Trap},
     wait::eventually,

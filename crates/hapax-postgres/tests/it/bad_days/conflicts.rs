@@ -8,7 +8,8 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     wait::Patience,
 };

@@ -7,7 +7,8 @@ use hapax::{
     event::Headers,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     proxy::{Deed, Moment},
     wait::eventually,
@@ -151,7 +152,10 @@ async fn a_connection_that_may_be_in_the_middle_of_something_is_never_given_back
         tx.execute(INSERT, &[&"lost"]).await.unwrap();
         let trap = day.proxy.once(Moment::containing("SELECT 'lost'"), deed);
         let outcome = tx.execute("SELECT 'lost'", &[]).await;
-        assert_matches!(outcome, Err(StoreError::Unavailable { .. } | StoreError::TimedOut));
+        assert_matches!(
+            outcome,
+            Err(StoreError::Unavailable { .. } | StoreError::TimedOut)
+        );
         assert_eq!(trap.count(), 1);
         drop(tx);
         // A connection that is handed out now is not in a transaction and returns the results of

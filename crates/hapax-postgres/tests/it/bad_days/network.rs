@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use hapax::store::StoreError;
 use hapax_postgres::{OpenError, Postgres};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     postgres::Database,
     proxy::{Deed, Direction, Fault, Moment, Proxy},
 };

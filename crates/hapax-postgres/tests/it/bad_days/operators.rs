@@ -7,7 +7,8 @@ use hapax::{
     idempotency::Taken,
     store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction},
 };
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     wait::eventually,
 };

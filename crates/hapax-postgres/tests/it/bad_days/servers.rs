@@ -10,7 +10,8 @@ use std::{
 
 use hapax::store::{Keys, StoreError, Transaction};
 use hapax_postgres::{OpenError, Postgres};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::response,
     postgres::{Cluster, connect},
     proxy::Proxy,

@@ -11,7 +11,8 @@ use hapax::{
     key::Tenant,
     store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Source, Transaction},
 };
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim as rust_claim, fingerprint, keyring, message},
     wait::Patience,
 };

@@ -9,8 +9,8 @@ use hapax::{
     },
 };
 use hapax_postgres::Postgres;
-use tokio_postgres::Client;
 use hapax_testkit::assert_matches;
+use tokio_postgres::Client;
 
 use super::{EMIT, at, positions, read, settlement};
 use crate::fixture::{Fixture, settings};
@@ -29,7 +29,9 @@ async fn passed() -> (Fixture, Frontier) {
     let head = batch.unwrap().frontier;
     let settled = settlement(opened.epoch, Some(at(&head)));
     fixture.store.settle(settled).await.unwrap();
-    fixture.run("DELETE FROM hapax.outbox_event WHERE id <= 20").await;
+    fixture
+        .run("DELETE FROM hapax.outbox_event WHERE id <= 20")
+        .await;
     (fixture, head)
 }
 
@@ -208,7 +210,9 @@ async fn a_frontier_is_of_the_history_of_its_cluster_its_timeline_and_its_databa
 #[tokio::test]
 async fn what_was_copied_and_not_written_here_stays_where_it_is() {
     let (fixture, _) = passed().await;
-    fixture.run("UPDATE hapax.outbox_event SET xid = '9000000000'").await;
+    fixture
+        .run("UPDATE hapax.outbox_event SET xid = '9000000000'")
+        .await;
     set(&fixture.plain, "checkpoint_number", 1).await;
     fixture.store.open(PARTITION).await.unwrap();
     let stays = "SELECT count(*) FROM hapax.outbox_event WHERE id BETWEEN 21 AND 30";

@@ -73,7 +73,9 @@ async fn an_event_that_is_not_there_is_no_event_that_stands() {
     emit(&fixture.plain, 3).await;
     let opened = fixture.store.open(PARTITION).await.unwrap();
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
-    fixture.run("DELETE FROM hapax.outbox_event WHERE id = 3").await;
+    fixture
+        .run("DELETE FROM hapax.outbox_event WHERE id = 3")
+        .await;
     let settled = Settlement {
         epoch: opened.epoch,
         ..of(&batch, opened.newest)

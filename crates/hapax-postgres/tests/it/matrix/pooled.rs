@@ -9,7 +9,8 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Statement, Value};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     events::{claim, response, single_shot},
     postgres::{Database, Pooler, server},
 };

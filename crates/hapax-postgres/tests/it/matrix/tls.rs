@@ -2,7 +2,8 @@
 
 use hapax::store::Keys;
 use hapax_postgres::{OpenError, Postgres};
-use hapax_testkit::{assert_matches, 
+use hapax_testkit::{
+    assert_matches,
     postgres::{Certificates, Cluster},
     wait::eventually,
 };

@@ -36,8 +36,9 @@ async fn a_table_or_column_that_is_not_there_is_named() {
          it is of type text, not int2 or int4 or int8",
     )
     .await;
-    fixture.run("CREATE VIEW looks AS SELECT id, topic, payload, published_at FROM outbox")
-    .await;
+    fixture
+        .run("CREATE VIEW looks AS SELECT id, topic, payload, published_at FROM outbox")
+        .await;
     check(
         &fixture,
         |it| it.table = "looks".to_owned(),
@@ -85,8 +86,9 @@ async fn a_key_that_tells_no_rows_apart_is_refused() {
         "cannot be order: it may be null",
     )
     .await;
-    fixture.run("CREATE UNIQUE INDEX ON outbox (topic) WHERE id > 5")
-    .await;
+    fixture
+        .run("CREATE UNIQUE INDEX ON outbox (topic) WHERE id > 5")
+        .await;
     check(
         &fixture,
         |it| it.key = vec!["topic".to_owned()],
@@ -104,12 +106,13 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
     let fixture = Fixture::new().await;
     fixture.run(TOPIC).await;
     let role = format!("{}_mover", fixture.database.name());
-    fixture.run(&format!(
+    fixture
+        .run(&format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
              GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
              GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role}"
         ))
-    .await;
+        .await;
     let url = fixture
         .database
         .url()
@@ -133,8 +136,9 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
             }
         }
     };
-    fixture.run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}')")
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}')")
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 1);
     assert_eq!(
         grants,
@@ -147,7 +151,9 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
         ]
     );
     store.close();
-    fixture.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    fixture
+        .run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
 }
 
 /// Row-level security hides rows without an error; if it hides all of them, the source reports it.
@@ -156,7 +162,8 @@ async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let fixture = Fixture::new().await;
     fixture.run(TOPIC).await;
     let role = format!("{}_mover", fixture.database.name());
-    fixture.run(&format!(
+    fixture
+        .run(&format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
              GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
              GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role};
@@ -166,7 +173,7 @@ async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
              CREATE POLICY others ON outbox TO postgres USING (true);
              CREATE POLICY reads ON outbox FOR SELECT TO {role} USING (true)"
         ))
-    .await;
+        .await;
     let url = fixture.database.url();
     let url = url.replace("postgres://postgres@", &format!("postgres://{role}@"));
     let mut settings = settings(&url);
@@ -180,7 +187,9 @@ async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let imported = Imported::open(&store, topic()).await.unwrap();
     assert_eq!(move_batch(&imported).await.rows, 1);
     store.close();
-    fixture.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    fixture
+        .run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
 }
 
 #[tokio::test]
@@ -202,11 +211,12 @@ async fn hostile_names_and_constants_are_names_and_constants() {
     described.kind_constant = Some("order.changed".to_owned());
     described.tenant_constant = Some("o'tool\\e\"".to_owned());
     let (fixture, imported) = imported(&ddl, described).await;
-    fixture.run(&format!(
+    fixture
+        .run(&format!(
             "INSERT INTO \"sch.ema\".{} VALUES (1, '{{}}')",
             quote(table)
         ))
-    .await;
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 1);
     let events = events(&fixture).await;
     let tenant = events[0].event.tenant.as_ref().unwrap();

@@ -1,12 +1,7 @@
 //! Fixture: a Prometheus process with a temporary folder and a free port, which ends with the test.
 
 use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs,
-    io::ErrorKind,
-    process::Command,
-    time::Duration,
+    collections::BTreeSet, fmt::Write as _, fs, io::ErrorKind, process::Command, time::Duration,
 };
 
 use hapax_testkit::{
@@ -135,7 +130,11 @@ impl Prometheus {
             .is_ok_and(|answer| answer.status == 200)
         {
             let has_ended = self.program.has_ended();
-            assert!(!has_ended, "prometheus did not start: {}", self.program.log());
+            assert!(
+                !has_ended,
+                "prometheus did not start: {}",
+                self.program.log()
+            );
             patience.pause().await;
         }
     }

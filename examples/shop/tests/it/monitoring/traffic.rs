@@ -19,7 +19,7 @@ use http::Method;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::shop::{JSON, ORDER, Shop, Store, PAYMENT, SLOW, CART};
+use crate::shop::{CART, JSON, ORDER, PAYMENT, SLOW, Shop, Store};
 
 /// The time between two rounds.
 const PACE: Duration = Duration::from_millis(200);
@@ -75,8 +75,7 @@ async fn buy(shop: Shop) {
         shop.post("/orders", Some(&order), &other).await;
         let pay = || shop.post("/payments", Some(&payment), PAYMENT);
         tokio::join!(pay(), pay());
-        shop.post("/checkouts", Some(&key("checkout")), CART)
-            .await;
+        shop.post("/checkouts", Some(&key("checkout")), CART).await;
         let headers = [
             JSON,
             ("authorization", "Bearer demo-alice"),
