@@ -176,6 +176,10 @@ impl Ran {
     ///
     /// # Panics
     /// Panics if it is another one.
+    #[expect(
+        clippy::return_self_not_must_use,
+        reason = "often only the exit code matters"
+    )]
     #[track_caller]
     pub fn ended(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");

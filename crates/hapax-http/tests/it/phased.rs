@@ -238,7 +238,7 @@ async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing
 
 #[tokio::test]
 async fn who_goes_on_knows_that_somebody_had_the_key_before() {
-    let (stage, far, node) = scene().await;
+    let (_stage, far, node) = scene().await;
     let body = "{\"first\":\"503\"}";
     assert!(!pay(&node, "k", body).await.status.is_success());
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));

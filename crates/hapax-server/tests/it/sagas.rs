@@ -393,7 +393,7 @@ impl Stage {
 }
 
 async fn open(database: &Database, time: Option<Clock>) -> Postgres {
-    let clock = time.clone().unwrap_or_else(clock);
+    let clock = time.clone().unwrap_or_else(system_clock);
     let mut settings = hapax_postgres::Settings::new(database.url(), clock, seeded_random(1));
     settings.time = time.map_or(Time::Database, Time::Given);
     Postgres::open(settings).await.unwrap()

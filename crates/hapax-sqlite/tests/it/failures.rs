@@ -10,7 +10,7 @@ use hapax_sqlite::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, INSERT, claim, note, notes, response, settings, shot};
+use crate::fixture::{Fixture, claim, note, notes, response, settings, shot};
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 

@@ -163,7 +163,7 @@ async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other(
     };
     eventually(PATIENCE, is_meant).await;
     stage.clock.set(speaks_at);
-    let saga = completed(&stage, runner).await;
+    completed(&stage, runner).await;
     assert_eq!(far.attempts("authorize"), 2);
     assert_eq!(far.keys("authorize").len(), 1);
 }
@@ -218,7 +218,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
             within: Duration::from_mins(5),
         };
         decide(&stage, "s1", &retry).await;
-        let saga = completed(&stage, runner).await;
+        completed(&stage, runner).await;
         let more = far.attempts("authorize") - calls;
         assert_eq!(more, u32::from(!happened), "{happened} {can_be_asked}");
         assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
@@ -299,7 +299,7 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
     assert_eq!((ship.state, ship.attempts), (StepState::Open, 1));
     let runner = run(&stage, definition(&far));
     stage.clock.advance(LEASE);
-    let saga = completed(&stage, runner).await;
+    completed(&stage, runner).await;
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(kinds(&stage).await, ["reserved", "saga.completed"]);
 }
@@ -312,7 +312,7 @@ async fn a_step_that_panics_is_tried_again_and_its_outcome_is_unknown() {
         _ => Reply::Forward,
     });
     let runner = begin(&stage, definition(&far)).await;
-    let saga = completed(&stage, runner).await;
+    completed(&stage, runner).await;
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
 }
 
@@ -376,7 +376,7 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
         within: Duration::from_mins(5),
     };
     decide(&stage, "s1", &retry).await;
-    let saga = completed(&stage, runner).await;
+    completed(&stage, runner).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use hapax_testkit::wait::eventually;
 
 use crate::{
-    recorder::{Recorder, Reply},
+    recorder::Recorder,
     stage::{PATIENCE, Stage},
 };
 

@@ -53,7 +53,7 @@ async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
 
 #[tokio::test]
 async fn a_relay_that_lives_keeps_what_it_carries() {
-    let (stage, sink, [owner, waiting]) = two_that_take().await;
+    let (stage, _sink, [owner, waiting]) = two_that_take().await;
     time_passes(&stage, || {
         assert_eq!(owner.stopped(D), None);
         assert_eq!(waiting.stopped(D), Some("standby"));
@@ -63,7 +63,7 @@ async fn a_relay_that_lives_keeps_what_it_carries() {
 
 #[tokio::test]
 async fn a_relay_is_alive_from_one_sign_of_life_to_the_next() {
-    let (stage, sink, [owner, waiting]) = two_that_take().await;
+    let (stage, _sink, [owner, waiting]) = two_that_take().await;
     for _ in 0..15 {
         stage.clock.advance(LEASE / 5);
         let now = stage.clock.now();
@@ -189,7 +189,7 @@ async fn nothing_is_let_go_for_a_relay_that_does_not_know_it() {
 
 #[tokio::test]
 async fn a_relay_that_stands_by_drains_at_once() {
-    let (stage, sink, [owner, waiting]) = two_that_take().await;
+    let (_stage, _sink, [owner, waiting]) = two_that_take().await;
     waiting.drain().await;
     assert_eq!(owner.stopped(D), None);
 }

@@ -427,6 +427,13 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
     (answer.status, headers, answer.body.to_vec())
 }
 
+/// Checks that a response is a replay of the first one.
+#[track_caller]
+pub(crate) fn check_replays(answer: &HttpAnswer, first: &HttpAnswer) {
+    assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(answer), lasting(first));
+}
+
 /// Returns the state of a checkout that must succeed, and waits for it if necessary.
 pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
     let outcome = match answer.status {
