@@ -129,7 +129,7 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
 #[tokio::test]
 async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let (attempts, counted) = counter();
+    let counted = AtomicUsize::new(0);
     let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
         let attempt = counted.fetch_add(1, Ordering::SeqCst);
         assert_ne!(attempt, 0, "the function panics at its start");
@@ -188,7 +188,7 @@ async fn what_is_prepared_delays_no_other_and_is_written_once() {
 #[tokio::test]
 async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let (attempts, counted) = counter();
+    let counted = AtomicUsize::new(0);
     let handler = Handler::prepared(
         store.clone(),
         "ledger",

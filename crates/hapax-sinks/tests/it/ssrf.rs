@@ -76,8 +76,8 @@ async fn every_spelling_of_a_private_address_is_refused_and_nothing_is_dialled()
     for host in SPELLINGS {
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{port}/");
-            let error_type = deliver(&webhook(&url, &[]), any_offer()).await;
-            assert_eq!(error_type(error_type), "blocked", "{url}");
+            let outcome = deliver(&webhook(&url, &[]), any_offer()).await;
+            assert_eq!(error_type(outcome), "blocked", "{url}");
         }
     }
     check_only_caller(&listener).await;
