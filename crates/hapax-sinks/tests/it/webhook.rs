@@ -253,9 +253,12 @@ async fn a_connection_is_used_again_and_a_closed_one_is_replaced() {
 #[tokio::test]
 async fn a_batch_is_offered_at_once_and_answered_in_order() {
     let receiver = HttpReceiver::start().await;
-    receiver.reply_with(|taken| match taken.body.ends_with(b":0}") {
-        true => HttpReply::raw("HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\n", End::Stall),
-        false => HttpReply::status(200),
+    receiver.reply_with(|taken| {
+        if taken.body.ends_with(b":0}") {
+            let slow = "HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\n";
+            return HttpReply::raw(slow, End::Stall);
+        }
+        HttpReply::status(200)
     });
     let webhook = impatient(&receiver);
     let offers: Vec<_> = (0..8).map(|n| offer(n, NewEvent::json("a", &n))).collect();
