@@ -163,4 +163,3 @@ pub mod wait;
 pub mod port;
 pub mod name;
 pub mod prober;
-pub mod seeded;

@@ -96,7 +96,6 @@ impl Stage {
         settings: impl FnOnce(&mut Settings),
         policy: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
     ) -> Self {
-        hapax_testkit::seeded::plant();
         let folder = TempDir::new().unwrap();
         let now = Arc::new(AtomicI64::new(1_700_000_000_000));
         let ticks = Arc::clone(&now);

@@ -27,7 +27,6 @@ pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 pub(crate) fn hapax(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
     command.args(arguments).env_clear().stdin(Stdio::null());
-    command.envs(hapax_testkit::seeded::variable());
     command
 }
 
@@ -144,7 +143,6 @@ impl Relay {
         let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_hapax")]);
         command.env_clear().stdin(Stdio::null());
-        command.envs(hapax_testkit::seeded::variable());
         Self::start_by(command, database, configuration).await
     }
 

@@ -13,7 +13,6 @@ use hapax::{
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 pub(crate) fn clock() -> Clock {
-    hapax_testkit::seeded::plant();
     Clock::new(|| NOW)
 }
 

@@ -29,7 +29,6 @@ pub(crate) fn hapax(arguments: &[&str]) -> Command {
     );
     let mut command = Command::new(path);
     command.args(arguments).env_clear().stdin(Stdio::null());
-    command.envs(hapax_testkit::seeded::variable());
     command
 }
 
