@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::ResponseColumns,
-    inbox, outbox,
+    inbox,
     sqlite::Sqlite,
     transaction::interactive::{Ending, Request, TransactionKind},
     writer::WriterContext,
