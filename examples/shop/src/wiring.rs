@@ -30,7 +30,7 @@ use crate::{
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
-    failpoint, files,
+    files,
     ids::Ids,
     providers::Providers,
     relay_handle::RelayStatus,
