@@ -15,7 +15,7 @@ use crate::{
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
-    walkthrough,
+    torture, walkthrough,
 };
 
 /// The longest tests: the benchmarks, the correctness run, the fleet and the torture run. Each has
@@ -50,6 +50,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "clippy",
         "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     )?;
+    steps.run("mutants", || torture::check_mutants(root))?;
     steps.run("doc", || {
         let line = "cargo doc --workspace --no-deps --all-features";
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])

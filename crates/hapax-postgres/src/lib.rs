@@ -47,7 +47,6 @@ mod member;
 mod single_shot;
 mod statement;
 mod emit;
-mod seeded;
 mod frontier;
 mod looks;
 mod outbox;

@@ -2,25 +2,10 @@
 //!
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when the place `name` is reached for
 //! the nth time. Release builds ignore the variable.
-//!
-//! `HAPAX_SEEDED=name` activates a seeded bug in builds that contain them. Any other build refuses
-//! to start, because a run without the bug would prove nothing.
 
 use std::ffi::OsString;
 
-use hapax::{
-    failpoint::Failpoints,
-    seeded::{self, PlantError},
-};
-
-/// Activates the bug that the environment names.
-pub(crate) fn plant_from_environment(
-    environment: &[(OsString, OsString)],
-) -> Result<(), PlantError> {
-    let asked = environment.iter().find(|(name, _)| name == "HAPAX_SEEDED");
-    let Some((_, bug)) = asked else { return Ok(()) };
-    seeded::plant(&bug.to_string_lossy()).map(drop)
-}
+use hapax::failpoint::Failpoints;
 
 /// The failpoints of the environment; none in a release build.
 #[cfg(not(debug_assertions))]

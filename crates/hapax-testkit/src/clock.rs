@@ -13,8 +13,6 @@ use std::{
 
 use hapax::{Clock, Random, Timestamp};
 
-use crate::seeded;
-
 /// 1 January 2026, the start of every manual clock.
 const START_MILLIS: i64 = 1_767_225_600_000;
 
@@ -27,7 +25,6 @@ pub struct ManualClock(Arc<AtomicI64>);
 impl ManualClock {
     /// Creates a clock that shows 1 January 2026.
     pub fn new() -> Self {
-        seeded::plant();
         Self(Arc::new(AtomicI64::new(START_MILLIS)))
     }
 
@@ -61,7 +58,6 @@ impl Default for ManualClock {
 
 /// The clock of the system, for tests in which another process measures the time too.
 pub fn system_clock() -> Clock {
-    seeded::plant();
     #[expect(
         clippy::disallowed_methods,
         reason = "a test's wiring passes the time in"
@@ -71,7 +67,6 @@ pub fn system_clock() -> Clock {
 
 /// Random numbers (`splitmix64`) that are the same for the same `seed`.
 pub fn seeded_random(seed: u64) -> Random {
-    seeded::plant();
     let state = AtomicU64::new(seed);
     Random::new(move || {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

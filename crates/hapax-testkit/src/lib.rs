@@ -170,4 +170,3 @@ mod matches;
 pub mod port;
 pub mod name;
 pub mod prober;
-pub mod seeded;

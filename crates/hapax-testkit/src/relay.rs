@@ -15,7 +15,6 @@ use tempfile::TempDir;
 use crate::{
     http::{HttpAnswer, HttpClient},
     program::Program,
-    seeded,
     wait::eventually,
 };
 
@@ -36,7 +35,6 @@ pub fn hapax(path: &Path, arguments: &[&str]) -> Command {
     );
     let mut command = Command::new(path);
     command.args(arguments).env_clear().stdin(Stdio::null());
-    command.envs(seeded::variable());
     command
 }
 

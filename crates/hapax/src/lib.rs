@@ -41,8 +41,6 @@ pub mod store;
 pub mod retention;
 pub mod clock;
 pub mod failpoint;
-#[doc(hidden)]
-pub mod seeded;
 pub mod limits;
 pub mod trace;
 pub mod telemetry;

@@ -1,29 +1,14 @@
-//! Failpoints and seeded bugs, which tests switch on through the environment.
+//! Failpoints, which tests switch on through the environment.
 //!
 //! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when it reaches the failpoint `name`
 //! for the nth time. `name:nth:wait` blocks the thread for longer than a lease of the tests lasts,
 //! and `name:nth:text` panics with that text. A release build ignores the variable.
-//!
-//! `HAPAX_SEEDED=name` switches on a seeded bug in a build that contains them. Any other build
-//! refuses to start, because a test of a build without the bug would prove nothing.
 
-use hapax::{
-    failpoint::Failpoints,
-    seeded::{self, PlantError},
-};
+use hapax::failpoint::Failpoints;
 
 /// How long a failpoint with `wait` blocks.
 #[cfg(debug_assertions)]
 const HELD_UP: std::time::Duration = std::time::Duration::from_secs(3);
-
-/// Switches on the seeded bug that the environment names.
-pub(crate) fn plant_from_environment() -> Result<(), PlantError> {
-    let asked = std::env::vars_os().find(|(name, _)| name == "HAPAX_SEEDED");
-    let Some((_, bug)) = asked else { return Ok(()) };
-    let bug = seeded::plant(&bug.to_string_lossy())?;
-    tracing::warn!(bug = bug.name(), "this process runs with a seeded bug");
-    Ok(())
-}
 
 /// Reads the failpoint from the environment; a release build has none.
 #[cfg(not(debug_assertions))]

@@ -30,7 +30,7 @@ use crate::{
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
-    failpoint, files,
+    files,
     ids::Ids,
     providers::Providers,
     relay_handle::RelayStatus,
@@ -95,7 +95,6 @@ pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::R
 
 impl Bootstrap {
     async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
-        failpoint::plant_from_environment()?;
         let signals = Signals::listen().context("cannot install signal handlers")?;
         let sample = exporter.as_ref().map(|_| config.telemetry.sample);
         let runtime = Runtime::of_process(sample);

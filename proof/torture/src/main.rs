@@ -23,6 +23,7 @@ mod stored_rows;
 mod run;
 mod trial;
 mod minimize;
+mod mutants;
 mod bugs;
 mod power;
 

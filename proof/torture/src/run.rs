@@ -15,6 +15,7 @@ use crate::{
     checkers::violations,
     deployment::{Binaries, Deployment, Store},
     lines::{self, moment, now},
+    mutants,
     nemesis::{Injections, Storm, exhaustive},
     report::{self, Verdict, say},
     stored_rows::{self, StoredRows},
@@ -71,6 +72,9 @@ pub(crate) struct Check {
 
 /// Runs a storm, and checks it.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
+    if let Some(bug) = &flags.bug {
+        mutants::check_planted(bug)?;
+    }
     let seed = seed(flags.seed);
     let name = format!("{}-{seed}", flags.store.name());
     let folder = fresh(flags.folder.as_deref(), &name)?;

@@ -203,8 +203,6 @@ pub(crate) fn run(
     let Cli { flags, verb } = cli;
     let output = Output { json: flags.json };
     let environment: Vec<_> = environment.collect();
-    let planted = failpoint::plant_from_environment(&environment);
-    planted.map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let failpoints = failpoint::from_environment(&environment);
     let again = again(&flags, &verb, environment);
     // These commands need no settings, and `config` reports wrong settings itself.

@@ -17,7 +17,6 @@ pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn clock() -> Clock {
-    hapax_testkit::seeded::plant();
     Clock::new(|| NOW)
 }
 

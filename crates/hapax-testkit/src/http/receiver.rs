@@ -27,7 +27,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-use crate::{seeded, wait};
+use crate::wait;
 
 /// A chunk of a long body.
 const PIECE: Bytes = Bytes::from_static(&[b'.'; 1024]);
@@ -193,7 +193,6 @@ impl HttpReceiver {
     /// # Errors
     /// Fails if the address is in use.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
-        seeded::plant();
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let script = Arc::new(Mutex::new(Script {

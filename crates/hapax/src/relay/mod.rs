@@ -71,7 +71,6 @@ use crate::{
     delivery::partition,
     failpoint::Failpoints,
     limits,
-    seeded::{self, Bug},
     store::{Deliveries, Source},
     trace::Traces,
 };
@@ -126,17 +125,6 @@ impl Node {
             name: name.into(),
             lease: limits::NODE_LEASE,
         }
-    }
-}
-
-impl Node {
-    /// How long the other nodes consider this one alive, and how long it considers its partitions
-    /// its own.
-    fn counts_for(&self) -> Duration {
-        if seeded::has(Bug::ShortLease) {
-            return self.lease / 20;
-        }
-        self.lease
     }
 }
 

@@ -243,8 +243,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     async fn take(&self) -> Result<Option<Opened>, StoreError> {
         match &self.settings.node {
             Some(node) => {
-                let lease = node.counts_for();
-                self.store.take(&self.partition, &node.name, lease).await
+                self.store
+                    .take(&self.partition, &node.name, node.lease)
+                    .await
             }
             None => self.store.open(&self.partition).await.map(Some),
         }

@@ -193,12 +193,11 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let Some(node) = self.settings.node.clone() else {
             return;
         };
-        let counts_for = node.counts_for();
         let Node { name, lease } = node;
         let wanted = self.wanted();
         let knows: BTreeSet<String> = wanted.values().cloned().collect();
         let knows: Vec<String> = knows.into_iter().collect();
-        let asked = timeout(lease, self.store.heartbeat(&name, &knows, counts_for)).await;
+        let asked = timeout(lease, self.store.heartbeat(&name, &knows, lease)).await;
         let asked = match asked {
             Ok(asked) => asked.map_err(|error| error.error_chain()),
             Err(_) => Err(format!("the store has not responded within {lease:?}")),

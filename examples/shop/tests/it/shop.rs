@@ -191,7 +191,6 @@ pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Comman
         .arg(folder)
         .args(flags)
         .env_clear()
-        .envs(hapax_testkit::seeded::variable())
         .stdin(Stdio::null());
     command
 }

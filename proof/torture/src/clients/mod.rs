@@ -71,9 +71,6 @@ pub(crate) struct Flags {
     /// Seed of the random choices
     #[arg(long)]
     seed: u64,
-    /// A bug of this process, in a build that has them
-    #[arg(long, env = "HAPAX_SEEDED")]
-    bug: Option<String>,
 }
 
 /// A client that repeats, at one shop, operations of other clients.
@@ -94,9 +91,6 @@ pub(crate) struct Desk {
 
 /// Continues where the history ends, until stopped and all operations have a final response.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
-    if let Some(bug) = &flags.bug {
-        hapax::seeded::plant(bug)?;
-    }
     let mut outcome = signal(SignalKind::terminate())?;
     let (history, memory) = History::open(&flags.history)?;
     let desk = Arc::new(Desk {

@@ -22,7 +22,6 @@ use crate::{
         Call, Direction, Found, Outcome, Refusal, RemoteStep, StepBody, StepRecord,
         decide::is_ahead, decision::RETRIED, provider_key,
     },
-    seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
     telemetry::error_chain,
 };
@@ -59,18 +58,10 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             // intent.
             row.began_at = self.now();
         }
-        if seeded::has(Bug::ProviderKeyPerAttempt) {
-            row.provider_key = Some(self.fresh_key(&row, f64::from(row.attempts)));
-        }
-        if seeded::has(Bug::CompensationAfterCall) {
-            row.provider_key = Some(self.fresh_key(&row, self.settings.random.unit()));
-        }
         // The attempt is counted and the key is recorded before any byte is sent.
         row.next_at = self.now();
         self.settings.failpoints.hit("saga.intent.before");
-        if !seeded::has(Bug::CompensationAfterCall) {
-            self.write(row.clone()).await?;
-        }
+        self.write(row.clone()).await?;
         self.settings.failpoints.hit("saga.intent.after");
         let unknown = unknown(&row);
         let outcome = self.ask(&*act, &row, place).await;
@@ -85,11 +76,6 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
-            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => refused(
-                row,
-                Refusal::new("failed", error_chain(&*error)),
-                self.now(),
-            ),
             Outcome::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
         };
         self.write(row).await?;
@@ -222,11 +208,6 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             attempt: row.attempts,
             headers: self.owned.headers.clone(),
         }
-    }
-
-    /// A key that no other call uses, for seeded bugs.
-    fn fresh_key(&self, row: &StepRecord, number: f64) -> String {
-        provider_key(&self.saga, &format!("{} {number}", row.name), row.direction)
     }
 
     /// The time limit of a call. It ends well before the lease does, so that only the next owner

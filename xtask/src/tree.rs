@@ -7,10 +7,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context as _;
 
-const SKIPPED: &[&str] = &["target", "node_modules", "mail", "uploads", "__pycache__"];
+const SKIPPED: &[&str] = &["target", "node_modules", "__pycache__"];
+/// Folders that a shop creates if it is started in the root of the project.
+const SKIPPED_IN_ROOT: &[&str] = &["mail", "uploads"];
 const HIDDEN: &[&str] = &[".cargo", ".ci", ".config", ".github"];
 const TEXT: &[&str] = &[
-    "rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run", "yml", "json",
+    "rs", "md", "toml", "sql", "sh", "py", "js", "mjs", "run", "yml", "json", "patch",
 ];
 
 /// The text of each file, by its path relative to the root, with `/`.
@@ -82,9 +84,15 @@ impl Tree {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
+            // In a worktree of git, `.git` is a file.
+            if name == ".git" || name.ends_with(".db") || name.contains(".db-") {
+                continue;
+            }
             if entry.file_type()?.is_dir() {
                 let hidden = name.starts_with('.') && !HIDDEN.contains(&name.as_str());
-                if !hidden && !SKIPPED.contains(&name.as_str()) {
+                let skipped = SKIPPED.contains(&name.as_str())
+                    || prefix.is_empty() && SKIPPED_IN_ROOT.contains(&name.as_str());
+                if !hidden && !skipped {
                     self.walk(&entry.path(), &format!("{path}/"))?;
                 }
             } else {
