@@ -22,12 +22,13 @@ use crate::{
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
 const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
 /// The packages of `cargo x test --embedded`.
-const EMBEDDED: [&str; 5] = [
+const EMBEDDED: [&str; 6] = [
     "hapax",
     "hapax-sqlite",
     "hapax-http",
     "hapax-client",
     "hapax-otlp",
+    "hapax-runtime",
 ];
 /// Their tests on PostgreSQL, as names and as a filter.
 const SKIPPED: [&str; 2] = ["postgresql", "conflicts::"];

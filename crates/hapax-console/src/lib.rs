@@ -23,7 +23,6 @@
 //! }
 //! ```
 
-mod nearest;
 mod filter;
 mod html;
 mod fields;
@@ -53,7 +52,6 @@ use tokio::sync::{Semaphore, watch};
 
 pub use auth::{BadToken, Caller, Given, Role, Tokens, is_local};
 pub use destination_index::{Configured, DestinationIndex};
-pub use nearest::nearest;
 
 use queries::Queries;
 use rate_limit::RateLimit;

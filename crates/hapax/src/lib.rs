@@ -44,5 +44,7 @@ pub mod failpoint;
 pub mod limits;
 pub mod trace;
 pub mod telemetry;
+mod nearest;
 
 pub use clock::{Clock, Random, Stopwatch, Timestamp};
+pub use nearest::nearest;

@@ -1,7 +1,7 @@
 //! Filter of a list: parsed from `?q=`, checked against what the page supports, and converted to
 //! the filters of the store.
 
-use hapax::{Timestamp, event::EventId, key::Tenant};
+use hapax::{Timestamp, event::EventId, key::Tenant, nearest};
 
 use crate::{
     filter::{Filter, Qualifier, Wrong},
@@ -196,7 +196,7 @@ impl Asked {
                 continue;
             }
             let words: Vec<_> = all.iter().map(&word).collect();
-            let near = crate::nearest::nearest(&asked, words.iter().copied());
+            let near = nearest(&asked, words.iter().copied());
             let hint = near.map(|near| format!("; did you mean state:{near}?"));
             let hint = hint.unwrap_or_default();
             let words = words.join(", ");

@@ -4,31 +4,30 @@
 //! for the nth time. `name:nth:wait` blocks the thread for longer than a lease of the tests lasts,
 //! and `name:nth:text` panics with that text. A release build ignores the variable.
 
+use std::{
+    ffi::OsString,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
 use hapax::failpoint::Failpoints;
 
 /// How long a failpoint with `wait` blocks.
-#[cfg(debug_assertions)]
-const HELD_UP: std::time::Duration = std::time::Duration::from_secs(3);
+const HELD_UP: Duration = Duration::from_secs(3);
 
 /// Reads the failpoint from the environment; a release build has none.
-#[cfg(not(debug_assertions))]
-pub(crate) fn from_environment() -> Failpoints {
-    Failpoints::none()
-}
-
-/// Reads the failpoint from the environment; a release build has none.
-#[cfg(debug_assertions)]
-pub(crate) fn from_environment() -> Failpoints {
-    std::env::vars_os()
+pub fn from_environment(environment: &[(OsString, OsString)]) -> Failpoints {
+    if !cfg!(debug_assertions) {
+        return Failpoints::none();
+    }
+    environment
+        .iter()
         .find(|(name, _)| name == "HAPAX_FAILPOINT")
         .and_then(|(_, value)| deadly(value.to_str()?))
         .unwrap_or_default()
 }
 
-#[cfg(debug_assertions)]
 fn deadly(value: &str) -> Option<Failpoints> {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     let mut parts = value.splitn(3, ':');
     let place = parts.next()?.to_owned();
     let nth = parts.next()?.parse::<u64>().ok()?;
@@ -51,7 +50,6 @@ fn deadly(value: &str) -> Option<Failpoints> {
 }
 
 /// Kills this process as a power cut would: without destructors and flushes.
-#[cfg(debug_assertions)]
 fn die() {
     let id = std::process::id().to_string();
     let killed = std::process::Command::new("kill")

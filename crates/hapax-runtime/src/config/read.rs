@@ -7,7 +7,7 @@
 
 use std::{fmt, slice, str::FromStr};
 
-use hapax_console::nearest;
+use hapax::nearest;
 use serde::{
     Deserializer,
     de::{
@@ -21,7 +21,7 @@ use super::node::{Leaf, Node, Origin};
 
 /// A setting that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     path: String,
     problem: String,
     origin: Option<Origin>,
@@ -29,7 +29,7 @@ pub(crate) struct Wrong {
 
 impl Wrong {
     /// An error about the setting at a path.
-    pub(crate) fn at(path: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub fn at(path: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             path: path.into(),
             problem: problem.into(),
@@ -38,12 +38,12 @@ impl Wrong {
     }
 
     /// The path of the setting, such as `relay.lease`.
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// What is wrong; continues a sentence that begins with the path.
-    pub(crate) fn problem(&self) -> &str {
+    pub fn problem(&self) -> &str {
         &self.problem
     }
 
@@ -57,7 +57,8 @@ impl Wrong {
     }
 
     /// Sets the source, unless it is known.
-    pub(crate) fn came_from(mut self, node: Option<&Node>) -> Self {
+    #[must_use]
+    pub fn came_from(mut self, node: Option<&Node>) -> Self {
         self.origin = self.origin.or_else(|| node?.origin().cloned());
         self
     }
@@ -67,8 +68,9 @@ impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Some(Origin::File(file)) => write!(f, "{file}: {} {}", self.path, self.problem),
-            Some(Origin::Variable(name)) => write!(f, "{name} {}", self.problem),
-            Some(Origin::Flag(name)) => write!(f, "{name} {}", self.problem),
+            Some(Origin::Variable(name) | Origin::Flag(name)) => {
+                write!(f, "{name} {}", self.problem)
+            }
             _ => write!(f, "{} {}", self.path, self.problem),
         }
     }
@@ -90,7 +92,7 @@ impl de::Error for Wrong {
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        let meant = meant(word, known);
+        let meant = did_you_mean(word, known.iter().copied());
         Self::at(
             "",
             format!("must be one of {}, not {word:?}{meant}", known.join(", ")),
@@ -98,7 +100,8 @@ impl de::Error for Wrong {
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Self::at(name, format!("is unknown{}", meant(name, known)))
+        let meant = did_you_mean(name, known.iter().copied());
+        Self::at(name, format!("is unknown{meant}"))
     }
 
     fn missing_field(name: &'static str) -> Self {
@@ -106,9 +109,10 @@ impl de::Error for Wrong {
     }
 }
 
-fn meant(word: &str, known: &[&str]) -> String {
-    let nearest = nearest(word, known.iter().copied());
-    nearest.map_or_else(String::new, |known| format!(": did you mean {known}?"))
+/// The end of a sentence that refuses a word: `: did you mean NAME?`, or nothing if no known name is
+/// near.
+pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or_else(String::new, |known| format!(": did you mean {known}?"))
 }
 
 /// Reads a number, directly or parsed from a text of the environment.

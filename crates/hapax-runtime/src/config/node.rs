@@ -13,7 +13,7 @@ use super::read::Wrong;
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// The built-in defaults.
     Default,
     /// A configuration file.
@@ -21,14 +21,14 @@ pub(crate) enum Origin {
     /// An environment variable, by name.
     Variable(Arc<str>),
     /// A command-line flag, by name.
-    Flag(&'static str),
+    Flag(Arc<str>),
     /// A text from outside this process: a request or a row.
     Elsewhere,
 }
 
 impl Origin {
     /// A configuration file.
-    pub(crate) fn file(path: &Path) -> Self {
+    pub(super) fn file(path: &Path) -> Self {
         Self::File(path.display().to_string().into())
     }
 
@@ -43,8 +43,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
-            Self::File(name) | Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
+            Self::File(name) | Self::Variable(name) | Self::Flag(name) => f.write_str(name),
             Self::Elsewhere => f.write_str("elsewhere"),
         }
     }
@@ -52,7 +51,7 @@ impl fmt::Display for Origin {
 
 /// A node of the tree.
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub enum Node {
     /// Nodes by name.
     Table(BTreeMap<String, Node>),
     /// A list of nodes, and the source of the list.
@@ -63,22 +62,27 @@ pub(crate) enum Node {
 
 /// One value.
 #[derive(Clone, Debug)]
-pub(crate) enum Leaf {
+pub enum Leaf {
+    /// A text.
     Text(String),
+    /// A whole number.
     Whole(i64),
+    /// A number that is not a whole number.
     Fraction(f64),
+    /// `true` or `false`.
     Switch(bool),
+    /// `null`, in JSON.
     Nothing,
 }
 
 impl Node {
     /// A text.
-    pub(crate) fn text(text: impl Into<String>, origin: Origin) -> Self {
+    pub fn text(text: impl Into<String>, origin: Origin) -> Self {
         Self::Leaf(Leaf::Text(text.into()), origin)
     }
 
     /// Converts JSON from a request or a row.
-    pub(crate) fn from_json(value: &Value) -> Self {
+    pub fn from_json(value: &Value) -> Self {
         let leaf = |leaf| Self::Leaf(leaf, Origin::Elsewhere);
         match value {
             Value::Null => leaf(Leaf::Nothing),
@@ -101,7 +105,7 @@ impl Node {
     }
 
     /// Converts TOML from a file.
-    pub(crate) fn from_toml(value: &toml::Value, origin: &Origin) -> Self {
+    pub(super) fn from_toml(value: &toml::Value, origin: &Origin) -> Self {
         let leaf = |leaf| Self::Leaf(leaf, origin.clone());
         match value {
             toml::Value::String(text) => leaf(Leaf::Text(text.clone())),
@@ -123,7 +127,7 @@ impl Node {
     }
 
     /// Overrides this node with a later layer.
-    pub(crate) fn put_over(&mut self, later: Self) {
+    pub(super) fn put_over(&mut self, later: Self) {
         match (self, later) {
             (Self::Table(table), Self::Table(later)) => {
                 for (name, part) in later {
@@ -140,7 +144,7 @@ impl Node {
     }
 
     /// The node at a path.
-    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
+    pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, name| match node {
             Self::Table(table) => table.get(*name),
             Self::List(items, _) => items.get(name.parse::<usize>().ok()?),
@@ -149,7 +153,7 @@ impl Node {
     }
 
     /// The source of the node; for a table, the source of its first node.
-    pub(crate) fn origin(&self) -> Option<&Origin> {
+    pub fn origin(&self) -> Option<&Origin> {
         match self {
             Self::Table(table) => table.values().find_map(Self::origin),
             Self::List(_, origin) | Self::Leaf(_, origin) => Some(origin),
@@ -157,7 +161,7 @@ impl Node {
     }
 
     /// Converts the node into a type. Unknown fields are refused.
-    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
         T::deserialize(self)
     }
 }
