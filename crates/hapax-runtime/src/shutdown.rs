@@ -30,6 +30,9 @@ pub enum Asked {
 
 impl Signals {
     /// Installs the handlers of SIGTERM and SIGINT.
+    ///
+    /// # Errors
+    /// A handler cannot be installed.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -39,6 +42,9 @@ impl Signals {
     }
 
     /// Installs the handlers of SIGTERM, SIGINT and SIGHUP.
+    ///
+    /// # Errors
+    /// A handler cannot be installed.
     pub fn listen_and_reload() -> io::Result<Self> {
         let hang_up = Some(signal(SignalKind::hangup())?);
         Ok(Self {

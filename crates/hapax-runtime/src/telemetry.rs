@@ -62,6 +62,9 @@ fn filter(level: Level, programs: &[&str]) -> Targets {
 }
 
 /// Starts the metrics. The handle renders them.
+///
+/// # Errors
+/// The process already has a recorder.
 pub fn count() -> Result<PrometheusHandle, BuildError> {
     let mut exporter = PrometheusBuilder::new();
     for name in telemetry::HISTOGRAMS {

@@ -17,7 +17,7 @@ use hapax_console::Console;
 use hapax_http::{Completer, Idempotency};
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Postgres, Schema};
-use hapax_runtime::{failpoint, shutdown::Signals, telemetry};
+use hapax_runtime::{shutdown::Signals, telemetry};
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::ExposeSecret as _;

@@ -66,6 +66,9 @@ pub struct Layers(Node);
 
 impl Layers {
     /// Reads all layers. The defaults are the text of a TOML file.
+    ///
+    /// # Errors
+    /// The first layer that cannot be read.
     pub fn read(
         defaults: &str,
         file: Option<&Path>,
@@ -82,6 +85,9 @@ impl Layers {
     }
 
     /// Merges all layers, given the text of the file.
+    ///
+    /// # Errors
+    /// The first layer that cannot be read.
     pub fn of(
         defaults: &str,
         file: Option<(&Path, &str)>,

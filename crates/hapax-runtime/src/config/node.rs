@@ -161,6 +161,9 @@ impl Node {
     }
 
     /// Converts the node into a type. Unknown fields are refused.
+    ///
+    /// # Errors
+    /// The first setting that is not valid, with its source.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
         T::deserialize(self)
     }
