@@ -12,7 +12,7 @@ use hapax::{
 use super::{
     ROWS, Shown,
     events::list_of,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -32,7 +32,7 @@ static KNOWN: Known = Known {
 
 /// Lists sagas by id.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut query = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let filter = Filter {
         name: query.filter.one(Qualifier::Saga).map(str::to_owned),
         version: None,

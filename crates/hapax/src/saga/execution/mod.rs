@@ -116,7 +116,7 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
                 let row = self.step_row(step, Direction::Forward);
                 let row = StepRecord {
                     began_at: self.now(),
-                    // The clock may have been set back since the time in `next_at`.
+                    // If the clock is wrong now, `next_at` still has the time of the first start.
                     next_at: row.next_at.max(row.began_at),
                     ..row
                 };
