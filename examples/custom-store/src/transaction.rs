@@ -112,16 +112,16 @@ impl Transaction for Tx {
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
-        let earlier = |other: &&Message| inbox_key(other) == inbox_key(message);
-        let here = self.accepted.iter().find(earlier);
-        let known = match here.map(|earlier| earlier.payload_hash) {
-            Some(hash) => Some(hash),
-            None => {
-                let tables = self.store.tables();
-                let row = tables.inbox.get(&inbox_key(message));
-                row.map(|row| row.payload_hash)
-            }
+        let key = inbox_key(message);
+        let mut earlier = self.accepted.iter();
+        let earlier = earlier.find(|earlier| inbox_key(earlier) == key);
+        let committed = || {
+            let tables = self.store.tables();
+            tables.inbox.get(&key).map(|row| row.payload_hash)
         };
+        let known = earlier
+            .map(|earlier| earlier.payload_hash)
+            .or_else(committed);
         Ok(match known {
             None => {
                 self.accepted.push(message.clone());

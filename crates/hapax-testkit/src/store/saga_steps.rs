@@ -9,7 +9,7 @@ use hapax::{
     Timestamp,
     event::Headers,
     saga::{Direction, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord, StepState},
-    store::{Held, SagaRecords, SagaRows, Sagas, Transaction},
+    store::{LockedSaga, SagaRecords, SagaRows, Sagas, Transaction},
 };
 
 use super::{SagasUnderTest, fixture::Fixture};
@@ -83,7 +83,7 @@ pub(super) async fn turn<S: SagasUnderTest>(fixture: &Fixture<S>, owned: &Owned)
 pub(super) async fn hold<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
-) -> Held<super::Tx<S>> {
+) -> LockedSaga<super::Tx<S>> {
     let locked = fixture.store().lock_saga(owned, LEASE).await;
     locked.expect("a turn opens")
 }
