@@ -79,17 +79,18 @@ impl Page<'_> {
     }
 
     /// The items of a list that contain all words, or `None` if there are none.
-    fn list(&mut self, first_number: Option<u64>) -> Option<Element> {
+    fn list(&mut self, first_number: Option<u64>) -> Option<Html> {
         let mut items = Vec::new();
         while let Some((Event::Start(_), range)) = self.events.next() {
             let item = el("li").add(self.content());
             items.extend(self.shows(range).then_some(item));
         }
-        (!items.is_empty()).then(|| el(list_tag(first_number)).all(items))
+        let list = el(list_tag(first_number)).all(&items);
+        (!items.is_empty()).then(|| Html::default().add(list))
     }
 
     /// The rows of a table that contain all words, or `None` if there are none.
-    fn table(&mut self) -> Option<Element> {
+    fn table(&mut self) -> Option<Html> {
         let _head = self.events.next();
         let heads = self.cells();
         let mut rows = Vec::new();
@@ -109,7 +110,8 @@ impl Page<'_> {
         });
         let head = el("thead").add(el("tr").all(heads));
         let body = el("tbody").all(&rows);
-        (!rows.is_empty()).then(|| el("table").add(head).add(body))
+        let table = el("table").add(head).add(body);
+        (!rows.is_empty()).then(|| Html::default().add(table))
     }
 
     /// The cells of a row, each as plain text and as markup.
