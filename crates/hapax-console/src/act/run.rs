@@ -15,7 +15,7 @@ use crate::{
         Trouble,
         deliveries::{DEAD, filter_of},
         events::KNOWN,
-        query::Asked,
+        query::ListQuery,
     },
     queries::{Actor, Filter, Queries, jobs::Asked as How, sagas::Look},
 };
@@ -164,24 +164,24 @@ impl OneDestination {
 
 /// The filter of dead letters. Its destination is given separately and must be the same.
 pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble> {
-    let mut asked = Asked::read(q, &DEAD);
-    let filter = filter_of(&mut asked, at);
-    let other = asked.filter.one(Qualifier::Dest).filter(|it| *it != dest);
+    let mut query = ListQuery::read(q, &DEAD);
+    let filter = filter_of(&mut query, at);
+    let other = query.filter.one(Qualifier::Dest).filter(|it| *it != dest);
     if let Some(other) = other.map(str::to_owned) {
-        asked.refuse(Wrong(format!("dest: is {other:?}, and not {dest:?}")));
+        query.refuse(Wrong(format!("dest: is {other:?}, and not {dest:?}")));
     }
-    right(asked, filter)
+    right(query, filter)
 }
 
 /// The filter of events.
 pub(super) fn events(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
-    let mut asked = Asked::read(q, &KNOWN);
-    let filter = asked.of_events(at);
-    right(asked, filter)
+    let mut query = ListQuery::read(q, &KNOWN);
+    let filter = query.of_events(at);
+    right(query, filter)
 }
 
-fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
-    match asked.wrong {
+fn right(query: ListQuery, filter: Filter) -> Result<Filter, Trouble> {
+    match query.wrong {
         Some(wrong) => Err(Trouble::wrong(format!("{}. Nothing was done.", wrong.0))),
         None => Ok(filter),
     }

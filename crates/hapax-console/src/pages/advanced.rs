@@ -6,7 +6,7 @@ use hapax::Timestamp;
 use super::{
     ROWS, Shown,
     events::list_of,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -37,20 +37,20 @@ const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
 
 /// Shows both. `dest` and `state` apply to jobs, the other qualifiers to the audit log.
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let (actor, now) = (&page_request.caller().actor, console.0.clock.now());
-    let state = asked.state(&STATES, |it| it);
+    let state = query.state(&STATES, |it| it);
     let mut body = Html::default();
-    if asked.is_right() {
-        let dest = asked.filter.one(Qualifier::Dest);
+    if query.is_right() {
+        let dest = query.filter.one(Qualifier::Dest);
         let jobs = console
             .queries()
             .jobs(actor, dest, state, None, ROWS)
             .await?;
         let acts = Acts {
-            actor: asked.filter.one(Qualifier::Actor).map(str::to_owned),
-            action: asked.filter.one(Qualifier::Action).map(str::to_owned),
-            object: asked.filter.one(Qualifier::Object).map(str::to_owned),
+            actor: query.filter.one(Qualifier::Actor).map(str::to_owned),
+            action: query.filter.one(Qualifier::Action).map(str::to_owned),
+            object: query.filter.one(Qualifier::Object).map(str::to_owned),
         };
         let before = page_request
             .fields
@@ -88,12 +88,12 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
             .add(list_of(lines, false, "act"))
             .add(pager(
                 "/console/advanced",
-                &asked.text,
+                &query.text,
                 before,
                 next.as_deref(),
             ));
     }
-    Ok(Page::new("Jobs and audit", body).filtered(asked.into_box()))
+    Ok(Page::new("Jobs and audit", body).filtered(query.into_box()))
 }
 
 fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {

@@ -7,7 +7,7 @@ use hapax::Timestamp;
 use super::{
     ROWS, Shown,
     events::list_of,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -65,33 +65,33 @@ pub(crate) static DEAD: Known = Known {
 
 /// Lists deliveries.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &DELIVERIES);
-    let states = asked.states(&STATES, |it| it.as_str());
-    let body = rows(&console, &page_request, &mut asked, &states).await?;
+    let mut query = ListQuery::of(&page_request, &DELIVERIES);
+    let states = query.states(&STATES, |it| it.as_str());
+    let body = rows(&console, &page_request, &mut query, &states).await?;
     let note = el("p").class("soft").add(
         "Deliveries that waited, failed or were scheduled. First offers that arrived have no row: \
          the event itself tells of them.",
     );
     let page = Page::new("Deliveries", body.add(note));
-    Ok(page.filtered(asked.into_box()))
+    Ok(page.filtered(query.into_box()))
 }
 
 /// Lists dead letters.
 pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &DEAD);
-    let body = rows(&console, &page_request, &mut asked, &[DeliveryStatus::Dead]).await?;
-    let acts = (page_request.acts() && asked.is_right()).then(|| many(&asked));
+    let mut query = ListQuery::of(&page_request, &DEAD);
+    let body = rows(&console, &page_request, &mut query, &[DeliveryStatus::Dead]).await?;
+    let acts = (page_request.acts() && query.is_right()).then(|| many(&query));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
-    Ok(page.filtered(asked.into_box()))
+    Ok(page.filtered(query.into_box()))
 }
 
 /// The bulk operations for everything that matches the filter: for one destination, as a job.
-fn many(asked: &Asked) -> Element {
-    let Some(dest) = asked.filter.one(Qualifier::Dest) else {
+fn many(query: &ListQuery) -> Element {
+    let Some(dest) = query.filter.one(Qualifier::Dest) else {
         let said = "Add dest: to the filter to replay or discard all matches at once.";
         return el("p").class("soft").add(said);
     };
-    let q = asked.filter.to_string();
+    let q = query.filter.to_string();
     let to = |act| url("/console/act", &[("act", act), ("dest", dest), ("q", &q)]);
     el("p")
         .class("acts")
@@ -102,16 +102,16 @@ fn many(asked: &Asked) -> Element {
 async fn rows(
     console: &Console,
     page_request: &PageRequest,
-    asked: &mut Asked,
+    query: &mut ListQuery,
     states: &[DeliveryStatus],
 ) -> Result<Html, super::Trouble> {
     let now = console.0.clock.now();
-    let filter = filter_of(asked, now);
-    if !asked.is_right() {
+    let filter = filter_of(query, now);
+    if !query.is_right() {
         return Ok(Html::default());
     }
     let before = page_request.fields.get("before").and_then(cursor);
-    let destination = asked.filter.one(Qualifier::Dest);
+    let destination = query.filter.one(Qualifier::Dest);
     let found = console.queries().deliveries(
         &page_request.caller().actor,
         &filter,
@@ -139,7 +139,7 @@ async fn rows(
         .next
         .map(|next| format!("{}:{}", next.position, next.partition));
     let list = list_of(table, next.is_some(), "delivery");
-    let q = asked.filter.to_string();
+    let q = query.filter.to_string();
     let before = page_request.fields.text("before");
     Ok(list.add(pager(&page_request.path, &q, before, next.as_deref())))
 }
@@ -168,9 +168,9 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
 }
 
 /// The filter of deliveries. Bare words are searched in the error.
-pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::queries::Filter {
-    let mut filter = asked.of_events(now);
-    filter.error = asked.one_or_words(Qualifier::Error);
+pub(crate) fn filter_of(query: &mut ListQuery, now: Timestamp) -> crate::queries::Filter {
+    let mut filter = query.of_events(now);
+    filter.error = query.one_or_words(Qualifier::Error);
     filter
 }
 

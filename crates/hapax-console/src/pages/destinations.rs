@@ -6,7 +6,7 @@ use super::{
     Shown,
     events::list_of,
     overview::{term, why_of},
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -29,10 +29,10 @@ static KNOWN: Known = Known {
 
 /// Lists destinations by name.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
-    let states = asked.states(&STATES, |it| it);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
+    let states = query.states(&STATES, |it| it);
     let mut body = Html::default();
-    if asked.is_right() {
+    if query.is_right() {
         let actor = &page_request.caller().actor;
         let places = console.queries().places(actor).await?;
         let look = console.0.samples.look(&console, actor).await?;
@@ -46,11 +46,11 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             "Declared in",
         ];
         let mut table = Table::new("Destinations", heads);
-        let dest = asked.filter.one(Qualifier::Dest);
+        let dest = query.filter.one(Qualifier::Dest);
         let fits = |it: &&Place| {
             (states.is_empty() || states.contains(&it.state))
                 && dest.is_none_or(|dest| it.name == dest)
-                && asked
+                && query
                     .filter
                     .words
                     .iter()
@@ -70,7 +70,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         }
         body = list_of(table, false, "destination");
     }
-    Ok(Page::new("Destinations", body).filtered(asked.into_box()))
+    Ok(Page::new("Destinations", body).filtered(query.into_box()))
 }
 
 /// Shows one destination.

@@ -6,7 +6,7 @@ use hapax::key::Tenant;
 
 use super::{
     ROWS, Shown, event_trace,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -32,11 +32,11 @@ pub(crate) static KNOWN: Known = Known {
 
 /// Lists events, newest first.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let filter = asked.of_events(now);
+    let filter = query.of_events(now);
     let mut body = Html::default();
-    if asked.is_right() {
+    if query.is_right() {
         let before = page_request
             .fields
             .get("before")
@@ -64,12 +64,12 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let before = page_request.fields.text("before");
         body = body.add(pager(
             "/console/events",
-            &asked.text,
+            &query.text,
             before,
             next.as_deref(),
         ));
     }
-    Ok(Page::new("Events", body).filtered(asked.into_box()))
+    Ok(Page::new("Events", body).filtered(query.into_box()))
 }
 
 /// A table, or a note that it is empty.

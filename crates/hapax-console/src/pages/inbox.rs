@@ -5,7 +5,7 @@ use axum::extract::State;
 use super::{
     ROWS, Shown,
     events::list_of,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -30,18 +30,18 @@ static KNOWN: Known = Known {
 
 /// Lists messages.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let (since, until) = asked.moments(now);
+    let (since, until) = query.moments(now);
     let filter = Messages {
-        consumer: asked.filter.one(Qualifier::Consumer).map(str::to_owned),
-        source: asked.filter.one(Qualifier::Source).map(str::to_owned),
-        message_id: asked.one_or_word(Qualifier::Id),
+        consumer: query.filter.one(Qualifier::Consumer).map(str::to_owned),
+        source: query.filter.one(Qualifier::Source).map(str::to_owned),
+        message_id: query.one_or_word(Qualifier::Id),
         since,
         until,
     };
     let mut body = Html::default();
-    if asked.is_right() {
+    if query.is_right() {
         let before = page_request
             .fields
             .get("before")
@@ -75,7 +75,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let before = page_request.fields.text("before");
         body = body.add(pager(
             "/console/inbox",
-            &asked.text,
+            &query.text,
             before,
             next.as_deref(),
         ));
@@ -84,5 +84,5 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             body = body.add(el("p").class("soft").add(said));
         }
     }
-    Ok(Page::new("Inbox", body).filtered(asked.into_box()))
+    Ok(Page::new("Inbox", body).filtered(query.into_box()))
 }

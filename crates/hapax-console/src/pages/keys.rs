@@ -5,7 +5,7 @@ use axum::extract::State;
 use super::{
     ROWS, Shown,
     events::list_of,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -31,19 +31,19 @@ static KNOWN: Known = Known {
 
 /// Lists keys.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let (since, until) = asked.moments(now);
+    let (since, until) = query.moments(now);
     let filter = Keys {
-        operation: asked.filter.one(Qualifier::Operation).map(str::to_owned),
-        key: asked.one_or_word(Qualifier::Key),
-        tenant: asked.tenant(),
-        state: asked.state(&KeyState::ALL, |it| it.as_str()),
+        operation: query.filter.one(Qualifier::Operation).map(str::to_owned),
+        key: query.one_or_word(Qualifier::Key),
+        tenant: query.tenant(),
+        state: query.state(&KeyState::ALL, |it| it.as_str()),
         since,
         until,
     };
     let mut body = Html::default();
-    if asked.is_right() {
+    if query.is_right() {
         let before = page_request
             .fields
             .get("before")
@@ -88,7 +88,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let next = page.next.map(|next| next.to_string());
         body = list_of(table, next.is_some(), "key");
         let before = page_request.fields.text("before");
-        body = body.add(pager("/console/keys", &asked.text, before, next.as_deref()));
+        body = body.add(pager("/console/keys", &query.text, before, next.as_deref()));
     }
-    Ok(Page::new("Keys", body).filtered(asked.into_box()))
+    Ok(Page::new("Keys", body).filtered(query.into_box()))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Known {
 }
 
 /// The text of a filter and the result of parsing it.
-pub(crate) struct Asked {
+pub(crate) struct ListQuery {
     pub(crate) text: String,
     pub(crate) filter: Filter,
     pub(crate) wrong: Option<Wrong>,
@@ -37,7 +37,7 @@ impl Known {
     }
 }
 
-impl Asked {
+impl ListQuery {
     /// Parses the filter of a request.
     pub(crate) fn of(page_request: &PageRequest, known: &'static Known) -> Self {
         Self::read(page_request.fields.text("q"), known)
@@ -183,24 +183,24 @@ impl Asked {
     where
         T: Copy,
     {
-        let asked: Vec<String> = self
+        let names: Vec<String> = self
             .filter
             .every(Qualifier::State)
             .flat_map(|words| words.split(','))
             .map(str::to_owned)
             .collect();
         let mut found = Vec::new();
-        for asked in asked {
-            if let Some(state) = all.iter().find(|it| word(it) == asked) {
+        for name in names {
+            if let Some(state) = all.iter().find(|it| word(it) == name) {
                 found.push(*state);
                 continue;
             }
             let words: Vec<_> = all.iter().map(&word).collect();
-            let near = nearest(&asked, words.iter().copied());
+            let near = nearest(&name, words.iter().copied());
             let hint = near.map(|near| format!("; did you mean state:{near}?"));
             let hint = hint.unwrap_or_default();
             let words = words.join(", ");
-            let wrong = format!("state: must be one of {words}, not {asked:?}{hint}");
+            let wrong = format!("state: must be one of {words}, not {name:?}{hint}");
             self.refuse(Wrong(wrong));
         }
         found

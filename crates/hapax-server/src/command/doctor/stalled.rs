@@ -10,7 +10,7 @@ use hapax_postgres::admin::{
 use super::{Context, Finding};
 use crate::{admin::moment, environment};
 
-pub(super) async fn look(context: &Context) -> Vec<Finding> {
+pub(super) async fn check(context: &Context) -> Vec<Finding> {
     // If the tables do not exist or cannot be read, another check reports that.
     let Some(store) = super::store(context).await else {
         return Vec::new();
@@ -19,13 +19,13 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
     store.close();
     match looked {
         Ok(all) => {
-            let outcome = all.iter().filter_map(finding);
-            let mut findings: Vec<Finding> = outcome.collect();
+            let stalled = all.iter().filter_map(finding);
+            let mut findings: Vec<Finding> = stalled.collect();
             for (check, fine) in [
                 ("stalled", "every destination moves"),
                 ("sagas", "none needs attention or is overdue"),
             ] {
-                if !findings.iter().any(|it| it.check == check) {
+                if !findings.iter().any(|finding| finding.check == check) {
                     findings.push(Finding::ok(check, fine));
                 }
             }
@@ -39,13 +39,13 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
     }
 }
 
-fn finding(it: &Stalled) -> Option<Finding> {
+fn finding(stalled: &Stalled) -> Option<Finding> {
     let Stalled {
         what,
         cause,
         since,
         waiting,
-    } = it;
+    } = stalled;
     if let What::Sagas { name, version } = what {
         return Some(sagas(name, *version, cause, *waiting));
     }

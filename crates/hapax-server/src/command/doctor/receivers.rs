@@ -18,16 +18,21 @@ use crate::{
 
 const CHECK: &str = "destinations";
 /// Time limit of a connection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-pub(super) async fn look(context: &Context) -> Vec<Finding> {
-    let (destinations, unread) = destinations(context).await;
-    let mut findings = join_all(destinations.iter().map(|(name, spec)| one(name, spec))).await;
+pub(super) async fn check(context: &Context) -> Vec<Finding> {
+    let (destinations, unreadable) = destinations(context).await;
+    let mut findings = join_all(
+        destinations
+            .iter()
+            .map(|(name, spec)| check_destination(name, spec)),
+    )
+    .await;
     if destinations.is_empty() {
         let remedy = "add [destinations.NAME] to the configuration, or `hapax destinations create`";
         findings.push(Finding::note(CHECK, "there are no destinations", remedy));
     }
-    findings.extend(unread);
+    findings.extend(unreadable);
     findings
 }
 
@@ -40,30 +45,30 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     let Some(store) = super::store(context).await else {
         return (configured.clone(), None);
     };
-    let unread = |problem| {
-        let remedy = "give the configuration that the relays have, its [secrets] key too";
+    let unreadable = |problem| {
+        let remedy = "run `hapax doctor` with the configuration of the relays, including the key in [secrets]";
         Some(Finding::warning(
             CHECK,
-            format!("declared ones cannot be read: {problem}"),
+            format!("destinations that are declared in the database cannot be read: {problem}"),
             remedy,
         ))
     };
     let keys = match Keys::of(&context.config) {
         Ok(keys) => keys,
-        Err(wrong) => return (configured.clone(), unread(wrong.to_string())),
+        Err(error) => return (configured.clone(), unreadable(error.to_string())),
     };
     let mut watch = Watch::new(store, keys, context.config.relay.reach());
-    let looked = watch.look().await;
-    let problem = looked
+    let read = watch.look().await;
+    let problem = read
         .err()
-        .and_then(|error| unread(environment::error_chain(&error)));
+        .and_then(|error| unreadable(environment::error_chain(&error)));
     (watch.over(configured), problem)
 }
 
-async fn one(name: &str, spec: &Spec) -> Finding {
+async fn check_destination(name: &str, spec: &Spec) -> Finding {
     let kind = spec.sink.kind();
-    if let Err(wrong) = build::sink(spec, &environment::clock()) {
-        let found = format!("{name}: {wrong}");
+    if let Err(error) = build::sink(spec, &environment::clock()) {
+        let found = format!("{name}: {error}");
         return Finding::error(CHECK, found, format!("correct [destinations.{name}]"));
     }
     if let Some(blocked) = build::blocked(spec, &environment::clock()) {
@@ -74,18 +79,18 @@ async fn one(name: &str, spec: &Spec) -> Finding {
     if spec.paused {
         return Finding::note(CHECK, format!("{name} ({kind}) is paused"), "");
     }
-    let places = places(&spec.sink);
+    let addresses = addresses(&spec.sink);
     let mut reached = Vec::new();
-    for (host, port) in &places {
-        match timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await {
+    for (host, port) in &addresses {
+        match timeout(CONNECT_MAX, TcpStream::connect((host.as_str(), *port))).await {
             Ok(Ok(_)) => reached.push(format!("{host}:{port}")),
             failed => {
-                let why = failed.map_or("no answer".to_owned(), |failed| {
+                let why = failed.map_or("no response".to_owned(), |failed| {
                     failed.map_or_else(|error| error.to_string(), |_| String::new())
                 });
                 let found = format!("{name} ({kind}): {host}:{port} cannot be reached: {why}");
                 let remedy =
-                    "events wait meanwhile; check the address, and the way there from this machine";
+                    "events wait meanwhile; check the address, and the route from this machine";
                 return Finding::warning(CHECK, found, remedy);
             }
         }
@@ -99,7 +104,7 @@ async fn one(name: &str, spec: &Spec) -> Finding {
 }
 
 /// The addresses that a sink connects to, as far as its settings contain them.
-fn places(sink: &Sink) -> Vec<(String, u16)> {
+fn addresses(sink: &Sink) -> Vec<(String, u16)> {
     let of_secret = |url: &Secret, plain, scheme: &str, tls| {
         let url = url.reveal().ok();
         url.map_or_else(Vec::new, |url| {
@@ -108,17 +113,24 @@ fn places(sink: &Sink) -> Vec<(String, u16)> {
         })
     };
     match sink {
-        Sink::Webhook(it) => of_url(&it.url, if it.url.starts_with("https") { 443 } else { 80 }),
-        Sink::Smtp(it) => of_secret(&it.url, 587, "smtps", 465),
-        Sink::Nats(it) => of_secret(&it.url, 4222, "tls", 4222),
-        Sink::Amqp(it) => of_secret(&it.url, 5672, "amqps", 5671),
-        Sink::Kafka(it) => it
+        Sink::Webhook(settings) => of_url(
+            &settings.url,
+            if settings.url.starts_with("https") {
+                443
+            } else {
+                80
+            },
+        ),
+        Sink::Smtp(settings) => of_secret(&settings.url, 587, "smtps", 465),
+        Sink::Nats(settings) => of_secret(&settings.url, 4222, "tls", 4222),
+        Sink::Amqp(settings) => of_secret(&settings.url, 5672, "amqps", 5671),
+        Sink::Kafka(settings) => settings
             .brokers
             .iter()
-            .filter_map(|it| place(it.trim(), 9092))
+            .filter_map(|host| address(host.trim(), 9092))
             .collect(),
-        Sink::Redis(it) => of_secret(&it.url, 6379, "rediss", 6379),
-        Sink::Postgres(it) => of_secret(&it.url, 5432, "postgres", 5432),
+        Sink::Redis(settings) => of_secret(&settings.url, 6379, "rediss", 6379),
+        Sink::Postgres(settings) => of_secret(&settings.url, 5432, "postgres", 5432),
         Sink::File(_) => Vec::new(),
     }
 }
@@ -141,14 +153,16 @@ fn of_url(urls: &str, default: u16) -> Vec<(String, u16)> {
     let hosts = urls.into_iter().map(authority);
     let hosts: Vec<String> = hosts.collect();
     let hosts = hosts.iter().flat_map(|hosts| hosts.split(','));
-    hosts.filter_map(|it| place(it.trim(), default)).collect()
+    hosts
+        .filter_map(|host| address(host.trim(), default))
+        .collect()
 }
 
 /// The host and the port of `host:port`.
-fn place(address: &str, default: u16) -> Option<(String, u16)> {
-    let (host, port) = match address.rsplit_once(':') {
+fn address(text: &str, default: u16) -> Option<(String, u16)> {
+    let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
-        _ => (address, default),
+        _ => (text, default),
     };
     let host = host.trim_matches(['[', ']']);
     (!host.is_empty() && !host.contains('%')).then(|| (host.to_owned(), port))
@@ -161,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_url_is_its_host_and_port() {
+    fn the_address_of_a_url_is_its_host_and_port() {
         check("https://example.com/hooks?a=b", &[("example.com", 1)]);
         check("nats://user:pa@ss@127.0.0.1:4222", &[("127.0.0.1", 4222)]);
         check("redis://[::1]:6379/0", &[("::1", 6379)]);
@@ -187,7 +201,7 @@ mod tests {
             let amqp = json!({kind: {"url": url}});
             let json = if kind == "smtp" { json } else { amqp };
             let sink: Sink = serde_json::from_value(json).unwrap();
-            places(&sink)[0].1
+            addresses(&sink)[0].1
         };
         assert_eq!(of("smtp", "smtps://h"), 465);
         assert_eq!(of("smtp", "smtp://h"), 587);
@@ -197,9 +211,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(url: &str, places: &[(&str, u16)]) {
+    fn check(url: &str, addresses: &[(&str, u16)]) {
         let found = of_url(url, 1);
         let found: Vec<_> = found.iter().map(|(host, port)| (&**host, *port)).collect();
-        assert_eq!(found, places);
+        assert_eq!(found, addresses);
     }
 }
