@@ -61,7 +61,11 @@ impl Sagas for Postgres {
         seize(self, id, lease, None).await
     }
 
-    async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<LockedSaga<Tx>, StoreError> {
+    async fn lock_saga(
+        &self,
+        owned: &Owned,
+        lease: Duration,
+    ) -> Result<LockedSaga<Tx>, StoreError> {
         let mut session = self.session().await?;
         session.begin(self.begin());
         let params: [&dyn Param; 4] = [&owned.id, &owned.epoch, &age(lease), &self.time()];

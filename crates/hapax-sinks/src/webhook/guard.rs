@@ -253,7 +253,9 @@ mod tests {
             "::/0".parse().unwrap(),
         ]);
         let is_allowed = |address: &str| guard.check_address(address.parse().unwrap()).is_ok();
-        assert!(is_allowed("127.0.0.1") && is_allowed("::ffff:127.0.0.1") && is_allowed("fd00:1::1"));
+        assert!(
+            is_allowed("127.0.0.1") && is_allowed("::ffff:127.0.0.1") && is_allowed("fd00:1::1")
+        );
         assert!(!is_allowed("10.0.0.1") && !is_allowed("::ffff:10.0.0.1"));
     }
 
