@@ -14,7 +14,7 @@ pub(super) fn command() -> Command {
     let help = "TOML file with settings; the environment and flags override it";
     Command::new("shop")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("A small shop in which every retry is safe")
+        .about(env!("CARGO_PKG_DESCRIPTION"))
         .arg(file.help(help))
         .args(settings())
 }
