@@ -5,7 +5,9 @@ use hapax_testkit::http::HttpAnswer;
 use serde_json::Value;
 
 use crate::{
-    shop::{Home, Shop, Store, bought, ended, lasting, on_both_stores, problem, refuses, check_replays},
+    shop::{
+        Home, Shop, Store, bought, check_replays, ended, lasting, on_both_stores, problem, refuses,
+    },
     simulated_providers::Providers,
 };
 

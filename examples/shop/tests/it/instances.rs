@@ -10,7 +10,7 @@ use hapax_testkit::{
 use http::Method;
 use tokio::time::Instant;
 
-use crate::shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, lasting, problem, check_replays};
+use crate::shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, check_replays, lasting, problem};
 
 /// The maximum time until events are delivered after their owner was killed.
 const TAKE_OVER: Duration = Duration::from_secs(10);

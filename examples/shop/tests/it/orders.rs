@@ -3,7 +3,7 @@
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, ORDER, Shop, Store, on_both_stores, problem, refuses, check_replays};
+use crate::shop::{JSON, ORDER, Shop, Store, check_replays, on_both_stores, problem, refuses};
 
 on_both_stores! {
     an_order_is_created_once_and_its_answer_replayed_byte_for_byte,

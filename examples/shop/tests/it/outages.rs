@@ -6,7 +6,7 @@ use hapax_testkit::{http::HttpAnswer, wait::eventually};
 use serde_json::json;
 
 use crate::{
-    shop::{Home, PATIENCE, PAYMENT, Shop, Store, lasting, on_both_stores, problem, check_replays},
+    shop::{Home, PATIENCE, PAYMENT, Shop, Store, check_replays, lasting, on_both_stores, problem},
     simulated_providers::Providers,
 };
 

@@ -1,6 +1,6 @@
 //! Tests of payments: a charge is made once, and a rejection is stored once.
 
-use crate::shop::{ORDER, PAYMENT, Shop, Store, on_both_stores, problem, refuses, check_replays};
+use crate::shop::{ORDER, PAYMENT, Shop, Store, check_replays, on_both_stores, problem, refuses};
 
 on_both_stores! {
     a_payment_is_one_charge_one_entry_and_one_event,

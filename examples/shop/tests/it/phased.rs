@@ -8,7 +8,10 @@ use hapax_testkit::{
 use http::Method;
 use tokio::task::JoinHandle;
 
-use crate::shop::{Home, JSON, PATIENCE, PAYMENT, SLOW, Shop, Store, command, lasting, on_both_stores, check_replays};
+use crate::shop::{
+    Home, JSON, PATIENCE, PAYMENT, SLOW, Shop, Store, check_replays, command, lasting,
+    on_both_stores,
+};
 
 /// The failpoints of a payment: before the call to the provider, before the charge is recorded, and
 /// before the response is stored.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     carrier::hapax,
-    shop::{Home, ORDER, PATIENCE, Shop, Store, lasting, check_replays},
+    shop::{Home, ORDER, PATIENCE, Shop, Store, check_replays, lasting},
 };
 
 /// The maximum time for which an instance replays a key after it was purged.

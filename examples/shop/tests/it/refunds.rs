@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::shop::{Shop, Store, on_both_stores, problem, refuses, check_replays};
+use crate::shop::{Shop, Store, check_replays, on_both_stores, problem, refuses};
 
 on_both_stores! {
     a_refund_happens_once_per_key_and_never_beyond_the_charge,

@@ -9,7 +9,9 @@ use hapax_testkit::{
 };
 use tokio::task::JoinSet;
 
-use crate::shop::{JSON, PATIENCE, Shop, Store, lasting, on_both_stores, problem, refuses, check_replays};
+use crate::shop::{
+    JSON, PATIENCE, Shop, Store, check_replays, lasting, on_both_stores, problem, refuses,
+};
 
 const ANN: &str = r#"{"email":"Ann@x.org","name":"Ann <b>& Co</b>"}"#;
 

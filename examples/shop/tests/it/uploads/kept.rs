@@ -10,7 +10,7 @@ use super::{
     picture::{jpeg, png, sides},
     sent::{check_once, done, files, form, path, post, status, taken, upload},
 };
-use crate::shop::{PATIENCE, Shop, Store, on_both_stores, problem, check_replays};
+use crate::shop::{PATIENCE, Shop, Store, check_replays, on_both_stores, problem};
 
 on_both_stores! {
     an_upload_is_kept_under_its_content_and_gets_two_thumbnails,
