@@ -18,9 +18,9 @@ use crate::{
     torture, walkthrough,
 };
 
-/// The longest tests: the benchmarks, the correctness run, the fleet and the torture run. Each has
+/// The longest tests: the benchmarks, the correctness run, and the torture runs with the fleet. Each has
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
-const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
+const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))";
 /// The packages of `cargo x test --embedded`.
 const EMBEDDED: [&str; 6] = [
     "hapax",

@@ -1,4 +1,5 @@
 //! `cargo x torture`: kills all processes under load, repeatedly, and then checks their records.
+//! `cargo x money`, `cargo x fleet` and `cargo x carry` are scenarios of it.
 //!
 //! The program `torture` does this with the programs that are in the same folder. `bugs` and `--bug`
 //! use the build of a copy that contains the seeded bugs. `upgrade` also builds another revision.
@@ -19,7 +20,12 @@ const CHECK: &str = "check --quiet --workspace --all-targets --all-features";
 const SEEDED: &str = "seeded";
 /// The folder in which another release is checked out and built.
 const PREVIOUS: &str = "target/previous";
-const PARTS: [&str; 4] = ["bugs", "check", "minimize", "power"];
+const PARTS: [&str; 5] = ["bugs", "check", "minimize", "power", "scenario"];
+/// The receivers of the correctness run, with the one that needs a feature.
+const SINKS: &str = "webhook,nats,amqp,redis,kafka";
+const KAFKA: &str = " --features torture/kafka,hapax-server/kafka";
+/// A flag for an optimised build, which has no failpoints.
+const RELEASE: &str = "--release";
 
 /// Builds and runs `torture`. The arguments are those of `torture run`; or the name of another
 /// command and its arguments; or `upgrade`, a revision, and the arguments of `torture run`.
@@ -30,15 +36,56 @@ pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         Some((part, rest)) if part == "upgrade" => return upgrade(root, rest),
         _ => ("run", arguments),
     };
+    let (release, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|it| it == RELEASE);
+    let profile = if release.is_empty() {
+        "debug"
+    } else {
+        RELEASE.trim_start_matches('-')
+    };
+    let mut line = [&[BUILD.to_owned()], &release[..]].concat().join(" ");
+    if rest.iter().any(|it| it.contains("kafka")) {
+        line.push_str(KAFKA);
+    }
     let is_bug = |flag: &String| flag == "--bug" || flag.starts_with("--bug=");
     let folder = if part == "bugs" || rest.iter().any(is_bug) {
         seeded(root)?
     } else {
         let folder = contract::target()?;
-        cargo(BUILD, root, &folder)?;
+        cargo(&line, root, &folder)?;
         folder
     };
-    torment(&folder, part, rest)
+    torment(&folder.join(profile), part, &rest)
+}
+
+/// The crash matrix of payments, refunds and checkouts on both stores.
+pub(crate) fn money(root: &Path) -> anyhow::Result<()> {
+    ["sqlite", "postgres"].into_iter().try_for_each(|store| {
+        let words = ["scenario", "money", "--store", store];
+        torture(root, &words.map(str::to_owned))
+    })
+}
+
+/// The correctness run: relays that are killed while they deliver to every kind of broker.
+pub(crate) fn carry(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let mut words = ["scenario", "brokers"].map(str::to_owned).to_vec();
+    words.extend_from_slice(arguments);
+    if !arguments.iter().any(|it| it.starts_with("--sinks")) {
+        words.push(format!("--sinks={SINKS}"));
+    }
+    torture(root, &words)
+}
+
+/// A hundred clients against a shop that is down: for half a minute, or for 5 s with `--short`.
+pub(crate) fn fleet(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let mut words = vec!["scenario".to_owned(), "fleet".to_owned()];
+    for argument in arguments {
+        match argument.as_str() {
+            "--short" => words.push("--seconds=5".to_owned()),
+            RELEASE => words.push(RELEASE.to_owned()),
+            _ => bail!("fleet takes --short and --release"),
+        }
+    }
+    torture(root, &words)
 }
 
 /// Builds the copy that contains the seeded bugs, and returns its target directory.
@@ -92,7 +139,7 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     cargo(BUILD, root, &target)?;
     let previous = folder.join("debug").display().to_string();
     let flags = [rest, &["--previous".to_owned(), previous]].concat();
-    torment(&target, "run", &flags)
+    torment(&target.join("debug"), "run", &flags)
 }
 
 fn cargo(line: &str, root: &Path, target: &Path) -> anyhow::Result<()> {
@@ -103,7 +150,7 @@ fn cargo(line: &str, root: &Path, target: &Path) -> anyhow::Result<()> {
 }
 
 fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
-    let mut torture = from_a_shell(&folder.join("debug/torture").display().to_string());
+    let mut torture = from_a_shell(&folder.join("torture").display().to_string());
     torture.arg(part).args(flags);
     succeeds(torture, "the torture run failed")
 }

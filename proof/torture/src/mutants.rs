@@ -34,8 +34,8 @@ impl Mutant {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             if path.extension().is_some_and(|it| it == "patch") && name != SWITCH {
-                let patch = fs::read_to_string(&path)?;
-                mutants.push(Self::of(name.into_owned(), &patch)?);
+                let text = fs::read_to_string(&path)?;
+                mutants.push(Self::of(name.into_owned(), &text)?);
             }
         }
         mutants.sort_by(|a, b| a.name.cmp(&b.name));

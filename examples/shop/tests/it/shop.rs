@@ -244,11 +244,6 @@ impl Shop {
         self.home.path().join(name)
     }
 
-    /// Whether the process has ended.
-    pub(crate) fn is_dead(&mut self) -> bool {
-        self.program.has_ended()
-    }
-
     pub(crate) fn id(&self) -> u32 {
         self.program.id()
     }
