@@ -54,7 +54,7 @@ mod inbox;
 mod saga;
 mod table_source;
 mod delivery;
-pub mod admin;
+mod admin;
 pub mod adapter;
 mod value;
 mod error;

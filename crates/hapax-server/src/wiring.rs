@@ -35,7 +35,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    admin::{self, Admin, Keys, Watch},
+    admin::{self, AdminApi, Keys, Watch},
     command::{Context, Failure},
     config::{Config, Listen, Schema, Wrong},
     destination::{Spec, SpecError, build},
@@ -120,7 +120,11 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let mut api = admin::router(Admin::new(store.clone(), config, keys.clone())?);
+    let mut api = admin::router(AdminApi::new(
+        Arc::new(store.clone()),
+        config,
+        keys.clone(),
+    )?);
     if config.admin.console {
         api = api.merge(console.router());
     }

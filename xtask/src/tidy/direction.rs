@@ -9,7 +9,7 @@ use super::{Tree, source};
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax", &[]),
     ("hapax-client", &["hapax"]),
-    ("hapax-console", &["hapax", "hapax-postgres"]),
+    ("hapax-console", &["hapax"]),
     ("hapax-http", &["hapax"]),
     ("hapax-otlp", &["hapax"]),
     ("hapax-postgres", &["hapax"]),

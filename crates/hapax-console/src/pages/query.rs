@@ -1,13 +1,12 @@
 //! Filter of a list: parsed from `?q=`, checked against what the page supports, and converted to
 //! the filters of the store.
 
-use hapax::{Timestamp, event::EventId, key::Tenant, nearest};
+use hapax::{Timestamp, admin::EventFilter, event::EventId, key::Tenant, nearest};
 
 use crate::{
     filter::{Filter, Qualifier, Wrong},
     guard::PageRequest,
     layout::FilterBox,
-    queries,
 };
 
 /// The qualifiers of a page.
@@ -82,16 +81,16 @@ impl ListQuery {
     }
 
     /// The store's filter of events and deliveries.
-    pub(crate) fn of_events(&mut self, now: Timestamp) -> queries::Filter {
+    pub(crate) fn of_events(&mut self, now: Timestamp) -> EventFilter {
         let (older, younger) = self.filter.ages();
         let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
-        let mut found = queries::Filter {
+        let mut found = EventFilter {
             kind: self.filter.one(Qualifier::Type).map(str::to_owned),
             since: younger.map(before),
             until: older.map(before),
             attempts_min: self.filter.attempts_min(),
             error: self.filter.one(Qualifier::Error).map(str::to_owned),
-            ..queries::Filter::default()
+            ..EventFilter::default()
         };
         if let Some(about) = self.filter.one(Qualifier::About) {
             let (kind, id) = match about.split_once('/') {

@@ -3,6 +3,7 @@
 use axum::extract::{Path, State};
 use hapax::{
     Timestamp,
+    admin::SagaLook,
     key::Tenant,
     saga::{
         Direction, Filter, Refusal, SagaRecord, Signal, State as SagaState, StepRecord, StepState,
@@ -11,18 +12,18 @@ use hapax::{
 
 use super::{
     ROWS, Shown,
-    events::list_of,
+    events::listed,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, content, facts, open, pager, span, time},
+    format::{Table, badge, cell, code, content, facts, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{Queries, sagas::Look},
+    queries::Queries,
 };
 
 static KNOWN: Known = Known {
@@ -41,34 +42,23 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
     };
     let mut body = Html::default();
     if query.is_right() {
-        let page = console
-            .queries()
-            .sagas(&page_request.caller().actor, &filter, ROWS)
-            .await?;
-        let mut table = Table::new(
-            "Sagas",
-            &["Saga", "Kind", "State", "Reason", "Begun", "Tenant"],
-        );
-        for look in &page.items {
+        let actor = &page_request.caller().actor;
+        let page = console.store().list_sagas(actor, &filter, ROWS).await?;
+        let heads = &["Saga", "Kind", "State", "Why", "Begun", "Tenant"];
+        let row = |look: &SagaLook| {
             let saga = &look.saga;
             let id = el("code").class("break").add(&saga.id);
-            table.row([
+            [
                 cell(open(&path_of("/console/sagas", &saga.id), id)),
                 cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
                 cell(badge(saga.status.state.as_str())),
                 cell(why(look)),
                 cell(time(saga.created_at, look.at)),
                 code(saga.tenant.as_ref().map(Tenant::as_str)),
-            ]);
-        }
-        body = list_of(table, page.next.is_some(), "saga");
-        let before = page_request.fields.text("before");
-        body = body.add(pager(
-            "/console/sagas",
-            &query.text,
-            before,
-            page.next.as_deref(),
-        ));
+            ]
+        };
+        let table = Table::new("Sagas", heads);
+        body = listed(&page_request, &query.text, "saga", table, &page, row);
     }
     Ok(Page::new("Sagas", body).filtered(query.into_box()))
 }
@@ -80,7 +70,10 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Shown {
     let queries = console.queries();
-    let look = queries.saga(&page_request.caller().actor, &id).await?;
+    let look = console
+        .store()
+        .look_at_saga(&page_request.caller().actor, &id)
+        .await?;
     let (saga, now) = (&look.saga, look.at);
     let details = facts([
         ("State", cell(badge(saga.status.state.as_str()))),
@@ -226,37 +219,26 @@ fn content_of(queries: &Queries, label: &str, bytes: &[u8]) -> Element {
     content(label, &queries.shown(Some("application/json"), bytes))
 }
 
-/// Describes what the saga is doing, or why it does not continue.
-fn why(look: &Look) -> String {
-    let Look {
-        saga,
-        held_until,
-        at,
-    } = look;
-    let held_until = held_until.filter(|until| until > at);
-    let reason = saga.status.reason.as_ref();
-    let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
-    match (saga.status.state, held_until) {
-        (SagaState::Completed, _) => "Every step is done.".to_owned(),
-        (SagaState::Failed, _) => format!("Failed: {reason}."),
-        (SagaState::NeedsAttention, _) => format!("Needs attention: {reason}."),
-        (SagaState::Running, Some(until)) => {
-            format!("Owned by a worker for {}.", span(until.since(*at)))
+/// What the saga is doing, or why it does not move.
+fn why(look: &SagaLook) -> String {
+    match (look.saga.status.state, look.held(), look.due_at()) {
+        (SagaState::Completed, ..) => "Every step is done.".to_owned(),
+        (SagaState::Failed, ..) => format!("Failed: {}.", look.reason()),
+        (SagaState::NeedsAttention, ..) => format!("Needs attention: {}.", look.reason()),
+        (SagaState::Running, Some(until), _) => {
+            format!("Held by a worker for {}.", span(until.since(look.at)))
         }
-        (SagaState::Running, None) => waits(saga, look.held_until, *at),
+        (SagaState::Running, None, None) => "Is never due.".to_owned(),
+        (SagaState::Running, None, Some(due)) if due <= look.at => {
+            let since = span(look.at.since(due));
+            format!("Due for {since}, and no worker that knows its version claims it.")
+        }
+        (SagaState::Running, None, Some(due)) => {
+            format!(
+                "Waits {} for {}.",
+                span(due.since(look.at)),
+                look.waits_for()
+            )
+        }
     }
-}
-
-/// Describes what a saga without an owner waits for.
-fn waits(saga: &SagaRecord, lease_ended: Option<Timestamp>, at: Timestamp) -> String {
-    let Some(wake_at) = saga.wake_at else {
-        return "Is never due.".to_owned();
-    };
-    let due = lease_ended.map_or(wake_at, |lease_ended| lease_ended.max(wake_at));
-    if due <= at {
-        let since = span(at.since(due));
-        return format!("Due for {since}, and no worker that knows its version takes it.");
-    }
-    let what = saga.waiting_for.as_deref().unwrap_or("its next step");
-    format!("Waits {} for {what}.", span(due.since(at)))
 }

@@ -15,12 +15,12 @@ use std::{
     sync::Arc,
 };
 
-use hapax::Random;
-use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
-use hapax_postgres::{
-    Postgres, Schema,
-    admin::{Actor, destinations},
+use hapax::{
+    Random,
+    admin::{Actor, DestinationAdmin as _},
 };
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
+use hapax_postgres::{Postgres, Schema};
 use hapax_testkit::{clock::system_clock, port::free_port, postgres::Database};
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -67,7 +67,7 @@ async fn the_console_in_a_browser() {
         match line.trim() {
             "pause hooks" => {
                 let actor = Actor::new("night shift");
-                destinations::pause(&store, &actor, "hooks").await.unwrap();
+                store.pause_destination(&actor, "hooks").await.unwrap();
             }
             "stop" => open.take().expect("it runs").stop().await,
             "start" => open = Some(serve(&store, local, Tokens::default()).await),

@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use hapax::Random;
-use hapax_console::{Configured, Console, Given, Role, Setting, Settings, Tokens};
+use hapax::{Random, admin::Configured};
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
 use hapax_postgres::{Postgres, Schema};
 pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{

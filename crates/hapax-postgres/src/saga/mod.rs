@@ -30,7 +30,7 @@ use crate::{
     value::{Moment, Param, rows as bound},
 };
 
-pub(crate) use look::{Listing, Seen, leaf, see};
+pub(crate) use look::{Listing, leaf, see};
 
 impl Sagas for Postgres {
     async fn take_sagas(

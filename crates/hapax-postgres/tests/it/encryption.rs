@@ -4,6 +4,7 @@ use std::{num::NonZeroU8, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
+    admin::{Actor, EventAdmin as _, KeyAdmin as _},
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent, Payload},
     idempotency::Taken,
@@ -11,10 +12,7 @@ use hapax::{
     phases::{Entry, Lapsed},
     store::{ClaimOutcome, Effect, Keys, Phases, Source, StoreError, Transaction as _},
 };
-use hapax_postgres::{
-    Postgres,
-    admin::{self, Actor},
-};
+use hapax_postgres::Postgres;
 use hapax_testkit::{
     assert_matches,
     events::{claim, fingerprint, keyring, response, single_shot},
@@ -172,13 +170,10 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
     let id: EventId = id.await.unwrap().get::<_, String>(0).parse().unwrap();
     for (numbers, reads) in [(&[1][..], true), (&[][..], false)] {
         let store = beside(&fixture, keyring(numbers).reading()).await;
-        let key = admin::keys::get(&store, &ops, None, "POST /orders", "tx").await;
+        let key = store.key(&ops, None, "POST /orders", "tx").await;
         let key = key.unwrap();
-        let event = admin::events::find(&store, &ops, id)
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(key.body == CARD.as_bytes(), reads);
+        let event = store.find_event(&ops, id).await.unwrap().unwrap();
+        assert_eq!(key.body.unwrap().raw == CARD.as_bytes(), reads);
         assert_eq!(event.event.payload.bytes() == CARD.as_bytes(), reads);
         let names: Vec<_> = key.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names.contains(&ENCRYPTED_UNDER), !reads);
