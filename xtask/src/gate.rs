@@ -15,19 +15,20 @@ use crate::{
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
-    walkthrough,
+    torture, walkthrough,
 };
 
-/// The longest tests: the benchmarks, the correctness run, the fleet and the torture run. Each has
+/// The longest tests: the benchmarks, the correctness run, and the torture runs with the fleet. Each has
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
-const LONG: &str = "(package(bench)&test(smoke::))|binary_id(hapax-server::carry)|binary_id(shop::fleet)|binary_id(torture::short)";
+const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))";
 /// The packages of `cargo x test --embedded`.
-const EMBEDDED: [&str; 5] = [
+const EMBEDDED: [&str; 6] = [
     "hapax",
     "hapax-sqlite",
     "hapax-http",
     "hapax-client",
     "hapax-otlp",
+    "hapax-runtime",
 ];
 /// Their tests on PostgreSQL, as names and as a filter.
 const SKIPPED: [&str; 2] = ["postgresql", "conflicts::"];
@@ -50,6 +51,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "clippy",
         "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     )?;
+    steps.run("mutants", || torture::check_mutants(root))?;
     steps.run("doc", || {
         let line = "cargo doc --workspace --no-deps --all-features";
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])

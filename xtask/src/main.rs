@@ -9,9 +9,7 @@ mod gate;
 mod metadata;
 mod postgres;
 mod matrix;
-mod carry;
-mod money;
-mod fleet;
+mod mutants;
 mod torture;
 mod fuzz;
 mod services;
@@ -21,8 +19,17 @@ mod services;
     reason = "the file belongs to the testkit, where it is public"
 )]
 mod port;
+#[path = "../../crates/hapax-testkit/src/guard.rs"]
+#[expect(
+    unreachable_pub,
+    reason = "the file belongs to the testkit, where it is public"
+)]
+mod guard;
+#[path = "../../crates/hapax-testkit/src/certify.rs"]
+mod certify;
 mod step;
 mod tool;
+mod tree;
 mod tidy;
 mod walkthrough;
 mod contract;
@@ -55,6 +62,7 @@ cargo x TASK
   torture   kills all processes under load and checks their records;
             torture --store postgres --seconds 60: on this store, for a minute;
             torture bugs: with each seeded bug, as a table; torture power: with power failures;
+            torture scenario failpoints: a death at each failpoint; scenario --help lists the others;
             torture upgrade v0.1.0: upgrades from that release and back, under load;
             torture minimize FOLDER: finds the faults that a violation needs
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
@@ -98,9 +106,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
-        "carry" => carry::carry(rest)?,
-        "money" => money::money()?,
-        "fleet" => fleet::fleet(rest)?,
+        "carry" => torture::carry(&root, rest)?,
+        "money" => torture::money(&root)?,
+        "fleet" => torture::fleet(&root, rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
         "fuzz" => fuzz::fuzz(rest)?,

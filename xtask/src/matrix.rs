@@ -43,7 +43,7 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
         call("cargo test --package hapax-postgres --all-features --test it --no-run")
     })?;
     for version in versions {
-        let programs = Programs::of(version)?;
+        let programs = postgres::programs_of(version)?;
         let server = Server::start(&programs)?;
         let name = |what: &str| format!("PostgreSQL {version}, {what}");
         steps.run(&name("all other tests"), || {

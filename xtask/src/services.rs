@@ -7,22 +7,18 @@
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
-    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Child,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
 
-use crate::port::free_port;
+use crate::{guard::guarded, port::free_port};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Maximum number of attempts to start a broker.
 const STARTS: usize = 3;
-/// Ends the service and its child processes when the task closes the input or dies.
-const GUARD: &str =
-    "( { read -r _; kill -9 -$$; } <&3 3<&- & ) 3<&0; \"$0\" \"$@\" </dev/null 3<&- & wait";
 
 /// A kind of service.
 #[derive(Clone, Copy, Debug)]
@@ -122,15 +118,11 @@ impl Service {
             arguments,
             environment,
         } = call(&folder, port);
-        let process = Command::new("sh")
-            .args(["-c", GUARD])
-            .arg(path)
+        let process = guarded(path, "KILL")
             .args(arguments)
             .envs(environment)
-            .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
-            .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {program}"))?;
         Ok(Self { process, folder })

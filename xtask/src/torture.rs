@@ -1,21 +1,31 @@
 //! `cargo x torture`: kills all processes under load, repeatedly, and then checks their records.
+//! `cargo x money`, `cargo x fleet` and `cargo x carry` are scenarios of it.
 //!
-//! The program `torture` does this with the programs that are in the same folder. `bugs` uses a
-//! separate build that contains the seeded bugs. `upgrade` also builds another revision.
+//! The program `torture` does this with the programs that are in the same folder. `bugs` and `--bug`
+//! use the build of a copy that contains the seeded bugs. `upgrade` also builds another revision.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, bail};
 
-use crate::{contract, step::from_a_shell};
+use crate::{contract, mutants, step::from_a_shell};
 
-const BUILT: &str = "build --quiet -p torture -p shop -p hapax-server -p providers";
-/// Target directory of the build with seeded bugs, which has other compiler flags.
-const SEEDED: &str = "target/seeded";
-
+const BUILD: &str = "build --quiet -p torture -p shop -p hapax-server -p providers";
+/// Has the same features as the steps before it in the gate, so that the dependencies are compiled.
+const CHECK: &str = "check --quiet --workspace --all-targets --all-features";
+/// The folder in the target directory with the copy that contains the seeded bugs, and its build.
+const SEEDED: &str = "seeded";
 /// The folder in which another release is checked out and built.
 const PREVIOUS: &str = "target/previous";
-const PARTS: [&str; 4] = ["bugs", "check", "minimize", "power"];
+const PARTS: [&str; 5] = ["bugs", "check", "minimize", "power", "scenario"];
+/// The receivers of the correctness run, with the one that needs a feature.
+const SINKS: &str = "webhook,nats,amqp,redis,kafka";
+const KAFKA: &str = " --features torture/kafka,hapax-server/kafka";
+/// A flag for an optimised build, which has no failpoints.
+const RELEASE: &str = "--release";
 
 /// Builds and runs `torture`. The arguments are those of `torture run`; or the name of another
 /// command and its arguments; or `upgrade`, a revision, and the arguments of `torture run`.
@@ -26,13 +36,74 @@ pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         Some((part, rest)) if part == "upgrade" => return upgrade(root, rest),
         _ => ("run", arguments),
     };
-    let mut folder = contract::target()?;
-    let is_seeded = part == "bugs" || rest.iter().any(|it| it == "--bug");
-    if is_seeded {
-        folder = folder.join("seeded");
+    let (release, rest): (Vec<_>, Vec<_>) = rest.iter().cloned().partition(|it| it == RELEASE);
+    let profile = if release.is_empty() {
+        "debug"
+    } else {
+        RELEASE.trim_start_matches('-')
+    };
+    let mut line = [&[BUILD.to_owned()], &release[..]].concat().join(" ");
+    if rest.iter().any(|it| it.contains("kafka")) {
+        line.push_str(KAFKA);
     }
-    build(root, is_seeded.then_some(SEEDED), is_seeded)?;
-    torment(&folder, part, rest)
+    let is_bug = |flag: &String| flag == "--bug" || flag.starts_with("--bug=");
+    let folder = if part == "bugs" || rest.iter().any(is_bug) {
+        seeded(root)?
+    } else {
+        let folder = contract::target()?;
+        cargo(&line, root, &folder)?;
+        folder
+    };
+    torment(&folder.join(profile), part, &rest)
+}
+
+/// The crash matrix of payments, refunds and checkouts on both stores.
+pub(crate) fn money(root: &Path) -> anyhow::Result<()> {
+    ["sqlite", "postgres"].into_iter().try_for_each(|store| {
+        let words = ["scenario", "money", "--store", store];
+        torture(root, &words.map(str::to_owned))
+    })
+}
+
+/// The correctness run: relays that are killed while they deliver to every kind of broker.
+pub(crate) fn carry(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let mut words = ["scenario", "brokers"].map(str::to_owned).to_vec();
+    words.extend_from_slice(arguments);
+    if !arguments.iter().any(|it| it.starts_with("--sinks")) {
+        words.push(format!("--sinks={SINKS}"));
+    }
+    torture(root, &words)
+}
+
+/// A hundred clients against a shop that is down: for half a minute, or for 5 s with `--short`.
+pub(crate) fn fleet(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+    let mut words = vec!["scenario".to_owned(), "fleet".to_owned()];
+    for argument in arguments {
+        match argument.as_str() {
+            "--short" => words.push("--seconds=5".to_owned()),
+            RELEASE => words.push(RELEASE.to_owned()),
+            _ => bail!("fleet takes --short and --release"),
+        }
+    }
+    torture(root, &words)
+}
+
+/// Builds the copy that contains the seeded bugs, and returns its target directory.
+fn seeded(root: &Path) -> anyhow::Result<PathBuf> {
+    let folder = contract::target()?.join(SEEDED);
+    let source = folder.join("source");
+    mutants::copy(root, &source)?;
+    cargo(BUILD, &source, &folder)?;
+    Ok(folder)
+}
+
+/// Compiles the copy that contains the seeded bugs, in the target directory of the project, which
+/// has the dependencies already.
+pub(crate) fn check_mutants(root: &Path) -> anyhow::Result<()> {
+    let folder = contract::target()?;
+    let source = folder.join(SEEDED).join("source");
+    mutants::copy(root, &source)?;
+    cargo(CHECK, &source, &folder)
 }
 
 /// A run in which shops and relays change to another release and back.
@@ -40,7 +111,8 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let Some((revision, rest)) = arguments.split_first() else {
         bail!("torture upgrade takes the revision of a release and the flags of torture run");
     };
-    let sources = root.join(PREVIOUS).join("source");
+    let folder = root.join(PREVIOUS);
+    let sources = folder.join("source");
     if !sources.is_dir() {
         let mut checkout = from_a_shell("git");
         checkout
@@ -62,29 +134,23 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         .arg(&sources)
         .args(["checkout", "--quiet", "--detach", revision]);
     succeeds(checkout, "cannot check out the revision")?;
-    build(
-        &sources,
-        Some(&format!("{}/{PREVIOUS}", root.display())),
-        false,
-    )?;
-    build(root, None, false)?;
-    let previous = root.join(PREVIOUS).join("debug").display().to_string();
+    cargo(BUILD, &sources, &folder)?;
+    let target = contract::target()?;
+    cargo(BUILD, root, &target)?;
+    let previous = folder.join("debug").display().to_string();
     let flags = [rest, &["--previous".to_owned(), previous]].concat();
-    torment(&contract::target()?, "run", &flags)
+    torment(&target.join("debug"), "run", &flags)
 }
 
-fn build(root: &Path, target: Option<&str>, is_seeded: bool) -> anyhow::Result<()> {
-    let mut build = from_a_shell("cargo");
-    build.args(BUILT.split(' ')).current_dir(root);
-    if is_seeded {
-        build.env("RUSTFLAGS", "--cfg hapax_seeded");
-    }
-    build.envs(target.map(|target| ("CARGO_TARGET_DIR", target)));
-    succeeds(build, "cannot build the programs under test")
+fn cargo(line: &str, root: &Path, target: &Path) -> anyhow::Result<()> {
+    let mut cargo = from_a_shell("cargo");
+    cargo.args(line.split(' ')).current_dir(root);
+    cargo.env("CARGO_TARGET_DIR", target);
+    succeeds(cargo, "cannot build the programs under test")
 }
 
 fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
-    let mut torture = from_a_shell(&folder.join("debug/torture").display().to_string());
+    let mut torture = from_a_shell(&folder.join("torture").display().to_string());
     torture.arg(part).args(flags);
     succeeds(torture, "the torture run failed")
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use hapax::{Clock, Random, key::IdempotencyKey, sink::BoxError};
+use hapax::{Clock, Random, key::IdempotencyKey, retry, sink::BoxError};
 use http::{HeaderValue, Request, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tower_layer::Layer;
@@ -26,7 +26,6 @@ use crate::{
     destination,
     operation::{Operation, Step},
     policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
-    retry_after,
     shared::Shared,
     stopped::Stopped,
 };
@@ -202,7 +201,8 @@ type Came<R, E> = Result<Result<Response<R>, E>, tokio::time::error::Elapsed>;
 fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (Seen, String) {
     match came {
         Ok(Ok(answer)) => {
-            let retry_after = retry_after::retry_after(answer.headers(), shared.clock.now());
+            let header = |name| answer.headers().get(name)?.to_str().ok();
+            let retry_after = retry::retry_after(header, shared.clock.now());
             let status = answer.status();
             let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
             let seen = Seen::Answer {

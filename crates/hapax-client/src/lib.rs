@@ -33,7 +33,6 @@
 )]
 
 mod policy;
-mod retry_after;
 mod attempt;
 mod destination;
 mod shared;

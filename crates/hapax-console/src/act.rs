@@ -16,7 +16,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Redirect, Response},
 };
-use hapax::Timestamp;
+use hapax::{Timestamp, admin::REASON_BYTES_MAX};
 
 use crate::{
     Console,
@@ -25,7 +25,6 @@ use crate::{
     html::{Element, Html, el, link},
     layout::{Page, sealed},
     pages::{Shown, Trouble},
-    queries::{REASON_BYTES_MAX, keys::Version},
     session::{self, LIFE},
 };
 
@@ -79,7 +78,7 @@ enum Act {
         operation: String,
         key: String,
         /// The version of the key that the operator has seen.
-        version: Option<Version>,
+        version: Option<String>,
     },
     Decide {
         saga: String,
@@ -301,7 +300,7 @@ impl Act {
                 tenant: fields.get("tenant").map(str::to_owned),
                 operation: text("operation")?,
                 key: text("key")?,
-                version: parsed(fields, "version")?,
+                version: fields.get("version").map(str::to_owned),
             },
             "decide" => Self::Decide {
                 saga: text("saga")?,

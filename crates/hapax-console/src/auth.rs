@@ -7,8 +7,8 @@
 
 use std::net::IpAddr;
 
+use hapax::admin::Actor;
 use hapax::key::Tenant;
-use hapax_postgres::admin::Actor;
 use http::{HeaderMap, HeaderName, header};
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq as _;

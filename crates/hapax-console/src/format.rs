@@ -2,19 +2,16 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use hapax::{Timestamp, mask::Shown};
+use hapax::{
+    Timestamp,
+    admin::{Count, CountKind},
+    mask::Shown,
+};
 
 use crate::{
     fields::url,
     html::{Element, Html, Render, el, link},
-    queries::overview::{Count, CountKind},
 };
-
-/// A time in RFC 3339.
-pub(crate) fn moment(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.as_millis())
-        .map_or_else(|_| at.as_millis().to_string(), |it| format!("{it:.3}"))
-}
 
 /// A time in readable form, with the exact time as title.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
@@ -23,7 +20,7 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
     } else {
         format!("{} ago", span(now.since(at)))
     };
-    let exact = moment(at);
+    let exact = at.to_string();
     el("time")
         .attr("datetime", &exact)
         .attr("title", &exact)

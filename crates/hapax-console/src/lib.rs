@@ -11,19 +11,17 @@
 //! token of a tenant sees only rows of that tenant.
 //!
 //! ```
-//! use hapax::Clock;
+//! use hapax::{Clock, admin::Admin};
 //! use hapax_console::{Console, Settings};
-//! use hapax_postgres::Postgres;
 //!
 //! /// Adds the console to the routes of a service.
-//! fn with_console(routes: axum::Router, store: Postgres) -> axum::Router {
+//! fn with_console(routes: axum::Router, store: impl Admin + 'static) -> axum::Router {
 //!     let clock = Clock::new(std::time::SystemTime::now);
 //!     let console = Console::new(store, Settings::new(clock));
 //!     routes.merge(console.router())
 //! }
 //! ```
 
-mod nearest;
 mod filter;
 mod html;
 mod fields;
@@ -33,7 +31,6 @@ mod session;
 mod rate_limit;
 mod guard;
 mod queries;
-mod destination_index;
 mod layout;
 mod format;
 mod chart;
@@ -47,13 +44,14 @@ pub mod serve;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use axum::{Router, middleware};
-use hapax::{Clock, mask::Mask};
-use hapax_postgres::Postgres;
+use hapax::{
+    Clock,
+    admin::{Admin, Configured, DestinationIndex},
+    mask::Mask,
+};
 use tokio::sync::{Semaphore, watch};
 
 pub use auth::{BadToken, Caller, Given, Role, Tokens, is_local};
-pub use destination_index::{Configured, DestinationIndex};
-pub use nearest::nearest;
 
 use queries::Queries;
 use rate_limit::RateLimit;
@@ -154,7 +152,7 @@ impl fmt::Debug for Console {
 
 impl Console {
     /// Creates a console for a store.
-    pub fn new(store: Postgres, settings: Settings) -> Self {
+    pub fn new(store: impl Admin + 'static, settings: Settings) -> Self {
         let Settings {
             clock,
             tokens,
@@ -165,9 +163,9 @@ impl Console {
             metrics,
             live_max,
         } = settings;
-        let destinations_index = DestinationIndex::new(store.clone(), configured);
+        let index = DestinationIndex::new(Arc::new(store), configured);
         Self(Arc::new(Inner {
-            queries: Queries::new(store, destinations_index, mask),
+            queries: Queries::new(index, mask),
             tokens,
             sessions: Sessions::new(clock.clone()),
             rate_limit: RateLimit::new(),
@@ -208,5 +206,13 @@ impl Console {
 
     fn queries(&self) -> &Queries {
         &self.0.queries
+    }
+
+    fn store(&self) -> &dyn Admin {
+        self.0.queries.store()
+    }
+
+    fn index(&self) -> &DestinationIndex {
+        self.0.queries.index()
     }
 }

@@ -1,143 +1,183 @@
-//! Markdown renderer for the reference pages. It supports only the syntax that they use, and can
-//! restrict a page to the parts that contain all words of a filter.
+//! Renders the reference pages, whole or only the parts that contain all words of a filter.
+//!
+//! `pulldown-cmark` reads the Markdown. The markup is built here, by the console's HTML builder: raw
+//! HTML of a page is shown as text, and a link keeps its target only if the target exists in the
+//! console.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, HeadingLevel, OffsetIter, Options, Parser, Tag};
 
 use crate::html::{Element, Html, el, link};
 
 /// Returns the target of a link, if it exists in the console.
 type LeadsTo<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A block of a page.
-enum Block<'a> {
-    Heading(usize, &'a str),
-    Paragraph(String),
-    Code(String),
-    Table(Vec<&'a str>, Vec<Vec<&'a str>>),
-    List(bool, Vec<String>),
-}
-
 /// Renders a page without its title. With words, only the parts that contain all of them.
 pub(crate) fn render(text: &str, words: &[String], to: LeadsTo<'_>) -> Html {
-    let holds = |text: &str| {
-        let text = text.to_lowercase();
-        words.iter().all(|word| text.contains(word.as_str()))
+    let mut page = Page {
+        text,
+        events: Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter(),
+        words,
+        is_section_shown: false,
+        to,
     };
     let (mut html, mut heading) = (Html::default(), None);
-    // If a heading contains all words, everything below it is shown.
-    let mut whole = false;
-    for block in blocks(text) {
-        let shown = match block {
-            Block::Heading(1, _) => None,
-            Block::Heading(level, title) => {
-                whole = !words.is_empty() && holds(title);
-                heading = Some(title_of(level, title, to));
+    while let Some((event, range)) = page.events.next() {
+        let Event::Start(tag) = event else { continue };
+        let block = match tag {
+            Tag::Heading { level, .. } => {
+                heading = page.heading(level, range);
                 None
             }
-            Block::Paragraph(text) => {
-                (whole || holds(&text)).then(|| el("p").add(spans(&text, to)))
-            }
-            Block::Code(text) => (whole || holds(&text)).then(|| pre(&text)),
-            Block::Table(heads, rows) => {
-                let fits = |row: &Vec<&str>| whole || holds(&row.join(" "));
-                let rows: Vec<_> = rows.into_iter().filter(fits).collect();
-                (!rows.is_empty()).then(|| table(&heads, &rows, to))
-            }
-            Block::List(ordered, items) => {
-                let fits = items.into_iter().filter(|item| whole || holds(item));
-                let items: Vec<_> = fits.map(|item| el("li").add(spans(&item, to))).collect();
-                let tag = if ordered { "ol" } else { "ul" };
-                (!items.is_empty()).then(|| el(tag).all(items))
+            Tag::List(first_number) => page.list(first_number),
+            Tag::Table(_) => page.table(),
+            tag => {
+                let block = page.element(tag);
+                page.shows(range).then_some(block)
             }
         };
-        if let Some(shown) = shown {
-            html = html.add(heading.take()).add(shown);
+        if let Some(block) = block {
+            html = html.add(heading.take()).add(block);
         }
     }
     html
 }
 
-fn blocks(text: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        if line.trim().is_empty() {
-            continue;
+/// A page that is being rendered.
+struct Page<'a> {
+    text: &'a str,
+    /// What follows. A method that renders an element reads up to the element's end.
+    events: OffsetIter<'a>,
+    words: &'a [String],
+    /// Whether the heading contains all words: then everything below it is shown.
+    is_section_shown: bool,
+    to: LeadsTo<'a>,
+}
+
+impl Page<'_> {
+    /// Whether a part of the page contains all words.
+    fn contains_words(&self, part: &str) -> bool {
+        let part = part.to_lowercase();
+        self.words.iter().all(|word| part.contains(word.as_str()))
+    }
+
+    fn shows(&self, range: Range<usize>) -> bool {
+        self.is_section_shown || self.contains_words(&self.text[range])
+    }
+
+    fn heading(&mut self, level: HeadingLevel, range: Range<usize>) -> Option<Element> {
+        let content = self.content();
+        let tag = match level {
+            HeadingLevel::H1 => return None,
+            HeadingLevel::H2 => "h2",
+            _ => "h3",
+        };
+        let title = self.text[range].trim_matches(['#', ' ', '\n']);
+        self.is_section_shown = !self.words.is_empty() && self.contains_words(title);
+        Some(el(tag).attr("id", anchor(title)).add(content))
+    }
+
+    /// The items of a list that contain all words, or `None` if there are none.
+    fn list(&mut self, first_number: Option<u64>) -> Option<Html> {
+        let mut items = Vec::new();
+        while let Some((Event::Start(_), range)) = self.events.next() {
+            let item = el("li").add(self.content());
+            items.extend(self.shows(range).then_some(item));
         }
-        if line.starts_with("```") {
-            let code: Vec<&str> = lines
-                .by_ref()
-                .take_while(|it| !it.starts_with("```"))
-                .collect();
-            blocks.push(Block::Code(code.join("\n")));
-        } else if line.starts_with('#') {
-            let level = line.bytes().take_while(|it| *it == b'#').count();
-            blocks.push(Block::Heading(level, line[level..].trim()));
-        } else if line.starts_with('|') {
-            let mut rows = Vec::new();
-            while let Some(row) = lines.next_if(|it| it.starts_with('|')) {
-                rows.push(cells(row));
+        let list = el(list_tag(first_number)).all(&items);
+        (!items.is_empty()).then(|| Html::default().add(list))
+    }
+
+    /// The rows of a table that contain all words, or `None` if there are none.
+    fn table(&mut self) -> Option<Html> {
+        let _head = self.events.next();
+        let heads = self.cells();
+        let mut rows = Vec::new();
+        while let Some((Event::Start(_), range)) = self.events.next() {
+            let cells = self.cells().into_iter().zip(&heads);
+            let cells =
+                cells.map(|((_, cell), (name, _))| el("td").attr("data-head", name).add(cell));
+            let row = el("tr").all(cells);
+            rows.extend(self.shows(range).then_some(row));
+        }
+        let heads = heads.into_iter().map(|(_, head)| {
+            if head.is_empty() {
+                el("td")
+            } else {
+                el("th").attr("scope", "col").add(head)
             }
-            // The first row is the separator below the header.
-            let rows = rows.into_iter().skip(1).collect();
-            blocks.push(Block::Table(cells(line), rows));
-        } else if let Some(first) = item(line) {
-            let (ordered, mut items) = (!line.starts_with('-'), vec![first.to_owned()]);
-            while let Some(next) = lines.next_if(|it| !it.trim().is_empty()) {
-                match (item(next), items.last_mut()) {
-                    (Some(text), _) => items.push(text.to_owned()),
-                    (None, Some(last)) => {
-                        last.push(' ');
-                        last.push_str(next.trim());
-                    }
-                    (None, None) => {}
-                }
+        });
+        let head = el("thead").add(el("tr").all(heads));
+        let body = el("tbody").all(&rows);
+        let table = el("table").add(head).add(body);
+        (!rows.is_empty()).then(|| Html::default().add(table))
+    }
+
+    /// The cells of a row, each as plain text and as markup.
+    fn cells(&mut self) -> Vec<(String, Html)> {
+        let mut cells = Vec::new();
+        while let Some((Event::Start(_), range)) = self.events.next() {
+            let plain = self.text[range].replace('`', "");
+            cells.push((plain.trim().to_owned(), self.content()));
+        }
+        cells
+    }
+
+    /// Renders an element that has started. Elements that the console does not know are replaced by
+    /// their content.
+    fn element(&mut self, tag: Tag<'_>) -> Html {
+        let tag = match tag {
+            Tag::CodeBlock(_) => return Html::default().add(self.code_block()),
+            Tag::Link { dest_url, .. } => {
+                let name = self.content();
+                return match (self.to)(&dest_url) {
+                    Some(target) => Html::default().add(link(&target, name)),
+                    None => name,
+                };
             }
-            blocks.push(Block::List(ordered, items));
-        } else {
-            let mut text = line.to_owned();
-            let goes_on = |it: &&str| {
-                !it.trim().is_empty() && !it.starts_with(['|', '#']) && !it.starts_with("```")
+            Tag::Paragraph => "p",
+            Tag::List(first_number) => list_tag(first_number),
+            Tag::Item => "li",
+            Tag::Strong => "strong",
+            Tag::Emphasis => "em",
+            _ => return self.content(),
+        };
+        Html::default().add(el(tag).add(self.content()))
+    }
+
+    /// Renders up to the end of the element that has started.
+    fn content(&mut self) -> Html {
+        let mut html = Html::default();
+        while let Some((event, _)) = self.events.next() {
+            html = match event {
+                Event::End(_) => break,
+                Event::Start(tag) => html.add(self.element(tag)),
+                Event::Code(code) => html.add(el("code").add(&*code)),
+                Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => html.add(&*text),
+                Event::SoftBreak | Event::HardBreak => html.add(" "),
+                // Events of extensions that are not enabled, and horizontal rules.
+                _ => html,
             };
-            while let Some(next) = lines.next_if(goes_on) {
-                text.push(' ');
-                text.push_str(next.trim());
-            }
-            blocks.push(Block::Paragraph(text));
         }
+        html
     }
-    blocks
-}
 
-fn item(line: &str) -> Option<&str> {
-    if let Some(text) = line.strip_prefix("- ") {
-        return Some(text);
-    }
-    let (number, text) = line.split_once(". ")?;
-    (!number.is_empty() && number.bytes().all(|it| it.is_ascii_digit())).then_some(text)
-}
-
-/// The cells of a row. A bar inside code does not end a cell.
-fn cells(row: &str) -> Vec<&str> {
-    let row = row.trim().trim_start_matches('|');
-    let row = row.strip_suffix('|').unwrap_or(row);
-    let (mut cells, mut start, mut quoted, mut before) = (Vec::new(), 0, false, ' ');
-    for (at, letter) in row.char_indices() {
-        match letter {
-            '`' => quoted = !quoted,
-            '|' if !quoted && before != '\\' => {
-                cells.push(row[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
+    fn code_block(&mut self) -> Element {
+        let mut code = String::new();
+        while let Some((Event::Text(text), _)) = self.events.next() {
+            code.push_str(&text);
         }
-        before = letter;
+        el("pre")
+            .attr("tabindex", "0")
+            .attr("role", "region")
+            .attr("aria-label", "Example")
+            .add(el("code").add(code.trim_end()))
     }
-    cells.push(row[start..].trim());
-    cells
 }
 
-fn title_of(level: usize, title: &str, to: LeadsTo<'_>) -> Element {
-    let tag = if level == 2 { "h2" } else { "h3" };
-    el(tag).attr("id", anchor(title)).add(spans(title, to))
+fn list_tag(first_number: Option<u64>) -> &'static str {
+    first_number.map_or("ul", |_| "ol")
 }
 
 /// The anchor of a heading, as the book generates it.
@@ -145,91 +185,9 @@ fn anchor(heading: &str) -> String {
     let letters = heading.to_lowercase();
     let kept = letters
         .chars()
-        .filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'));
-    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
-}
-
-fn pre(text: &str) -> Element {
-    el("pre")
-        .attr("tabindex", "0")
-        .attr("role", "region")
-        .attr("aria-label", "Example")
-        .add(el("code").add(text))
-}
-
-fn table(heads: &[&str], rows: &[Vec<&str>], to: LeadsTo<'_>) -> Element {
-    let head = heads.iter().map(|head| {
-        if head.is_empty() {
-            el("td")
-        } else {
-            el("th").attr("scope", "col").add(spans(head, to))
-        }
-    });
-    let row = |row: &Vec<&str>| {
-        let cell = |(cell, head): (&&str, &&str)| {
-            let name = head.replace('`', "");
-            el("td").attr("data-head", name).add(spans(cell, to))
-        };
-        el("tr").all(row.iter().zip(heads).map(cell))
-    };
-    el("table")
-        .add(el("thead").add(el("tr").all(head)))
-        .add(el("tbody").all(rows.iter().map(row)))
-}
-
-/// Renders code, bold text and links.
-fn spans(text: &str, to: LeadsTo<'_>) -> Html {
-    let mut html = Html::default();
-    let mut rest = text;
-    while let Some(at) = rest.find(['`', '*', '[', '\\']) {
-        let (plain, special) = rest.split_at(at);
-        html = html.add(plain);
-        let (shown, behind) = span(special, to);
-        html = html.add(shown);
-        rest = behind;
-    }
-    html.add(rest)
-}
-
-/// Renders one inline element and returns the rest.
-fn span<'a>(text: &'a str, to: LeadsTo<'_>) -> (Html, &'a str) {
-    let between = |open: &str, close: &str| {
-        let inside = text.strip_prefix(open)?;
-        let end = inside.find(close).filter(|end| *end > 0)?;
-        Some((&inside[..end], &inside[end + close.len()..]))
-    };
-    for fence in ["``", "`"] {
-        if let Some((code, rest)) = between(fence, fence) {
-            let code = code.trim().replace("\\|", "|");
-            return (Html::default().add(el("code").add(code)), rest);
-        }
-    }
-    if let Some((strong, rest)) = between("**", "**") {
-        return (
-            Html::default().add(el("strong").add(spans(strong, to))),
-            rest,
-        );
-    }
-    if let Some((name, rest)) = between("*", "*") {
-        return (Html::default().add(el("em").add(name)), rest);
-    }
-    if let Some((name, rest)) = between("[", "](")
-        && let Some(end) = rest.find(')')
-    {
-        let (target, behind) = (&rest[..end], &rest[end + 1..]);
-        let name = spans(name, to);
-        let html = match to(target) {
-            Some(target) => Html::default().add(link(&target, name)),
-            None => name,
-        };
-        return (html, behind);
-    }
-    if let Some(rest) = text.strip_prefix('\\') {
-        let end = rest.chars().next().map_or(0, char::len_utf8);
-        return (Html::default().add(&rest[..end]), &rest[end..]);
-    }
-    let end = text.chars().next().map_or(0, char::len_utf8);
-    (Html::default().add(&text[..end]), &text[end..])
+        .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+    kept.map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
 }
 
 #[cfg(test)]
@@ -237,7 +195,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "# Title\n\nA *word* and `co|de`,\n**strong** [here](http.md#a) [out](x.md).\n\n\
-        ## A heading\n| a | b |\n|---|---|\n| `x|y` | one |\n| z | two \\| three |\n\n- first\n  more\n\
+        ## A heading\n| a | b |\n|---|---|\n| `x\\|y` | one |\n| z | two \\| three |\n\n- first\n  more\n\
         - second\n\n1. one\n\n```\nlet <a>;\n```\n";
 
     fn html(words: &[&str]) -> String {
@@ -261,6 +219,17 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}\n{html}");
         }
+    }
+
+    #[test]
+    fn markup_of_a_page_is_shown_as_text_and_an_unknown_target_is_left_out() {
+        let page = "<script>a()</script>\n\n<b onclick=x>bold</b> [go](javascript:a) ![i](x.png)\n";
+        let html = render(page, &[], &|_| None).into_string();
+        assert!(html.contains("&lt;script&gt;a()&lt;/script&gt;"), "{html}");
+        assert!(
+            html.contains("&lt;b onclick=x&gt;bold&lt;/b&gt; go i"),
+            "{html}"
+        );
     }
 
     #[test]

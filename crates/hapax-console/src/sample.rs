@@ -10,16 +10,16 @@ use std::{
     time::Duration,
 };
 
-use hapax::{Timestamp, key::Tenant};
+use hapax::{
+    Timestamp,
+    admin::{Actor, AdminError, Overview, Stalled, destination_of},
+};
 use tokio::{
     sync::Mutex as Turn,
     time::{MissedTickBehavior, interval},
 };
 
-use crate::{
-    Console, Metrics,
-    queries::{Actor, AdminError, overview::Overview, stalled::Stalled},
-};
+use crate::{Console, Metrics};
 
 /// How long a sample is used.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ impl Samples {
         console: &Console,
         actor: &Actor,
     ) -> Result<Arc<Look>, AdminError> {
-        let tenant = actor.tenant.as_ref().map(Tenant::as_str);
+        let tenant = actor.tenant();
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             // The number of tenants is limited by the number of tokens.
@@ -102,7 +102,7 @@ impl Samples {
         {
             return Ok(Arc::clone(look));
         }
-        let (overview, stalled) = console.queries().overview(actor).await?;
+        let (overview, stalled) = console.index().overview_and_stalled(actor).await?;
         // The metrics of this process contain all tenants.
         let text = self.metrics.as_ref().filter(|_| tenant.is_none());
         let text = text.map(|render| render()).unwrap_or_default();
@@ -211,9 +211,7 @@ fn requests(text: &str) -> Option<Requests> {
 fn breakers(text: &str) -> Vec<String> {
     let open = series(text, "hapax_relay_breaker_open").filter(|(_, value)| *value > 0.0);
     let names = open.filter_map(|(labels, _)| label(labels, "destination"));
-    let mut names: Vec<String> = names
-        .map(|it| crate::queries::destination_of(it).to_owned())
-        .collect();
+    let mut names: Vec<String> = names.map(|it| destination_of(it).to_owned()).collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -141,7 +141,7 @@ mod tests {
         atomic::{AtomicI64, Ordering},
     };
 
-    use hapax_postgres::admin::Actor;
+    use hapax::admin::Actor;
 
     use super::*;
     use crate::auth::Role;

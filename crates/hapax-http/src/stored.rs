@@ -12,7 +12,6 @@ use hapax::{
     idempotency::StoredResponse,
     key::{Fingerprint, IdempotencyKey},
     keyring::ENCRYPTED_UNDER,
-    seeded::{self, Bug},
 };
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -96,14 +95,7 @@ impl Stored {
 
     /// Returns the response as a replay.
     pub(crate) fn replay(&self) -> Response {
-        if seeded::has(Bug::ReplayReserialised) {
-            return self.with_body(reserialised(&self.body));
-        }
-        self.with_body(self.body.clone())
-    }
-
-    fn with_body(&self, body: Bytes) -> Response {
-        let mut response = Response::new(Body::from(body));
+        let mut response = Response::new(Body::from(self.body.clone()));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
         response
@@ -112,7 +104,7 @@ impl Stored {
     /// Returns the response for the first request, with the headers and extensions that belong to
     /// this exchange only.
     pub(crate) fn first(&self, exchange: HeaderMap, extensions: Extensions) -> Response {
-        let mut response = self.with_body(self.body.clone());
+        let mut response = self.replay();
         let headers = response.headers_mut();
         headers.remove(IDEMPOTENT_REPLAYED);
         headers.insert(IDEMPOTENCY_STATUS, STORED);
@@ -130,11 +122,6 @@ impl Stored {
 }
 
 /// Parses a JSON body and serializes it again. Other bodies are returned unchanged.
-fn reserialised(body: &Bytes) -> Bytes {
-    let said: Result<serde_json::Value, _> = serde_json::from_slice(body);
-    said.map_or_else(|_| body.clone(), |said| format!("{said:#}").into())
-}
-
 /// Splits the headers of a response into those that are stored and those that belong to this
 /// exchange only.
 pub(crate) fn split(

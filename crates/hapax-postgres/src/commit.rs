@@ -3,12 +3,7 @@
 //! The most frequent case, a response and one event, is one statement. No response is awaited in
 //! between: if a statement fails, the commit becomes a rollback.
 
-use hapax::{
-    failpoint::Failpoints,
-    outbox::Sealed,
-    seeded::{self, Bug},
-    store::StoreError,
-};
+use hapax::{failpoint::Failpoints, outbox::Sealed, store::StoreError};
 use tokio_postgres::error::SqlState;
 
 use crate::{
@@ -105,7 +100,7 @@ impl<'a> Ending<'a> {
     fn said(&self) -> Vec<Said<'_>> {
         let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
         match (&self.response, &self.event) {
-            (Some(row), Some(event)) if !row.replaces && !seeded::has(Bug::CheckThenInsert) => {
+            (Some(row), Some(event)) if !row.replaces => {
                 let mut params = row.params().to_vec();
                 params.extend(event.params());
                 said.push((query!("idempotency/complete_and_emit"), params));
@@ -204,9 +199,7 @@ impl<'a> Row<'a> {
     }
 
     fn statement(&self) -> &'static str {
-        if seeded::has(Bug::CheckThenInsert) {
-            query!("seeded/complete")
-        } else if self.replaces {
+        if self.replaces {
             query!("idempotency/replace")
         } else {
             query!("idempotency/complete")

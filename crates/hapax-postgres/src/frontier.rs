@@ -16,7 +16,6 @@
 
 use hapax::{
     delivery::{Frontier, Shards},
-    seeded::{self, Bug},
     store::StoreError,
 };
 
@@ -261,12 +260,9 @@ impl Mark {
     pub(crate) fn open(&self) -> Open {
         let (mut xids, mut floors) = (Vec::new(), Vec::new());
         let mut beyond = None;
-        let late = self.seen.as_ref();
-        if let Some(seen) = late.filter(|_| !seeded::has(Bug::FrontierById)) {
+        if let Some(seen) = &self.seen {
             let may_be_late = |xid: u64| self.floors.of(xid) < self.high;
-            let is_over = |xid: u64| seeded::has(Bug::FrontierOffByOne) && xid <= seen.xmin;
-            let running = seen.running.iter().filter(|xid| !is_over(**xid));
-            for xid in running.filter(|xid| may_be_late(**xid)) {
+            for xid in seen.running.iter().filter(|xid| may_be_late(**xid)) {
                 xids.push(xid.to_string());
                 floors.push(self.floors.of(*xid));
             }

@@ -14,7 +14,6 @@ use hapax::{
     key::{Fingerprint, Scope},
     keyring::Keyring,
     limits::RETENTION_MAX,
-    seeded::{self, Bug},
     store::{ClaimOutcome, StoreError},
 };
 use tokio_postgres::Row;
@@ -66,11 +65,7 @@ pub(crate) fn evaluate_rows(
             }
         }
     };
-    Ok(if locked || seeded::has(Bug::CheckThenInsert) {
-        Some(ClaimOutcome::Open(old))
-    } else {
-        None
-    })
+    Ok(locked.then_some(ClaimOutcome::Open(old)))
 }
 
 pub(crate) fn parts(scope: &Scope) -> [&str; 3] {

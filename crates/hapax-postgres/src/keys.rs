@@ -6,11 +6,10 @@ use hapax::{
     event::Headers,
     idempotency::{Claim, KeyRecord, PlannedRequest},
     key::{DerivationSecret, IdempotencyKey, Operation, Scope, Tenant},
-    limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, TOMBSTONE},
+    limits::{PURGE_ROWS, PURGES_KEPT, TOMBSTONE},
     outbox::Draft,
     purges::{PurgeMark, Purged},
     quota::Usage,
-    seeded::{self, Bug},
     store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
 };
 use tokio_postgres::Row;
@@ -23,7 +22,7 @@ use crate::{
     query, single_shot,
     statement::Statement,
     transaction::Tx,
-    value::{Moment, Param, millis, rows},
+    value::{Param, millis, rows},
 };
 
 impl Keys for Postgres {
@@ -109,11 +108,7 @@ impl KeyMaintenance for Postgres {
     }
 
     async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
-        let mut time = self.time();
-        if seeded::has(Bug::PurgeLiveKey) {
-            time = Some(Moment(self.clock().now().after(RETENTION_MAX)));
-        }
-        let params: [&dyn Param; 3] = [&time, &rows(PURGE_ROWS), &millis(TOMBSTONE)];
+        let params: [&dyn Param; 3] = [&self.time(), &rows(PURGE_ROWS), &millis(TOMBSTONE)];
         let gone = self.ask(query!("idempotency/purge"), &params).await?;
         gone.iter().map(purged).collect()
     }

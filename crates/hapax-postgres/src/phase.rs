@@ -1,11 +1,6 @@
 //! One phase of an owned key: the statement that ends it, fenced by the epoch of its owner.
 
-use hapax::{
-    idempotency::StoredResponse,
-    phases::Ownership,
-    seeded::{self, Bug},
-    store::StoreError,
-};
+use hapax::{idempotency::StoredResponse, phases::Ownership, store::StoreError};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
@@ -29,8 +24,6 @@ impl Phase {
     /// advances it.
     pub(crate) fn sql(response: Option<&ResponseColumns>) -> &'static str {
         match response {
-            Some(_) if seeded::has(Bug::NoFence) => query!("seeded/finish"),
-            None if seeded::has(Bug::NoFence) => query!("seeded/advance"),
             Some(_) => query!("idempotency/finish"),
             None => query!("idempotency/advance"),
         }

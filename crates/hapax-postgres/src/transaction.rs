@@ -13,13 +13,12 @@ use hapax::{
     inbox::{Acceptance, Message},
     key::Scope,
     outbox::{Draft, EventError},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    claim::{hold, try_hold},
+    claim::try_hold,
     commit::Ending,
     commit_recovery,
     connection::Link,
@@ -29,7 +28,6 @@ use crate::{
     phase::Phase,
     postgres::Postgres,
     query,
-    seeded::{emit_apart, publish},
     session::{QueuedStatement, Session},
     value::Param,
 };
@@ -235,13 +233,8 @@ impl Tx {
             self.session.rollback().await;
             return Err(error);
         }
-        let mut events = self.draft.take_events();
-        let mut late = Vec::new();
-        if seeded::has(Bug::OutboxOutside) {
-            late = std::mem::take(&mut events);
-        }
-        if !self.session.is_begun() && late.is_empty() && events.is_empty() && self.phase.is_none()
-        {
+        let events = self.draft.take_events();
+        if !self.session.is_begun() && events.is_empty() && self.phase.is_none() {
             self.session.end();
             return Ok(());
         }
@@ -270,7 +263,6 @@ impl Tx {
                 if !events.is_empty() || self.notifies {
                     self.store.notifier().notify();
                 }
-                emit_apart(&self.store, &late).await;
                 return Ok(());
             }
             Err(failed) => failed,
@@ -293,23 +285,6 @@ impl Tx {
             }
             _ => Err(failed.into_error()),
         }
-    }
-
-    /// Commits the effect and stores the response in a second transaction. This is a seeded bug.
-    async fn keep_then_answer(
-        self,
-        held: Held,
-        response: &StoredResponse,
-    ) -> Result<(), StoreError> {
-        let store = self.store.clone();
-        self.keep(None).await?;
-        let ClaimOutcome::Open((session, row)) = hold(&store, &held.claim).await? else {
-            return Ok(());
-        };
-        let draft = Draft::new(None, Headers::new());
-        let held = Held { row, ..held };
-        let tx = Self::new(&store, *session, draft, Some(held));
-        tx.keep(Some(response)).await
     }
 
     /// Rolls the effect back and stores the response alone, in a second transaction that is sent
@@ -336,11 +311,7 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        let id = draft.seal(event, store.clock(), store.random(), store.keyring())?;
-        if seeded::has(Bug::PublishBeforeCommit) {
-            publish(store, draft.take_events());
-        }
-        Ok(id)
+        draft.seal(event, store.clock(), store.random(), store.keyring())
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
@@ -370,9 +341,6 @@ impl Transaction for Tx {
             (None, None) => Duration::ZERO,
         };
         match (effect, self.held.take(), self.phase.take()) {
-            (Effect::Keep, Some(held), _) if seeded::has(Bug::AnswerOutside) => {
-                Box::pin(self.keep_then_answer(held, response)).await?;
-            }
             (Effect::Keep, held, phase) => {
                 let kept = Self {
                     held,

@@ -1,38 +1,10 @@
 //! Environment of the process: time, randomness, and node names.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    process,
-    sync::atomic::{AtomicU64, Ordering},
-    time::SystemTime,
-};
+use std::process;
 
+use hapax::Random;
 pub(crate) use hapax::telemetry::error_chain;
-use hapax::{Clock, Random};
-
-/// The wall clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where time is passed in from"
-)]
-pub(crate) fn clock() -> Clock {
-    Clock::new(SystemTime::now)
-}
-
-/// The wall clock in nanoseconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is where time is passed in from"
-)]
-pub(crate) fn time() -> fn() -> SystemTime {
-    SystemTime::now
-}
-
-/// Random numbers: a keyed hash of a counter, unpredictable without the key.
-pub(crate) fn random() -> Random {
-    let (key, count) = (RandomState::new(), AtomicU64::new(0));
-    Random::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))
-}
+pub(crate) use hapax_runtime::environment::{clock, random, time};
 
 /// A unique name of this process: host name, process id, and random digits.
 pub(crate) fn node(random: &Random) -> String {

@@ -5,17 +5,14 @@
 //! commands.
 
 mod config;
-mod telemetry;
 mod output;
 mod environment;
-mod failpoint;
 mod destination;
 mod wiring;
 mod destination_set;
 mod health;
 mod retention;
 mod admin;
-mod shutdown;
 mod command;
 
 use std::{io::Write as _, process::ExitCode};

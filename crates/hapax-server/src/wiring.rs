@@ -26,12 +26,16 @@ use hapax_console::{
 };
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Imported, Postgres};
+use hapax_runtime::{
+    shutdown::{Asked, Signals},
+    telemetry,
+};
 use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    admin::{self, Admin, Keys, Watch},
+    admin::{self, AdminApi, Keys, Watch},
     command::{Context, Failure},
     config::{Config, Listen, Schema, Wrong},
     destination::{Spec, SpecError, build},
@@ -40,8 +44,6 @@ use crate::{
     health::Health,
     output::FAILED,
     retention,
-    shutdown::{Asked, Signals},
-    telemetry,
 };
 
 /// The settings of the store.
@@ -103,7 +105,7 @@ pub(crate) fn destination(
 /// Runs the relay until a signal stops it.
 pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut signals = Signals::listen().context("cannot install signal handlers")?;
+    let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
     // The recorder has to be installed first: metrics recorded before are lost.
     let metrics = telemetry::count().context("cannot install the metrics recorder")?;
     let config = &context.config;
@@ -118,7 +120,11 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let mut api = admin::router(Admin::new(store.clone(), config, keys.clone())?);
+    let mut api = admin::router(AdminApi::new(
+        Arc::new(store.clone()),
+        config,
+        keys.clone(),
+    )?);
     if config.admin.console {
         api = api.merge(console.router());
     }
@@ -168,7 +174,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         end(stop, tasks, store).await;
         OptionFuture::from(exporting.map(Exporting::end)).await;
     };
-    signals.unless_heard(ending).await;
+    signals.unless_stopped(ending).await;
     tracing::info!(
         from_state = "draining",
         to_state = "stopped",
@@ -271,7 +277,7 @@ fn serve_all(
 
 /// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
-    let mut signals = Signals::listen().context("cannot install signal handlers")?;
+    let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
     let address = self::address(listener.as_ref())?;
     let store = context.store().await?;
@@ -292,18 +298,14 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         to_state = "serving",
         "console started"
     );
-    let signal = loop {
-        if let Asked::Stop(signal) = signals.heard().await {
-            break signal;
-        }
-    };
+    let signal = signals.stopped().await;
     tracing::info!(
         signal,
         from_state = "serving",
         to_state = "stopped",
         "console stopping"
     );
-    signals.unless_heard(end(stop, tasks, store)).await;
+    signals.unless_stopped(end(stop, tasks, store)).await;
     Ok(())
 }
 
@@ -404,7 +406,8 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
 
 /// Reads the destinations of the configuration again. If they are not valid, nothing changes.
 fn reread(context: &Context, destination_set: &mut DestinationSet) -> Option<Declared> {
-    let read = context.again.layers().and_then(|layers| layers.config());
+    let layers = context.again.layers();
+    let read = layers.and_then(|layers| Config::of(&layers));
     let read = read.map(|config| Declared::in_configuration(&config));
     let read = read.and_then(|declared| destination_set.check(&declared).map(|()| declared));
     match read {

@@ -35,7 +35,6 @@ use hapax::{
     event::{Event, Headers},
     inbox::{Acceptance, Message},
     key::KeyError,
-    seeded::{self, Bug},
     sink::{BoxError, Offer, Outcome, Receipt, Sink, SinkError},
     store::{Keys, StoreError, Transaction as _},
     trace::{TRACEPARENT, TRACESTATE},
@@ -137,11 +136,6 @@ impl<K: Keys> Handler<K> {
                 tx.commit().await.map_err(unavailable)?;
                 return Err(SinkError::rejected("mismatch", Mismatch));
             }
-        }
-        if seeded::has(Bug::InboxOutside) {
-            tx.commit().await.map_err(unavailable)?;
-            let begun = self.store.begin(event.tenant.clone(), context(offer));
-            tx = begun.await.map_err(unavailable)?;
         }
         match caught(async { effect(&mut tx, event).await }).await {
             Ok(()) => tx.commit().await.map_err(unavailable)?,

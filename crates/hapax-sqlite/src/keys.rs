@@ -7,11 +7,10 @@ use hapax::{
     event::Headers,
     idempotency::{Claim, KeyRecord, PlannedRequest},
     key::{DerivationSecret, IdempotencyKey, Operation, Scope, Tenant},
-    limits::{PURGE_ROWS, PURGES_KEPT, RETENTION_MAX, TOMBSTONE},
+    limits::{PURGE_ROWS, PURGES_KEPT, TOMBSTONE},
     outbox::Draft,
     purges::{PurgeMark, Purged},
     quota::Usage,
-    seeded::{self, Bug},
     store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -19,8 +18,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     error::{corrupt, encrypted, store_error},
     idempotency::{Statement, find},
-    query,
-    single_shot::{self, looked},
+    query, single_shot,
     sqlite::Sqlite,
     transaction::{
         Tx,
@@ -44,19 +42,11 @@ impl Keys for Sqlite {
     }
 
     async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
-        if seeded::has(Bug::CheckThenInsert)
-            && let Some(taken) = looked(self, &claim).await?
-        {
-            return Ok(ClaimOutcome::Taken(taken));
-        }
         let draft = Draft::of(&mut claim);
         interactive::open(self, TransactionKind::Claim(claim), draft).await
     }
 
     async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
-        if seeded::has(Bug::CheckThenInsert) {
-            return self.claim(claim).await;
-        }
         let draft = Draft::of(&mut claim);
         Ok(ClaimOutcome::Open(Tx::pipelined(self, draft, claim)))
     }
@@ -187,10 +177,7 @@ struct Expired {
 }
 
 fn purge(ctx: &WriterContext) -> Result<Vec<(Operation, u64)>, StoreError> {
-    let mut now = ctx.now();
-    if seeded::has(Bug::PurgeLiveKey) {
-        now = now.after(RETENTION_MAX);
-    }
+    let now = ctx.now();
     let mut gone: Vec<String> = Vec::new();
     let mut purge = || {
         for row in expired(&ctx.conn, now)? {

@@ -114,11 +114,6 @@ pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), S
     insert().map_err(store_error)
 }
 
-/// Appends events in a separate transaction; used only by a seeded bug.
-pub(crate) async fn append_apart(store: &Sqlite, events: Vec<Sealed>) -> Result<(), StoreError> {
-    store.submit(move |ctx| append(ctx, &events)).await
-}
-
 fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
     let event = &sealed.event;
     emit.execute(params![

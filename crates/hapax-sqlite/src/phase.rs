@@ -1,12 +1,6 @@
 //! One phase of an owned key: advancing or finishing it, fenced by the epoch of its owner.
 
-use std::borrow::Cow;
-
-use hapax::{
-    phases::Ownership,
-    seeded::{self, Bug},
-    store::StoreError,
-};
+use hapax::{phases::Ownership, store::StoreError};
 use rusqlite::ToSql;
 
 use crate::{error::store_error, idempotency::ResponseColumns, query, writer::WriterContext};
@@ -22,7 +16,7 @@ impl Phase {
     /// Writes the recovery point, if the request still owns its key.
     pub(crate) fn advance(&self, ctx: &WriterContext) -> Result<(), StoreError> {
         let sql = query!("idempotency/advance");
-        fenced(ctx, &unfenced(sql), &self.owned, &[&self.recovery_point])
+        fenced(ctx, sql, &self.owned, &[&self.recovery_point])
     }
 
     /// Stores the response, if the request still owns its key.
@@ -40,20 +34,8 @@ impl Phase {
             &now.as_millis(),
             &now.after(self.owned.retention).as_millis(),
         ];
-        let sql = unfenced(query!("idempotency/finish"));
-        fenced(ctx, &sql, &self.owned, &values)
+        fenced(ctx, query!("idempotency/finish"), &self.owned, &values)
     }
-}
-
-/// Returns the statement, without its fence if that bug is seeded.
-pub(crate) fn unfenced(sql: &'static str) -> Cow<'static, str> {
-    const FENCE: &str = "epoch = ?4 AND created_at = ?5 AND state = 'in_progress'";
-    if seeded::has(Bug::NoFence) {
-        return sql
-            .replace(FENCE, "?4 IS NOT NULL AND ?5 IS NOT NULL")
-            .into();
-    }
-    sql.into()
 }
 
 /// Runs a statement that changes only the row of this owner.

@@ -6,10 +6,9 @@
 use std::time::Duration;
 
 use hapax::{
-    idempotency::{Claim, PlannedRequest, Taken, evaluate_claim},
+    idempotency::{Claim, PlannedRequest, Taken},
     outbox::Draft,
-    seeded::{self, Bug},
-    store::{ClaimOutcome, Keys as _, StoreError},
+    store::{ClaimOutcome, StoreError},
 };
 use rusqlite::params_from_iter;
 
@@ -36,15 +35,7 @@ pub(crate) async fn run(
     for event in events {
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
-    let mut events = draft.into_events();
-    if seeded::has(Bug::PublishBeforeCommit) {
-        outbox::append_apart(store, std::mem::take(&mut events)).await?;
-    }
-    if seeded::has(Bug::CheckThenInsert)
-        && let Some(taken) = looked(store, &claim).await?
-    {
-        return Ok(ClaimOutcome::Taken(taken));
-    }
+    let events = draft.into_events();
     let response = ResponseColumns::of(store.keyring(), Some(&claim.scope), &response)?;
     let run = move |ctx: &mut WriterContext| {
         if let Some(taken) = claim_or_known(ctx, &claim, &response)? {
@@ -53,14 +44,7 @@ pub(crate) async fn run(
         for statement in &statements {
             execute(ctx, statement)?;
         }
-        if seeded::has(Bug::OutboxOutside) {
-            ctx.commit_early()?;
-        }
         outbox::append(ctx, &events)?;
-        if seeded::has(Bug::AnswerOutside) {
-            ctx.commit_early()?;
-            complete(ctx, &claim, ctx.now(), &response)?;
-        }
         Ok(ClaimOutcome::Open(retention(&claim)))
     };
     store.submit_by(deadline, run).await
@@ -71,12 +55,6 @@ fn claim_or_known(
     claim: &Claim,
     response: &ResponseColumns,
 ) -> Result<Option<Taken>, StoreError> {
-    if seeded::has(Bug::CheckThenInsert) {
-        return complete(ctx, claim, ctx.now(), response).map(|()| None);
-    }
-    if seeded::has(Bug::AnswerOutside) {
-        return taken(ctx, claim);
-    }
     if claim_completed(ctx, claim, response)? {
         return Ok(None);
     }
@@ -100,11 +78,4 @@ fn execute(ctx: &WriterContext, statement: &Statement) -> Result<(), StoreError>
         while rows.next()?.is_some() {}
         Ok(())
     })
-}
-
-/// Looks a key up before the writer runs the job; used only by a seeded bug.
-pub(crate) async fn looked(store: &Sqlite, claim: &Claim) -> Result<Option<Taken>, StoreError> {
-    let now = store.clock().now();
-    let record = store.look_up(&claim.scope).await?;
-    Ok(record.and_then(|record| evaluate_claim(record, claim, now)))
 }

@@ -1,4 +1,4 @@
-//! Manual clock and seeded randomness for tests.
+//! Clocks and seeded randomness for tests.
 //!
 //! A test of expiry moves a [`ManualClock`] instead of waiting, so it takes no time and does not
 //! depend on the load of the machine. The numbers of [`seeded_random`] are the same in every run.
@@ -8,12 +8,10 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use hapax::{Clock, Random, Timestamp};
-
-use crate::seeded;
 
 /// 1 January 2026, the start of every manual clock.
 const START_MILLIS: i64 = 1_767_225_600_000;
@@ -27,7 +25,6 @@ pub struct ManualClock(Arc<AtomicI64>);
 impl ManualClock {
     /// Creates a clock that shows 1 January 2026.
     pub fn new() -> Self {
-        seeded::plant();
         Self(Arc::new(AtomicI64::new(START_MILLIS)))
     }
 
@@ -59,9 +56,17 @@ impl Default for ManualClock {
     }
 }
 
+/// The clock of the system, for tests in which another process measures the time too.
+pub fn system_clock() -> Clock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test's wiring passes the time in"
+    )]
+    Clock::new(SystemTime::now)
+}
+
 /// Random numbers (`splitmix64`) that are the same for the same `seed`.
 pub fn seeded_random(seed: u64) -> Random {
-    seeded::plant();
     let state = AtomicU64::new(seed);
     Random::new(move || {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

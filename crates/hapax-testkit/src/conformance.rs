@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use tokio::{runtime, time::timeout};
 
-use crate::seeded;
-
 /// The time limit of one test. A busy machine needs a fraction of it.
 pub const TEST_LIMIT: Duration = Duration::from_mins(1);
 
@@ -18,7 +16,6 @@ pub const TEST_LIMIT: Duration = Duration::from_mins(1);
 /// # Panics
 /// Panics if the test fails or does not end within [`TEST_LIMIT`].
 pub fn hold(test: impl Future<Output = ()>) {
-    seeded::plant();
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()

@@ -1,4 +1,5 @@
-//! Conformance suites for stores and sinks, and fixtures for tests.
+//! Conformance suites for stores and sinks, and fixtures for tests: servers, receivers, programs,
+//! clocks.
 //!
 //! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements are
 //! written once against the traits of [`hapax`]. A crate names its type, and every requirement
@@ -153,6 +154,11 @@ pub mod sink;
 pub mod conformance;
 pub mod http;
 pub mod smtp;
+mod certify;
+mod guard;
+pub mod program;
+pub mod relay;
+pub mod servers;
 pub mod postgres;
 pub mod power;
 pub mod machine_faults;
@@ -160,7 +166,7 @@ pub mod proxy;
 pub mod events;
 pub mod clock;
 pub mod wait;
+mod matches;
 pub mod port;
 pub mod name;
 pub mod prober;
-pub mod seeded;

@@ -1,7 +1,7 @@
 //! SMTP server on loopback that records mail and has configurable faults.
 //!
-//! It supports EHLO, HELO, MAIL, RCPT, DATA, RSET, NOOP and QUIT, which is what a sender needs. It
-//! has no encryption and no login, and keeps accepted mail in memory.
+//! It supports EHLO, HELO, MAIL, RCPT, DATA, RSET, NOOP and QUIT, which is what a sender needs, and
+//! STARTTLS and AUTH if it is started with a certificate. It keeps accepted mail in memory.
 
 use std::{
     collections::VecDeque,
@@ -12,12 +12,16 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };
+use tokio_rustls::TlsAcceptor;
 
 use crate::wait;
+
+/// `\0shop\0p@ss` in base64.
+const LOGIN: &str = "AHNob3AAcEBzcw==";
 
 /// A received mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +96,17 @@ impl SmtpFault {
     }
 }
 
+/// The encryption that a server with a login offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offers {
+    /// No encryption.
+    Nothing,
+    /// STARTTLS, and login after it.
+    StartTls,
+    /// TLS from the first byte.
+    Wrapped,
+}
+
 /// A listener on loopback that records every accepted mail.
 ///
 /// Dropping it closes the listener and all connections.
@@ -107,6 +122,7 @@ struct Script {
     next: VecDeque<SmtpFault>,
     usual: Option<SmtpFault>,
     mails: Vec<Mail>,
+    commands: Vec<(bool, String)>,
 }
 
 impl Script {
@@ -136,10 +152,24 @@ impl SmtpReceiver {
     /// # Errors
     /// Fails if the address is in use.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
+        Self::listen(address, None).await
+    }
+
+    /// Starts a server that accepts the login `shop` with `p@ss`, and all mail.
+    ///
+    /// # Panics
+    /// Panics if all ports are in use.
+    pub async fn start_secured(offers: Offers, acceptor: TlsAcceptor) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listening = Self::listen(any, Some((offers, acceptor))).await;
+        listening.expect("loopback has a free port")
+    }
+
+    async fn listen(address: SocketAddr, security: Option<Security>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let script = Arc::new(Mutex::new(Script::default()));
-        let serving = tokio::spawn(serve(listener, Arc::clone(&script)));
+        let serving = tokio::spawn(serve(listener, Arc::clone(&script), security));
         Ok(Self {
             address,
             script,
@@ -167,6 +197,11 @@ impl SmtpReceiver {
         lock(&self.script).mails.clone()
     }
 
+    /// All commands so far, each with whether it was encrypted.
+    pub fn commands(&self) -> Vec<(bool, String)> {
+        lock(&self.script).commands.clone()
+    }
+
     /// Waits until `count` mails were accepted, and returns all accepted mails.
     ///
     /// # Panics
@@ -184,39 +219,69 @@ impl Drop for SmtpReceiver {
     }
 }
 
-async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
+type Security = (Offers, TlsAcceptor);
+
+/// A connection with or without encryption.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>, security: Option<Security>) {
     // Dropping the set with this task aborts all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                let conversation = Conversation::new(stream, Arc::clone(&script));
+                let conversation = converse(stream, Arc::clone(&script), security.clone());
                 // A sender may leave at any time. The next one is served nevertheless.
-                connections.spawn(async { drop(conversation.hold().await) });
+                connections.spawn(async { drop(conversation.await) });
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-struct Conversation {
-    stream: BufReader<TcpStream>,
+async fn converse(
+    stream: TcpStream,
     script: Arc<Mutex<Script>>,
+    security: Option<Security>,
+) -> io::Result<()> {
+    let mut conversation = Conversation {
+        stream: BufReader::new(Box::new(stream)),
+        script,
+        security,
+        is_encrypted: false,
+        from: None,
+        to: Vec::new(),
+        heard: String::new(),
+    };
+    if matches!(conversation.security, Some((Offers::Wrapped, _))) {
+        conversation = conversation.encrypted().await?;
+    }
+    conversation.hold().await
+}
+
+struct Conversation {
+    stream: BufReader<Box<dyn Stream>>,
+    script: Arc<Mutex<Script>>,
+    security: Option<Security>,
+    is_encrypted: bool,
     from: Option<String>,
     to: Vec<String>,
     heard: String,
 }
 
 impl Conversation {
-    fn new(stream: TcpStream, script: Arc<Mutex<Script>>) -> Self {
-        Self {
-            stream: BufReader::new(stream),
-            script,
-            from: None,
-            to: Vec::new(),
-            heard: String::new(),
-        }
+    /// Continues with TLS.
+    async fn encrypted(self) -> io::Result<Self> {
+        let (_, acceptor) = self.security.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let stream = acceptor.accept(self.stream.into_inner()).await?;
+        Ok(Self {
+            stream: BufReader::new(Box::new(stream)),
+            is_encrypted: true,
+            ..self
+        })
     }
 
     async fn hold(mut self) -> io::Result<()> {
@@ -226,8 +291,16 @@ impl Conversation {
         while let Some(line) = self.line().await? {
             let line = String::from_utf8_lossy(&line).into_owned();
             let verb = line.get(..4).unwrap_or_default().to_ascii_uppercase();
+            let command = (self.is_encrypted, line.clone());
+            lock(&self.script).commands.push(command);
             match verb.as_str() {
-                "EHLO" => self.say("250-localhost\r\n250 8BITMIME").await?,
+                "EHLO" => self.hello().await?,
+                "STAR" => {
+                    self.say("220 go on").await?;
+                    self = self.encrypted().await?;
+                }
+                "AUTH" if line.contains(LOGIN) => self.say("235 welcome").await?,
+                "AUTH" => self.say("535 no shop:p@ss").await?,
                 "HELO" | "NOOP" => self.say("250 ok").await?,
                 "MAIL" => self.mail(&line).await?,
                 "RCPT" => self.recipient(&line).await?,
@@ -241,6 +314,16 @@ impl Conversation {
             }
         }
         Ok(())
+    }
+
+    async fn hello(&mut self) -> io::Result<()> {
+        let offer = match self.security {
+            None => "",
+            Some((Offers::StartTls, _)) if !self.is_encrypted => "250-STARTTLS\r\n",
+            Some(_) => "250-AUTH PLAIN\r\n",
+        };
+        let reply = format!("250-localhost\r\n{offer}250 8BITMIME");
+        self.say(&reply).await
     }
 
     async fn mail(&mut self, line: &str) -> io::Result<()> {

@@ -7,11 +7,14 @@
 
 use std::{
     fmt,
+    str::FromStr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-/// A point in time, in milliseconds since the Unix epoch.
+use serde::{Serialize, Serializer};
+
+/// A point in time, in milliseconds since the Unix epoch. As text it is in RFC 3339.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -45,6 +48,41 @@ impl Timestamp {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A time far outside of what people use has no form in RFC 3339.
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(time) => write!(f, "{time:.3}"),
+            Err(_) => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = jiff::Error;
+
+    fn from_str(text: &str) -> Result<Self, jiff::Error> {
+        let time: jiff::Timestamp = text.parse()?;
+        Ok(Self(time.as_millisecond()))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Timestamp {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        <String as utoipa::PartialSchema>::schema()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Timestamp {}
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
@@ -138,6 +176,17 @@ impl fmt::Debug for Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_reads_back_from_its_text() {
+        let time = Timestamp::from_millis(1_764_000_000_123);
+        assert_eq!(time.to_string(), "2025-11-24T16:00:00.123Z");
+        assert_eq!(time.to_string().parse::<Timestamp>().unwrap(), time);
+        assert!("tomorrow".parse::<Timestamp>().is_err());
+        // A time that has no form in RFC 3339.
+        let far = Timestamp::from_millis(i64::MAX);
+        assert_eq!(far.to_string(), i64::MAX.to_string());
+    }
 
     #[test]
     fn a_moment_before_another_is_no_time_after_it() {

@@ -13,7 +13,6 @@ use crate::{
     clock::Timestamp,
     event::{Headers, NewEvent},
     key::{Fingerprint, Scope},
-    seeded::{self, Bug},
 };
 
 /// A request for an idempotency key.
@@ -167,7 +166,7 @@ pub fn evaluate_claim(record: KeyRecord, claim: &Claim, now: Timestamp) -> Optio
             OnExpired::Gone => Some(Taken::Gone),
         };
     }
-    if record.fingerprint != claim.fingerprint && !seeded::has(Bug::NoFingerprint) {
+    if record.fingerprint != claim.fingerprint {
         return Some(Taken::Mismatch);
     }
     match record.response {

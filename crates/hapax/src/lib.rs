@@ -23,6 +23,7 @@ pub mod phases;
 pub mod single_flight;
 pub mod group;
 pub mod event;
+mod json;
 pub mod outbox;
 pub mod delivery;
 pub mod notify;
@@ -38,13 +39,14 @@ pub mod quota;
 pub mod mask;
 pub mod keyring;
 pub mod store;
+pub mod admin;
 pub mod retention;
 pub mod clock;
 pub mod failpoint;
-#[doc(hidden)]
-pub mod seeded;
 pub mod limits;
 pub mod trace;
 pub mod telemetry;
+mod nearest;
 
 pub use clock::{Clock, Random, Stopwatch, Timestamp};
+pub use nearest::nearest;

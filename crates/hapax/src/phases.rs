@@ -20,7 +20,6 @@ use crate::{
     idempotency::{Claim, KeyRecord, KeyState, Taken, evaluate_claim},
     key::{Fingerprint, FingerprintBuilder, Scope},
     limits::RECOVERY_POINT_BYTES_MAX,
-    seeded::{self, Bug},
     store::ClaimOutcome,
 };
 
@@ -68,17 +67,14 @@ impl Ownership {
     /// used again after it has expired.
     pub fn provider_key(&self, step: &str) -> String {
         let scope = &self.scope;
-        let mut hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
+        let hash = FingerprintBuilder::new(PROVIDER_KEY_VERSION)
             .part(scope.tenant.as_str().as_bytes())
             .part(scope.operation.as_str().as_bytes())
             .part(scope.key.as_str().as_bytes())
             .part(self.fingerprint.as_bytes())
             .part(&self.created_at.as_millis().to_be_bytes())
-            .part(step.as_bytes());
-        if seeded::has(Bug::ProviderKeyPerAttempt) {
-            hash = hash.part(&self.epoch.to_be_bytes());
-        }
-        let hash = hash.finish();
+            .part(step.as_bytes())
+            .finish();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.as_bytes()[..16]);
         Builder::from_custom_bytes(bytes).into_uuid().to_string()

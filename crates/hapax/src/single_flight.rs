@@ -17,10 +17,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{
-    key::{Fingerprint, Scope},
-    seeded::{self, Bug},
-};
+use crate::key::{Fingerprint, Scope};
 
 /// Number of locks of the map: more than the cores that compete for them.
 const SHARDS: usize = 64;
@@ -76,11 +73,6 @@ impl<T: Clone> SingleFlight<T> {
 
     /// Joins the requests of `scope`.
     pub fn join(&self, scope: &Scope, fingerprint: Fingerprint) -> Join<T> {
-        if seeded::has(Bug::CheckThenInsert) {
-            let mut alone = Leader::new(&self.0, scope, fingerprint);
-            alone.done = true;
-            return Join::Leader(alone);
-        }
         let mut flights = self.0.flights(scope);
         match flights.entry(scope.clone()) {
             Entry::Vacant(vacant) => {

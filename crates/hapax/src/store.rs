@@ -307,7 +307,7 @@ pub trait Sagas: Keys<Tx: SagaRows> + SagaRecords {
         &self,
         owned: &Owned,
         lease: Duration,
-    ) -> impl Future<Output = Result<Held<Self::Tx>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<LockedSaga<Self::Tx>, StoreError>> + Send;
 
     /// Releases a saga and makes it due again after `pause`; at once if it has received more than
     /// `signals_seen` signals; never if it needs attention. Fenced like [`lock_saga`](Self::lock_saga).
@@ -355,7 +355,7 @@ pub trait SagaRecords: Clone + Send + Sync + 'static {
 
 /// A transaction that has locked the row of a saga.
 #[derive(Debug)]
-pub struct Held<Tx> {
+pub struct LockedSaga<Tx> {
     /// The transaction.
     pub tx: Tx,
     /// The number of signals that the saga has received. It does not change until the transaction

@@ -5,8 +5,6 @@
 //! in the order of the data flow: configuration, setup, request handling, delivery, shutdown.
 
 mod config;
-mod telemetry;
-mod failpoint;
 mod files;
 mod secrets;
 mod runtime;
@@ -29,11 +27,11 @@ mod destinations;
 mod relay_handle;
 mod retention;
 mod demo;
-mod shutdown;
 
 use std::{io::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
+use hapax_runtime::{environment, telemetry};
 
 use crate::config::{Config, ConfigError};
 
@@ -60,7 +58,8 @@ fn main() -> ExitCode {
 }
 
 fn start(config: Config) -> anyhow::Result<()> {
-    let tracing = telemetry::start(&config);
+    let export = config.telemetry.export(environment::time());
+    let tracing = telemetry::start(config.log, &["providers", "shop"], export);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(hapax::limits::BLOCKING_THREADS)
         .enable_all()

@@ -7,10 +7,7 @@
 
 use std::time::Duration;
 
-use hapax::{
-    retention::{self, Ages},
-    seeded::{self, Bug},
-};
+use hapax::retention::{self, Ages};
 use hapax_http::Idempotency;
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -39,10 +36,7 @@ impl<D: Database> Retention<D> {
     /// Deletes expired rows and files until the future is dropped.
     pub(crate) async fn keep(self) {
         let retention = self.idempotency.settings().retention;
-        let mut round = (retention / 2).clamp(Duration::from_secs(1), ROUND_MAX);
-        if seeded::has(Bug::PurgeLiveKey) {
-            round = Duration::from_secs(1);
-        }
+        let round = (retention / 2).clamp(Duration::from_secs(1), ROUND_MAX);
         let kinds = self.kinds();
         let (mut sweep_at, mut count_at) = (Instant::now(), Instant::now());
         loop {

@@ -3,15 +3,10 @@
 //! Other modules are given these; they read neither the time nor random numbers of the process. The
 //! exporter of traces, which starts before them, has a separate clock.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
-    time::SystemTime,
-};
+use std::ffi::OsString;
 
 use hapax::{Clock, Random, failpoint::Failpoints, trace::Traces};
-
-use crate::failpoint;
+use hapax_runtime::{environment, failpoint};
 
 /// The environment of all parts: clock, randomness, failpoints, tracing.
 pub(crate) struct Runtime {
@@ -24,11 +19,11 @@ pub(crate) struct Runtime {
 impl Runtime {
     /// Returns the environment of this process; `sample` is the share of its traces that are
     /// recorded, and without it nothing is traced.
-    pub(crate) fn of_process(sample: Option<f64>) -> Self {
-        let random = random();
+    pub(crate) fn of_process(variables: &[(OsString, OsString)], sample: Option<f64>) -> Self {
+        let random = environment::random();
         Self {
-            clock: clock(),
-            failpoints: failpoint::from_environment(),
+            clock: environment::clock(),
+            failpoints: failpoint::from_environment(variables),
             traces: match sample {
                 Some(sample) => Traces::sampled(random.clone(), sample),
                 None => Traces::off(),
@@ -36,18 +31,4 @@ impl Runtime {
             random,
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the clock of the process is read only here"
-)]
-fn clock() -> Clock {
-    Clock::new(SystemTime::now)
-}
-
-/// Returns a keyed hash of a counter, so that no client can predict the next number.
-fn random() -> Random {
-    let (key, count) = (RandomState::new(), AtomicU64::new(0));
-    Random::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))
 }

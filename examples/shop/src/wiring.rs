@@ -17,6 +17,7 @@ use hapax_console::Console;
 use hapax_http::{Completer, Idempotency};
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Postgres, Schema};
+use hapax_runtime::{shutdown::Signals, telemetry};
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;
 use secrecy::ExposeSecret as _;
@@ -30,7 +31,7 @@ use crate::{
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
-    failpoint, files,
+    files,
     ids::Ids,
     providers::Providers,
     relay_handle::RelayStatus,
@@ -38,8 +39,6 @@ use crate::{
     routes::{self, Shop, demo::Demo},
     runtime::Runtime,
     secrets, server,
-    shutdown::Signals,
-    telemetry,
     uploads::{self, Folder},
 };
 
@@ -95,10 +94,10 @@ pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::R
 
 impl Bootstrap {
     async fn lay(config: Config, exporter: Option<Exporter>) -> anyhow::Result<Self> {
-        failpoint::plant_from_environment()?;
+        let variables: Vec<_> = std::env::vars_os().collect();
         let signals = Signals::listen().context("cannot install signal handlers")?;
         let sample = exporter.as_ref().map(|_| config.telemetry.sample);
-        let runtime = Runtime::of_process(sample);
+        let runtime = Runtime::of_process(&variables, sample);
         // The recorder must be installed first, because earlier counts are lost.
         let metrics = telemetry::count()?;
         warn_about(&config);
@@ -240,7 +239,7 @@ impl<D: Database> Open<D> {
 
         // All parts are ready when this is printed.
         announce::print(&self.announcement);
-        let signal = self.signals.heard().await;
+        let signal = self.signals.stopped().await;
         tracing::info!(
             signal,
             from_state = "serving",
@@ -271,7 +270,7 @@ impl<D: Database> Open<D> {
                 exporting.end().await;
             }
         };
-        self.signals.unless_heard(ending).await;
+        self.signals.unless_stopped(ending).await;
         tracing::info!(from_state = "draining", to_state = "stopped", "stopped");
         Ok(())
     }

@@ -12,7 +12,7 @@ mod destination;
 
 use std::{ffi::OsString, path::Path};
 
-use config::{Config, Layers, Node, Secret, Wrong};
+use config::{Config, DEFAULT, Layers, Node, Secret, Wrong};
 use libfuzzer_sys::fuzz_target;
 use secrecy::ExposeSecret as _;
 
@@ -37,7 +37,8 @@ fn read(
     file: &str,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Wrong> {
-    Layers::of(Some((Path::new("hapax.toml"), file)), environment, [])?.config()
+    let file = Some((Path::new("hapax.toml"), file));
+    Config::of(&Layers::of(DEFAULT, file, environment, [])?)
 }
 
 fn check(config: &Config) {

@@ -7,8 +7,6 @@
 #[path = "../../../crates/hapax-console/src/filter/mod.rs"]
 #[allow(dead_code, reason = "the pages of the console use the rest")]
 mod filter;
-#[path = "../../../crates/hapax-console/src/nearest.rs"]
-mod nearest;
 
 use filter::{Filter, Qualifier};
 use libfuzzer_sys::fuzz_target;

@@ -25,7 +25,9 @@ MOODS = [
     ("broken", 10),  # 500
     ("elsewhere", 10),  # a redirect
 ]
-TAKEN = ("kind", "lost", "slow", "late", "drip")
+# Taken on demand, once, and not answered until the sender is gone.
+HELD = "held"
+TAKEN = ("kind", "lost", "slow", "late", "drip", HELD)
 
 
 class Receiver:
@@ -35,6 +37,7 @@ class Receiver:
         self.random = random.Random(args.seed + len(self.ledger.lines))
         self.is_kind = False
         self.is_gone = False
+        self.is_holding = False
         self.trap = None
         # An effect for each id, whatever was restarted in between.
         self.effects = {line["id"] for line in self.ledger.lines if line["what"] == "arrived" and line["mood"] in TAKEN}
@@ -71,7 +74,10 @@ class Receiver:
             self.is_kind = True
             return await answer(writer, 200)
         if path in ("/gone", "/back"):
-            self.is_gone = path == "/gone"
+            self.is_gone, self.is_holding = path == "/gone", False
+            return await answer(writer, 200)
+        if path == "/hold":
+            self.is_holding = True
             return await answer(writer, 200)
         mood = self.mood()
         try:
@@ -82,6 +88,8 @@ class Receiver:
         event = headers["webhook-id"]
         if path == "/picky":
             return await self.pick(event, writer)
+        if self.is_holding:
+            self.is_holding, mood = False, HELD
         self.number += 1
         number, after = self.number, None
         if mood == "busy":
@@ -95,6 +103,9 @@ class Receiver:
             parent=headers.get("traceparent"),
         )
         if mood == "lost":
+            return False
+        if mood == HELD:
+            await reader.read()
             return False
         if mood == "busy":
             return await answer(writer, 429, f"Retry-After: {after}\r\n")

@@ -40,6 +40,8 @@ pub(crate) struct Artifacts {
     pub(crate) shipping: Vec<Value>,
     /// Rows of the store after the run.
     pub(crate) rows: Value,
+    /// What the API of a shop showed then; null for a run that did not ask.
+    pub(crate) listed: Value,
     pub(crate) sizes: Vec<Value>,
     /// Summary that the run wrote of itself.
     pub(crate) run: Value,
@@ -170,6 +172,7 @@ impl Artifacts {
             payment: made(&lines("payment.jsonl")?),
             shipping: made(&lines("shipping.jsonl")?),
             rows: json("rows.json")?,
+            listed: json("listed.json").unwrap_or_default(),
             sizes: lines("sizes.jsonl")?,
             run,
         })
@@ -252,6 +255,21 @@ impl Fault {
             from: line["from"].as_u64().unwrap_or_default(),
             until: line["until"].as_u64().unwrap_or_default(),
             told: line.clone(),
+        }
+    }
+
+    /// Failpoint at which a process acted on itself: `name:nth`, with the action unless it is death.
+    pub(crate) fn place(&self) -> &str {
+        self.how.split('"').nth(1).unwrap_or_default()
+    }
+
+    /// Whether it kills a process or crashes the server. A process that fails or is delayed at a
+    /// failpoint continues.
+    pub(crate) fn is_deadly(&self) -> bool {
+        match self.word.as_str() {
+            "place" => self.place().split(':').count() == 2,
+            "crash" => true,
+            word => word.starts_with("kill"),
         }
     }
 }

@@ -13,10 +13,10 @@ use std::{
 };
 
 use anyhow::bail;
-use hapax::seeded::Bug;
 
 use crate::{
     deployment::Store,
+    mutants::Mutant,
     report::{Verdict, say},
     trial::Trial,
 };
@@ -32,15 +32,11 @@ const AT_ONCE: usize = 2;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     /// Plants these alone
-    #[arg(value_name = "BUG", value_parser = named)]
-    only: Vec<Bug>,
+    #[arg(value_name = "BUG", value_parser = Mutant::named)]
+    only: Vec<Mutant>,
     /// On this store alone
     #[arg(long, value_enum)]
     store: Option<Store>,
-}
-
-fn named(name: &str) -> Result<Bug, &'static str> {
-    Bug::named(name).ok_or("no such bug; docs/explanation/seeded-bugs.md lists them")
 }
 
 /// Plants one after the other, on both stores at once; whether all were caught.
@@ -49,7 +45,9 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
         Some(store) => vec![store],
         None => vec![Store::Sqlite, Store::Postgres],
     };
-    let tables: Vec<_> = stores.iter().map(|it| planted(*it, &flags.only)).collect();
+    let all = Mutant::all()?;
+    let planted = |store: &Store| planted(*store, &all, &flags.only);
+    let tables: Vec<_> = stores.iter().map(planted).collect();
     if tables.iter().all(Vec::is_empty) {
         bail!("SQLite has none of these bugs");
     }
@@ -70,23 +68,23 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
 }
 
 /// Work for one store: the given mutants, or the build without a bug followed by every mutant.
-fn planted(store: Store, only: &[Bug]) -> Vec<Option<Bug>> {
+fn planted<'a>(store: Store, all: &'a [Mutant], only: &[Mutant]) -> Vec<Option<&'a Mutant>> {
     let sound = only.is_empty().then_some(None);
-    let asked = Bug::ALL
-        .into_iter()
+    let asked = all
+        .iter()
         .filter(|bug| only.is_empty() || only.contains(bug));
-    let planted = asked.filter(|bug| is_in(*bug, store)).map(Some);
+    let planted = asked.filter(|bug| bug.is_in(store)).map(Some);
     sound.into_iter().chain(planted).collect()
 }
 
 /// The rows of one store; whether all are as they should be. One that cannot be run is not.
-fn table(store: Store, bugs: &[Option<Bug>]) -> bool {
+fn table(store: Store, bugs: &[Option<&Mutant>]) -> bool {
     let next = AtomicUsize::new(0);
     let some = || {
         let mut is_as_it_should_be = true;
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
             is_as_it_should_be &= row(store, *bug).unwrap_or_else(|error| {
-                let (name, store) = (bug.map_or("none", Bug::name), store.name());
+                let (name, store) = (name(*bug), store.name());
                 say(&format!("| {name} | {store} | not run: {error:#} | | |"));
                 false
             });
@@ -99,33 +97,21 @@ fn table(store: Store, bugs: &[Option<Bug>]) -> bool {
     })
 }
 
-/// Whether the mutant exists in this store and the storm has the fault that exposes it.
-fn is_in(bug: Bug, store: Store) -> bool {
-    match bug {
-        // These mutants need relays in processes of their own to deliver the events. In one
-        // process, the old and the new owner of a partition or a key share memory, and the bug has
-        // no visible effect.
-        Bug::ShortLease
-        | Bug::FrontierById
-        | Bug::FrontierOffByOne
-        | Bug::DroppedWhenExhausted
-        | Bug::OrderByLuck
-        | Bug::NoFence => store == Store::Postgres,
-        _ => true,
-    }
+fn name(bug: Option<&Mutant>) -> &str {
+    bug.map_or("none", |bug| &bug.name)
 }
 
 /// One line of the table; whether it is as it should be.
-fn row(store: Store, bug: Option<Bug>) -> anyhow::Result<bool> {
+fn row(store: Store, bug: Option<&Mutant>) -> anyhow::Result<bool> {
     let began = Instant::now();
-    let (name, on) = (bug.map_or("none", Bug::name), store.name());
+    let (name, on) = (name(bug), store.name());
     let mut caught = None;
     for (seed, seconds) in (SEED..).zip(STORMS) {
         let trial = Trial {
             store,
             seconds,
             seed,
-            bug: bug.map(Bug::name),
+            bug: bug.map(|bug| bug.name.as_str()),
             injections: None,
         };
         let folder = format!("target/torture/{name}-{on}-{seed}");
@@ -153,21 +139,20 @@ mod tests {
     #[test]
     fn a_build_without_a_bug_goes_first_unless_bugs_are_named() {
         for store in [Store::Sqlite, Store::Postgres] {
-            let all = planted(store, &[]);
-            assert_eq!(all.first(), Some(&None));
-            assert_eq!(all.iter().flatten().count() + 1, all.len());
-            let named = [Bug::NoFingerprint, Bug::CheckThenInsert];
-            let asked = [Some(Bug::CheckThenInsert), Some(Bug::NoFingerprint)];
-            assert_eq!(planted(store, &named), asked);
+            let all = Mutant::all().unwrap();
+            let bugs = planted(store, &all, &[]);
+            assert_eq!(bugs.first(), Some(&None));
+            assert_eq!(bugs.iter().flatten().count() + 1, bugs.len());
+            let named = ["no-fingerprint", "check-then-insert"].map(mutant);
+            let asked = [Some(&named[1]), Some(&named[0])];
+            assert_eq!(planted(store, &all, &named), asked);
         }
     }
 
     #[test]
-    fn a_name_that_is_no_bug_is_refused_and_so_is_a_bug_that_the_store_has_not() {
-        assert_eq!(named("no-fence"), Ok(Bug::NoFence));
-        assert!(named("no-such").is_err());
+    fn a_bug_that_the_store_has_not_is_refused() {
         let flags = Flags {
-            only: vec![Bug::NoFence],
+            only: vec![mutant("no-fence")],
             store: Some(Store::Sqlite),
         };
         assert!(bugs(&flags).is_err());
@@ -176,7 +161,11 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_run_fails_the_table() {
         // The test binary cannot run as `torture`.
-        assert!(!table(Store::Sqlite, &[Some(Bug::NoFence)]));
+        assert!(!table(Store::Sqlite, &[Some(&mutant("no-fence"))]));
         assert!(!table(Store::Sqlite, &[None]));
+    }
+
+    fn mutant(name: &str) -> Mutant {
+        Mutant::named(name).unwrap()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    artifacts::{Artifacts, Fault, Wished},
+    artifacts::{Artifacts, Attempt, Fault, Wished},
     checkers::{causes, retries},
     clients::Kind,
     deployment::{BROKER, Store},
@@ -17,7 +17,13 @@ pub(crate) type Bites = BTreeMap<String, usize>;
 
 /// Counts them; those that never happened are there with 0.
 pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
-    let mut bites = gates(artifacts.store);
+    let mut bites = match artifacts.run["gates"].as_array() {
+        Some(gates) => gates
+            .iter()
+            .filter_map(|it| Some((it.as_str()?.to_owned(), 0)))
+            .collect(),
+        None => gates(artifacts.store),
+    };
     if artifacts.run["previous"] == true {
         bites.insert("blow: change over".to_owned(), 0);
     }
@@ -25,7 +31,7 @@ pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
         count_fault(&mut bites, fault);
     }
     for wished in &artifacts.operations {
-        count_operation(&mut bites, wished);
+        count_operation(&mut bites, wished, &artifacts.faults);
     }
     let market = artifacts.of(Kind::Market);
     let market = market.filter(|it| it.granted().is_some()).count();
@@ -44,6 +50,9 @@ pub(crate) fn bites(artifacts: &Artifacts) -> Bites {
     bite(&mut bites, "keys purged", purged(artifacts));
     bite(&mut bites, "retries of a budget", retries(artifacts));
     for (cause, times) in causes(artifacts) {
+        if cause.starts_with("kill") {
+            bite(&mut bites, "repeated because of a death", times);
+        }
         bite(&mut bites, format!("repeated: {cause}"), times);
     }
     for row in artifacts.rows("takeovers") {
@@ -82,13 +91,13 @@ fn count_fault(bites: &mut Bites, fault: &Fault) {
         bite(bites, "commits of relays in doubt", 1);
     }
     if fault.word == "place" {
-        let place = place(fault).split(':').next().unwrap_or_default();
+        let place = fault.place().split(':').next().unwrap_or_default();
         bite(bites, format!("place: {place}"), 1);
     }
 }
 
 /// Counts what happened to the requests of an operation.
-fn count_operation(bites: &mut Bites, wished: &Wished) {
+fn count_operation(bites: &mut Bites, wished: &Wished, faults: &[Fault]) {
     let came = |word: &str| {
         wished
             .asked()
@@ -98,6 +107,28 @@ fn count_operation(bites: &mut Bites, wished: &Wished) {
     bite(bites, "replays", came("replayed"));
     let lost = wished.asked().filter(|it| it.end == "info").count();
     bite(bites, "requests without an answer", lost);
+    let is_cut_off = |it: &&Attempt| {
+        let ended = it.ended.unwrap_or(it.began);
+        let mut deaths = faults.iter().filter(|it| it.is_deadly());
+        it.end == "info" && deaths.any(|death| it.began <= death.until && ended >= death.from)
+    };
+    let cut_off: Vec<_> = wished.asked().filter(is_cut_off).collect();
+    bite(bites, "requests cut off by a death", cut_off.len());
+    match wished.asked().find(|it| it.answer["came"] == "stored") {
+        None if !cut_off.is_empty() && came("replayed") > 0 => {
+            bite(bites, "requests cut off after their commit", 1);
+        }
+        Some(ran)
+            if cut_off
+                .iter()
+                .any(|it| it.ended.is_some_and(|at| at <= ran.began)) =>
+        {
+            bite(bites, "requests cut off before their commit", 1);
+        }
+        _ => {}
+    }
+    let away = wished.asked().filter(|it| it.answer["status"] == 503);
+    bite(bites, "responses without a server", away.count());
     if lost > 0 && came("stored") == 0 && came("replayed") > 0 {
         bite(bites, "commits whose answer was lost", 1);
     }
@@ -116,7 +147,9 @@ fn count_operation(bites: &mut Bites, wished: &Wished) {
 }
 
 fn bite(bites: &mut Bites, name: impl Into<String>, times: usize) {
-    *bites.entry(name.into()).or_default() += times;
+    if times > 0 {
+        *bites.entry(name.into()).or_default() += times;
+    }
 }
 
 /// At least so many keys had expired before the end.
@@ -141,21 +174,9 @@ pub(crate) fn missing(bites: &Bites) -> Vec<&str> {
 
 /// Every kill of a run.
 pub(crate) fn kills(artifacts: &Artifacts) -> usize {
-    let kills = artifacts.faults.iter().filter(|it| it.bit);
-    kills
-        .map(|it| match it.word.as_str() {
-            // A process that fails or is delayed at this failpoint continues.
-            "place" => usize::from(place(it).split(':').count() == 2),
-            "kill" | "kill in drain" | "crash" => 1,
-            "kill again" => 2,
-            _ => 0,
-        })
-        .sum()
-}
-
-/// Failpoint at which a process acted on itself: `name:nth`, with the action unless it is death.
-fn place(fault: &Fault) -> &str {
-    fault.how.split('"').nth(1).unwrap_or_default()
+    let faults = artifacts.faults.iter().filter(|it| it.bit);
+    let times = |it: &Fault| 1 + usize::from(it.word == "kill again");
+    faults.filter(|it| it.is_deadly()).map(times).sum()
 }
 
 fn gates(store: Store) -> Bites {

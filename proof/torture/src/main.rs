@@ -20,9 +20,13 @@ mod checkers;
 mod fault_coverage;
 mod report;
 mod stored_rows;
+mod listing;
+mod settle;
 mod run;
+mod scenarios;
 mod trial;
 mod minimize;
+mod mutants;
 mod bugs;
 mod power;
 
@@ -44,6 +48,8 @@ enum Command {
     Bugs(bugs::Flags),
     /// Repeats a violated run with fewer and fewer faults
     Minimize(minimize::Flags),
+    /// Runs a scenario: these faults, in this order, and the checks
+    Scenario(scenarios::Flags),
     /// Cuts the power at random instants, and boots what is left
     Power(power::Flags),
     /// Wants things until SIGTERM; a part of a run
@@ -61,6 +67,7 @@ async fn main() -> ExitCode {
         Command::Check(check) => run::check(&check),
         Command::Bugs(flags) => bugs::bugs(&flags),
         Command::Minimize(flags) => minimize::minimize(&flags),
+        Command::Scenario(flags) => Box::pin(scenarios::scenario(flags)).await,
         Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
         Command::Neighbour(flags) => sql_contract_client::run(flags)

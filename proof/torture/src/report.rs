@@ -26,7 +26,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Holds => "HOLDS",
             Self::Violated => "VIOLATED",

@@ -6,26 +6,19 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hapax_testkit::wait::pace;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::{
     artifacts::Artifacts,
     checkers::violations,
-    deployment::{Binaries, Deployment, Store},
+    deployment::{Binaries, Deployment, RETENTION, Store},
     lines::{self, moment, now},
+    mutants,
     nemesis::{Injections, Storm, exhaustive},
     report::{self, Verdict, say},
-    stored_rows::{self, StoredRows},
+    settle::settle,
+    stored_rows,
 };
-
-/// How long clients go on once the faults are over.
-const CALM: Duration = Duration::from_secs(3);
-/// How long nothing may happen before remaining work is given up: longer than the hand-over of a
-/// partition, which takes an offer and some leases.
-const STALL: Duration = Duration::from_secs(25);
-const DRAIN: Duration = Duration::from_mins(2);
 
 /// Arguments of a run.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,26 +62,83 @@ pub(crate) struct Check {
     folder: PathBuf,
 }
 
+/// What is to be run, apart from its faults.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) store: Store,
+    pub(crate) seed: u64,
+    pub(crate) folder: PathBuf,
+    /// The programs of another release, to which shops and relays change over.
+    pub(crate) previous: Option<PathBuf>,
+    pub(crate) bug: Option<String>,
+    /// The command that repeats the run.
+    pub(crate) command: String,
+    /// What has to happen in it, if not everything that a storm does.
+    pub(crate) gates: Option<Vec<String>>,
+}
+
 /// Runs a storm, and checks it.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
+    if let Some(bug) = &flags.bug {
+        mutants::check_planted(bug)?;
+    }
     let seed = seed(flags.seed);
     let name = format!("{}-{seed}", flags.store.name());
-    let folder = fresh(flags.folder.as_deref(), &name)?;
-    say(&format!("seed {seed}, in {}", folder.display()));
-    let binaries = Binaries::beside()?;
-    let mut deployment =
-        Deployment::build(flags.store, &folder, &binaries, seed, flags.bug.as_deref()).await?;
-    if let Some(previous) = &flags.previous {
+    let setup = Setup {
+        store: flags.store,
+        seed,
+        folder: fresh(flags.folder.as_deref(), &name)?,
+        previous: flags.previous.clone(),
+        bug: flags.bug.clone(),
+        command: command(&flags, seed),
+        gates: None,
+    };
+    let deployment = deploy(&setup).await?;
+    play(&setup, deployment, async |nemesis| {
+        rage(nemesis, &flags).await
+    })
+    .await
+}
+
+/// Builds the deployment of a run.
+pub(crate) async fn deploy(setup: &Setup) -> anyhow::Result<Deployment> {
+    say(&format!(
+        "seed {}, in {}",
+        setup.seed,
+        setup.folder.display()
+    ));
+    let (binaries, bug) = (Binaries::beside()?, setup.bug.as_deref());
+    // A scenario is short: every event is still there in the end.
+    let retention = setup.gates.is_none().then_some(RETENTION);
+    let Setup {
+        store,
+        folder,
+        seed,
+        ..
+    } = setup;
+    let built = Deployment::build(*store, folder, &binaries, *seed, bug, retention);
+    let mut deployment = built.await?;
+    if let Some(previous) = &setup.previous {
         deployment.has_another_release(previous)?;
     }
-    let mut nemesis = Storm::over(deployment, binaries, seed)?;
+    Ok(deployment)
+}
+
+/// Has these faults happen to a deployment, lets it settle, and checks it.
+pub(crate) async fn play(
+    setup: &Setup,
+    deployment: Deployment,
+    faults: impl AsyncFnOnce(&mut Storm) -> anyhow::Result<()>,
+) -> anyhow::Result<Verdict> {
+    let folder = &setup.folder;
+    let mut nemesis = Storm::over(deployment, Binaries::beside()?, setup.seed)?;
     let began = now();
-    let raged = rage(&mut nemesis, &flags).await;
+    let raged = Box::pin(faults(&mut nemesis)).await;
     let settled = match raged {
-        Ok(()) => settle(&mut nemesis.deployment).await,
+        Ok(()) => Box::pin(settle(&mut nemesis, setup.gates.is_some())).await,
         Err(error) => Err(error),
     };
-    let (quiet_from, drained) = settled.with_context(|| format!("seed {seed}"))?;
+    let (quiet_from, drained) = settled.with_context(|| format!("seed {}", setup.seed))?;
     if let Some(server) = &nemesis.deployment.server {
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
@@ -97,12 +147,15 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let rows = stored_rows::all(&nemesis.deployment).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let outcome = json!({
-        "store": flags.store.name(), "seed": seed, "seconds": (quiet_from - began) / 1_000_000_000,
-        "began": began, "quiet_from": quiet_from, "drained_ms": u64::try_from(drained.as_millis())?,
-        "previous": flags.previous.is_some(), "bug": flags.bug, "when": moment(began)?, "machine": machine(), "command": command(&flags, seed),
+        "store": setup.store.name(), "seed": setup.seed,
+        "seconds": (quiet_from - began) / 1_000_000_000, "began": began, "quiet_from": quiet_from,
+        "drained_ms": u64::try_from(drained.as_millis())?, "previous": setup.previous.is_some(),
+        "bug": setup.bug, "when": moment(began)?, "machine": machine(), "command": setup.command,
+        "gates": setup.gates,
     });
     std::fs::write(folder.join("run.json"), outcome.to_string())?;
     drop(nemesis);
+    let folder = folder.clone();
     check(&Check { folder })
 }
 
@@ -138,62 +191,13 @@ pub(crate) fn check(check: &Check) -> anyhow::Result<Verdict> {
 }
 
 async fn rage(nemesis: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
-    nemesis.deployment.up().await?;
-    for clients in &mut nemesis.deployment.clients {
-        clients.start()?;
-    }
+    nemesis.deployment.begin().await?;
     if flags.exhaustive {
         let injections = exhaustive(flags.store, flags.pairs);
         return Box::pin(nemesis.go_through(&injections)).await;
     }
     let time = Duration::from_secs(flags.seconds);
     Box::pin(nemesis.rage(time, &flags.only, flags.injections.as_ref())).await
-}
-
-/// Lets everything settle, and stops it in good order; when the faults were over, and how long
-/// what was left took from then.
-async fn settle(deployment: &mut Deployment) -> anyhow::Result<(u64, Duration)> {
-    deployment.up().await?;
-    deployment.be_kind().await?;
-    for is_payment in [true, false] {
-        let url = deployment.provider(is_payment, "/faults");
-        let outcome = json!({ "operation": "any", "mode": "ok" }).to_string();
-        let outcome = deployment.http.post(&url, &[], outcome).await;
-        outcome.map_err(|error| anyhow::anyhow!("cannot configure a provider: {error}"))?;
-    }
-    let (quiet_from, quiet_at) = (now(), Instant::now());
-    pace(CALM).await;
-    for clients in &mut deployment.clients {
-        clients.signal("TERM")?;
-    }
-    for clients in &mut deployment.clients {
-        clients.has_stopped().await?;
-    }
-    let (mut seen, mut changed) = (arrived(deployment).await?, Instant::now());
-    let mut last_came = quiet_at.elapsed();
-    while quiet_at.elapsed() < DRAIN && changed.elapsed() < STALL {
-        pace(Duration::from_millis(250)).await;
-        let now = arrived(deployment).await?;
-        if now != seen {
-            (seen, changed) = (now, Instant::now());
-            last_came = quiet_at.elapsed();
-        }
-    }
-    for program in deployment.shops.iter_mut().chain(&mut deployment.relays) {
-        program.stop().await?;
-    }
-    Ok((quiet_from, last_came))
-}
-
-/// Number of events at the receivers, and number of checkouts in progress.
-async fn arrived(deployment: &Deployment) -> anyhow::Result<Vec<usize>> {
-    let mut counts = Vec::new();
-    for name in ["hook", "feed", "stream", "mail", "payment", "shipping"] {
-        counts.push(lines::read(&deployment.folder.join(format!("{name}.jsonl")))?.len());
-    }
-    let open = "SELECT id FROM @saga WHERE state = 'running'";
-    counts.push(StoredRows::of(deployment).read(open).await?.len());
-    Ok(counts)
 }
 
 /// One file with everything in the order of time, in Jepsen's shape: faults are the nemesis's.

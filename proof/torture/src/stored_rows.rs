@@ -8,7 +8,10 @@ use std::{
 use hapax_testkit::postgres::connect;
 use serde_json::{Map, Value, json};
 
-use crate::{clients::digest, deployment::Deployment};
+use crate::{
+    clients::digest,
+    deployment::{Deployment, Server},
+};
 
 /// Where rows are: in a file of SQLite's, or in a database of a server.
 #[derive(Clone, Debug)]
@@ -102,12 +105,7 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         row["content"] = json!(file.map(|it| digest(&it)));
     }
     if let Some(server) = &deployment.server {
-        let far = "SELECT event_id, type, aggregate_id, sequence, payload AS data
-                   FROM inbox_event ORDER BY position";
-        let far = StoredRows::Server(format!("{}_far", server.url))
-            .read(far)
-            .await?;
-        tables.insert("far".to_owned(), Value::Array(far));
+        tables.insert("far".to_owned(), Value::Array(far(server).await?));
         let notes = stored_rows.read("SELECT id FROM neighbour_note").await?;
         tables.insert("notes".to_owned(), Value::Array(notes));
         let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
@@ -115,6 +113,14 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         tables.insert("takeovers".to_owned(), Value::Array(takeovers));
     }
     Ok(Value::Object(tables))
+}
+
+/// Rows that the PostgreSQL sink has written to the far database.
+pub(crate) async fn far(server: &Server) -> anyhow::Result<Vec<Value>> {
+    let rows = "SELECT event_id, type, aggregate_id, sequence, payload AS data
+                FROM inbox_event ORDER BY position";
+    let url = format!("{}_far", server.url);
+    StoredRows::Server(url).read(rows).await
 }
 
 /// File of an upload; empty if the file does not exist.

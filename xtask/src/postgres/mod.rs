@@ -1,6 +1,8 @@
 //! PostgreSQL for the tasks: a server that the task starts, or one that is running.
 
+#[path = "../../../crates/hapax-testkit/src/postgres/programs.rs"]
 mod programs;
+mod releases;
 mod server;
 
 use std::{
@@ -8,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use programs::{Programs, asked};
+use anyhow::bail;
+
+pub(crate) use programs::Programs;
+pub(crate) use releases::{asked, programs_of};
 pub(crate) use server::Server;
 
 /// The environment variable with the URL of the server for the tests.
@@ -24,10 +29,10 @@ pub(crate) fn for_tests() -> anyhow::Result<Option<Server>> {
     if std::env::var_os(NAME).is_some() {
         return Ok(None);
     }
-    let programs = match Programs::installed() {
+    let programs = match Programs::find() {
         Ok(programs) => programs,
         Err(_) if answers() => return Ok(None),
-        Err(missing) => return Err(missing),
+        Err(missing) => bail!("{missing}, or name a server in {NAME}"),
     };
     println!("    starting PostgreSQL for these tests");
     Server::start(&programs).map(Some)

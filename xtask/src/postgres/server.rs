@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::programs::Programs;
-use crate::port::free_port;
+use crate::{certify::certify, port::free_port};
 
 /// Configuration of the server. Its data is deleted with the task, so nothing is synced to disk.
 const CONFIGURATION: &str = "
@@ -24,9 +24,6 @@ ssl = on
 ssl_cert_file = '../server.pem'
 ssl_key_file = '../server.key'
 ";
-/// Ends the server and removes its files when the task closes the input or dies.
-const GUARD: &str = "( { read -r _; kill -QUIT $$; while kill -0 $$ 2>&-; do sleep 0.1; done; \
-    rm -rf \"$FOLDER\"; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 /// A file system in memory. Creating files is most of the cost of a fresh database, and every test
 /// creates one.
 const MEMORY: &str = "/dev/shm";
@@ -49,39 +46,24 @@ impl Server {
         let folder = place().join(format!("hapax-chore-{}", std::process::id()));
         let _left = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).context("cannot create a folder for a server")?;
-        if is_root()? {
-            succeed(Command::new("chown").arg("postgres").arg(&folder))?;
-        }
+        programs.own(&folder);
         let scratch = folder.join(SCRATCH);
         fs::create_dir(&scratch)?;
         fs::set_permissions(&scratch, fs::Permissions::from_mode(0o1777))?;
-        certify(&folder)?;
+        certify(&folder, "localhost")?;
+        programs.own(&folder.join("server.key"));
         let data = folder.join("data");
-        let mut initdb = as_user(&programs.program("initdb"))?;
+        let mut initdb = programs.command("initdb");
         initdb.arg("--pgdata").arg(&data).stdout(Stdio::null());
-        initdb.args([
-            "--username=postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-        ]);
-        succeed(initdb.arg("--no-sync"))?;
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8"]);
+        succeed(initdb.args(["--locale=C", "--no-sync"]))?;
         fs::write(data.join("postgresql.auto.conf"), CONFIGURATION)?;
         let port = free_port();
-        let mut postgres = as_user(Path::new("sh"))?;
-        postgres
-            .args(["-c", GUARD])
-            .arg(programs.program("postgres"));
-        postgres
-            .arg("-D")
-            .arg(&data)
-            .args(["-p", &port.to_string()]);
+        let mut postgres = programs.server(Some(&folder));
+        postgres.arg("-D").arg(&data);
+        postgres.args(["-p", &port.to_string()]);
         let log = fs::File::create(folder.join("log"))?;
-        postgres
-            .env("FOLDER", &folder)
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log);
+        postgres.stdout(log.try_clone()?).stderr(log);
         let process = postgres.spawn().context("cannot start a server")?;
         let server = Self {
             folder,
@@ -173,65 +155,6 @@ fn free(said: &str) -> Option<u64> {
     said.lines().nth(1)?.trim().parse().ok()
 }
 
-/// Creates an authority and a certificate for `localhost`.
-fn certify(folder: &Path) -> anyhow::Result<()> {
-    let configuration = "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = matrix\n\
-        [ca]\nbasicConstraints = critical, CA:TRUE\n\
-        [server]\nbasicConstraints = CA:FALSE\nsubjectAltName = DNS:localhost\n";
-    fs::write(folder.join("configuration"), configuration)?;
-    for (name, signed) in [
-        ("ca", ""),
-        ("server", "-CA ca.pem -CAkey ca.key -subj /CN=server"),
-    ] {
-        let mut openssl = Command::new("openssl");
-        openssl.current_dir(folder).stderr(Stdio::null());
-        openssl.args([
-            "req",
-            "-x509",
-            "-nodes",
-            "-days",
-            "30",
-            "-config",
-            "configuration",
-        ]);
-        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-        openssl.args(["-extensions", name, "-keyout", &format!("{name}.key")]);
-        openssl.args(["-out", &format!("{name}.pem")]);
-        succeed(openssl.args(signed.split_whitespace()))?;
-    }
-    let key = folder.join("server.key");
-    succeed(Command::new("chmod").arg("600").arg(&key))?;
-    if is_root()? {
-        succeed(Command::new("chown").arg("postgres").arg(&key))?;
-    }
-    Ok(())
-}
-
-/// A command that runs as the user `postgres` if this process is root: PostgreSQL refuses to run as
-/// root.
-fn as_user(program: &Path) -> anyhow::Result<Command> {
-    if !is_root()? {
-        return Ok(Command::new(program));
-    }
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--reuid=postgres",
-        "--regid=postgres",
-        "--clear-groups",
-        "--",
-    ]);
-    command.arg(program);
-    Ok(command)
-}
-
-fn is_root() -> anyhow::Result<bool> {
-    let said = Command::new("id")
-        .arg("-u")
-        .output()
-        .context("cannot run id")?;
-    Ok(said.stdout.trim_ascii() == b"0")
-}
-
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status();
     let status = status.with_context(|| format!("cannot run {command:?}"))?;
@@ -263,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_server_leaves_nothing_behind() {
-        let server = Server::start(&Programs::installed().unwrap()).unwrap();
+        let server = Server::start(&Programs::find().unwrap()).unwrap();
         let folder = server.folder.clone();
         assert!(folder.join("data/PG_VERSION").is_file());
         fs::write(server.scratch().join("a"), "b").unwrap();

@@ -3,7 +3,6 @@
 //! Each rule reads the whole tree as text and returns findings in the form `path:line: what is
 //! wrong`. A rule depends only on the tree, so that its tests can pass a tree of a few lines.
 
-mod tree;
 mod text;
 mod source;
 mod prose;
@@ -14,12 +13,13 @@ mod pages;
 mod blocks;
 mod links;
 mod reference;
+mod mutants;
 
 use std::path::Path;
 
 use anyhow::bail;
 
-pub(crate) use self::tree::Tree;
+use crate::tree::Tree;
 
 /// A rule: returns its findings in a tree, one line each, sorted by path.
 type Rule = fn(&Tree) -> Vec<String>;
@@ -49,6 +49,8 @@ const RULES: &[Rule] = &[
     links::shaped,
     reference::complete,
     reference::no_more,
+    mutants::applied,
+    mutants::listed,
 ];
 
 /// Checks the tree under `root` against every rule.

@@ -2,12 +2,14 @@
 
 use super::Tree;
 
-/// Lines must not end with white space, and files must end with one line break.
+/// Lines must not end with white space, and files must end with one line break. In a patch, an
+/// empty line of the context is a space.
 pub(super) fn clean(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.iter().filter(|(_, text)| !text.is_empty()) {
+        let is_patch = path.ends_with(".patch");
         for (line, number) in text.split('\n').zip(1..) {
-            if line.ends_with([' ', '\t', '\r']) {
+            if line.ends_with([' ', '\t', '\r']) && !(is_patch && line == " ") {
                 findings.push(format!(
                     "{path}:{number}: white space at the end of the line"
                 ));

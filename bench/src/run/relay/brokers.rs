@@ -1,29 +1,17 @@
 //! Target 11: the sinks of brokers, compared with their clients alone.
 
-use std::{
-    net::TcpStream,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
-
-use anyhow::bail;
-use tokio::time::sleep;
+use hapax_testkit::servers::Server;
 
 use super::{
     super::{
         Bench,
         folder::Folder,
         report::{Section, Series, Unit, Verdict},
-        service::{Running, free_address},
     },
     many, parts,
     producer::to_f64,
     turns,
 };
-
-/// Time limit for a broker to start.
-const READY: Duration = Duration::from_secs(10);
 
 /// A broker with its results.
 struct Broker {
@@ -44,7 +32,10 @@ impl Broker {
 pub(in crate::run) async fn broker_sinks(bench: &Bench) -> anyhow::Result<Section> {
     let given = &bench.relay;
     let folder = Folder::make(&bench.dir, "broker-sinks")?;
-    let (_nats, nats) = start_nats(folder.path()).await?;
+    let store = folder.path().join("nats");
+    let jetstream = format!("jetstream {{ store_dir: \"{}\" }}", store.display());
+    let server = Server::nats(&jetstream).await;
+    let nats = format!("nats://{}", server.address());
     let mut brokers = [
         Broker::new("nats", "NATS JetStream", nats),
         Broker::new("amqp", "RabbitMQ", bench.amqp.clone()),
@@ -115,23 +106,4 @@ fn section(bench: &Bench, brokers: [Broker; 2]) -> Section {
         verdicts: verdicts.into(),
         ..Section::default()
     }
-}
-
-/// Starts a private NATS server, with its streams in `folder`.
-async fn start_nats(folder: &Path) -> anyhow::Result<(Running, String)> {
-    let address = free_address()?;
-    let mut command = Command::new("nats-server");
-    command.args(["--addr", "127.0.0.1", "--port", &address.port().to_string()]);
-    command
-        .args(["--jetstream", "--store_dir"])
-        .arg(folder.join("nats"));
-    let running = Running::start(command, &folder.join("nats.log"))?;
-    let start = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        if start.elapsed() > READY {
-            bail!("nats-server does not listen on {address}");
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
-    Ok((running, format!("nats://{address}")))
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, sink::BoxError, telemetry::error_chain};
+use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -21,7 +21,6 @@ use crate::{
     journal::{Begun, Intent},
     operation::{Operation, Step},
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
-    retry_after,
     stopped::Stopped,
 };
 
@@ -198,7 +197,8 @@ struct Missing {
 fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<String>, String) {
     match came {
         Ok(came) => {
-            let retry_after = retry_after::retry_after(&came.headers, now);
+            let header = |name| came.headers.get(name)?.to_str().ok();
+            let retry_after = retry::retry_after(header, now);
             let status = came.status;
             let seen = Seen::Answer {
                 status,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use hapax_client::{Client, Policy, Request, SendError, Stopped};
 use hapax_testkit::{
+    assert_matches,
     http::{HttpReceiver, HttpReply},
     port::free_port,
     wait::eventually,
 };
 
-use crate::stage::{Deed, Listener, client, post, quick, settings};
+use crate::stage::{broken_off, client, post, quick, replying, reset, settings, silence};
 
 fn request(url: &str) -> Request {
     Request::post(url).unwrap().json("{}")
@@ -27,25 +28,26 @@ fn no_answer(error: SendError) -> (Stopped, usize) {
 
 #[tokio::test]
 async fn a_reset_before_and_in_the_middle_of_an_answer_is_survived() {
-    let listener = Listener::start(&[Deed::Reset, Deed::BreakOff, Deed::Answer]).await;
-    let answer = client().send(request(&listener.url())).await.unwrap();
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(reset());
+    receiver.reply_next(broken_off());
+    let answer = client().send(post(&receiver)).await.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 3));
     assert_eq!(
         answer.attempts[1].status, None,
         "a response that broke off does not count"
     );
-    assert_eq!(listener.requests(), 3);
+    assert_eq!(receiver.received().len(), 3);
 }
 
 #[tokio::test]
 async fn a_post_without_a_key_is_not_sent_again_once_bytes_of_it_were() {
-    let deeds: [&'static [Deed]; 2] = [&[Deed::Reset], &[Deed::BreakOff]];
-    for deeds in deeds {
-        let listener = Listener::start(deeds).await;
-        let sent = client().send(request(&listener.url()).without_key()).await;
+    for reply in [reset(), broken_off()] {
+        let receiver = replying(reply).await;
+        let sent = client().send(post(&receiver).without_key()).await;
         let (stopped, attempts) = no_answer(sent.unwrap_err());
         assert_eq!((stopped, attempts), (Stopped::Unrepeatable, 1));
-        assert_eq!(listener.requests(), 1);
+        assert_eq!(receiver.received().len(), 1);
     }
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(503));
@@ -90,17 +92,15 @@ async fn a_server_that_comes_back_gets_the_request_that_waited_for_it() {
 
 #[tokio::test]
 async fn a_silent_server_costs_one_attempts_time_and_not_the_operations() {
-    let listener = Listener::start(&[Deed::Silence, Deed::Answer]).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(silence());
     let attempt_max = Some(Duration::from_secs(2));
     let mut settings = settings();
     settings.policy = Policy {
         attempt_max,
         ..quick()
     };
-    let answer = Client::new(settings)
-        .unwrap()
-        .send(request(&listener.url()))
-        .await;
+    let answer = Client::new(settings).unwrap().send(post(&receiver)).await;
     let answer = answer.unwrap();
     assert_eq!((answer.status.as_u16(), answer.attempts.len()), (200, 2));
     assert_eq!(answer.attempts[0].notes, "no response within 2000 ms");
@@ -113,9 +113,6 @@ async fn an_answer_that_is_too_long_is_not_asked_for_again() {
     let mut settings = settings();
     settings.received_bytes_max = 1 << 10;
     let sent = Client::new(settings).unwrap().send(post(&receiver)).await;
-    assert!(
-        matches!(sent, Err(SendError::TooLarge { max: 1024, .. })),
-        "{sent:?}"
-    );
+    assert_matches!(sent, Err(SendError::TooLarge { max: 1024, .. }));
     assert_eq!(receiver.received().len(), 1);
 }

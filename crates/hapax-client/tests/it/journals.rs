@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use hapax::{key::IdempotencyKey, sink::BoxError};
 use hapax_client::{Begun, Client, FileJournal, Intent, Journal, SendError};
 use hapax_testkit::{
+    assert_matches,
     clock::{ManualClock, seeded_random},
     http::{HttpReceiver, HttpReply},
 };
@@ -115,7 +116,7 @@ async fn a_key_that_was_given_does_not_replace_one_that_is_unfinished() {
     let sent = receiver.received().len();
     let key = IdempotencyKey::new("mine").unwrap();
     let refused = client.send(post(&receiver).key(key)).await;
-    assert!(matches!(refused, Err(SendError::OtherKey)), "{refused:?}");
+    assert_matches!(refused, Err(SendError::OtherKey));
     assert_eq!(receiver.received().len(), sent, "nothing was sent");
 }
 
@@ -124,7 +125,7 @@ async fn what_cannot_be_written_down_is_not_sent() {
     let receiver = HttpReceiver::start().await;
     let nowhere = client(FileJournal::new("/nowhere/at/all", clock()), 1);
     let failed = nowhere.send(post(&receiver)).await;
-    assert!(matches!(failed, Err(SendError::Journal(_))), "{failed:?}");
+    assert_matches!(failed, Err(SendError::Journal(_)));
     assert!(receiver.received().is_empty());
 }
 
@@ -213,10 +214,7 @@ async fn a_key_that_is_older_than_a_service_remembers_is_not_sent() {
     let began = hapax::Timestamp::from_millis(manual.now().as_millis() - 30 * 3_600_000);
     manual.set(began);
     let refused = kept(4, day).send(post(&receiver)).await.unwrap_err();
-    assert!(
-        matches!(refused, SendError::Stale { age: None, .. }),
-        "{refused:?}"
-    );
+    assert_matches!(refused, SendError::Stale { age: None, .. });
     assert_eq!(receiver.received().len(), sent, "nothing was sent");
     // A caller may allow more time if the service keeps keys longer, or start again under a new
     // key.

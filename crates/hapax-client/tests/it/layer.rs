@@ -17,7 +17,7 @@ use hyper_util::{
 };
 use tower::{Layer as _, ServiceExt as _};
 
-use crate::stage::{Deed, Listener, clock, quick};
+use crate::stage::{clock, quick, replying, reset, silence};
 
 type Body = Full<Bytes>;
 
@@ -86,23 +86,23 @@ async fn a_refused_connection_is_known_to_be_before_any_byte() {
         (error.stopped, error.attempts.len()),
         (Stopped::Exhausted, 5)
     );
-    let listener = Listener::start(&[Deed::Reset]).await;
-    let error = send(quick(), request(method, &listener.url()))
+    let receiver = replying(reset()).await;
+    let error = send(quick(), request(method, &receiver.url("/")))
         .await
         .unwrap_err();
     assert_eq!(
         (error.stopped, error.attempts.len()),
         (Stopped::Unrepeatable, 1)
     );
-    assert_eq!(listener.requests(), 1);
+    assert_eq!(receiver.received().len(), 1);
 }
 
 #[tokio::test]
 async fn a_silent_server_is_left_at_the_deadline() {
-    let listener = Listener::start(&[Deed::Silence]).await;
+    let receiver = replying(silence()).await;
     let mut policy = quick();
     policy.backoff.total = Duration::from_millis(200);
-    let error = send(policy, request(Method::POST, &listener.url()))
+    let error = send(policy, request(Method::POST, &receiver.url("/")))
         .await
         .unwrap_err();
     assert_eq!(error.stopped, Stopped::Late);

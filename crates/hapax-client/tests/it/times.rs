@@ -4,30 +4,27 @@ use std::time::{Duration, Instant};
 
 use hapax::retry::Budget;
 use hapax_client::{Client, SendError, Stopped};
-use hapax_testkit::http::{HttpReceiver, HttpReply};
+use hapax_testkit::{
+    assert_matches,
+    http::{HttpReceiver, HttpReply},
+};
 
-use crate::stage::{Deed, Listener, post, settings};
+use crate::stage::{post, replying, settings, silence};
 
 #[tokio::test]
 async fn an_operation_ends_at_its_deadline_whatever_the_server_does() {
-    let listener = Listener::start(&[Deed::Silence]).await;
+    let receiver = replying(silence()).await;
     let mut settings = settings();
     settings.policy.backoff.total = Duration::from_millis(400);
     let client = Client::new(settings).unwrap();
-    let request = hapax_client::Request::post(&listener.url())
-        .unwrap()
-        .json("{}");
     let began = Instant::now();
-    let sent = client.send(request).await;
-    assert!(
-        matches!(
-            sent,
-            Err(SendError::NoAnswer {
-                stopped: Stopped::Late,
-                ..
-            })
-        ),
-        "{sent:?}"
+    let sent = client.send(post(&receiver)).await;
+    assert_matches!(
+        sent,
+        Err(SendError::NoAnswer {
+            stopped: Stopped::Late,
+            ..
+        })
     );
     assert!(began.elapsed() >= Duration::from_millis(400));
     assert!(began.elapsed() < Duration::from_secs(5));

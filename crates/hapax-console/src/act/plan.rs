@@ -2,6 +2,7 @@
 
 use hapax::{
     Timestamp,
+    admin::{Actor, KeyRecord, SagaLook},
     saga::{Decision, Direction},
 };
 
@@ -12,11 +13,6 @@ use crate::{
     format::{content, number},
     html::{Element, Html, el},
     pages::Trouble,
-    queries::{
-        Actor,
-        keys::{Record, Summary, Version},
-        sagas::Look,
-    },
 };
 
 impl Act {
@@ -51,10 +47,9 @@ impl Act {
                 version,
             } => {
                 let found = console
-                    .queries()
-                    .key(actor, tenant.as_deref(), operation, key)
-                    .await?;
-                purge(&found, *version)
+                    .store()
+                    .key(actor, tenant.as_deref(), operation, key);
+                purge(&found.await?, version.as_deref())
             }
             Self::Decide {
                 saga,
@@ -62,7 +57,7 @@ impl Act {
                 step,
                 epoch,
             } => {
-                let look = console.queries().saga(actor, saga).await?;
+                let look = console.store().look_at_saga(actor, saga).await?;
                 decide(&look, decision, step, *epoch)
             }
         }
@@ -78,8 +73,10 @@ impl Act {
     ) -> Result<Plan, Trouble> {
         let filter = run::dead(dest, q, at)?;
         // The snapshot is taken before the count, because the job is limited to the snapshot.
-        let seen = console.queries().seen_now().await?;
-        let counted = console.queries().count_dead(actor, dest, &filter, &seen);
+        let seen = console.store().seen().await?;
+        let counted = console
+            .store()
+            .count_dead_letters(actor, dest, &filter, &seen);
         let count = counted.await?;
         let what = if count == 1 {
             "dead letter"
@@ -141,7 +138,7 @@ async fn destination(
     verb: OneDestination,
     dest: &str,
 ) -> Result<Plan, Trouble> {
-    console.queries().place(actor, dest).await?;
+    console.index().get(actor, dest).await?;
     let look = console.0.samples.look(console, actor).await?;
     let known = look.overview.destinations.iter().find(|it| it.name == dest);
     let waits = known.map_or(0, |it| it.backlog.number);
@@ -178,8 +175,9 @@ async fn offer_again(
     at: Timestamp,
 ) -> Result<Plan, Trouble> {
     let filter = run::events(q, at)?;
-    let seen = console.queries().seen_now().await?;
-    let count = console.queries().count_events(actor, dest, &filter).await?;
+    let seen = console.store().seen().await?;
+    let (filter, _) = console.index().offered(actor, dest, filter).await?;
+    let count = console.store().count_events(actor, &filter).await?;
     let says = format!(
         "{} {} offered to {dest} again, whatever came of them, under the ids they \
          have: {q}.",
@@ -192,7 +190,7 @@ async fn offer_again(
 }
 
 async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, Trouble> {
-    let found = console.queries().job(actor, job).await?;
+    let found = console.store().job(actor, job).await?;
     let says = format!(
         "Job {job} ends: {} of {} are done, which is not reverted.",
         number(found.done),
@@ -223,13 +221,9 @@ impl Plan {
 }
 
 /// The effect of a purge, if the key still has the version that the operator has seen.
-fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
-    let Summary {
-        operation,
-        key: name,
-        ..
-    } = &key.summary;
-    if version.is_some_and(|version| version != key.version()) {
+fn purge(key: &KeyRecord, version: Option<&str>) -> Result<Plan, Trouble> {
+    let (operation, name) = (&key.summary.operation, &key.summary.key);
+    if version.is_some_and(|version| version != key.version) {
         let why = "the key was used again since it was looked at: look at it again";
         return Err(Trouble::late(&why));
     }
@@ -239,7 +233,7 @@ fn purge(key: &Record, version: Option<Version>) -> Result<Plan, Trouble> {
     );
     let back = "/console/keys".to_owned();
     let plan = Plan::new("Purge a key", says, "Purge it", back);
-    Ok(plan.looked_at("version", &key.version()))
+    Ok(plan.looked_at("version", &key.version))
 }
 
 /// The payload of a dead letter, masked, and a field for the patch. To edit one member, the
@@ -289,7 +283,7 @@ async fn edit(
 
 /// The effect of a decision. The form contains the direction of the step, because the step may have
 /// ended by the time the form is sent.
-fn decide(look: &Look, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
+fn decide(look: &SagaLook, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {
         let why = "the saga has changed since it was looked at: look at it again";

@@ -2,11 +2,12 @@
 
 use hapax::{
     Timestamp,
+    admin::{Actor, Admin, EventFilter, JobOptions, SagaLook},
     retry::parse_duration,
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDead, OneDestination, looked_at, parsed};
+use super::{Act, OneDead, OneDestination, looked_at};
 use crate::{
     Console,
     fields::{Fields, path_of},
@@ -15,9 +16,8 @@ use crate::{
         Trouble,
         deliveries::{DEAD, filter_of},
         events::KNOWN,
-        query::Asked,
+        query::ListQuery,
     },
-    queries::{Actor, Filter, Queries, jobs::Asked as How, sagas::Look},
 };
 
 /// The default time limit of a saga that continues.
@@ -37,12 +37,13 @@ impl Act {
         reason: &str,
         at: Timestamp,
     ) -> Result<(String, &'static str), Trouble> {
-        let queries = console.queries();
+        let (store, index) = (console.store(), console.index());
         let how = || {
-            Ok::<_, Trouble>(How {
+            let seen = fields.get("seen").map(str::to_owned);
+            Ok::<_, Trouble>(JobOptions {
                 per_second: None,
                 request_key: fields.get("request_key").map(str::to_owned),
-                seen: Some(looked_at(parsed(fields, "seen")?, "seen")?),
+                seen: Some(looked_at(seen, "seen")?),
             })
         };
         Ok(match self {
@@ -51,29 +52,27 @@ impl Act {
                 partition,
                 position,
             } => {
-                verb.run(queries, actor, (partition, *position), fields, reason)
+                verb.run(store, actor, (partition, *position), fields, reason)
                     .await?
             }
-            Self::ReplayDead { dest, q } => {
-                let filter = dead(dest, q, at)?;
-                queries.replay_dead(actor, dest, &filter, &how()?).await?;
-                (JOBS.to_owned(), "job")
-            }
-            Self::DiscardDead { dest, q } => {
-                let filter = dead(dest, q, at)?;
-                queries
-                    .discard_dead(actor, dest, &filter, reason, &how()?)
-                    .await?;
+            Self::ReplayDead { dest, q } | Self::DiscardDead { dest, q } => {
+                let (filter, options) = (dead(dest, q, at)?, how()?);
+                let discard = matches!(self, Self::DiscardDead { .. }).then_some(reason);
+                let begun = store.start_dead_letter_job(actor, dest, &filter, discard, &options);
+                begun.await?;
                 (JOBS.to_owned(), "job")
             }
             Self::ReplayEvents { dest, q } => {
                 let filter = events(q, at)?;
-                queries.replay_events(actor, dest, &filter, &how()?).await?;
+                let options = how()?;
+                let (filter, partitions) = index.offered(actor, dest, filter).await?;
+                let begun = store.start_event_job(actor, dest, &filter, partitions, &options);
+                begun.await?;
                 (JOBS.to_owned(), "job")
             }
-            Self::Destination { verb, dest } => verb.run(queries, actor, dest).await?,
+            Self::Destination { verb, dest } => verb.run(console, actor, dest).await?,
             Self::Cancel { job } => {
-                queries.cancel(actor, *job).await?;
+                store.cancel_job(actor, *job).await?;
                 (JOBS.to_owned(), "cancelled")
             }
             Self::PurgeKey {
@@ -82,11 +81,10 @@ impl Act {
                 key,
                 version,
             } => {
-                let version = looked_at(*version, "version")?;
+                let version = looked_at(version.as_deref(), "version")?;
                 let tenant = tenant.as_deref();
-                queries
-                    .purge_key(actor, tenant, operation, key, version, reason)
-                    .await?;
+                let purged = store.purge_key(actor, tenant, operation, key, version, reason);
+                purged.await?;
                 ("/console/keys".to_owned(), "purged")
             }
             Self::Decide {
@@ -97,10 +95,9 @@ impl Act {
             } => {
                 let decision = decided(decision, step, fields)?;
                 let epoch = looked_at(*epoch, "epoch")?;
-                is_of_this_direction(&queries.saga(actor, saga).await?, step, fields)?;
-                queries
-                    .decide(actor, saga, epoch, &decision, reason)
-                    .await?;
+                is_of_this_direction(&store.look_at_saga(actor, saga).await?, step, fields)?;
+                let decided = store.decide(actor, saga, epoch, &decision, reason);
+                decided.await?;
                 (path_of("/console/sagas", saga), "decided")
             }
         })
@@ -111,7 +108,7 @@ impl OneDead {
     /// Executes an action on one dead letter, given as partition and position.
     async fn run(
         self,
-        queries: &Queries,
+        store: &dyn Admin,
         actor: &Actor,
         (partition, position): (&str, i64),
         fields: &Fields,
@@ -120,16 +117,19 @@ impl OneDead {
         let event = path_of("/console/events", &position.to_string());
         Ok(match self {
             Self::Replay => {
-                queries.replay(actor, partition, position).await?;
+                let replayed = store.replay_dead_letter(actor, partition, position);
+                replayed.await?;
                 (event, "replayed")
             }
             Self::Edit => {
                 let patch = fields.text("patch");
-                queries.edit(actor, partition, position, patch).await?;
+                let edited = store.edit_dead_letter(actor, partition, position, patch);
+                edited.await?;
                 (event, "edited")
             }
             Self::Discard => {
-                queries.discard(actor, partition, position, reason).await?;
+                let discarded = store.discard_dead_letter(actor, partition, position, reason);
+                discarded.await?;
                 (event, "discarded")
             }
         })
@@ -140,22 +140,22 @@ impl OneDestination {
     /// Executes an action on a destination.
     async fn run(
         self,
-        queries: &Queries,
+        console: &Console,
         actor: &Actor,
         dest: &str,
     ) -> Result<(String, &'static str), Trouble> {
         let page = path_of("/console/destinations", dest);
         Ok(match self {
             Self::Pause => {
-                queries.pause(actor, dest).await?;
+                console.store().pause_destination(actor, dest).await?;
                 (page, "paused")
             }
             Self::Resume => {
-                queries.resume(actor, dest).await?;
+                console.index().resume(actor, dest).await?;
                 (page, "resumed")
             }
             Self::Remove => {
-                queries.remove(actor, dest).await?;
+                console.store().remove_destination(actor, dest).await?;
                 (JOBS.to_owned(), "removed")
             }
         })
@@ -163,25 +163,25 @@ impl OneDestination {
 }
 
 /// The filter of dead letters. Its destination is given separately and must be the same.
-pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<Filter, Trouble> {
-    let mut asked = Asked::read(q, &DEAD);
-    let filter = filter_of(&mut asked, at);
-    let other = asked.filter.one(Qualifier::Dest).filter(|it| *it != dest);
+pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<EventFilter, Trouble> {
+    let mut query = ListQuery::read(q, &DEAD);
+    let filter = filter_of(&mut query, at);
+    let other = query.filter.one(Qualifier::Dest).filter(|it| *it != dest);
     if let Some(other) = other.map(str::to_owned) {
-        asked.refuse(Wrong(format!("dest: is {other:?}, and not {dest:?}")));
+        query.refuse(Wrong(format!("dest: is {other:?}, and not {dest:?}")));
     }
-    right(asked, filter)
+    right(query, filter)
 }
 
 /// The filter of events.
-pub(super) fn events(q: &str, at: Timestamp) -> Result<Filter, Trouble> {
-    let mut asked = Asked::read(q, &KNOWN);
-    let filter = asked.of_events(at);
-    right(asked, filter)
+pub(super) fn events(q: &str, at: Timestamp) -> Result<EventFilter, Trouble> {
+    let mut query = ListQuery::read(q, &KNOWN);
+    let filter = query.of_events(at);
+    right(query, filter)
 }
 
-fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
-    match asked.wrong {
+fn right(query: ListQuery, filter: EventFilter) -> Result<EventFilter, Trouble> {
+    match query.wrong {
         Some(wrong) => Err(Trouble::wrong(format!("{}. Nothing was done.", wrong.0))),
         None => Ok(filter),
     }
@@ -189,7 +189,7 @@ fn right(asked: Asked, filter: Filter) -> Result<Filter, Trouble> {
 
 /// Refuses a decision about a step if the form was about its compensation, or the reverse. Both
 /// have the same name.
-fn is_of_this_direction(look: &Look, step: &str, fields: &Fields) -> Result<(), Trouble> {
+fn is_of_this_direction(look: &SagaLook, step: &str, fields: &Fields) -> Result<(), Trouble> {
     let Some(row) = look.saga.asked_about(step) else {
         // The store refuses it with a reason and writes that to the audit log.
         return Ok(());

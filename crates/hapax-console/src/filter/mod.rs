@@ -7,9 +7,7 @@
 
 use std::{fmt, time::Duration};
 
-use hapax::retry::parse_duration;
-
-use crate::nearest::nearest;
+use hapax::{nearest, retry::parse_duration};
 
 /// Maximum length of a filter in bytes.
 const FILTER_BYTES_MAX: usize = 1024;

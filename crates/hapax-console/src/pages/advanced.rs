@@ -1,25 +1,24 @@
 //! `/console/advanced`: jobs and the audit log.
 
 use axum::extract::State;
-use hapax::Timestamp;
+use hapax::{
+    Timestamp,
+    admin::{AuditEntry, AuditFilter, Job, JobFilter, JobKind},
+};
 
 use super::{
     ROWS, Shown,
-    events::list_of,
-    query::{Asked, Known},
+    events::{list_of, listed},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, badge, cell, code, none, number, pager, time},
+    format::{Table, badge, cell, code, none, number, time},
     guard::PageRequest,
     html::{Html, el, link},
     layout::Page,
-    queries::{
-        audit::Acts,
-        jobs::{Job, Kind},
-    },
 };
 
 static KNOWN: Known = Known {
@@ -37,46 +36,40 @@ const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
 
 /// Shows both. `dest` and `state` apply to jobs, the other qualifiers to the audit log.
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let (actor, now) = (&page_request.caller().actor, console.0.clock.now());
-    let state = asked.state(&STATES, |it| it);
+    let state = query.state(&STATES, |it| it);
     let mut body = Html::default();
-    if asked.is_right() {
-        let dest = asked.filter.one(Qualifier::Dest);
-        let jobs = console
-            .queries()
-            .jobs(actor, dest, state, None, ROWS)
-            .await?;
-        let acts = Acts {
-            actor: asked.filter.one(Qualifier::Actor).map(str::to_owned),
-            action: asked.filter.one(Qualifier::Action).map(str::to_owned),
-            object: asked.filter.one(Qualifier::Object).map(str::to_owned),
+    if query.is_right() {
+        let jobs = JobFilter {
+            destination: query.filter.one(Qualifier::Dest).map(str::to_owned),
+            state: state.map(str::to_owned),
         };
-        let before = page_request
-            .fields
-            .get("before")
-            .and_then(|it| it.parse().ok());
-        let log = console.queries().audit(actor, &acts, before, ROWS).await?;
-        let mut lines = Table::new(
-            "Audit log",
-            &["When", "Who", "Did", "To", "Outcome", "More"],
-        );
-        for it in &log.items {
-            lines.row([
+        let jobs = console.store().jobs(actor, &jobs, None, ROWS).await?;
+        let acts = AuditFilter {
+            actor: query.filter.one(Qualifier::Actor).map(str::to_owned),
+            action: query.filter.one(Qualifier::Action).map(str::to_owned),
+            object: query.filter.one(Qualifier::Object).map(str::to_owned),
+        };
+        let before = page_request.fields.get("before");
+        let log = console
+            .store()
+            .audit_log(actor, &acts, before, ROWS)
+            .await?;
+        let heads = &["When", "Who", "Did", "To", "Outcome", "More"];
+        let row = |it: &AuditEntry| {
+            let more = Some(it.detail.to_string()).filter(|it| it != "{}");
+            [
                 cell(time(it.at, now)),
                 code(Some(&it.actor)),
                 cell(&it.action),
                 code(Some(&it.object)),
                 cell(badge(&it.outcome)),
-                code(
-                    Some(&it.detail)
-                        .filter(|it| *it != "{}")
-                        .map(String::as_str),
-                ),
-            ]);
-        }
-        let next = log.next.map(|next| next.to_string());
-        let before = page_request.fields.text("before");
+                code(more.as_deref()),
+            ]
+        };
+        let log_table = Table::new("Audit log", heads);
+        let log = listed(&page_request, &query.text, "act", log_table, &log, row);
         body = body
             .add(el("h2").add("Jobs"))
             .add(list_of(
@@ -85,15 +78,9 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
                 "job",
             ))
             .add(el("h2").add("Audit log"))
-            .add(list_of(lines, false, "act"))
-            .add(pager(
-                "/console/advanced",
-                &asked.text,
-                before,
-                next.as_deref(),
-            ));
+            .add(log);
     }
-    Ok(Page::new("Jobs and audit", body).filtered(asked.into_box()))
+    Ok(Page::new("Jobs and audit", body).filtered(query.into_box()))
 }
 
 fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {
@@ -111,7 +98,7 @@ fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {
     let mut table = Table::new("Jobs", heads);
     for it in jobs {
         let of = it.total.map(|total| format!(" of {}", number(total)));
-        let runs = it.ended_at.is_none() && it.kind != Kind::Remove;
+        let runs = it.ended_at.is_none() && it.kind != JobKind::RemoveDestination;
         let cancel = (page_request.acts() && runs).then(|| {
             let id = it.id.to_string();
             let to = url("/console/act", &[("act", "cancel"), ("job", &id)]);

@@ -2,37 +2,25 @@
 //! and dead letters.
 
 use axum::extract::State;
-use hapax::Timestamp;
+use hapax::{
+    Timestamp,
+    admin::{Delivery, DeliveryFilter, DeliveryStatus, EventFilter},
+};
 
 use super::{
     ROWS, Shown,
-    events::list_of,
-    query::{Asked, Known},
+    events::listed,
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, open, pager, time},
+    format::{Table, badge, cell, code, open, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{
-        deliveries::{Cursor, Delivery},
-        destination_of,
-        events::DeliveryStatus,
-    },
 };
-
-/// All states in which a delivery has a row.
-const STATES: [DeliveryStatus; 6] = [
-    DeliveryStatus::Scheduled,
-    DeliveryStatus::Retrying,
-    DeliveryStatus::Blocked,
-    DeliveryStatus::Dead,
-    DeliveryStatus::Delivered,
-    DeliveryStatus::Discarded,
-];
 
 static DELIVERIES: Known = Known {
     qualifiers: &[
@@ -65,33 +53,39 @@ pub(crate) static DEAD: Known = Known {
 
 /// Lists deliveries.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &DELIVERIES);
-    let states = asked.states(&STATES, |it| it.as_str());
-    let body = rows(&console, &page_request, &mut asked, &states).await?;
+    let mut query = ListQuery::of(&page_request, &DELIVERIES);
+    let states = query.states(&DeliveryStatus::STORED, |it| it.as_str());
+    let body = rows(&console, &page_request, &mut query, states).await?;
     let note = el("p").class("soft").add(
         "Deliveries that waited, failed or were scheduled. First offers that arrived have no row: \
          the event itself tells of them.",
     );
     let page = Page::new("Deliveries", body.add(note));
-    Ok(page.filtered(asked.into_box()))
+    Ok(page.filtered(query.into_box()))
 }
 
 /// Lists dead letters.
 pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &DEAD);
-    let body = rows(&console, &page_request, &mut asked, &[DeliveryStatus::Dead]).await?;
-    let acts = (page_request.acts() && asked.is_right()).then(|| many(&asked));
+    let mut query = ListQuery::of(&page_request, &DEAD);
+    let body = rows(
+        &console,
+        &page_request,
+        &mut query,
+        vec![DeliveryStatus::Dead],
+    )
+    .await?;
+    let acts = (page_request.acts() && query.is_right()).then(|| many(&query));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
-    Ok(page.filtered(asked.into_box()))
+    Ok(page.filtered(query.into_box()))
 }
 
 /// The bulk operations for everything that matches the filter: for one destination, as a job.
-fn many(asked: &Asked) -> Element {
-    let Some(dest) = asked.filter.one(Qualifier::Dest) else {
+fn many(query: &ListQuery) -> Element {
+    let Some(dest) = query.filter.one(Qualifier::Dest) else {
         let said = "Add dest: to the filter to replay or discard all matches at once.";
         return el("p").class("soft").add(said);
     };
-    let q = asked.filter.to_string();
+    let q = query.filter.to_string();
     let to = |act| url("/console/act", &[("act", act), ("dest", dest), ("q", &q)]);
     el("p")
         .class("acts")
@@ -102,24 +96,24 @@ fn many(asked: &Asked) -> Element {
 async fn rows(
     console: &Console,
     page_request: &PageRequest,
-    asked: &mut Asked,
-    states: &[DeliveryStatus],
+    query: &mut ListQuery,
+    states: Vec<DeliveryStatus>,
 ) -> Result<Html, super::Trouble> {
     let now = console.0.clock.now();
-    let filter = filter_of(asked, now);
-    if !asked.is_right() {
+    let events = filter_of(query, now);
+    if !query.is_right() {
         return Ok(Html::default());
     }
-    let before = page_request.fields.get("before").and_then(cursor);
-    let destination = asked.filter.one(Qualifier::Dest);
-    let found = console.queries().deliveries(
-        &page_request.caller().actor,
-        &filter,
-        destination,
+    let filter = DeliveryFilter {
+        events,
+        destination: query.filter.one(Qualifier::Dest).map(str::to_owned),
         states,
-        before.as_ref(),
-        ROWS,
+    };
+    let (actor, before) = (
+        &page_request.caller().actor,
+        page_request.fields.get("before"),
     );
+    let found = console.store().deliveries(actor, &filter, before, ROWS);
     let found = found.await?;
     let heads = &[
         "Event",
@@ -131,17 +125,9 @@ async fn rows(
         "About",
         "Tenant",
     ];
-    let mut table = Table::new("Deliveries", heads);
-    for it in &found.items {
-        table.row(row(it, now));
-    }
-    let next = found
-        .next
-        .map(|next| format!("{}:{}", next.position, next.partition));
-    let list = list_of(table, next.is_some(), "delivery");
-    let q = asked.filter.to_string();
-    let before = page_request.fields.text("before");
-    Ok(list.add(pager(&page_request.path, &q, before, next.as_deref())))
+    let (table, q) = (Table::new("Deliveries", heads), query.filter.to_string());
+    let row = |it: &Delivery| row(it, now);
+    Ok(listed(page_request, &q, "delivery", table, &found, row))
 }
 
 fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
@@ -151,7 +137,7 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
     };
     let waits = matches!(it.state.as_str(), "scheduled" | "retrying");
     let at = if waits { it.next_at } else { it.changed_at };
-    let to = path_of("/console/destinations", destination_of(&it.partition));
+    let to = path_of("/console/destinations", &it.destination);
     [
         cell(open(
             &path_of("/console/events", &it.position.to_string()),
@@ -168,16 +154,8 @@ fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
 }
 
 /// The filter of deliveries. Bare words are searched in the error.
-pub(crate) fn filter_of(asked: &mut Asked, now: Timestamp) -> crate::queries::Filter {
-    let mut filter = asked.of_events(now);
-    filter.error = asked.one_or_words(Qualifier::Error);
+pub(crate) fn filter_of(query: &mut ListQuery, now: Timestamp) -> EventFilter {
+    let mut filter = query.of_events(now);
+    filter.error = query.one_or_words(Qualifier::Error);
     filter
-}
-
-fn cursor(word: &str) -> Option<Cursor> {
-    let (position, partition) = word.split_once(':')?;
-    Some(Cursor {
-        position: position.parse().ok()?,
-        partition: partition.to_owned(),
-    })
 }

@@ -1,12 +1,13 @@
 //! `/console/destinations`: destinations, their states and actions.
 
 use axum::extract::{Path, State};
+use hapax::admin::{Destination, DestinationFigures};
 
 use super::{
     Shown,
     events::list_of,
     overview::{term, why_of},
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -16,7 +17,6 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{Place, overview::DestinationFigures},
     sample::Look,
 };
 
@@ -29,12 +29,12 @@ static KNOWN: Known = Known {
 
 /// Lists destinations by name.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
-    let states = asked.states(&STATES, |it| it);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
+    let states = query.states(&STATES, |it| it);
     let mut body = Html::default();
-    if asked.is_right() {
+    if query.is_right() {
         let actor = &page_request.caller().actor;
-        let places = console.queries().places(actor).await?;
+        let places = console.index().list(actor).await?;
         let look = console.0.samples.look(&console, actor).await?;
         let heads = &[
             "Destination",
@@ -46,11 +46,11 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             "Declared in",
         ];
         let mut table = Table::new("Destinations", heads);
-        let dest = asked.filter.one(Qualifier::Dest);
-        let fits = |it: &&Place| {
+        let dest = query.filter.one(Qualifier::Dest);
+        let fits = |it: &&Destination| {
             (states.is_empty() || states.contains(&it.state))
                 && dest.is_none_or(|dest| it.name == dest)
-                && asked
+                && query
                     .filter
                     .words
                     .iter()
@@ -70,7 +70,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         }
         body = list_of(table, false, "destination");
     }
-    Ok(Page::new("Destinations", body).filtered(asked.into_box()))
+    Ok(Page::new("Destinations", body).filtered(query.into_box()))
 }
 
 /// Shows one destination.
@@ -80,7 +80,7 @@ pub(crate) async fn show(
     Path(name): Path<String>,
 ) -> Shown {
     let actor = &page_request.caller().actor;
-    let place = console.queries().place(actor, &name).await?;
+    let place = console.index().get(actor, &name).await?;
     let look = console.0.samples.look(&console, actor).await?;
     let now = console.0.clock.now();
     let [lag, backlog, parked, dead] = figures(figures_of(&look, &name));
@@ -101,10 +101,9 @@ pub(crate) async fn show(
         ("Changed", changed),
         ("Parts", code(Some(&place.partitions.join(", ")))),
     ]);
-    let spec = place.spec.as_deref().map(|spec| {
-        let shown = console
-            .queries()
-            .shown(Some("application/json"), spec.as_bytes());
+    let spec = place.spec.as_ref().map(|spec| {
+        let (queries, spec) = (console.queries(), spec.to_string());
+        let shown = queries.shown(Some("application/json"), spec.as_bytes());
         Html::default()
             .add(el("h2").add("Declaration"))
             .add(content("Declaration", &shown))
@@ -135,7 +134,7 @@ pub(crate) async fn show(
     Ok(Page::new(format!("Destination {name}"), body))
 }
 
-fn acts(place: &Place) -> Element {
+fn acts(place: &Destination) -> Element {
     let to = |act| url("/console/act", &[("act", act), ("dest", &place.name)]);
     let button = |act, name: &str| link(&to(act), name).class("button");
     let acts = el("p").class("acts");

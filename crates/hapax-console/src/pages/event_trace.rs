@@ -1,16 +1,17 @@
 //! Deliveries of an event: its state and its attempts at every destination.
 
-use hapax::{Timestamp, delivery::Attempt};
+use hapax::{
+    Timestamp,
+    admin::{DeliveryStatus, Trace},
+    delivery::Attempt,
+};
 
 use crate::{
     fields::{path_of, url},
     format::{Table, badge, cell, code, content, none, nothing, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
-    queries::{
-        Queries, destination_of,
-        events::{DeliveryStatus, Trace},
-    },
+    queries::Queries,
 };
 
 /// The deliveries to all destinations.
@@ -38,10 +39,9 @@ fn one(
     position: i64,
     now: Timestamp,
 ) -> Element {
-    let name = destination_of(&trace.partition);
     let head = el("h3")
         .add(link(
-            &path_of("/console/destinations", name),
+            &path_of("/console/destinations", &trace.destination),
             &trace.partition,
         ))
         .add(" ")
@@ -147,10 +147,7 @@ pub(crate) fn dead_acts(partition: &str, position: i64) -> Element {
 
 /// The forms that deliver an event to a destination again.
 pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
-    let mut names: Vec<&str> = traces
-        .iter()
-        .map(|it| destination_of(&it.partition))
-        .collect();
+    let mut names: Vec<&str> = traces.iter().map(|it| it.destination.as_str()).collect();
     names.dedup();
     let offers = names.into_iter().map(|name| {
         let q = format!("id:{event}");

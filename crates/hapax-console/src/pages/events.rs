@@ -2,11 +2,14 @@
 //! destinations.
 
 use axum::extract::{Path, State};
-use hapax::key::Tenant;
+use hapax::{
+    admin::{DeliveryStatus, EventSummary, Page as List},
+    key::Tenant,
+};
 
 use super::{
     ROWS, Shown, event_trace,
-    query::{Asked, Known},
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
@@ -16,7 +19,6 @@ use crate::{
     guard::PageRequest,
     html::{Html, el, link},
     layout::Page,
-    queries::events::{DeliveryStatus, Summary},
 };
 
 pub(crate) static KNOWN: Known = Known {
@@ -32,44 +34,44 @@ pub(crate) static KNOWN: Known = Known {
 
 /// Lists events, newest first.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let filter = asked.of_events(now);
+    let filter = query.of_events(now);
     let mut body = Html::default();
-    if asked.is_right() {
-        let before = page_request
-            .fields
-            .get("before")
-            .and_then(|it| it.parse().ok());
+    if query.is_right() {
+        let before = page_request.fields.get("before");
         let actor = &page_request.caller().actor;
-        let page = console
-            .queries()
-            .events(actor, &filter, before, ROWS)
-            .await?;
-        let mut table = Table::new("Events", &["Event", "About", "Tenant", "Created", "#Size"]);
-        for event in &page.items {
-            table.row([
-                cell(open(
-                    &path_of("/console/events", &event.position.to_string()),
-                    &event.kind,
-                )),
+        let page = console.store().events(actor, &filter, before, ROWS).await?;
+        let table = Table::new("Events", &["Event", "About", "Tenant", "Created", "#Size"]);
+        let row = |event: &EventSummary| {
+            let to = path_of("/console/events", &event.position.to_string());
+            [
+                cell(open(&to, &event.kind)),
                 about(event),
                 code(event.tenant.as_deref()),
                 cell(time(event.created_at, now)),
                 cell(size(event.payload_bytes)),
-            ]);
-        }
-        let next = page.next.map(|next| next.to_string());
-        body = list_of(table, next.is_some(), "event");
-        let before = page_request.fields.text("before");
-        body = body.add(pager(
-            "/console/events",
-            &asked.text,
-            before,
-            next.as_deref(),
-        ));
+            ]
+        };
+        body = listed(&page_request, &query.text, "event", table, &page, row);
     }
-    Ok(Page::new("Events", body).filtered(asked.into_box()))
+    Ok(Page::new("Events", body).filtered(query.into_box()))
+}
+
+/// A page of a list as a table, with links to the other pages.
+pub(crate) fn listed<T, const N: usize>(
+    page_request: &PageRequest,
+    q: &str,
+    what: &str,
+    mut table: Table,
+    page: &List<T>,
+    row: impl Fn(&T) -> [Html; N],
+) -> Html {
+    for it in &page.items {
+        table.row(row(it));
+    }
+    let (before, next) = (page_request.fields.text("before"), page.next.as_deref());
+    list_of(table, next.is_some(), what).add(pager(&page_request.path, q, before, next))
 }
 
 /// A table, or a note that it is empty.
@@ -83,7 +85,7 @@ pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
     }
 }
 
-fn about(event: &Summary) -> Html {
+fn about(event: &EventSummary) -> Html {
     match (&event.aggregate_type, &event.aggregate_id) {
         (Some(kind), Some(id)) => cell(el("code").add(format!("{kind}/{id}"))),
         _ => none(),

@@ -1,21 +1,21 @@
 //! `/console/inbox`: received messages, newest first.
 
 use axum::extract::State;
+use hapax::admin::{Message, MessageFilter};
 
 use super::{
     ROWS, Shown,
-    events::list_of,
-    query::{Asked, Known},
+    events::listed,
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, cell, code, none, open, pager, time},
+    format::{Table, cell, code, none, open, time},
     guard::PageRequest,
     html::{Html, el},
     layout::Page,
-    queries::inbox::Messages,
 };
 
 static KNOWN: Known = Known {
@@ -30,30 +30,24 @@ static KNOWN: Known = Known {
 
 /// Lists messages.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let (since, until) = asked.moments(now);
-    let filter = Messages {
-        consumer: asked.filter.one(Qualifier::Consumer).map(str::to_owned),
-        source: asked.filter.one(Qualifier::Source).map(str::to_owned),
-        message_id: asked.one_or_word(Qualifier::Id),
+    let (since, until) = query.moments(now);
+    let filter = MessageFilter {
+        consumer: query.filter.one(Qualifier::Consumer).map(str::to_owned),
+        source: query.filter.one(Qualifier::Source).map(str::to_owned),
+        message_id: query.one_or_word(Qualifier::Id),
         since,
         until,
     };
     let mut body = Html::default();
-    if asked.is_right() {
-        let before = page_request
-            .fields
-            .get("before")
-            .and_then(|it| it.parse().ok());
+    if query.is_right() {
+        let before = page_request.fields.get("before");
         let actor = &page_request.caller().actor;
-        let page = console
-            .queries()
-            .inbox(actor, &filter, before.as_ref(), ROWS)
-            .await?;
+        let page = console.store().messages(actor, &filter, before, ROWS);
+        let page = page.await?;
         let heads = &["Message", "Consumer", "Source", "Taken", "Done", "Result"];
-        let mut table = Table::new("Messages", heads);
-        for it in &page.items {
+        let row = |it: &Message| {
             // A message that is an event of this database has a timeline.
             let id = el("code").class("break").add(&it.message_id);
             let id = if it.message_id.parse::<hapax::event::EventId>().is_ok() {
@@ -61,28 +55,21 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             } else {
                 id
             };
-            table.row([
+            [
                 cell(id),
                 code(Some(&it.consumer)),
                 code(Some(&it.source)),
                 cell(time(it.received_at, now)),
                 it.processed_at.map_or_else(none, |at| cell(time(at, now))),
                 code(it.result.as_deref()),
-            ]);
-        }
-        let next = page.next.map(|next| next.to_string());
-        body = list_of(table, next.is_some(), "message");
-        let before = page_request.fields.text("before");
-        body = body.add(pager(
-            "/console/inbox",
-            &asked.text,
-            before,
-            next.as_deref(),
-        ));
+            ]
+        };
+        let table = Table::new("Messages", heads);
+        body = listed(&page_request, &query.text, "message", table, &page, row);
         if actor.tenant.is_some() {
             let said = "Messages have no tenant: a token of a tenant sees none.";
             body = body.add(el("p").class("soft").add(said));
         }
     }
-    Ok(Page::new("Inbox", body).filtered(asked.into_box()))
+    Ok(Page::new("Inbox", body).filtered(query.into_box()))
 }

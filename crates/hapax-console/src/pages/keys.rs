@@ -1,21 +1,21 @@
 //! `/console/keys`: idempotency keys, latest claims first.
 
 use axum::extract::State;
+use hapax::admin::{KeyFilter, KeyState, KeySummary};
 
 use super::{
     ROWS, Shown,
-    events::list_of,
-    query::{Asked, Known},
+    events::listed,
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, badge, cell, code, none, open, pager, size, time},
+    format::{Table, badge, cell, code, none, open, size, time},
     guard::PageRequest,
     html::{Html, el},
     layout::Page,
-    queries::keys::{Keys, State as KeyState},
 };
 
 static KNOWN: Known = Known {
@@ -31,28 +31,22 @@ static KNOWN: Known = Known {
 
 /// Lists keys.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let now = console.0.clock.now();
-    let (since, until) = asked.moments(now);
-    let filter = Keys {
-        operation: asked.filter.one(Qualifier::Operation).map(str::to_owned),
-        key: asked.one_or_word(Qualifier::Key),
-        tenant: asked.tenant(),
-        state: asked.state(&KeyState::ALL, |it| it.as_str()),
+    let (since, until) = query.moments(now);
+    let filter = KeyFilter {
+        operation: query.filter.one(Qualifier::Operation).map(str::to_owned),
+        key: query.one_or_word(Qualifier::Key),
+        tenant: query.tenant(),
+        state: query.state(&KeyState::ALL, |it| it.as_str()),
         since,
         until,
     };
     let mut body = Html::default();
-    if asked.is_right() {
-        let before = page_request
-            .fields
-            .get("before")
-            .and_then(|it| it.parse().ok());
+    if query.is_right() {
+        let before = page_request.fields.get("before");
         let actor = &page_request.caller().actor;
-        let page = console
-            .queries()
-            .keys(actor, &filter, before.as_ref(), ROWS)
-            .await?;
+        let page = console.store().keys(actor, &filter, before, ROWS).await?;
         let heads = &[
             "Key",
             "Operation",
@@ -63,8 +57,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             "Expires",
             "Tenant",
         ];
-        let mut table = Table::new("Keys", heads);
-        for it in &page.items {
+        let row = |it: &KeySummary| {
             let fields = [
                 ("key", it.key.as_str()),
                 ("operation", &it.operation),
@@ -73,7 +66,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             let to = url("/console/timeline", &fields);
             let name = open(&to, el("code").class("break").add(&it.key));
             let hash = el("span").class("soft").add(format!(" #{}", it.short_hash));
-            table.row([
+            [
                 cell(name).add(hash),
                 code(Some(&it.operation)),
                 cell(badge(it.state.as_str())),
@@ -83,12 +76,10 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
                 cell(time(it.created_at, now)),
                 cell(time(it.expires_at, now)),
                 code(Some(&it.tenant)),
-            ]);
-        }
-        let next = page.next.map(|next| next.to_string());
-        body = list_of(table, next.is_some(), "key");
-        let before = page_request.fields.text("before");
-        body = body.add(pager("/console/keys", &asked.text, before, next.as_deref()));
+            ]
+        };
+        let table = Table::new("Keys", heads);
+        body = listed(&page_request, &query.text, "key", table, &page, row);
     }
-    Ok(Page::new("Keys", body).filtered(asked.into_box()))
+    Ok(Page::new("Keys", body).filtered(query.into_box()))
 }

@@ -22,13 +22,13 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::get,
 };
+use hapax::admin::AdminError;
 use http::StatusCode;
 
 use crate::{
     BASE, Console, act, assets,
     guard::{LOGIN, LOGOUT},
     layout::Page,
-    queries::AdminError,
 };
 
 /// Number of rows per page.

@@ -1,7 +1,10 @@
 //! `/console`: overview. Stalled work with its cause comes first, and each line links to the cause.
 
 use axum::extract::State;
-use hapax::Timestamp;
+use hapax::{
+    Timestamp,
+    admin::{Cause, Count, DestinationFigures, Stalled, StalledItem, StateCount, destination_of},
+};
 
 use super::Shown;
 use crate::{
@@ -13,11 +16,6 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{
-        destination_of,
-        overview::{Count, DestinationFigures},
-        stalled::{Cause, Stalled, What},
-    },
     sample::{Look, Sample, float},
 };
 
@@ -91,11 +89,11 @@ fn line(to: &str, state: &str, what: &str, said: String) -> Element {
 
 fn stalled(it: &Stalled, now: Timestamp) -> Element {
     let (what, place) = match &it.what {
-        What::Partition(partition) => (
+        StalledItem::Partition { partition } => (
             partition.clone(),
             path_of("/console/destinations", destination_of(partition)),
         ),
-        What::OrderKey {
+        StalledItem::OrderKey {
             partition,
             aggregate_type,
             aggregate_id,
@@ -103,18 +101,18 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
             format!("{aggregate_type}/{aggregate_id} at {partition}"),
             path_of("/console/destinations", destination_of(partition)),
         ),
-        What::EventType { partition, kind } => (
+        StalledItem::EventType { partition, kind } => (
             format!("{kind} at {partition}"),
             path_of("/console/destinations", destination_of(partition)),
         ),
-        What::Sagas { name, version } => {
+        StalledItem::Sagas { name, version } => {
             let q = term(Qualifier::Saga, name);
             (
                 format!("sagas {name} version {version}"),
                 url("/console/sagas", &[("q", &q)]),
             )
         }
-        What::Outbox => (
+        StalledItem::Outbox => (
             "the outbox".to_owned(),
             url("/console/reference/cli", &[("q", "doctor")]),
         ),
@@ -131,7 +129,7 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
         | Cause::BehindDeadLetter { position, .. }
         | Cause::Declined { position, .. } => path_of("/console/events", &position.to_string()),
         Cause::NeedsAttention => match &it.what {
-            What::Sagas { name, .. } => {
+            StalledItem::Sagas { name, .. } => {
                 let q = format!("state:needs_attention {}", term(Qualifier::Saga, name));
                 url("/console/sagas", &[("q", &q)])
             }
@@ -283,24 +281,16 @@ fn place(it: &DestinationFigures, look: &Look) -> [Html; 8] {
 }
 
 fn counts(look: &Look) -> Html {
-    let keys = look.overview.keys.iter().map(|(state, figure)| {
-        let q = format!("state:{}", state.as_str());
-        figure_of(
-            &url("/console/keys", &[("q", &q)]),
-            state.as_str(),
-            *figure,
-            "keys",
-        )
-    });
-    let sagas = look.overview.sagas.iter().map(|(state, figure)| {
-        let q = format!("state:{}", state.as_str());
-        figure_of(
-            &url("/console/sagas", &[("q", &q)]),
-            state.as_str(),
-            *figure,
-            "sagas",
-        )
-    });
+    let figures = |counts: &'static str, path: &'static str| {
+        move |it: &StateCount| {
+            let q = format!("state:{}", it.state);
+            figure_of(&url(path, &[("q", &q)]), it.state, it.count, counts)
+        }
+    };
+    let keys = look.overview.keys.iter();
+    let keys = keys.map(figures("keys", "/console/keys"));
+    let sagas = look.overview.sagas.iter();
+    let sagas = sagas.map(figures("sagas", "/console/sagas"));
     let stored = look.overview.keys_stored;
     let stored = stored.map(|stored| figure_of("/console/keys", "stored", stored, "keys"));
     cell(el("ul").class("counts").add(stored).all(keys).all(sagas))

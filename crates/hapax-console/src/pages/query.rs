@@ -1,13 +1,12 @@
 //! Filter of a list: parsed from `?q=`, checked against what the page supports, and converted to
 //! the filters of the store.
 
-use hapax::{Timestamp, event::EventId, key::Tenant};
+use hapax::{Timestamp, admin::EventFilter, event::EventId, key::Tenant, nearest};
 
 use crate::{
     filter::{Filter, Qualifier, Wrong},
     guard::PageRequest,
     layout::FilterBox,
-    queries,
 };
 
 /// The qualifiers of a page.
@@ -18,7 +17,7 @@ pub(crate) struct Known {
 }
 
 /// The text of a filter and the result of parsing it.
-pub(crate) struct Asked {
+pub(crate) struct ListQuery {
     pub(crate) text: String,
     pub(crate) filter: Filter,
     pub(crate) wrong: Option<Wrong>,
@@ -37,7 +36,7 @@ impl Known {
     }
 }
 
-impl Asked {
+impl ListQuery {
     /// Parses the filter of a request.
     pub(crate) fn of(page_request: &PageRequest, known: &'static Known) -> Self {
         Self::read(page_request.fields.text("q"), known)
@@ -82,16 +81,16 @@ impl Asked {
     }
 
     /// The store's filter of events and deliveries.
-    pub(crate) fn of_events(&mut self, now: Timestamp) -> queries::Filter {
+    pub(crate) fn of_events(&mut self, now: Timestamp) -> EventFilter {
         let (older, younger) = self.filter.ages();
         let before = |age| Timestamp::from_millis(now.as_millis().saturating_sub(millis(age)));
-        let mut found = queries::Filter {
+        let mut found = EventFilter {
             kind: self.filter.one(Qualifier::Type).map(str::to_owned),
             since: younger.map(before),
             until: older.map(before),
             attempts_min: self.filter.attempts_min(),
             error: self.filter.one(Qualifier::Error).map(str::to_owned),
-            ..queries::Filter::default()
+            ..EventFilter::default()
         };
         if let Some(about) = self.filter.one(Qualifier::About) {
             let (kind, id) = match about.split_once('/') {
@@ -183,24 +182,24 @@ impl Asked {
     where
         T: Copy,
     {
-        let asked: Vec<String> = self
+        let names: Vec<String> = self
             .filter
             .every(Qualifier::State)
             .flat_map(|words| words.split(','))
             .map(str::to_owned)
             .collect();
         let mut found = Vec::new();
-        for asked in asked {
-            if let Some(state) = all.iter().find(|it| word(it) == asked) {
+        for name in names {
+            if let Some(state) = all.iter().find(|it| word(it) == name) {
                 found.push(*state);
                 continue;
             }
             let words: Vec<_> = all.iter().map(&word).collect();
-            let near = crate::nearest::nearest(&asked, words.iter().copied());
+            let near = nearest(&name, words.iter().copied());
             let hint = near.map(|near| format!("; did you mean state:{near}?"));
             let hint = hint.unwrap_or_default();
             let words = words.join(", ");
-            let wrong = format!("state: must be one of {words}, not {asked:?}{hint}");
+            let wrong = format!("state: must be one of {words}, not {name:?}{hint}");
             self.refuse(Wrong(wrong));
         }
         found

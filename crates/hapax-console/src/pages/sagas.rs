@@ -3,24 +3,27 @@
 use axum::extract::{Path, State};
 use hapax::{
     Timestamp,
+    admin::SagaLook,
     key::Tenant,
-    saga::{Direction, Filter, Refusal, SagaRecord, State as Stands, StepState},
+    saga::{
+        Direction, Filter, Refusal, SagaRecord, Signal, State as SagaState, StepRecord, StepState,
+    },
 };
 
 use super::{
     ROWS, Shown,
-    events::list_of,
-    query::{Asked, Known},
+    events::listed,
+    query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, content, facts, open, pager, span, time},
+    format::{Table, badge, cell, code, content, facts, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{Queries, sagas::Look},
+    queries::Queries,
 };
 
 static KNOWN: Known = Known {
@@ -30,45 +33,34 @@ static KNOWN: Known = Known {
 
 /// Lists sagas by id.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
-    let mut asked = Asked::of(&page_request, &KNOWN);
+    let mut query = ListQuery::of(&page_request, &KNOWN);
     let filter = Filter {
-        name: asked.filter.one(Qualifier::Saga).map(str::to_owned),
+        name: query.filter.one(Qualifier::Saga).map(str::to_owned),
         version: None,
-        state: asked.state(&Stands::ALL, |it| it.as_str()),
+        state: query.state(&SagaState::ALL, |state| state.as_str()),
         after: page_request.fields.get("before").map(str::to_owned),
     };
     let mut body = Html::default();
-    if asked.is_right() {
-        let page = console
-            .queries()
-            .sagas(&page_request.caller().actor, &filter, ROWS)
-            .await?;
-        let mut table = Table::new(
-            "Sagas",
-            &["Saga", "Kind", "State", "Why", "Begun", "Tenant"],
-        );
-        for look in &page.items {
+    if query.is_right() {
+        let actor = &page_request.caller().actor;
+        let page = console.store().list_sagas(actor, &filter, ROWS).await?;
+        let heads = &["Saga", "Kind", "State", "Why", "Begun", "Tenant"];
+        let row = |look: &SagaLook| {
             let saga = &look.saga;
             let id = el("code").class("break").add(&saga.id);
-            table.row([
+            [
                 cell(open(&path_of("/console/sagas", &saga.id), id)),
                 cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
                 cell(badge(saga.status.state.as_str())),
                 cell(why(look)),
                 cell(time(saga.created_at, look.at)),
                 code(saga.tenant.as_ref().map(Tenant::as_str)),
-            ]);
-        }
-        body = list_of(table, page.next.is_some(), "saga");
-        let before = page_request.fields.text("before");
-        body = body.add(pager(
-            "/console/sagas",
-            &asked.text,
-            before,
-            page.next.as_deref(),
-        ));
+            ]
+        };
+        let table = Table::new("Sagas", heads);
+        body = listed(&page_request, &query.text, "saga", table, &page, row);
     }
-    Ok(Page::new("Sagas", body).filtered(asked.into_box()))
+    Ok(Page::new("Sagas", body).filtered(query.into_box()))
 }
 
 /// Shows one saga.
@@ -78,16 +70,19 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Shown {
     let queries = console.queries();
-    let look = queries.saga(&page_request.caller().actor, &id).await?;
+    let look = console
+        .store()
+        .look_at_saga(&page_request.caller().actor, &id)
+        .await?;
     let (saga, now) = (&look.saga, look.at);
-    let first = facts([
+    let details = facts([
         ("State", cell(badge(saga.status.state.as_str()))),
         (
             "Kind",
             cell(format!("{} version {}", saga.kind.name, saga.kind.version)),
         ),
         (
-            "Undoing",
+            "Compensating",
             cell(if saga.status.compensating {
                 "yes"
             } else {
@@ -102,24 +97,24 @@ pub(crate) async fn show(
             saga.ended_at
                 .map_or_else(Html::default, |at| cell(time(at, now))),
         ),
-        ("Taken", cell(saga.epoch)),
+        ("Epoch", cell(saga.epoch)),
     ]);
-    let acts =
-        (page_request.acts() && saga.status.state == Stands::NeedsAttention).then(|| acts(saga));
+    let decisions = (page_request.acts() && saga.status.state == SagaState::NeedsAttention)
+        .then(|| decisions(saga));
     let body = Html::default()
         .add(el("p").class("because").add(why(&look)))
-        .add(acts)
-        .add(first)
+        .add(decisions)
+        .add(details)
         .add(el("h2").add("Steps"))
         .add(steps(queries, saga, now))
         .add(el("h2").add("Input"))
-        .add(said(queries, "Input", &saga.input))
+        .add(content_of(queries, "Input", &saga.input))
         .add(signals(queries, saga, now));
     Ok(Page::new(format!("Saga {}", saga.id), body))
 }
 
 /// The possible decisions.
-fn acts(saga: &SagaRecord) -> Element {
+fn decisions(saga: &SagaRecord) -> Element {
     let epoch = saga.epoch.to_string();
     let button = |decision: &str, step: &str, name: String| {
         let fields = [
@@ -131,9 +126,9 @@ fn acts(saga: &SagaRecord) -> Element {
         ];
         link(&url("/console/act", &fields), name).class("button")
     };
-    let steps = saga.asked().map(|it| {
-        let name = &it.name;
-        let (happened, did_not) = match it.direction {
+    let steps = saga.asked().map(|step| {
+        let name = &step.name;
+        let (happened, did_not) = match step.direction {
             Direction::Forward => (format!("{name} happened"), format!("{name} did not happen")),
             Direction::Compensate => (
                 format!("{name} is undone"),
@@ -153,33 +148,33 @@ fn acts(saga: &SagaRecord) -> Element {
 }
 
 fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {
-    let step = |it: &hapax::saga::StepRecord| {
-        let error = it.error.as_ref().map(Refusal::to_string);
+    let item = |step: &StepRecord| {
+        let error = step.error.as_ref().map(Refusal::to_string);
         let head = el("h3")
-            .add(&it.name)
+            .add(&step.name)
             .add(" ")
-            .add(el("span").class("soft").add(it.direction.as_str()))
+            .add(el("span").class("soft").add(step.direction.as_str()))
             .add(" ")
-            .add(badge(it.state.as_str()));
-        let known = facts([
-            ("Tries", cell(it.attempts)),
-            ("Began", cell(time(it.began_at, now))),
+            .add(badge(step.state.as_str()));
+        let details = facts([
+            ("Attempts", cell(step.attempts)),
+            ("Began", cell(time(step.began_at, now))),
             (
                 "Ended",
-                it.ended_at
+                step.ended_at
                     .map_or_else(Html::default, |at| cell(time(at, now))),
             ),
             (
                 "Next",
-                if it.state == StepState::Open {
-                    cell(time(it.next_at, now))
+                if step.state == StepState::Open {
+                    cell(time(step.next_at, now))
                 } else {
                     Html::default()
                 },
             ),
             (
-                "Key given",
-                it.provider_key
+                "Provider key",
+                step.provider_key
                     .as_deref()
                     .map_or_else(Html::default, |key| code(Some(key))),
             ),
@@ -189,71 +184,61 @@ fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {
             (!bytes.is_empty()).then(|| {
                 el("details")
                     .add(el("summary").add(name))
-                    .add(said(queries, name, bytes))
+                    .add(content_of(queries, name, bytes))
             })
         };
         el("li")
             .add(head)
-            .add(known)
-            .add(more("Request", &it.request))
-            .add(more("Result", &it.made))
+            .add(details)
+            .add(more("Request", &step.request))
+            .add(more("Result", &step.made))
     };
     if saga.steps.is_empty() {
         return cell(el("p").class("nothing").add("No step was started."));
     }
-    cell(el("ol").class("timeline").all(saga.steps.iter().map(step)))
+    cell(el("ol").class("timeline").all(saga.steps.iter().map(item)))
 }
 
 fn signals(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Option<Html> {
-    let signal = |it: &hapax::saga::Signal| {
+    let item = |signal: &Signal| {
         el("li")
-            .add(el("h3").add(&it.name))
-            .add(el("p").add(time(it.received_at, now)))
-            .add(said(queries, &it.name, &it.payload))
+            .add(el("h3").add(&signal.name))
+            .add(el("p").add(time(signal.received_at, now)))
+            .add(content_of(queries, &signal.name, &signal.payload))
     };
     (!saga.signals.is_empty()).then(|| {
         Html::default().add(el("h2").add("Signals")).add(
             el("ol")
                 .class("timeline")
-                .all(saga.signals.iter().map(signal)),
+                .all(saga.signals.iter().map(item)),
         )
     })
 }
 
-fn said(queries: &Queries, label: &str, bytes: &[u8]) -> Element {
+fn content_of(queries: &Queries, label: &str, bytes: &[u8]) -> Element {
     content(label, &queries.shown(Some("application/json"), bytes))
 }
 
 /// What the saga is doing, or why it does not move.
-fn why(look: &Look) -> String {
-    let Look {
-        saga,
-        held_until,
-        at,
-    } = look;
-    let held = held_until.filter(|until| until > at);
-    let reason = saga.status.reason.as_ref();
-    let reason = reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string);
-    match (saga.status.state, held) {
-        (Stands::Completed, _) => "Every step is done.".to_owned(),
-        (Stands::Failed, _) => format!("Failed: {reason}."),
-        (Stands::NeedsAttention, _) => format!("Needs attention: {reason}."),
-        (Stands::Running, Some(until)) => {
-            format!("Held by a worker for {}.", span(until.since(*at)))
+fn why(look: &SagaLook) -> String {
+    match (look.saga.status.state, look.held(), look.due_at()) {
+        (SagaState::Completed, ..) => "Every step is done.".to_owned(),
+        (SagaState::Failed, ..) => format!("Failed: {}.", look.reason()),
+        (SagaState::NeedsAttention, ..) => format!("Needs attention: {}.", look.reason()),
+        (SagaState::Running, Some(until), _) => {
+            format!("Held by a worker for {}.", span(until.since(look.at)))
         }
-        (Stands::Running, None) => waits(saga, *held_until, *at),
+        (SagaState::Running, None, None) => "Is never due.".to_owned(),
+        (SagaState::Running, None, Some(due)) if due <= look.at => {
+            let since = span(look.at.since(due));
+            format!("Due for {since}, and no worker that knows its version claims it.")
+        }
+        (SagaState::Running, None, Some(due)) => {
+            format!(
+                "Waits {} for {}.",
+                span(due.since(look.at)),
+                look.waits_for()
+            )
+        }
     }
-}
-
-fn waits(saga: &SagaRecord, lapsed: Option<Timestamp>, at: Timestamp) -> String {
-    let Some(wake_at) = saga.wake_at else {
-        return "Is never due.".to_owned();
-    };
-    let due = lapsed.map_or(wake_at, |lapsed| lapsed.max(wake_at));
-    if due <= at {
-        let since = span(at.since(due));
-        return format!("Due for {since}, and no worker that knows its version claims it.");
-    }
-    let what = saga.waiting_for.as_deref().unwrap_or("its next step");
-    format!("Waits {} for {what}.", span(due.since(at)))
 }

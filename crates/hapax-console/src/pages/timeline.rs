@@ -1,7 +1,10 @@
 //! `/console/timeline`: one request, from its key to its effects, in chronological order.
 
 use axum::extract::State;
-use hapax::Timestamp;
+use hapax::{
+    Timestamp,
+    admin::{Content, Emitted, KeyRecord, KeyState, Timeline},
+};
 
 use super::{Shown, Trouble, event_trace};
 use crate::{
@@ -11,11 +14,7 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    queries::{
-        Queries,
-        keys::{Record, State as KeyState},
-        timeline::{Emitted, Timeline},
-    },
+    queries::Queries,
 };
 
 /// Shows the timeline of a key or of an event.
@@ -84,7 +83,7 @@ fn step(name: &str, inside: Html) -> Element {
 fn key_step(
     queries: &Queries,
     page_request: &PageRequest,
-    key: &Record,
+    key: &KeyRecord,
     now: Timestamp,
 ) -> Element {
     let it = &key.summary;
@@ -122,28 +121,24 @@ fn key_step(
         ),
     ]);
     let acts = (page_request.acts() && it.state != KeyState::InProgress).then(|| {
-        let version = key.version().to_string();
         let fields = [
             ("act", "purge-key"),
             ("tenant", it.tenant.as_str()),
             ("operation", &it.operation),
             ("key", &it.key),
-            ("version", &version),
+            ("version", &key.version),
         ];
         let to = link(&url("/console/act", &fields), "Purge this key").class("button");
         el("p").class("acts").add(to)
     });
-    let answer = it.status.map(|status| answer(queries, key, status));
+    let status = it.status.zip(key.body.as_ref());
+    let answer = status.map(|(status, body)| answer(queries, key, status, body));
     step("Key", cell(moments).add(answer).add(acts))
 }
 
 /// The response that retries receive, masked.
-fn answer(queries: &Queries, key: &Record, status: u16) -> Html {
-    let kind = key
-        .headers
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-    let shown = queries.shown(kind.map(|(_, value)| value.as_str()), &key.body);
+fn answer(queries: &Queries, key: &KeyRecord, status: u16, body: &Content) -> Html {
+    let shown = queries.shown(body.content_type.as_deref(), &body.raw);
     let mut headers = Table::new("Headers of the stored response", &["Header", "Value"]);
     for (name, value) in &key.headers {
         let value = if queries.hides(name) { "***" } else { value };

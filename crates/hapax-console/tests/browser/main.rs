@@ -13,16 +13,15 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::SystemTime,
 };
 
-use hapax::{Clock, Random};
-use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
-use hapax_postgres::{
-    Postgres, Schema,
-    admin::{Actor, destinations},
+use hapax::{
+    Random,
+    admin::{Actor, DestinationAdmin as _},
 };
-use hapax_testkit::{port::free_port, postgres::Database};
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
+use hapax_postgres::{Postgres, Schema};
+use hapax_testkit::{clock::system_clock, port::free_port, postgres::Database};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 const OPERATOR: &str = "operator-0123456789";
@@ -68,7 +67,7 @@ async fn the_console_in_a_browser() {
         match line.trim() {
             "pause hooks" => {
                 let actor = Actor::new("night shift");
-                destinations::pause(&store, &actor, "hooks").await.unwrap();
+                store.pause_destination(&actor, "hooks").await.unwrap();
             }
             "stop" => open.take().expect("it runs").stop().await,
             "start" => open = Some(serve(&store, local, Tokens::default()).await),
@@ -90,7 +89,7 @@ impl Served {
 }
 
 async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served {
-    let mut settings = Settings::new(clock());
+    let mut settings = Settings::new(system_clock());
     settings.tokens = tokens;
     settings.effective = [
         ("database.connections", "8", "default"),
@@ -125,7 +124,8 @@ async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served 
 }
 
 async fn store(database: &Database) -> Postgres {
-    let mut settings = hapax_postgres::Settings::new(database.url(), clock(), Random::new(|| 7));
+    let mut settings =
+        hapax_postgres::Settings::new(database.url(), system_clock(), Random::new(|| 7));
     settings.schema = Schema::Apply;
     let store = Postgres::open(settings).await.unwrap();
     database.client().await.batch_execute(ROWS).await.unwrap();
@@ -142,14 +142,6 @@ fn tokens() -> Tokens {
     let operator = given("alice", OPERATOR, Role::Operator);
     let viewer = given("vera", VIEWER, Role::Viewer);
     Tokens::of([operator, viewer]).unwrap()
-}
-
-fn clock() -> Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the fixture's rows use the database's clock"
-    )]
-    Clock::new(SystemTime::now)
 }
 
 /// Returns the path of the first of these programs that is installed.

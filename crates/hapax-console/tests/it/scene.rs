@@ -1,10 +1,11 @@
 //! Fixture: a console on a fresh database, with rows of every kind.
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{net::SocketAddr, sync::Arc};
 
-use hapax::{Clock, Random};
-use hapax_console::{Configured, Console, Given, Role, Setting, Settings, Tokens};
+use hapax::{Random, admin::Configured};
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
 use hapax_postgres::{Postgres, Schema};
+pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
     postgres::Database,
@@ -38,14 +39,6 @@ pub(crate) struct Scene {
 pub(crate) struct Browser<'a> {
     scene: &'a Scene,
     cookie: String,
-}
-
-pub(crate) fn clock() -> Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the fixture's rows use the database's clock"
-    )]
-    Clock::new(SystemTime::now)
 }
 
 impl Scene {

@@ -1,18 +1,17 @@
 //! Processing of a verified message in one transaction: accept, run the handler, commit.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use hapax::{
     event::Headers,
     idempotency::{Disposition, OnFailure},
     inbox::{Acceptance, Message},
-    seeded::{self, Bug},
     store::{Keys, StoreError, Transaction},
     telemetry::INBOX_MESSAGES,
 };
 use http::{HeaderValue, StatusCode};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::timeout_at;
 
 use super::Inbox;
 use crate::{
@@ -23,9 +22,6 @@ use crate::{
     settings::RETRY_AFTER,
     tx::Slot,
 };
-
-/// The delay of the commit in a seeded bug.
-const WRITE_BEHIND: Duration = Duration::from_millis(50);
 
 /// Accepts the message and runs its handler in the same transaction.
 pub(super) async fn accept<K: Keys, S: Inner>(
@@ -69,12 +65,8 @@ async fn open<K: Keys>(
     message: &Message,
     context: Headers,
 ) -> Result<(K::Tx, Acceptance), StoreError> {
-    let mut tx = inbox.store.begin(None, context.clone()).await?;
+    let mut tx = inbox.store.begin(None, context).await?;
     let acceptance = tx.accept(message).await?;
-    if seeded::has(Bug::InboxOutside) {
-        tx.commit().await?;
-        tx = inbox.store.begin(None, context).await?;
-    }
     Ok((tx, acceptance))
 }
 
@@ -90,14 +82,6 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     };
     if !takes(&finished) {
         tx.rollback().await;
-        return finished.into_response();
-    }
-    if seeded::has(Bug::AckBeforeCommit) {
-        // In its own task, as a write-behind commit would run.
-        tokio::spawn(async move {
-            sleep(WRITE_BEHIND).await;
-            tx.commit().await
-        });
         return finished.into_response();
     }
     match tx.commit().await {

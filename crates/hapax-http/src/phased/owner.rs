@@ -16,7 +16,6 @@ use std::{
 use hapax::{
     event::Headers,
     phases::{Ownership, check_name},
-    seeded::{self, Bug},
     store::{StoreError, Transaction},
 };
 use tokio::{
@@ -193,7 +192,7 @@ impl<T: Transaction> Owner<T> {
     pub(crate) fn keep(self: &Arc<Self>, lease: Duration) -> Renewing {
         let owner = Arc::clone(self);
         Renewing(tokio::spawn(async move {
-            while !seeded::has(Bug::ShortLease) {
+            loop {
                 sleep(lease / 3).await;
                 let turn = owner.renewal.lock().await;
                 if owner.over.load(Ordering::SeqCst) || owner.is_fenced() {

@@ -6,7 +6,6 @@ use axum::{body::Body, extract::OriginalUri, response::Response};
 use hapax::{
     idempotency::OnStoreError,
     key::{DERIVED_PREFIX, Fingerprint, FingerprintBuilder, IdempotencyKey, Operation, Tenant},
-    seeded::{self, Bug},
     store::Keys,
 };
 use http::{
@@ -234,9 +233,6 @@ fn sent(parts: &Parts) -> Result<Option<Cow<'_, str>>, Problem> {
 }
 
 fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerprint {
-    if seeded::has(Bug::NoFingerprint) {
-        return Fingerprint::from_bytes([0; 32]);
-    }
     // A nested router removes its prefix from the URI, but the prefix may contain a parameter.
     let original = parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&parts.uri, |original| &original.0);

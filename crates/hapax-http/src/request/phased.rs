@@ -11,7 +11,6 @@ use bytes::Bytes;
 use hapax::{
     idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
     phases::{Entry, Ownership, evaluate_entry},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -78,13 +77,9 @@ fn entry<K: Keys, S: Inner>(
     let original = context.parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&context.parts.uri, |original| &original.0);
     let request = encode(&context.parts, uri, &context.kept, &phasing.kept_headers);
-    let mut lease = settings.lease;
-    if seeded::has(Bug::ShortLease) {
-        lease /= 100;
-    }
     Entry {
         claim: guard.claim.clone(),
-        lease,
+        lease: settings.lease,
         request,
     }
 }

@@ -1,20 +1,20 @@
 //! Tests of deadlocks between handlers: one transaction fails, its request runs again, and each
 //! request receives one response.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::SystemTime,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use axum::{Router, extract::State, routing::post};
 use futures_util::future::join;
-use hapax::{Clock, event::NewEvent};
+use hapax::event::NewEvent;
 use hapax_http::{Idempotency, Json, OperationLayer, Problem, RequestIds, Settings, Tx};
 use hapax_postgres::Postgres;
-use hapax_testkit::{clock::seeded_random, postgres::Database};
+use hapax_testkit::{
+    clock::{seeded_random, system_clock},
+    postgres::Database,
+};
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::Barrier;
@@ -82,12 +82,7 @@ async fn check(
     policy: impl FnOnce(OperationLayer<Postgres>) -> OperationLayer<Postgres>,
 ) {
     let database = Database::fresh().await;
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test passes in the system time"
-    )]
-    let clock = Clock::new(SystemTime::now);
-    let random = seeded_random(1);
+    let (clock, random) = (system_clock(), seeded_random(1));
     let settings = hapax_postgres::Settings::new(database.url(), clock.clone(), random.clone());
     let store = Postgres::open(settings).await.unwrap();
     let made = store.migrate("test", &[(1, "tables", TABLES)]).await;

@@ -76,8 +76,7 @@ struct Payment {
 
 #[tokio::test]
 async fn a_phased_request_is_stored_once_and_replays() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, far, node) = scene().await;
     let first = pay(&node, "k", "{}").await;
     assert_eq!(
         (first.status, first.idempotency()),
@@ -101,8 +100,7 @@ async fn a_phased_request_is_stored_once_and_replays() {
 #[tokio::test]
 async fn a_run_that_fails_behind_a_phase_is_resumed_there_at_once() {
     for first in ["503 behind", "panic behind", "429 behind"] {
-        let (stage, far) = stage().await;
-        let node = node(&stage, &far, |_| {});
+        let (stage, far, node) = scene().await;
         let body = format!("{{\"first\":\"{first}\"}}");
         let failed = pay(&node, "k", &body).await;
         assert!(
@@ -123,8 +121,7 @@ async fn a_run_that_fails_behind_a_phase_is_resumed_there_at_once() {
 #[tokio::test]
 async fn a_run_that_fails_before_its_first_phase_calls_out_under_the_same_key_again() {
     for first in ["503", "panic", "429"] {
-        let (stage, far) = stage().await;
-        let node = node(&stage, &far, |_| {});
+        let (stage, far, node) = scene().await;
         let body = format!("{{\"first\":\"{first}\"}}");
         assert!(!pay(&node, "k", &body).await.status.is_success());
         stage.pass(Duration::from_millis(1));
@@ -137,8 +134,7 @@ async fn a_run_that_fails_before_its_first_phase_calls_out_under_the_same_key_ag
 
 #[tokio::test]
 async fn a_run_that_outlives_its_clients_time_is_resumed_at_once() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, far, node) = scene().await;
     let body = "{\"first\":\"hang behind\"}";
     let mut request = post_json("/payments", "k", body);
     let headers = request.headers_mut();
@@ -152,8 +148,7 @@ async fn a_run_that_outlives_its_clients_time_is_resumed_at_once() {
 
 #[tokio::test]
 async fn a_callers_mistake_before_anything_happened_releases_the_key() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, _, node) = scene().await;
     let mistake = pay(&node, "k", "{\"first\":\"mistake\"}").await;
     mistake.check_problem(400, "VALIDATION.member");
     let unread = pay(&node, "k", "[]").await;
@@ -164,8 +159,7 @@ async fn a_callers_mistake_before_anything_happened_releases_the_key() {
 
 #[tokio::test]
 async fn a_refusal_is_stored_and_drops_its_last_phase_alone() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, far, node) = scene().await;
     let first = pay(&node, "k", "{\"end\":\"decline\"}").await;
     first.check_problem(402, "CONFLICT.state");
     assert_eq!(first.idempotency(), Some("stored"));
@@ -179,8 +173,7 @@ async fn a_refusal_is_stored_and_drops_its_last_phase_alone() {
 
 #[tokio::test]
 async fn a_handlers_word_releases_a_key_that_was_used() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, _, node) = scene().await;
     let released = pay(&node, "k", "{\"end\":\"release\"}").await;
     assert_eq!(released.status, StatusCode::BAD_GATEWAY);
     assert!(row(&stage, "k").await.is_none());
@@ -189,8 +182,7 @@ async fn a_handlers_word_releases_a_key_that_was_used() {
 #[tokio::test]
 async fn a_failure_of_which_nothing_came_releases_the_key() {
     for end in ["nothing", "undone"] {
-        let (stage, far) = stage().await;
-        let node = node(&stage, &far, |_| {});
+        let (stage, far, node) = scene().await;
         let body = format!("{{\"end\":\"{end}\"}}");
         let failed = pay(&node, "k", &body).await;
         failed.check_problem(503, "DEPENDENCY.unavailable");
@@ -206,31 +198,26 @@ async fn a_failure_of_which_nothing_came_releases_the_key() {
 #[tokio::test]
 async fn the_word_that_nothing_happened_does_not_outlive_what_happens_next() {
     for end in ["nothing, then a call", "nothing, then a phase"] {
-        let (stage, far) = stage().await;
-        let node = node(&stage, &far, |_| {});
+        let (stage, _, node) = scene().await;
         let body = format!("{{\"end\":\"{end}\"}}");
         let failed = pay(&node, "k", &body).await;
         failed.check_problem(503, "DEPENDENCY.unavailable");
-        let kept = row(&stage, "k").await.map(|row| row.state);
-        assert_eq!(kept, Some(KeyState::InProgress), "{end}");
+        check_in_progress(&stage).await;
     }
 }
 
 #[tokio::test]
 async fn a_phase_that_cannot_be_opened_takes_back_the_word_that_nothing_happened() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, far, node) = scene().await;
     let failed = pay(&node, "k", "{\"end\":\"nothing, then no phase\"}").await;
     failed.check_problem(500, "TRANSIENT.internal");
     assert_eq!(*far.believed.lock().unwrap(), [true]);
-    let kept = row(&stage, "k").await.map(|row| row.state);
-    assert_eq!(kept, Some(KeyState::InProgress));
+    check_in_progress(&stage).await;
 }
 
 #[tokio::test]
 async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing_happened() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, far, node) = scene().await;
     let body = "{\"first\":\"gate\",\"end\":\"nothing, then a phase\"}";
     let mut request = post_json("/payments", "k", body);
     let headers = request.headers_mut();
@@ -246,14 +233,12 @@ async fn a_phase_that_is_cut_off_while_it_opens_takes_back_the_word_that_nothing
     let late = running.await.unwrap();
     late.check_problem(504, "DEPENDENCY.timeout");
     assert_eq!(*far.believed.lock().unwrap(), [true]);
-    let kept = row(&stage, "k").await.map(|row| row.state);
-    assert_eq!(kept, Some(KeyState::InProgress));
+    check_in_progress(&stage).await;
 }
 
 #[tokio::test]
 async fn who_goes_on_knows_that_somebody_had_the_key_before() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (_stage, far, node) = scene().await;
     let body = "{\"first\":\"503\"}";
     assert!(!pay(&node, "k", body).await.status.is_success());
     assert_eq!(pay(&node, "k", body).await.idempotency(), Some("stored"));
@@ -268,8 +253,7 @@ async fn nobody_says_that_nothing_happened_under_a_key_that_somebody_had_before(
     for _ in 0..2 {
         let failed = pay(&node, "k", body).await;
         failed.check_problem(503, "DEPENDENCY.unavailable");
-        let kept = row(&stage, "k").await.map(|row| row.state);
-        assert_eq!(kept, Some(KeyState::InProgress));
+        check_in_progress(&stage).await;
     }
     assert_eq!(*far.believed.lock().unwrap(), [false]);
     let calls = far.calls.lock().unwrap();
@@ -278,8 +262,7 @@ async fn nobody_says_that_nothing_happened_under_a_key_that_somebody_had_before(
 
 #[tokio::test]
 async fn a_last_phase_that_is_kept_beyond_the_answer_is_a_failure() {
-    let (stage, far) = stage().await;
-    let node = node(&stage, &far, |_| {});
+    let (stage, _, node) = scene().await;
     let kept = pay(&node, "k", "{\"end\":\"keep\"}").await;
     kept.check_problem(500, "TRANSIENT.internal");
     assert_eq!(row(&stage, "k").await.unwrap().state, KeyState::InProgress);
@@ -702,6 +685,12 @@ impl Drop for Leaving {
     }
 }
 
+async fn scene() -> (Stage, Far, Node) {
+    let (stage, far) = stage().await;
+    let node = node(&stage, &far, |_| {});
+    (stage, far, node)
+}
+
 async fn stage() -> (Stage, Far) {
     let far = Far {
         runs: Arc::default(),
@@ -778,6 +767,12 @@ async fn crash_under(node: &Node, far: &Far, key: &str, body: &str) {
 async fn row(stage: &Stage, key: &str) -> Option<KeyRecord> {
     let scope = scope("alice", "POST /payments", key);
     stage.store.look_up(&scope).await.unwrap()
+}
+
+/// Checks that the key `k` is kept for a run that resumes it.
+async fn check_in_progress(stage: &Stage) {
+    let kept = row(stage, "k").await.map(|row| row.state);
+    assert_eq!(kept, Some(KeyState::InProgress));
 }
 
 async fn check(stage: &Stage, far: &Far, runs: u64, calls: usize, effects: i64) {

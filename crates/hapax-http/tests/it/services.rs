@@ -1,16 +1,13 @@
 //! Tests of several services with the same routes on one database.
 
 use axum::{Router, routing::post};
-use hapax::{
-    key::{IdempotencyKey, Operation, Scope, Tenant},
-    store::Keys as _,
-};
+use hapax::{key::Tenant, store::Keys as _};
 use hapax_http::{Idempotency, Settings, Tx};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, scope};
 
 #[tokio::test]
 async fn services_with_names_of_their_own_have_keys_of_their_own() {
@@ -76,11 +73,7 @@ async fn send(router: &Router) -> (String, String) {
 async fn stored<const N: usize>(stage: &Stage, operations: [&str; N]) -> [bool; N] {
     let mut found = [false; N];
     for (found, operation) in found.iter_mut().zip(operations) {
-        let scope = Scope {
-            tenant: Tenant::new("alice").unwrap(),
-            operation: Operation::new(operation).unwrap(),
-            key: IdempotencyKey::new("k").unwrap(),
-        };
+        let scope = scope("alice", operation, "k");
         *found = stage.store.look_up(&scope).await.unwrap().is_some();
     }
     found

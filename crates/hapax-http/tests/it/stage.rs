@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,16 +15,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use hapax::{
-    Clock, Random, Timestamp,
-    event::NewEvent,
-    failpoint::Failpoints,
-    key::{IdempotencyKey, Operation, Scope, Tenant},
-};
+use hapax::{Clock, Random, event::NewEvent, failpoint::Failpoints, key::Tenant};
 use hapax_http::{
     Disposition, Idempotency, Json, OperationLayer, Problem, RequestIds, Settings, Tx, problem,
 };
 use hapax_sqlite::Sqlite;
+use hapax_testkit::clock::{ManualClock, seeded_random};
+pub(crate) use hapax_testkit::events::scope;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde::Deserialize;
@@ -51,7 +48,7 @@ pub(crate) struct Stage {
     pub(crate) props: Props,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    now: Arc<AtomicI64>,
+    time: ManualClock,
     _folder: TempDir,
 }
 
@@ -96,13 +93,9 @@ impl Stage {
         settings: impl FnOnce(&mut Settings),
         policy: impl FnOnce(OperationLayer<Sqlite>) -> OperationLayer<Sqlite>,
     ) -> Self {
-        hapax_testkit::seeded::plant();
         let folder = TempDir::new().unwrap();
-        let now = Arc::new(AtomicI64::new(1_700_000_000_000));
-        let ticks = Arc::clone(&now);
-        let clock = Clock::new(move || Timestamp::from_millis(ticks.load(Ordering::SeqCst)));
-        let seed = AtomicU64::new(1);
-        let random = Random::new(move || scramble(seed.fetch_add(1, Ordering::SeqCst)));
+        let time = ManualClock::new();
+        let (clock, random) = (time.clock(), seeded_random(1));
         let path = folder.path().join("test.db");
         let mut file = hapax_sqlite::Settings::new(path, clock.clone(), random.clone());
         opened(&mut file);
@@ -136,7 +129,7 @@ impl Stage {
             props,
             clock,
             random,
-            now,
+            time,
             _folder: folder,
         };
         stage.router = stage.named(router);
@@ -168,8 +161,7 @@ impl Stage {
 
     /// Advances the clock.
     pub(crate) fn pass(&self, time: Duration) {
-        let millis = i64::try_from(time.as_millis()).unwrap();
-        self.now.fetch_add(millis, Ordering::SeqCst);
+        self.time.advance(time);
     }
 
     pub(crate) fn runs(&self) -> u64 {
@@ -284,14 +276,6 @@ pub(crate) async fn send(router: Router, request: Request<Body>) -> Sent {
     }
 }
 
-pub(crate) fn scope(tenant: &str, operation: &str, key: &str) -> Scope {
-    Scope {
-        tenant: Tenant::new(tenant).unwrap(),
-        operation: Operation::new(operation).unwrap(),
-        key: IdempotencyKey::new(key).unwrap(),
-    }
-}
-
 /// Writes one row and one event, and ends as the body says.
 async fn effect(
     State(props): State<Props>,
@@ -362,9 +346,4 @@ async fn authenticate(
         request.extensions_mut().insert(tenant);
     }
     next.run(request).await
-}
-
-/// Spreads a counter over 64 bits, so that the ids of a test are different.
-fn scramble(n: u64) -> u64 {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ n
 }

@@ -1,22 +1,59 @@
 -- Lists the deliveries that have a row, the newest event first, and visits at most $13 rows. Every
 -- row contains the place where the visit ended; if nothing matches, one row contains only that.
+--
+-- $16 says which index is read: that of dead letters, that of parked deliveries, or that of all
+-- rows. The other two branches are not executed. The first two read only columns of their index,
+-- which is why the whole row is read after the visit, and compare the destination as a range: see
+-- partitions_now.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
-    SELECT found.destination, found.position, found.state, found.attempt, found.next_at,
-           found.order_key, found.last_error, found.changed_at, found.reason
-    FROM unnest($8::text[]) AS partition (name)
+    SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
+           whole.order_key, whole.last_error, whole.changed_at, whole.reason
+    FROM (
+        SELECT found.destination, found.position
+        FROM unnest($8::text[]) AS partition (name)
+        CROSS JOIN LATERAL (
+            (
+                SELECT destination, position
+                FROM hapax.delivery
+                WHERE $16::text = 'dead'
+                  AND destination >= partition.name AND destination <= partition.name
+                  AND position <= $11::int8
+                  AND (position < $11::int8 OR destination < $12::text)
+                  AND state = 'dead'
+                ORDER BY destination DESC, position DESC
+                LIMIT $13::int8
+            ) UNION ALL (
+                SELECT destination, position
+                FROM hapax.delivery
+                WHERE $16::text = 'parked'
+                  AND destination >= partition.name AND destination <= partition.name
+                  AND position <= $11::int8
+                  AND (position < $11::int8 OR destination < $12::text)
+                  AND state IN ('scheduled', 'retrying', 'blocked')
+                ORDER BY destination DESC, position DESC
+                LIMIT $13::int8
+            ) UNION ALL (
+                SELECT destination, position
+                FROM hapax.delivery
+                WHERE $16::text = 'all'
+                  AND destination = partition.name
+                  AND position <= $11::int8
+                  AND (position < $11::int8 OR destination < $12::text)
+                ORDER BY position DESC
+                LIMIT $13::int8
+            )
+        ) AS found
+        ORDER BY found.position DESC, found.destination DESC
+        LIMIT $13::int8
+    ) AS newest
     CROSS JOIN LATERAL (
         SELECT destination, position, state, attempt, next_at, order_key, last_error, changed_at,
                reason
-        FROM hapax.delivery
-        WHERE destination = partition.name
-          AND position <= $11::int8
-          AND (position < $11::int8 OR destination < $12::text)
-        ORDER BY position DESC
-        LIMIT $13::int8
-    ) AS found
-    ORDER BY found.position DESC, found.destination DESC
-    LIMIT $13::int8
+        FROM hapax.delivery AS row
+        WHERE row.destination = newest.destination AND row.position = newest.position
+        LIMIT 1
+    ) AS whole
 ), matching AS (
     SELECT looked.destination, looked.position, looked.state, looked.attempt, looked.next_at,
            looked.order_key, looked.last_error, looked.changed_at, looked.reason, event.event_id,

@@ -1,16 +1,29 @@
--- Lists sagas of some states by id, like saga/list, and visits at most $7 rows. Every row contains
--- the number of visited rows and the id at which the visit ended; if nothing matches, one row
--- contains only these.
+-- Lists sagas of some states by id, like saga/list, of one tenant ($8) or of all, and visits at most
+-- $7 rows. Every row contains the number of visited rows and the id at which the visit ended; if
+-- nothing matches, one row contains only these. For a tenant, no sagas of other tenants are visited,
+-- because that id is returned, and an id is a name that another tenant may have chosen.
 -- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT listed.id, listed.name, listed.version
     FROM unnest($1::text[]) AS asked (of_state)
     CROSS JOIN LATERAL (
-        SELECT saga.id, saga.name, saga.version
-        FROM hapax.saga AS saga
-        WHERE saga.state = asked.of_state AND saga.id > $2::text COLLATE "C"
-        ORDER BY saga.id
-        LIMIT $7::int8
+        (
+            SELECT saga.id, saga.name, saga.version
+            FROM hapax.saga AS saga
+            WHERE $8::text IS NULL
+              AND saga.state = asked.of_state
+              AND saga.id > $2::text COLLATE "C"
+            ORDER BY saga.id
+            LIMIT $7::int8
+        ) UNION ALL (
+            SELECT saga.id, saga.name, saga.version
+            FROM hapax.saga AS saga
+            WHERE saga.tenant = $8::text
+              AND saga.state = asked.of_state
+              AND saga.id > $2::text COLLATE "C"
+            ORDER BY saga.id
+            LIMIT $7::int8
+        )
     ) AS listed
     ORDER BY id
     LIMIT $7::int8

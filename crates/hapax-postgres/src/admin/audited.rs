@@ -2,13 +2,10 @@
 //!
 //! The operation and its line are committed together. A transaction that is dropped is rolled back.
 
-use hapax::store::StoreError;
+use hapax::{admin::Actor, store::StoreError};
 use tokio_postgres::Row;
 
-use super::{
-    Actor,
-    audit::{Line, note},
-};
+use super::audit::{Line, note};
 use crate::{postgres::Postgres, query, session::Session, value::Param};
 
 /// The transaction of an operation. It is rolled back when it is dropped.

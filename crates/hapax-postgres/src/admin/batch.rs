@@ -2,17 +2,16 @@
 //!
 //! A batch is one transaction. A job records its progress in the same transaction.
 
-use hapax::{Timestamp, event::EventId, key::Tenant, store::StoreError};
+use hapax::{
+    Timestamp,
+    admin::{Actor, AdminError, EventFilter, Job, JobKind, Partition},
+    event::EventId,
+    key::Tenant,
+    store::StoreError,
+};
 use serde_json::{Value, json};
 
-use super::{
-    Actor, AdminError, Filter,
-    audited::AuditedTransaction,
-    dead_letters,
-    destinations::{self, Partition},
-    filters::Filters,
-    jobs::{Job, Kind},
-};
+use super::{audited::AuditedTransaction, dead_letters, destinations, filters::Filters};
 use crate::{
     error::corrupt,
     postgres::Postgres,
@@ -45,14 +44,14 @@ pub(super) async fn run(
     job: &Job,
 ) -> Result<Batch, AdminError> {
     match job.kind {
-        Kind::ReplayDeadLetters | Kind::DiscardDeadLetters => dead(act, store, job).await,
-        Kind::ReplayEvents => offer(act, store, job).await,
-        Kind::Remove => forget(act, job).await,
+        JobKind::ReplayDeadLetters | JobKind::DiscardDeadLetters => dead(act, store, job).await,
+        JobKind::ReplayEvents => offer(act, store, job).await,
+        JobKind::RemoveDestination => forget(act, job).await,
     }
 }
 
 /// A filter as JSON for the arguments of a job, limited to the operator's tenant.
-pub(super) fn spell(actor: &Actor, filter: &Filter) -> Result<Value, AdminError> {
+pub(super) fn spell(actor: &Actor, filter: &EventFilter) -> Result<Value, AdminError> {
     if Filters::of(actor, filter).is_none() {
         return Err(AdminError::invalid("tenant", "must be your own"));
     }
@@ -135,7 +134,7 @@ async fn dead(
     let looked = act.ask(query!("admin/dead_beyond"), &params).await?;
     let fits = looked.iter().filter(|row| row.get(1));
     let positions: Vec<i64> = fits.map(|row| row.get(0)).collect();
-    let done = if job.kind == Kind::ReplayDeadLetters {
+    let done = if job.kind == JobKind::ReplayDeadLetters {
         dead_letters::replay_all(act, store, partition, &positions).await?
     } else {
         let reason = arguments["reason"].as_str().unwrap_or_default();
@@ -256,17 +255,17 @@ fn ended(job: &Job, done: u64) -> Batch {
     }
 }
 
-fn read(job: &Job) -> Result<(Value, Filters), StoreError> {
+fn read(job: &Job) -> Result<(&Value, Filters), StoreError> {
     let bad = || corrupt(format!("arguments of job {}", job.id));
-    let arguments: Value = serde_json::from_str(&job.arguments).map_err(|_| bad())?;
-    let spelled = &arguments["filter"];
+    let arguments = &job.arguments;
+    let spelled = arguments.get("filter").ok_or_else(bad)?;
     let word = |name: &str| spelled[name].as_str().map(str::to_owned);
     let moment = |name: &str| spelled[name].as_i64().map(Timestamp::from_millis);
     let id: Option<EventId> = word("event_id")
         .map(|id| id.parse())
         .transpose()
         .map_err(|_| bad())?;
-    let filter = Filter {
+    let filter = EventFilter {
         kind: word("type"),
         tenant: word("tenant")
             .map(Tenant::new)

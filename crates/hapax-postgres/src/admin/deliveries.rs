@@ -2,13 +2,17 @@
 //!
 //! An event that was delivered at the first attempt has no such row; its trace shows that attempt.
 
-use hapax::Timestamp;
+use std::{fmt, str::FromStr};
+
+use async_trait::async_trait;
+use hapax::admin::{
+    Actor, AdminError, Delivery, DeliveryAdmin, DeliveryFilter, DeliveryStatus, DestinationAdmin,
+    EventFilter, PAGE_MAX, Page, check_reason, destination_of, read_cursor,
+};
+use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{
-    Actor, AdminError, Filter, PAGE_MAX, Page, destinations, events::DeliveryStatus,
-    filters::Filters,
-};
+use super::{audited::AuditedTransaction, dead_letters, filters::Filters, patch, seen::Seen};
 use crate::{
     postgres::Postgres,
     query,
@@ -26,124 +30,186 @@ const PARKED: [DeliveryStatus; 3] = [
     DeliveryStatus::Blocked,
 ];
 
-/// One delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
-    /// The partition under which it is stored.
-    pub partition: String,
-    /// The position of the event.
-    pub position: i64,
-    /// The state, as in its row.
-    pub state: String,
-    /// Attempts made since it was parked or replayed.
-    pub attempts: u32,
-    /// When it is due, or was due.
-    pub next_at: Timestamp,
-    /// The order key that it blocks.
-    pub order_key: Option<String>,
-    /// The last error.
-    pub last_error: Option<String>,
-    /// When the row was last changed; for a dead letter, when it died.
-    pub changed_at: Timestamp,
-    /// Why it was discarded.
-    pub reason: Option<String>,
-    /// The id of the event.
-    pub event_id: String,
-    /// The type of the event.
-    pub kind: String,
-    /// The tenant of the event.
-    pub tenant: Option<String>,
-    /// The type of the aggregate.
-    pub aggregate_type: Option<String>,
-    /// The id of the aggregate.
-    pub aggregate_id: Option<String>,
-    /// When the event was created.
-    pub created_at: Timestamp,
-}
-
 /// The start of a page of deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor {
+struct Cursor {
     /// The page contains deliveries of events below this position,
-    pub position: i64,
+    position: i64,
     /// and those at this position whose partition sorts before this one.
-    pub partition: String,
+    partition: String,
 }
 
-/// Lists deliveries that match a filter, the newest event first: in these states, or in any state
-/// if `states` is empty; of one destination, or of all.
-///
-/// # Errors
-/// `Invalid` for a state in which deliveries have no row.
-pub async fn list(
-    store: &Postgres,
-    actor: &Actor,
-    filter: &Filter,
-    destination: Option<&str>,
-    states: &[DeliveryStatus],
-    before: Option<&Cursor>,
-    limit: usize,
-) -> Result<Page<Delivery, Cursor>, AdminError> {
-    let states = if states.is_empty() { ALL } else { states };
-    if states.iter().any(|state| !ALL.contains(state)) {
-        return Err(AdminError::invalid(
-            "state",
-            "must be one in which deliveries have a row",
-        ));
+#[async_trait]
+impl DeliveryAdmin for Postgres {
+    async fn deliveries(
+        &self,
+        actor: &Actor,
+        filter: &DeliveryFilter,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Delivery>, AdminError> {
+        let states = match filter.states.as_slice() {
+            [] => &DeliveryStatus::STORED[..],
+            states => states,
+        };
+        if states.iter().any(|it| !DeliveryStatus::STORED.contains(it)) {
+            return Err(AdminError::invalid(
+                "state",
+                "must be one in which deliveries have a row",
+            ));
+        }
+        let Some(find) = Filters::of(actor, &filter.events) else {
+            return Ok(Page::last(Vec::new()));
+        };
+        let before: Option<Cursor> = read_cursor(before, |text| text.parse().ok())?;
+        let partitions = self.partitions(filter.destination.as_deref()).await?;
+        let partitions: Vec<String> = partitions
+            .into_iter()
+            .map(|partition| partition.name)
+            .collect();
+        let is_dead = states == [DeliveryStatus::Dead];
+        let is_parked = states.iter().all(|state| PARKED.contains(state));
+        let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (index, every) = match (is_dead, is_parked) {
+            (true, _) => ("dead", &[DeliveryStatus::Dead][..]),
+            (_, true) => ("parked", &PARKED[..]),
+            _ => ("all", &DeliveryStatus::STORED[..]),
+        };
+        let is_all = every.iter().all(|state| states.contains(state));
+        let look = if is_all && find.is_any() {
+            LOOK.min(limit * SPARE)
+        } else {
+            LOOK
+        };
+        let (count, look) = (rows(limit), rows(look.max(limit)));
+        let before_position = before.as_ref().map_or(i64::MAX, |it| it.position);
+        let before_partition = before.as_ref().map_or("", |it| it.partition.as_str());
+        let behind: [&dyn Param; 9] = [
+            &partitions,
+            &find.attempts_min,
+            &find.error,
+            &before_position,
+            &before_partition,
+            &look,
+            &count,
+            &words,
+            &index,
+        ];
+        let params = find.with(&behind);
+        let found = self.ask(query!("admin/deliveries"), &params).await?;
+        let matching = found
+            .iter()
+            .filter(|row| row.get::<_, Option<&str>>("destination").is_some());
+        let items: Vec<Delivery> = matching.map(delivery).collect();
+        let full = items.last().filter(|_| items.len() == limit);
+        let next = next(full, found.first(), look);
+        let next = next.map(|cursor| cursor.to_string());
+        Ok(Page { items, next })
     }
-    let Some(find) = Filters::of(actor, filter) else {
-        return Ok(Page {
-            items: Vec::new(),
-            next: None,
-        });
-    };
-    let partitions = destinations::partitions(store, destination).await?;
-    let partitions: Vec<String> = partitions
-        .into_iter()
-        .map(|partition| partition.name)
-        .collect();
-    let is_dead = states == [DeliveryStatus::Dead];
-    let is_parked = states.iter().all(|state| PARKED.contains(state));
-    let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
-    let limit = limit.clamp(1, PAGE_MAX);
-    let every = match (is_dead, is_parked) {
-        (true, _) => &[DeliveryStatus::Dead][..],
-        (_, true) => &PARKED[..],
-        _ => ALL,
-    };
-    let is_all = every.iter().all(|state| states.contains(state));
-    let look = if is_all && find.is_any() {
-        LOOK.min(limit * SPARE)
-    } else {
-        LOOK
-    };
-    let (count, look) = (rows(limit), rows(look.max(limit)));
-    let before_position = before.map_or(i64::MAX, |it| it.position);
-    let before_partition = before.map_or("", |it| it.partition.as_str());
-    let behind: [&dyn Param; 8] = [
-        &partitions,
-        &find.attempts_min,
-        &find.error,
-        &before_position,
-        &before_partition,
-        &look,
-        &count,
-        &words,
-    ];
-    let params = find.with(&behind);
-    let sql = match (is_dead, is_parked) {
-        (true, _) => query!("admin/dead"),
-        (_, true) => query!("admin/parked"),
-        _ => query!("admin/deliveries"),
-    };
-    let found = store.ask(sql, &params).await?;
-    let matching = found
-        .iter()
-        .filter(|row| row.get::<_, Option<&str>>("destination").is_some());
-    let items: Vec<Delivery> = matching.map(delivery).collect();
-    let full = items.last().filter(|_| items.len() == limit);
-    let next = next(full, found.first(), look);
-    Ok(Page { items, next })
+
+    async fn count_dead_letters(
+        &self,
+        actor: &Actor,
+        destination: &str,
+        filter: &EventFilter,
+        seen: &str,
+    ) -> Result<u64, AdminError> {
+        let Some(find) = Filters::of(actor, filter) else {
+            return Ok(0);
+        };
+        let seen = Seen::parse(seen)?;
+        let mut count = 0;
+        for partition in self.partitions(Some(destination)).await? {
+            let mut after = 0_i64;
+            loop {
+                let at = Moment(seen.at);
+                let params = find.with(&[
+                    &partition.name,
+                    &after,
+                    &dead_letters::COUNTED,
+                    &find.attempts_min,
+                    &find.error,
+                    &seen.until,
+                    &seen.snapshot,
+                    &at,
+                ]);
+                let looked = self.ask(query!("admin/dead_beyond"), &params).await?;
+                count += looked.iter().filter(|row| row.get(1)).count() as u64;
+                match looked
+                    .last()
+                    .filter(|_| rows(looked.len()) == dead_letters::COUNTED)
+                {
+                    Some(last) => after = last.get(0),
+                    None => break,
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    async fn replay_dead_letter(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+    ) -> Result<(), AdminError> {
+        let mut act = AuditedTransaction::begin(self).await?;
+        dead_letters::look(&mut act, actor, partition, position).await?;
+        let replayed = dead_letters::replay_all(&mut act, self, partition, &[position]).await?;
+        dead_letters::finish(
+            act,
+            actor,
+            "replay",
+            partition,
+            position,
+            json!({}),
+            replayed,
+        )
+        .await
+    }
+
+    async fn edit_dead_letter(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+        patch: &str,
+    ) -> Result<(), AdminError> {
+        let mut act = AuditedTransaction::begin(self).await?;
+        dead_letters::look(&mut act, actor, partition, position).await?;
+        let params: [&dyn Param; 3] = [&partition, &position.saturating_sub(1), &1_i64];
+        let found = act.ask(query!("delivery/dead_letters"), &params).await?;
+        let mut replayed = 0;
+        if let Some(row) = found.iter().find(|row| row.get::<_, i64>(0) == position) {
+            let edited = dead_letters::edited(self, row, patch)?;
+            let (payload, headers) = (edited.payload(), edited.headers.as_str());
+            let params: [&dyn Param; 4] = [&partition, &position, &payload, &headers];
+            act.ask(query!("admin/edit"), &params).await?;
+            replayed = dead_letters::replay_all(&mut act, self, partition, &[position]).await?;
+        }
+        let detail = json!({"members": patch::names(patch)});
+        dead_letters::finish(act, actor, "edit", partition, position, detail, replayed).await
+    }
+
+    async fn discard_dead_letter(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+        reason: &str,
+    ) -> Result<(), AdminError> {
+        check_reason(reason)?;
+        let mut act = AuditedTransaction::begin(self).await?;
+        dead_letters::look(&mut act, actor, partition, position).await?;
+        let discarded =
+            dead_letters::discard_all(&mut act, self, partition, &[position], reason).await?;
+        let detail = json!({"reason": reason});
+        dead_letters::finish(
+            act, actor, "discard", partition, position, detail, discarded,
+        )
+        .await
+    }
 }
 
 /// Where the next page begins: after the last delivery of a full page, or after the last row that
@@ -162,18 +228,27 @@ fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<Curso
     })
 }
 
-/// All states in which a delivery has a row.
-const ALL: &[DeliveryStatus] = &[
-    DeliveryStatus::Scheduled,
-    DeliveryStatus::Retrying,
-    DeliveryStatus::Blocked,
-    DeliveryStatus::Dead,
-    DeliveryStatus::Delivered,
-    DeliveryStatus::Discarded,
-];
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.position, self.partition)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (position, partition) = text.split_once(':').ok_or(())?;
+        Ok(Self {
+            position: position.parse().map_err(|_| ())?,
+            partition: partition.to_owned(),
+        })
+    }
+}
 
 fn delivery(row: &Row) -> Delivery {
     Delivery {
+        destination: destination_of(row.get("destination")).to_owned(),
         partition: row.get("destination"),
         position: row.get("position"),
         state: row.get("state"),

@@ -1,18 +1,19 @@
 //! Destinations that are declared at run time and stored in the database.
 //!
-//! A change succeeds only if its author has seen the last change, and all relays know it within a
-//! second. The `spec` describes the destination in JSON, of which this crate reads few members. The
-//! caller encrypts the secrets, so this crate never has the key. Destinations that are declared in
-//! a configuration file can also be paused and removed here.
+//! All relays know a change within a second.
 
+use async_trait::async_trait;
+use hapax::admin::{
+    Actor, AdminError, Declared, DestinationAdmin, Job, JobAdmin, JobFilter, JobKind, PAGE_MAX,
+    Page, Partition, partitions_of,
+};
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 
 use super::{
-    Actor, AdminError, PAGE_MAX, Page,
     audited::AuditedTransaction,
     declared::{declared, moment},
-    jobs::{self, Job, Kind},
+    jobs,
 };
 use crate::{
     delivery::settle::text,
@@ -20,8 +21,6 @@ use crate::{
     query,
     value::{Param, rows},
 };
-
-pub use super::declared::{Declared, Partition};
 
 /// How long a job waits after the removal of a destination before it deletes rows, so that all
 /// relays know of the removal.
@@ -41,201 +40,172 @@ impl Postgres {
     }
 }
 
-/// Declares a destination under a free name.
-///
-/// # Errors
-/// `Conflict` if the name is taken, or if the job that removes a destination of this name has not
-/// ended.
-pub async fn create(
-    store: &Postgres,
-    actor: &Actor,
-    name: &str,
-    spec: &str,
-    sealed: Option<&[u8]>,
-) -> Result<Declared, AdminError> {
-    check_name(name)?;
-    check_tenant(actor, &read(spec)?)?;
-    let (mut act, known) = open(store, name).await?;
-    let by = text(&actor.name);
-    let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
-    let created = act.ask(query!("admin/create"), &params).await?;
-    if let Some(row) = created.first() {
-        let created = declared(row);
-        let detail = json!({"version": created.version, "spec": read(spec)?});
-        act.note(actor, "create", &object(name), &detail, "done")
-            .await?;
+#[async_trait]
+impl DestinationAdmin for Postgres {
+    async fn declarations(
+        &self,
+        actor: &Actor,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Declared>, AdminError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (after, tenant, count) = (
+            after.map(text).unwrap_or_default(),
+            actor.tenant(),
+            rows(limit),
+        );
+        let params: [&dyn Param; 3] = [&after, &tenant, &count];
+        let found = self.ask(query!("admin/declarations"), &params).await?;
+        let items: Vec<Declared> = found.iter().map(declared).collect();
+        let next = items.last().filter(|_| items.len() == limit);
+        let next = next.map(|it| it.name.clone());
+        Ok(Page { items, next })
+    }
+
+    async fn declaration(&self, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
+        let found = self.ask(query!("admin/declaration"), &[&name]).await?;
+        let known = found.first().map(declared);
+        let known = known.filter(|it| it.purged_at.is_none());
+        let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
+        check_spec(actor, &known, name)?;
+        Ok(known)
+    }
+
+    async fn partitions(&self, name: Option<&str>) -> Result<Vec<Partition>, AdminError> {
+        let found = self.ask(query!("admin/partitions"), &[&name]).await?;
+        let partition = |row: &Row| Partition {
+            name: row.get("name"),
+            disabled_at: moment(row, "disabled_at"),
+            disabled_reason: row.get("disabled_reason"),
+        };
+        Ok(found.iter().map(partition).collect())
+    }
+
+    async fn create_destination(
+        &self,
+        actor: &Actor,
+        name: &str,
+        spec: &str,
+        sealed: Option<&[u8]>,
+    ) -> Result<Declared, AdminError> {
+        check_name(name)?;
+        check_tenant(actor, &read(spec)?)?;
+        let (mut act, known) = open(self, name).await?;
+        let by = text(&actor.name);
+        let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
+        let created = act.ask(query!("admin/create"), &params).await?;
+        if let Some(row) = created.first() {
+            let created = declared(row);
+            let detail = json!({"version": created.version, "spec": read(spec)?});
+            act.note(actor, "create", &object(name), &detail, "done")
+                .await?;
+            act.commit().await?;
+            return Ok(created);
+        }
+        let what = match known {
+            Some(known) if known.removed_at.is_some() => "is still being removed: try again later",
+            _ => "already exists: change it",
+        };
+        refused(
+            act,
+            actor,
+            "create",
+            name,
+            format!("destination {name} {what}"),
+        )
+        .await
+    }
+
+    async fn change_destination(
+        &self,
+        actor: &Actor,
+        name: &str,
+        version: i64,
+        spec: &str,
+        sealed: Option<&[u8]>,
+    ) -> Result<Declared, AdminError> {
+        let new = read(spec)?;
+        check_tenant(actor, &new)?;
+        let (mut act, known) = open(self, name).await?;
+        let Some(old) = present(known, actor, name)?.spec else {
+            return Err(AdminError::conflict(format!(
+                "destination {name} is declared in a configuration file: change it there"
+            )));
+        };
+        if partitions_of(&read(&old)?) != partitions_of(&new) {
+            let problem = "cannot be changed: create another destination";
+            return Err(AdminError::invalid("partitions", problem));
+        }
+        let by = text(&actor.name);
+        let params: [&dyn Param; 5] = [&name, &version, &spec, &sealed, &by];
+        let changed = act.ask(query!("admin/change"), &params).await?;
+        if let Some(row) = changed.first() {
+            let changed = declared(row);
+            let detail = json!({"from": version, "version": changed.version, "spec": new});
+            act.note(actor, "change", &object(name), &detail, "done")
+                .await?;
+            act.commit().await?;
+            return Ok(changed);
+        }
+        let what =
+            format!("destination {name} was changed since version {version}: look at it again");
+        refused(act, actor, "change", name, what).await
+    }
+
+    async fn pause_destination(&self, actor: &Actor, name: &str) -> Result<bool, AdminError> {
+        turn(self, actor, name, "pause", query!("admin/pause")).await
+    }
+
+    async fn resume_destination(&self, actor: &Actor, name: &str) -> Result<bool, AdminError> {
+        turn(self, actor, name, "resume", query!("admin/resume")).await
+    }
+
+    async fn remove_destination(&self, actor: &Actor, name: &str) -> Result<Job, AdminError> {
+        let (mut act, known) = open(self, name).await?;
+        let key = format!("remove {name}");
+        if let Some(known) = &known
+            && known.removed_at.is_some()
+            && known.purged_at.is_none()
+        {
+            check_spec(actor, known, name)?;
+            take_up(act, actor, name).await?;
+            let filter = JobFilter {
+                destination: Some(name.to_owned()),
+                state: None,
+            };
+            let jobs = self.jobs(&Actor::new(""), &filter, None, PAGE_MAX).await?;
+            let found = jobs
+                .items
+                .into_iter()
+                .find(|job| job.kind == JobKind::RemoveDestination);
+            return found.ok_or_else(|| AdminError::not_found(key));
+        }
+        must_be_known(&mut act, actor, known, name).await?;
+        let by = text(&actor.name);
+        let params: [&dyn Param; 2] = [&name, &by];
+        act.ask(query!("admin/remove"), &params).await?;
+        let job = jobs::NewJob {
+            kind: JobKind::RemoveDestination,
+            destination: name,
+            arguments: json!({}),
+            beyond: 0,
+            total: None,
+            per_second: None,
+            after_ms: GRACE_MS,
+            request_key: None,
+        };
+        let job = job.write(&mut act, actor).await?;
+        act.note(
+            actor,
+            "remove",
+            &object(name),
+            &json!({"job": job.id}),
+            "done",
+        )
+        .await?;
         act.commit().await?;
-        return Ok(created);
+        Ok(job)
     }
-    let what = match known {
-        Some(known) if known.removed_at.is_some() => "is still being removed: try again later",
-        _ => "already exists: change it",
-    };
-    refused(
-        act,
-        actor,
-        "create",
-        name,
-        format!("destination {name} {what}"),
-    )
-    .await
-}
-
-/// Changes a destination, if `version` is still its last change.
-///
-/// # Errors
-/// `Conflict` if it was changed since; `Invalid` if the number of its partitions would change.
-pub async fn change(
-    store: &Postgres,
-    actor: &Actor,
-    name: &str,
-    version: i64,
-    spec: &str,
-    sealed: Option<&[u8]>,
-) -> Result<Declared, AdminError> {
-    let new = read(spec)?;
-    check_tenant(actor, &new)?;
-    let (mut act, known) = open(store, name).await?;
-    let Some(old) = present(known, actor, name)?.spec else {
-        return Err(AdminError::conflict(format!(
-            "destination {name} is declared in a configuration file: change it there"
-        )));
-    };
-    if partitions_of(&read(&old)?) != partitions_of(&new) {
-        let problem = "cannot be changed: create another destination";
-        return Err(AdminError::invalid("partitions", problem));
-    }
-    let by = text(&actor.name);
-    let params: [&dyn Param; 5] = [&name, &version, &spec, &sealed, &by];
-    let changed = act.ask(query!("admin/change"), &params).await?;
-    if let Some(row) = changed.first() {
-        let changed = declared(row);
-        let detail = json!({"from": version, "version": changed.version, "spec": new});
-        act.note(actor, "change", &object(name), &detail, "done")
-            .await?;
-        act.commit().await?;
-        return Ok(changed);
-    }
-    let what = format!("destination {name} was changed since version {version}: look at it again");
-    refused(act, actor, "change", name, what).await
-}
-
-/// Pauses a destination, so that nothing is offered to it. Returns false if it is already paused.
-///
-/// # Errors
-/// `NotFound` if it is not declared and no relay has opened it.
-pub async fn pause(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, AdminError> {
-    turn(store, actor, name, "pause", query!("admin/pause")).await
-}
-
-/// Resumes a paused or disabled destination. Returns false if it is neither.
-///
-/// # Errors
-/// `NotFound` if it is not declared and no relay has opened it.
-pub async fn resume(store: &Postgres, actor: &Actor, name: &str) -> Result<bool, AdminError> {
-    turn(store, actor, name, "resume", query!("admin/resume")).await
-}
-
-/// Removes a destination: relays stop delivering to it, and a job deletes its parked deliveries,
-/// its dead letters and its checkpoints. The purge of the outbox no longer waits for it.
-///
-/// If the destination is already being removed, this returns the same job, and starts it again if
-/// it was given up.
-///
-/// # Errors
-/// `NotFound` if it is not declared and no relay has opened it.
-pub async fn remove(store: &Postgres, actor: &Actor, name: &str) -> Result<Job, AdminError> {
-    let (mut act, known) = open(store, name).await?;
-    let key = format!("remove {name}");
-    if let Some(known) = &known
-        && known.removed_at.is_some()
-        && known.purged_at.is_none()
-    {
-        check_spec(actor, known, name)?;
-        take_up(act, actor, name).await?;
-        let jobs = jobs::list(store, &Actor::new(""), Some(name), None, None, PAGE_MAX).await?;
-        let found = jobs.items.into_iter().find(|job| job.kind == Kind::Remove);
-        return found.ok_or_else(|| AdminError::not_found(key));
-    }
-    must_be_known(&mut act, actor, known, name).await?;
-    let by = text(&actor.name);
-    let params: [&dyn Param; 2] = [&name, &by];
-    act.ask(query!("admin/remove"), &params).await?;
-    let job = jobs::NewJob {
-        kind: Kind::Remove,
-        destination: name,
-        arguments: json!({}),
-        beyond: 0,
-        total: None,
-        per_second: None,
-        after_ms: GRACE_MS,
-        request_key: None,
-    };
-    let job = job.write(&mut act, actor).await?;
-    act.note(
-        actor,
-        "remove",
-        &object(name),
-        &json!({"job": job.id}),
-        "done",
-    )
-    .await?;
-    act.commit().await?;
-    Ok(job)
-}
-
-/// Reads the declaration of a destination, unless its rows were already deleted.
-///
-/// # Errors
-/// `NotFound` if there is none.
-pub async fn get(store: &Postgres, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
-    let found = store.ask(query!("admin/declaration"), &[&name]).await?;
-    let known = found.first().map(declared);
-    let known = known.filter(|it| it.purged_at.is_none());
-    let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
-    check_spec(actor, &known, name)?;
-    Ok(known)
-}
-
-/// Lists the declared destinations after a name, by name.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn list(
-    store: &Postgres,
-    actor: &Actor,
-    after: Option<&str>,
-    limit: usize,
-) -> Result<Page<Declared, String>, AdminError> {
-    let limit = limit.clamp(1, PAGE_MAX);
-    let (after, tenant, count) = (
-        after.map(text).unwrap_or_default(),
-        actor.tenant(),
-        rows(limit),
-    );
-    let params: [&dyn Param; 3] = [&after, &tenant, &count];
-    let found = store.ask(query!("admin/declarations"), &params).await?;
-    let items: Vec<Declared> = found.iter().map(declared).collect();
-    let next = items.last().filter(|_| items.len() == limit);
-    let next = next.map(|it| it.name.clone());
-    Ok(Page { items, next })
-}
-
-/// The partitions that a relay has opened, of one destination or of all.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn partitions(
-    store: &Postgres,
-    name: Option<&str>,
-) -> Result<Vec<Partition>, AdminError> {
-    let found = store.ask(query!("admin/partitions"), &[&name]).await?;
-    let partition = |row: &Row| Partition {
-        name: row.get("name"),
-        disabled_at: moment(row, "disabled_at"),
-        disabled_reason: row.get("disabled_reason"),
-    };
-    Ok(found.iter().map(partition).collect())
 }
 
 /// Pauses or resumes a destination.
@@ -276,7 +246,7 @@ async fn take_up(
     actor: &Actor,
     name: &str,
 ) -> Result<(), AdminError> {
-    let kind = Kind::Remove.as_str();
+    let kind = JobKind::RemoveDestination.as_str();
     let params: [&dyn Param; 2] = [&name, &kind];
     let taken = act.ask(query!("admin/take_up"), &params).await?;
     let Some(row) = taken.first() else {
@@ -367,8 +337,4 @@ fn read(spec: &str) -> Result<Value, AdminError> {
         .ok()
         .filter(Value::is_object);
     read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
-}
-
-pub(super) fn partitions_of(spec: &Value) -> u64 {
-    spec["partitions"].as_u64().unwrap_or(1)
 }

@@ -3,13 +3,18 @@
 //! There is no index for these queries, because every producer would pay for it. Positions increase
 //! with time, so the position of a point in time is found by binary search. The clocks of producers
 //! may differ by [`SKEW`]. If a clock was further off, a list for a window of time and
-//! [`find_near`] may miss its events. [`find`] does not miss any: it reads all events before it
-//! reports that there is none.
+//! `find_event_near` may miss its events. `find_event` does not miss any: it reads all events before
+//! it reports that there is none.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use hapax::{
     Timestamp,
+    admin::{
+        Actor, AdminError, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page,
+        Trace, destination_of, read_cursor,
+    },
     delivery::Attempt,
     event::{EventId, Payload},
     keyring::Keyring,
@@ -18,7 +23,7 @@ use hapax::{
 };
 use tokio_postgres::Row;
 
-use super::{Actor, AdminError, Filter, PAGE_MAX, Page, filters::Filters};
+use super::filters::Filters;
 use crate::{
     delivery::dead_letter::attempts,
     outbox,
@@ -28,272 +33,139 @@ use crate::{
 };
 
 /// Maximum difference between the clocks of producers for which a list by time is complete.
-pub const SKEW: Duration = Duration::from_mins(5);
+pub(super) const SKEW: Duration = Duration::from_mins(5);
 /// Events that one page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
 /// Events that are read on either side of a point in time to find one that was created about then.
 /// This takes some tens of milliseconds.
 const LOOK_NEAR: i64 = 20_000;
 
-/// An event without its payload and headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// The position in the outbox.
-    pub position: i64,
-    /// The id of the event.
-    pub id: String,
-    /// The type.
-    pub kind: String,
-    /// The tenant.
-    pub tenant: Option<String>,
-    /// The type of the aggregate.
-    pub aggregate_type: Option<String>,
-    /// The id of the aggregate.
-    pub aggregate_id: Option<String>,
-    /// The sequence number within the aggregate.
-    pub sequence: Option<i64>,
-    /// When it was created.
-    pub created_at: Timestamp,
-    /// When it may first be delivered.
-    pub available_at: Option<Timestamp>,
-    /// The size of the stored payload, in bytes.
-    pub payload_bytes: u64,
-}
-
-/// The status of an event at one destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// The partition of the destination to which it belongs.
-    pub partition: String,
-    /// The status.
-    pub status: DeliveryStatus,
-    /// Attempts made since it was parked or replayed.
-    pub attempts: u32,
-    /// When it is due, if it is scheduled or waits for a retry.
-    pub next_at: Option<Timestamp>,
-    /// The last error.
-    pub last_error: Option<String>,
-    /// Why it was discarded.
-    pub reason: Option<String>,
-    /// The earlier delivery of its order key that blocks it.
-    pub behind: Option<i64>,
-    /// When the status was last changed.
-    pub changed_at: Option<Timestamp>,
-    /// The edited payload that is offered here in place of the event's, if an operator edited it.
-    pub edited: Option<Payload>,
-    /// All known attempts.
-    pub log: Vec<Attempt>,
-}
-
-/// The status of an event at a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveryStatus {
-    /// The relay has not read it yet.
-    Unread,
-    /// It waits for the time at which it may be delivered.
-    Scheduled,
-    /// An attempt failed, and it will be offered again.
-    Retrying,
-    /// An earlier event of its order key blocks it.
-    Blocked,
-    /// It is a dead letter.
-    Dead,
-    /// It was delivered.
-    Delivered,
-    /// An operator discarded it.
-    Discarded,
-    /// The relay has read it, and no attempt is known: it is not routed to this destination, is
-    /// being offered, or was delivered so long ago that the attempt was purged.
-    Passed,
-}
-
-impl DeliveryStatus {
-    /// The name in rows and responses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unread => "unread",
-            Self::Scheduled => "scheduled",
-            Self::Retrying => "retrying",
-            Self::Blocked => "blocked",
-            Self::Dead => "dead",
-            Self::Delivered => "delivered",
-            Self::Discarded => "discarded",
-            Self::Passed => "passed",
+#[async_trait]
+impl EventAdmin for Postgres {
+    async fn events(
+        &self,
+        actor: &Actor,
+        filter: &EventFilter,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<EventSummary>, AdminError> {
+        let before: Option<i64> = read_cursor(before, |text| text.parse().ok())?;
+        let Some(find) = Filters::of(actor, filter) else {
+            return Ok(Page::last(Vec::new()));
+        };
+        if before.is_none()
+            && let Some(position) = place_of(self, actor, filter).await?
+        {
+            let (high, low) = (position.saturating_add(1), position);
+            let params = find.with(&[&high, &low, &1_i64, &1_i64]);
+            let found = self.ask(query!("admin/events"), &params).await?;
+            return Ok(Page::last(found.iter().map(summary).collect()));
         }
+        let (low, high) = window(self, filter).await?;
+        let high = before.map_or(high, |before| before.min(high));
+        let count = rows(limit.clamp(1, PAGE_MAX));
+        let params = find.with(&[&high, &low, &LOOK, &count]);
+        let found = self.ask(query!("admin/events"), &params).await?;
+        let items: Vec<EventSummary> = found.iter().map(summary).collect();
+        let next = if rows(items.len()) == count {
+            items.last().map(|it| it.position.to_string())
+        } else {
+            let params: [&dyn Param; 3] = [&high, &low, &(LOOK - 1)];
+            let ends = self.ask(query!("admin/looked_until"), &params).await?;
+            ends.first().map(|row| row.get::<_, i64>(0).to_string())
+        };
+        Ok(Page { items, next })
     }
 
-    fn parse(word: &str) -> Option<Self> {
-        use DeliveryStatus::{Blocked, Dead, Delivered, Discarded, Retrying, Scheduled};
-        [Scheduled, Retrying, Blocked, Dead, Delivered, Discarded]
-            .into_iter()
-            .find(|it| it.as_str() == word)
+    async fn count_events(&self, actor: &Actor, filter: &EventFilter) -> Result<u64, AdminError> {
+        let Some(find) = Filters::of(actor, filter) else {
+            return Ok(0);
+        };
+        let (low, high) = match place_of(self, actor, filter).await? {
+            Some(position) => (position, position.saturating_add(1)),
+            None => window(self, filter).await?,
+        };
+        let params = find.with(&[&high, &low]);
+        let found = self.ask(query!("admin/count_events"), &params).await?;
+        Ok(found
+            .first()
+            .map_or(0, |row| row.get::<_, i64>(0))
+            .unsigned_abs())
     }
-}
 
-/// Lists events below a position, the newest first.
-///
-/// If the filter contains an id, the event is first searched near the time in its id, and then like
-/// any other, from the newest on.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn list(
-    store: &Postgres,
-    actor: &Actor,
-    filter: &Filter,
-    before: Option<i64>,
-    limit: usize,
-) -> Result<Page<Summary, i64>, AdminError> {
-    let nothing = Page {
-        items: Vec::new(),
-        next: None,
-    };
-    let Some(find) = Filters::of(actor, filter) else {
-        return Ok(nothing);
-    };
-    if before.is_none()
-        && let Some(position) = place_of(store, actor, filter).await?
-    {
-        let (high, low) = (position.saturating_add(1), position);
-        let params = find.with(&[&high, &low, &1_i64, &1_i64]);
-        let found = store.ask(query!("admin/events"), &params).await?;
-        let items = found.iter().map(summary).collect();
-        return Ok(Page { items, next: None });
-    }
-    let (low, high) = window(store, filter).await?;
-    let high = before.map_or(high, |before| before.min(high));
-    let count = rows(limit.clamp(1, PAGE_MAX));
-    let params = find.with(&[&high, &low, &LOOK, &count]);
-    let found = store.ask(query!("admin/events"), &params).await?;
-    let items: Vec<Summary> = found.iter().map(summary).collect();
-    let next = if rows(items.len()) == count {
-        items.last().map(|it| it.position)
-    } else {
-        let params: [&dyn Param; 3] = [&high, &low, &(LOOK - 1)];
-        let ends = store.ask(query!("admin/looked_until"), &params).await?;
-        ends.first().map(|row| row.get(0))
-    };
-    Ok(Page { items, next })
-}
-
-/// Counts the events that match a filter. Without an id or a time it reads all events.
-///
-/// # Errors
-/// Fails if the store cannot be read, or does not respond in time.
-pub async fn count(store: &Postgres, actor: &Actor, filter: &Filter) -> Result<u64, AdminError> {
-    let Some(find) = Filters::of(actor, filter) else {
-        return Ok(0);
-    };
-    let (low, high) = match place_of(store, actor, filter).await? {
-        Some(position) => (position, position.saturating_add(1)),
-        None => window(store, filter).await?,
-    };
-    let params = find.with(&[&high, &low]);
-    let found = store.ask(query!("admin/count_events"), &params).await?;
-    Ok(found
-        .first()
-        .map_or(0, |row| row.get::<_, i64>(0))
-        .unsigned_abs())
-}
-
-/// Finds an event by its id. This may read all events.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn find(
-    store: &Postgres,
-    actor: &Actor,
-    id: EventId,
-) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
-    if let Some(near) = find_near(store, actor, id).await? {
-        return Ok(Some(near));
-    }
-    let (text, tenant) = (id.to_string(), actor.tenant());
-    let moment = moment_of(id);
-    let since = Moment(Timestamp::from_millis(moment.as_millis() - millis(SKEW)));
-    let until = Moment(moment.after(SKEW));
-    let around = (id_at(store, since).await?, id_at(store, until).await?);
-    for (low, high) in [around, (i64::MIN, i64::MAX)] {
-        let params: [&dyn Param; 4] = [&text, &low, &high, &tenant];
-        let found = store.ask(query!("admin/find_event"), &params).await?;
-        if let Some(row) = found.first() {
-            return outbox::shown(row, store.keyring()).map(Some);
+    async fn find_event(
+        &self,
+        actor: &Actor,
+        id: EventId,
+    ) -> Result<Option<Arc<OutboxEvent>>, AdminError> {
+        if let Some(near) = self.find_event_near(actor, id).await? {
+            return Ok(Some(near));
         }
+        let (text, tenant) = (id.to_string(), actor.tenant());
+        let moment = moment_of(id);
+        let since = Moment(Timestamp::from_millis(moment.as_millis() - millis(SKEW)));
+        let until = Moment(moment.after(SKEW));
+        let around = (id_at(self, since).await?, id_at(self, until).await?);
+        for (low, high) in [around, (i64::MIN, i64::MAX)] {
+            let params: [&dyn Param; 4] = [&text, &low, &high, &tenant];
+            let found = self.ask(query!("admin/find_event"), &params).await?;
+            if let Some(row) = found.first() {
+                return Ok(Some(outbox::shown(row, self.keyring())?));
+            }
+        }
+        Ok(None)
     }
-    Ok(None)
-}
 
-/// Finds an event by its id among the events nearest to the time in the id. It is not found if the
-/// id was created elsewhere or long before the event, or by a clock that was far off.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn find_near(
-    store: &Postgres,
-    actor: &Actor,
-    id: EventId,
-) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
-    let (text, tenant) = (id.to_string(), actor.tenant());
-    let middle = id_at(store, Moment(moment_of(id))).await?;
-    let params: [&dyn Param; 4] = [&text, &middle, &LOOK_NEAR, &tenant];
-    let sql = query!("admin/find_event_near");
-    let found = store.ask(sql, &params).await?;
-    let shown = |row| outbox::shown(row, store.keyring());
-    found.first().map(shown).transpose()
-}
-
-/// Reads the event at a position.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn at(
-    store: &Postgres,
-    actor: &Actor,
-    position: i64,
-) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
-    let params: [&dyn Param; 2] = [&position, &actor.tenant()];
-    let found = store.ask(query!("admin/event"), &params).await?;
-    let shown = |row| outbox::shown(row, store.keyring());
-    found.first().map(shown).transpose()
-}
-
-/// The status of the event at a position at every destination that a relay has opened.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn trace(store: &Postgres, position: i64) -> Result<Vec<Trace>, StoreError> {
-    let mut found = traces(store, &[position]).await?;
-    Ok(found.remove(&position).unwrap_or_default())
-}
-
-/// The status of several events, by position. This takes two statements for any number of events.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn traces(
-    store: &Postgres,
-    positions: &[i64],
-) -> Result<HashMap<i64, Vec<Trace>>, StoreError> {
-    let positions = positions.to_vec();
-    let found = store.ask(query!("admin/trace"), &[&positions]).await?;
-    let at = found.iter().map(|row| (row.get("id"), row.get("name")));
-    let at: Vec<(i64, &str)> = at.collect();
-    let mut logs: HashMap<(i64, String), Vec<Attempt>> = HashMap::new();
-    for (partition, attempt) in attempts(store, &at).await? {
-        let log = logs.entry((attempt.position, partition)).or_default();
-        log.push(attempt);
+    async fn find_event_near(
+        &self,
+        actor: &Actor,
+        id: EventId,
+    ) -> Result<Option<Arc<OutboxEvent>>, AdminError> {
+        let (text, tenant) = (id.to_string(), actor.tenant());
+        let middle = id_at(self, Moment(moment_of(id))).await?;
+        let params: [&dyn Param; 4] = [&text, &middle, &LOOK_NEAR, &tenant];
+        let sql = query!("admin/find_event_near");
+        let found = self.ask(sql, &params).await?;
+        Ok(shown(self, found.first())?)
     }
-    let mut traces: HashMap<i64, Vec<Trace>> = HashMap::new();
-    for row in &found {
-        let of = (row.get("id"), row.get("name"));
-        let log = logs.remove(&of).unwrap_or_default();
-        let (position, partition) = of;
-        traces
-            .entry(position)
-            .or_default()
-            .push(traced(row, store.keyring(), partition, log));
+
+    async fn event_at(
+        &self,
+        actor: &Actor,
+        position: i64,
+    ) -> Result<Option<Arc<OutboxEvent>>, AdminError> {
+        let params: [&dyn Param; 2] = [&position, &actor.tenant()];
+        let found = self.ask(query!("admin/event"), &params).await?;
+        Ok(shown(self, found.first())?)
     }
-    Ok(traces)
+
+    async fn traces(&self, positions: &[i64]) -> Result<HashMap<i64, Vec<Trace>>, AdminError> {
+        let positions = positions.to_vec();
+        let found = self.ask(query!("admin/trace"), &[&positions]).await?;
+        let at = found.iter().map(|row| (row.get("id"), row.get("name")));
+        let at: Vec<(i64, &str)> = at.collect();
+        let mut logs: HashMap<(i64, String), Vec<Attempt>> = HashMap::new();
+        for (partition, attempt) in attempts(self, &at).await? {
+            let log = logs.entry((attempt.position, partition)).or_default();
+            log.push(attempt);
+        }
+        let mut traces: HashMap<i64, Vec<Trace>> = HashMap::new();
+        for row in &found {
+            let of = (row.get("id"), row.get("name"));
+            let log = logs.remove(&of).unwrap_or_default();
+            let (position, partition) = of;
+            traces
+                .entry(position)
+                .or_default()
+                .push(traced(row, self.keyring(), partition, log));
+        }
+        Ok(traces)
+    }
+}
+
+fn shown(store: &Postgres, row: Option<&Row>) -> Result<Option<Arc<OutboxEvent>>, StoreError> {
+    row.map(|row| outbox::shown(row, store.keyring()))
+        .transpose()
 }
 
 fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) -> Trace {
@@ -307,6 +179,7 @@ fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) ->
     let waits = matches!(status, DeliveryStatus::Scheduled | DeliveryStatus::Retrying);
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Trace {
+        destination: destination_of(&partition).to_owned(),
         partition,
         status,
         attempts: row
@@ -334,17 +207,17 @@ fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) ->
 pub(super) async fn place_of(
     store: &Postgres,
     actor: &Actor,
-    filter: &Filter,
-) -> Result<Option<i64>, StoreError> {
+    filter: &EventFilter,
+) -> Result<Option<i64>, AdminError> {
     let Some(id) = filter.event_id else {
         return Ok(None);
     };
-    let near = find_near(store, actor, id).await?;
+    let near = store.find_event_near(actor, id).await?;
     Ok(near.map(|event| event.position))
 }
 
 /// The positions between which the events of a filter's window of time are.
-async fn window(store: &Postgres, filter: &Filter) -> Result<(i64, i64), StoreError> {
+async fn window(store: &Postgres, filter: &EventFilter) -> Result<(i64, i64), StoreError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
         let since = since.as_millis().saturating_sub(millis(SKEW));
@@ -377,15 +250,14 @@ pub(super) fn millis(duration: Duration) -> i64 {
     crate::value::millis(duration)
 }
 
-fn summary(row: &Row) -> Summary {
-    Summary {
+fn summary(row: &Row) -> EventSummary {
+    EventSummary {
         position: row.get("id"),
         id: row.get("event_id"),
         kind: row.get("type"),
         tenant: row.get("tenant"),
         aggregate_type: row.get("aggregate_type"),
         aggregate_id: row.get("aggregate_id"),
-        sequence: row.get("sequence"),
         created_at: row.get::<_, Moment>("created_at").0,
         available_at: row.get::<_, Option<Moment>>("available_at").map(|it| it.0),
         payload_bytes: row.get::<_, i64>("payload_bytes").unsigned_abs(),

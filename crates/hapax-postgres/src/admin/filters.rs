@@ -2,9 +2,11 @@
 //!
 //! No value of a filter becomes part of the SQL text.
 
-use hapax::key::Tenant;
+use hapax::{
+    admin::{Actor, EventFilter},
+    key::Tenant,
+};
 
-use super::{Actor, Filter};
 use crate::{
     delivery::settle::text,
     value::{Moment, Param},
@@ -26,7 +28,7 @@ pub(super) struct Filters {
 impl Filters {
     /// The filter of an actor; `None` if it asks for the events of another tenant, which the actor
     /// may not see.
-    pub(super) fn of(actor: &Actor, filter: &Filter) -> Option<Self> {
+    pub(super) fn of(actor: &Actor, filter: &EventFilter) -> Option<Self> {
         let tenant = match (&actor.tenant, &filter.tenant) {
             (Some(own), Some(other)) if own != other => return None,
             (own, other) => own.as_ref().or(other.as_ref()),
@@ -108,7 +110,7 @@ mod tests {
     fn an_actor_of_a_tenant_asks_for_no_other() {
         let tenant = |name: &str| Tenant::new(name).unwrap();
         let actor = Actor::new("ops").of(tenant("a"));
-        let mut filter = Filter::default();
+        let mut filter = EventFilter::default();
         assert_eq!(
             Filters::of(&actor, &filter).unwrap().tenant.as_deref(),
             Some("a")

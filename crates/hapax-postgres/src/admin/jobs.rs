@@ -1,17 +1,22 @@
 //! Jobs: operations on many events, which run in batches of one transaction each.
 //!
-//! The changes of a batch and the progress of the job are committed together. A job whose relay is
-//! killed therefore continues where it stopped, and does nothing twice. If several relays poll for
-//! work, each job is run by the one that has locked its row. The lock is released when the
-//! connection of that relay ends.
+//! If several relays poll for work, each job is run by the one that has locked its row. The lock is
+//! released when the connection of that relay ends.
 
-use hapax::{Timestamp, key::IdempotencyKey, store::StoreError};
+use async_trait::async_trait;
+use hapax::{
+    admin::{
+        Actor, AdminError, DeliveryAdmin, DestinationAdmin, EventAdmin, EventFilter, Job, JobAdmin,
+        JobFilter, JobKind, JobOptions, PAGE_MAX, Page, Ran, check_reason, read_cursor,
+    },
+    key::IdempotencyKey,
+    store::StoreError,
+};
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 
 use super::{
-    Actor, AdminError, Filter, PAGE_MAX, Page, audited::AuditedTransaction, batch, dead_letters,
-    destinations, events,
+    audited::AuditedTransaction, batch, destinations, events, filters::word, run, seen::Seen,
 };
 use crate::{
     delivery::settle::text,
@@ -21,266 +26,130 @@ use crate::{
     value::{Moment, Param, rows},
 };
 
-pub use super::{
-    run::{Ran, run_one},
-    seen::{NotSeen, Seen},
-};
+#[async_trait]
+impl JobAdmin for Postgres {
+    async fn seen(&self) -> Result<String, AdminError> {
+        Ok(Seen::now(self).await?.to_string())
+    }
 
-/// The kind of work that a job does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Makes dead letters due again.
-    ReplayDeadLetters,
-    /// Discards dead letters permanently.
-    DiscardDeadLetters,
-    /// Offers events again, regardless of their outcome.
-    ReplayEvents,
-    /// Deletes the rows of a removed destination.
-    Remove,
-}
+    async fn start_dead_letter_job(
+        &self,
+        actor: &Actor,
+        destination: &str,
+        filter: &EventFilter,
+        discard: Option<&str>,
+        options: &JobOptions,
+    ) -> Result<Job, AdminError> {
+        let mut arguments = json!({"filter": batch::spell(actor, filter)?});
+        let mut kind = JobKind::ReplayDeadLetters;
+        if let Some(reason) = discard {
+            check_reason(reason)?;
+            arguments["reason"] = json!(reason);
+            kind = JobKind::DiscardDeadLetters;
+        }
+        let seen = seen(self, options).await?;
+        bound(&mut arguments, &seen);
+        let seen = seen.to_string();
+        let total = self.count_dead_letters(actor, destination, filter, &seen);
+        let total = Some(total.await?);
+        let new = NewJob::of(kind, destination, arguments, total, options);
+        begin(self, actor, new).await
+    }
 
-impl Kind {
-    /// The name in rows and responses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReplayDeadLetters => "replay_dead_letters",
-            Self::DiscardDeadLetters => "discard_dead_letters",
-            Self::ReplayEvents => "replay_events",
-            Self::Remove => "remove_destination",
+    async fn start_event_job(
+        &self,
+        actor: &Actor,
+        destination: &str,
+        filter: &EventFilter,
+        partitions: Option<u8>,
+        options: &JobOptions,
+    ) -> Result<Job, AdminError> {
+        let opened = self.partitions(Some(destination)).await?;
+        let partitions = batch::count_partitions(destination, &opened, partitions)?;
+        let spelled = batch::spell(actor, filter)?;
+        let seen = seen(self, options).await?;
+        let total = self.count_events(actor, filter).await?;
+        // The position of a single event is known, so that no other event has to be read.
+        let (before, last) = match events::place_of(self, actor, filter).await? {
+            Some(position) => (position.saturating_sub(1), position),
+            None => (0, seen.until.saturating_sub(1)),
+        };
+        let arguments =
+            json!({"filter": spelled, "partitions": partitions, "until": last.saturating_add(1)});
+        let kind = JobKind::ReplayEvents;
+        let mut new = NewJob::of(kind, destination, arguments, Some(total), options);
+        new.beyond = before;
+        begin(self, actor, new).await
+    }
+
+    async fn job(&self, actor: &Actor, id: i64) -> Result<Job, AdminError> {
+        let params: [&dyn Param; 2] = [&id, &actor.tenant()];
+        let found = self.ask(query!("admin/job"), &params).await?;
+        let row = found
+            .first()
+            .ok_or_else(|| AdminError::not_found(object(id)))?;
+        Ok(job(row)?)
+    }
+
+    async fn jobs(
+        &self,
+        actor: &Actor,
+        filter: &JobFilter,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Job>, AdminError> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let before = read_cursor(before, |text| text.parse().ok())?;
+        let (before, tenant, count) = (before.unwrap_or(i64::MAX), actor.tenant(), rows(limit));
+        let destination = word(filter.destination.as_ref());
+        let state = word(filter.state.as_ref());
+        let params: [&dyn Param; 5] = [&before, &tenant, &destination, &state, &count];
+        let found = self.ask(query!("admin/jobs"), &params).await?;
+        let items: Vec<Job> = found.iter().map(job).collect::<Result<_, _>>()?;
+        let next = items.last().filter(|_| items.len() == limit);
+        let next = next.map(|it| it.id.to_string());
+        Ok(Page { items, next })
+    }
+
+    async fn cancel_job(&self, actor: &Actor, id: i64) -> Result<(), AdminError> {
+        let found = self.job(actor, id).await?;
+        if found.kind == JobKind::RemoveDestination {
+            return Err(AdminError::conflict(
+                "a removal that has started cannot be cancelled",
+            ));
+        }
+        let mut act = AuditedTransaction::begin(self).await?;
+        let cancelled = !act
+            .ask(query!("admin/cancel_job"), &[&id])
+            .await?
+            .is_empty();
+        let outcome = if cancelled { "done" } else { "refused" };
+        act.note(actor, "cancel", &object(id), &json!({}), outcome)
+            .await?;
+        act.commit().await?;
+        if cancelled {
+            Ok(())
+        } else {
+            Err(AdminError::conflict(format!("{} has ended", object(id))))
         }
     }
 
-    fn parse(word: &str) -> Option<Self> {
-        [
-            Self::ReplayDeadLetters,
-            Self::DiscardDeadLetters,
-            Self::ReplayEvents,
-            Self::Remove,
-        ]
-        .into_iter()
-        .find(|it| it.as_str() == word)
+    async fn run_job(&self) -> Result<Ran, StoreError> {
+        run::run_one(self).await
     }
 }
 
-/// A job and its progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// The number of the job.
-    pub id: i64,
-    /// The kind of work.
-    pub kind: Kind,
-    /// The destination.
-    pub destination: String,
-    /// The only tenant whose events it processes; `None` for all tenants.
-    pub tenant: Option<String>,
-    /// The filter of its events and the reason, as JSON.
-    pub arguments: String,
-    /// `waiting`, `running`, `done`, `cancelled` or `failed`.
-    pub state: String,
-    /// The number of events when it was requested, if they were counted.
-    pub total: Option<u64>,
-    /// The number of processed events.
-    pub done: u64,
-    /// Maximum number of events per second.
-    pub per_second: Option<u32>,
-    /// Batches that have failed in a row.
-    pub failures: u32,
-    /// The error of the last failed batch.
-    pub error: Option<String>,
-    /// The operator who requested it.
-    pub actor: String,
-    /// When it was requested.
-    pub created_at: Timestamp,
-    /// When its first batch ended.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-    pub(super) partition: String,
-    pub(super) position: i64,
-}
-
-/// Options of a job.
-#[derive(Clone, Debug, Default)]
-pub struct Asked {
-    /// Maximum number of events per second.
-    pub per_second: Option<u32>,
-    /// The key of the request: two requests with the same key start one job.
-    pub request_key: Option<String>,
-    /// The snapshot in which the events for the job were counted. By default it is taken now.
-    pub seen: Option<Seen>,
-}
-
-impl Asked {
-    async fn seen(&self, store: &Postgres) -> Result<Seen, StoreError> {
-        match &self.seen {
-            Some(seen) => Ok(seen.clone()),
-            None => Seen::now(store).await,
-        }
-    }
-}
-
-/// Starts a job that replays the dead letters of a destination that match a filter. Letters that
-/// died, or died again, after they were counted are not replayed.
-///
-/// # Errors
-/// `NotFound` if no relay has ever opened the destination; `Conflict` if the key of the request was
-/// used for another job.
-pub async fn replay_dead_letters(
-    store: &Postgres,
-    actor: &Actor,
-    destination: &str,
-    filter: &Filter,
-    asked: &Asked,
-) -> Result<Job, AdminError> {
-    let seen = asked.seen(store).await?;
-    let mut arguments = json!({"filter": batch::spell(actor, filter)?});
-    bound(&mut arguments, &seen);
-    let total = dead_letters::count(store, actor, destination, filter, &seen).await?;
-    let new = NewJob::of(
-        Kind::ReplayDeadLetters,
-        destination,
-        arguments,
-        Some(total),
-        asked,
-    );
-    begin(store, actor, new).await
-}
-
-/// Starts a job that discards the dead letters of a destination that match a filter, with a reason.
-/// Letters that died, or died again, after they were counted are not discarded.
-///
-/// # Errors
-/// The same as [`replay_dead_letters`]; `Invalid` without a reason.
-pub async fn discard_dead_letters(
-    store: &Postgres,
-    actor: &Actor,
-    destination: &str,
-    filter: &Filter,
-    reason: &str,
-    asked: &Asked,
-) -> Result<Job, AdminError> {
-    dead_letters::check_reason(reason)?;
-    let seen = asked.seen(store).await?;
-    let mut arguments = json!({"filter": batch::spell(actor, filter)?, "reason": reason});
-    bound(&mut arguments, &seen);
-    let total = dead_letters::count(store, actor, destination, filter, &seen).await?;
-    let new = NewJob::of(
-        Kind::DiscardDeadLetters,
-        destination,
-        arguments,
-        Some(total),
-        asked,
-    );
-    begin(store, actor, new).await
-}
-
-/// Starts a job that offers events to a destination again, regardless of their outcome, with the
-/// same ids. It processes the events that match a filter and existed when they were counted.
-///
-/// Events that the destination has not read yet, or has parked, will be delivered anyway and are
-/// not changed. `partitions` is the number of partitions of the destination; if it is absent, the number
-/// of partitions that relays have opened is used.
-///
-/// # Errors
-/// The same as [`replay_dead_letters`].
-pub async fn replay_events(
-    store: &Postgres,
-    actor: &Actor,
-    destination: &str,
-    filter: &Filter,
-    partitions: Option<u8>,
-    asked: &Asked,
-) -> Result<Job, AdminError> {
-    let opened = destinations::partitions(store, Some(destination)).await?;
-    let partitions = batch::count_partitions(destination, &opened, partitions)?;
-    let spelled = batch::spell(actor, filter)?;
-    let seen = asked.seen(store).await?;
-    let total = events::count(store, actor, filter).await?;
-    // The position of a single event is known, so that no other event has to be read.
-    let (before, last) = match events::place_of(store, actor, filter).await? {
-        Some(position) => (position.saturating_sub(1), position),
-        None => (0, seen.until.saturating_sub(1)),
-    };
-    let arguments =
-        json!({"filter": spelled, "partitions": partitions, "until": last.saturating_add(1)});
-    let mut new = NewJob::of(
-        Kind::ReplayEvents,
-        destination,
-        arguments,
-        Some(total),
-        asked,
-    );
-    new.beyond = before;
-    begin(store, actor, new).await
-}
-
-/// Reads one job.
-///
-/// # Errors
-/// `NotFound` if there is none.
-pub async fn get(store: &Postgres, actor: &Actor, id: i64) -> Result<Job, AdminError> {
-    let params: [&dyn Param; 2] = [&id, &actor.tenant()];
-    let found = store.ask(query!("admin/job"), &params).await?;
-    let row = found
-        .first()
-        .ok_or_else(|| AdminError::not_found(object(id)))?;
-    Ok(job(row)?)
-}
-
-/// Lists jobs below a number, the newest first, optionally of one destination and in one state.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn list(
-    store: &Postgres,
-    actor: &Actor,
-    destination: Option<&str>,
-    state: Option<&str>,
-    before: Option<i64>,
-    limit: usize,
-) -> Result<Page<Job, i64>, AdminError> {
-    let limit = limit.clamp(1, PAGE_MAX);
-    let (before, tenant, count) = (before.unwrap_or(i64::MAX), actor.tenant(), rows(limit));
-    let (destination, state) = (destination.map(text), state.map(text));
-    let params: [&dyn Param; 5] = [&before, &tenant, &destination, &state, &count];
-    let found = store.ask(query!("admin/jobs"), &params).await?;
-    let items: Vec<Job> = found.iter().map(job).collect::<Result<_, _>>()?;
-    let next = items.last().filter(|_| items.len() == limit);
-    let next = next.map(|it| it.id);
-    Ok(Page { items, next })
-}
-
-/// Cancels a job. Its completed batches are not undone, and the removal of a destination cannot be
-/// cancelled.
-///
-/// # Errors
-/// `NotFound` if the job does not exist; `Conflict` if it has ended or cannot be cancelled.
-pub async fn cancel(store: &Postgres, actor: &Actor, id: i64) -> Result<(), AdminError> {
-    let found = get(store, actor, id).await?;
-    if found.kind == Kind::Remove {
-        return Err(AdminError::conflict(
-            "a removal that has started cannot be cancelled",
-        ));
-    }
-    let mut act = AuditedTransaction::begin(store).await?;
-    let cancelled = !act
-        .ask(query!("admin/cancel_job"), &[&id])
-        .await?
-        .is_empty();
-    let outcome = if cancelled { "done" } else { "refused" };
-    act.note(actor, "cancel", &object(id), &json!({}), outcome)
-        .await?;
-    act.commit().await?;
-    if cancelled {
-        Ok(())
-    } else {
-        Err(AdminError::conflict(format!("{} has ended", object(id))))
+/// The snapshot that limits a job.
+async fn seen(store: &Postgres, options: &JobOptions) -> Result<Seen, AdminError> {
+    match &options.seen {
+        Some(seen) => Seen::parse(seen),
+        None => Ok(Seen::now(store).await?),
     }
 }
 
 /// A job to be stored.
 pub(super) struct NewJob<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: JobKind,
     pub(super) destination: &'a str,
     pub(super) arguments: Value,
     /// The position after which it begins.
@@ -293,11 +162,11 @@ pub(super) struct NewJob<'a> {
 
 impl<'a> NewJob<'a> {
     fn of(
-        kind: Kind,
+        kind: JobKind,
         destination: &'a str,
         arguments: Value,
         total: Option<u64>,
-        asked: &'a Asked,
+        options: &'a JobOptions,
     ) -> Self {
         Self {
             kind,
@@ -305,9 +174,9 @@ impl<'a> NewJob<'a> {
             arguments,
             beyond: 0,
             total,
-            per_second: asked.per_second,
+            per_second: options.per_second,
             after_ms: 0,
-            request_key: asked.request_key.as_deref(),
+            request_key: options.request_key.as_deref(),
         }
     }
 
@@ -349,7 +218,7 @@ impl<'a> NewJob<'a> {
         let same = known.filter(|known| {
             known.kind == self.kind
                 && known.destination == self.destination
-                && meaning(&known.arguments) == meaning(&arguments)
+                && meaning(&known.arguments) == meaning(&self.arguments)
         });
         same.ok_or_else(|| AdminError::conflict("the key of the request belongs to another job"))
     }
@@ -364,10 +233,7 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
     if let Some(Err(problem)) = key.map(IdempotencyKey::new) {
         return Err(AdminError::invalid("request_key", problem.to_string()));
     }
-    if destinations::partitions(store, Some(new.destination))
-        .await?
-        .is_empty()
-    {
+    if store.partitions(Some(new.destination)).await?.is_empty() {
         return Err(AdminError::not_found(destinations::object(new.destination)));
     }
     let mut act = AuditedTransaction::begin(store).await?;
@@ -392,8 +258,8 @@ fn bound(arguments: &mut Value, seen: &Seen) {
 }
 
 /// The arguments of a job without those that depend on the time of the request.
-fn meaning(arguments: &str) -> Value {
-    let mut read: Value = serde_json::from_str(arguments).unwrap_or_default();
+fn meaning(arguments: &Value) -> Value {
+    let mut read = arguments.clone();
     if let Some(read) = read.as_object_mut() {
         for bound in ["until", "seen", "counted_at"] {
             read.remove(bound);
@@ -411,10 +277,10 @@ pub(super) fn job(row: &Row) -> Result<Job, StoreError> {
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Ok(Job {
         id: row.get("id"),
-        kind: Kind::parse(kind).ok_or_else(|| corrupt(format!("job of kind {kind:?}")))?,
+        kind: JobKind::parse(kind).ok_or_else(|| corrupt(format!("job of kind {kind:?}")))?,
         destination: row.get("destination"),
         tenant: row.get("tenant"),
-        arguments: row.get("arguments"),
+        arguments: serde_json::from_str(row.get("arguments")).unwrap_or_default(),
         state: row.get("state"),
         partition: row.get("partition"),
         position: row.get("position"),

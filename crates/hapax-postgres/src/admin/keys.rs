@@ -3,11 +3,14 @@
 //! Lists start with the newest claim. Keys in progress are found by a partial index. With any other
 //! filter, a page reads a bounded number of keys.
 
-use std::fmt;
-
+use async_trait::async_trait;
 use bytes::Bytes;
 use hapax::{
     Timestamp,
+    admin::{
+        Actor, AdminError, Content, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary, PAGE_MAX,
+        Page, check_reason,
+    },
     idempotency::StoredResponse,
     key::{IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
@@ -15,7 +18,11 @@ use hapax::{
 };
 use tokio_postgres::Row;
 
-use super::{Actor, AdminError, PAGE_MAX, Page, filters::word};
+use super::{
+    filters::word,
+    pagination::Cursor,
+    purge::{self, NoVersion, Version},
+};
 use crate::{
     delivery::settle::text,
     error::corrupt,
@@ -24,194 +31,70 @@ use crate::{
     value::{Moment, Param, rows},
 };
 
-pub use super::{
-    pagination::{Cursor, NoCursor},
-    purge::{NoVersion, Version, purge},
-};
-
-/// A filter for keys. A field that is absent matches every key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
-    /// The operation, such as `POST /orders`.
-    pub operation: Option<String>,
-    /// The tenant.
-    pub tenant: Option<Tenant>,
-    /// The beginning of the key; or, after a `#`, the beginning of its short hash, which logs and
-    /// spans contain.
-    pub key: Option<String>,
-    /// The state.
-    pub state: Option<State>,
-    /// Claimed at or after this time.
-    pub since: Option<Timestamp>,
-    /// Claimed before this time.
-    pub until: Option<Timestamp>,
-}
-
-/// The state of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
-    /// The request has started and not ended (phased mode only).
-    InProgress,
-    /// The response is stored.
-    Completed,
-    /// The response is stored and says that the request has failed permanently.
-    Failed,
-    /// The response was purged. Only the fact that the key was used is kept.
-    Tombstone,
-}
-
-impl State {
-    /// All states.
-    pub const ALL: [Self; 4] = [
-        Self::InProgress,
-        Self::Completed,
-        Self::Failed,
-        Self::Tombstone,
-    ];
-
-    /// The name in rows and responses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InProgress => "in_progress",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Tombstone => "tombstone",
-        }
-    }
-
-    /// The state with this name.
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word)
-    }
-}
-
-/// A key without its response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// The tenant.
-    pub tenant: String,
-    /// The operation.
-    pub operation: String,
-    /// The key.
-    pub key: String,
-    /// The short hash of the key, which logs and spans contain.
-    pub short_hash: String,
-    /// The state.
-    pub state: State,
-    /// The number of owners that the key has had.
-    pub epoch: i64,
-    /// The end of its owner's lease, while the key is in progress.
-    pub lease_until: Option<Timestamp>,
-    /// The recovery point where a phased request will continue.
-    pub recovery_point: Option<String>,
-    /// The status of the stored response.
-    pub status: Option<u16>,
-    /// The size of the body of the stored response, in bytes.
-    pub body_bytes: u64,
-    /// When it was claimed.
-    pub created_at: Timestamp,
-    /// When the response was stored.
-    pub completed_at: Option<Timestamp>,
-    /// When it expires. A key in progress does not expire.
-    pub expires_at: Timestamp,
-}
-
-/// A key with its response. It may contain confidential data: mask it before it is displayed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Record {
-    /// The key as in a list.
-    pub summary: Summary,
-    /// The fingerprint of the request, in hex.
-    pub fingerprint: String,
-    /// What happens when it expires: `new` or `gone`.
-    pub on_expired: String,
-    /// The size of the request that is stored for a later owner, in bytes.
-    pub request_bytes: Option<u64>,
-    /// The headers of the stored response, in order.
-    pub headers: Vec<(String, String)>,
-    /// The body of the stored response.
-    pub body: Vec<u8>,
+/// A key with what identifies the last change of its row.
+pub(super) struct Found {
+    pub(super) record: KeyRecord,
+    pub(super) version: Version,
     /// When it was read, by the database's clock.
-    pub at: Timestamp,
-    /// When it was claimed, in microseconds of the Unix epoch.
-    pub(super) micros: i64,
-    /// The low half of the id of the transaction that last wrote its row.
-    pub(super) xmin: i64,
+    pub(super) at: Timestamp,
 }
 
-impl Record {
-    /// The version of the key, which [`purge`] requires.
-    pub fn version(&self) -> Version {
-        Version {
-            epoch: self.summary.epoch,
-            micros: self.micros,
-            xmin: self.xmin,
+#[async_trait]
+impl KeyAdmin for Postgres {
+    async fn keys(
+        &self,
+        actor: &Actor,
+        filter: &KeyFilter,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<KeySummary>, AdminError> {
+        let Some(find) = Filters::of(actor, filter) else {
+            return Ok(Page::last(Vec::new()));
+        };
+        let limit = limit.clamp(1, PAGE_MAX);
+        let from = Cursor::of(before, filter.until)?;
+        // Filters that normally match few keys use a separate index, unless they match many.
+        let narrow = match (filter.state, &find.prefix) {
+            (_, Some(_)) => Some(("prefix", LOOK_UNDER)),
+            (Some(KeyState::InProgress), _) => Some(("in_progress", LOOK)),
+            _ => None,
+        };
+        if let Some((index, look)) = narrow {
+            let found = find.ask(self, index, from, limit, look).await?;
+            if found.first().is_none_or(|row| row.get::<_, i64>(0) < look) {
+                return page(&found, limit, look, None);
+            }
         }
+        let look = if find.is_any() { rows(limit) } else { LOOK };
+        let found = find.ask(self, "all", from, limit, look).await?;
+        page(&found, limit, look, filter.since)
     }
-}
 
-impl fmt::Debug for Record {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither a key nor its response belongs into a log.
-        f.debug_struct("Record")
-            .field("operation", &self.summary.operation)
-            .field("short_hash", &self.summary.short_hash)
-            .field("state", &self.summary.state)
-            .finish_non_exhaustive()
+    async fn key(
+        &self,
+        actor: &Actor,
+        tenant: Option<&str>,
+        operation: &str,
+        key: &str,
+    ) -> Result<KeyRecord, AdminError> {
+        Ok(one(self, actor, tenant, Some(operation), key).await?.record)
     }
-}
 
-/// Lists keys that match a filter, the newest claim first.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn list(
-    store: &Postgres,
-    actor: &Actor,
-    keys: &Keys,
-    before: Option<&Cursor>,
-    limit: usize,
-) -> Result<Page<Summary, Cursor>, AdminError> {
-    let Some(find) = Filters::of(actor, keys) else {
-        return Ok(Page {
-            items: Vec::new(),
-            next: None,
-        });
-    };
-    let limit = limit.clamp(1, PAGE_MAX);
-    let from = Cursor::of(before, keys.until);
-    // Filters that normally match few keys use a separate index, unless they match many.
-    let narrow = match (keys.state, &find.prefix) {
-        (_, Some(_)) => Some((query!("admin/keys_under"), LOOK_UNDER)),
-        (Some(State::InProgress), _) => Some((query!("admin/keys_in_progress"), LOOK)),
-        _ => None,
-    };
-    if let Some((sql, look)) = narrow {
-        let found = find.ask(store, sql, from, limit, look).await?;
-        if found.first().is_none_or(|row| row.get::<_, i64>(0) < look) {
-            return page(&found, limit, look, None);
-        }
+    async fn purge_key(
+        &self,
+        actor: &Actor,
+        tenant: Option<&str>,
+        operation: &str,
+        key: &str,
+        version: &str,
+        reason: &str,
+    ) -> Result<(), AdminError> {
+        check_reason(reason)?;
+        let version = version.parse();
+        let wrong = |error: NoVersion| AdminError::invalid("version", error.to_string());
+        let key = self.key(actor, tenant, operation, key).await?.summary;
+        purge::purge(self, actor, &key, version.map_err(wrong)?, reason).await
     }
-    let look = if find.is_any() { rows(limit) } else { LOOK };
-    let sql = query!("admin/keys");
-    let found = find.ask(store, sql, from, limit, look).await?;
-    page(&found, limit, look, keys.since)
-}
-
-/// Reads one key. The tenant can be omitted by an actor of a tenant, and by any actor if only one
-/// tenant has used the key for this operation.
-///
-/// # Errors
-/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if the tenant is
-/// required.
-pub async fn get(
-    store: &Postgres,
-    actor: &Actor,
-    tenant: Option<&str>,
-    operation: &str,
-    key: &str,
-) -> Result<Record, AdminError> {
-    one(store, actor, tenant, Some(operation), key).await
 }
 
 /// Reads the only key that matches.
@@ -221,7 +104,7 @@ pub(super) async fn one(
     tenant: Option<&str>,
     operation: Option<&str>,
     key: &str,
-) -> Result<Record, AdminError> {
+) -> Result<Found, AdminError> {
     let missing = || {
         let what = operation.map(|it| format!(" for {}", it.escape_debug()));
         AdminError::not_found(format!("such key{}", what.unwrap_or_default()))
@@ -268,7 +151,7 @@ struct Filters {
 
 impl Filters {
     /// The filter of an actor; `None` if it asks for the keys of another tenant.
-    fn of(actor: &Actor, keys: &Keys) -> Option<Self> {
+    fn of(actor: &Actor, keys: &KeyFilter) -> Option<Self> {
         let tenant = match (&actor.tenant, &keys.tenant) {
             (Some(own), Some(other)) if own != other => return None,
             (own, other) => own.as_ref().or(other.as_ref()),
@@ -280,7 +163,7 @@ impl Filters {
             tenant: tenant.map(Tenant::as_str).map(text),
             prefix: asked.filter(|_| hash.is_none()).map(text),
             hash: hash.map(|hash| text(hash).to_ascii_lowercase()),
-            state: keys.state.map(State::as_str),
+            state: keys.state.map(KeyState::as_str),
             since: keys.since.map(Moment),
         })
     }
@@ -294,13 +177,13 @@ impl Filters {
     async fn ask(
         &self,
         store: &Postgres,
-        sql: &'static str,
+        index: &str,
         from: Cursor,
         limit: usize,
         look: i64,
     ) -> Result<Vec<Row>, StoreError> {
         let count = rows(limit);
-        let params: [&dyn Param; 10] = [
+        let params: [&dyn Param; 11] = [
             &self.operation,
             &self.tenant,
             &self.prefix,
@@ -311,8 +194,9 @@ impl Filters {
             &from.tie,
             &count,
             &look,
+            &index,
         ];
-        store.ask(sql, &params).await
+        store.ask(query!("admin/keys"), &params).await
     }
 }
 
@@ -321,7 +205,7 @@ fn page(
     limit: usize,
     look: i64,
     since: Option<Timestamp>,
-) -> Result<Page<Summary, Cursor>, AdminError> {
+) -> Result<Page<KeySummary>, AdminError> {
     let matching = found
         .iter()
         .filter(|row| row.get::<_, Option<&str>>("tenant").is_some());
@@ -335,18 +219,18 @@ fn page(
     })
 }
 
-fn summary(row: &Row) -> Result<Summary, StoreError> {
+fn summary(row: &Row) -> Result<KeySummary, StoreError> {
     let key: String = row.get("key");
     let state: &str = row.get("state");
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     let status: Option<i16> = row.get("response_status");
     let bytes: Option<i64> = row.get("body_bytes");
-    Ok(Summary {
+    Ok(KeySummary {
         tenant: row.get("tenant"),
         operation: row.get("operation"),
         short_hash: short_hash(&key)?,
         key,
-        state: State::named(state).ok_or_else(|| corrupt(format!("key in state {state:?}")))?,
+        state: KeyState::named(state).ok_or_else(|| corrupt(format!("key in state {state:?}")))?,
         epoch: row.get("epoch"),
         lease_until: moment("lease_until"),
         recovery_point: row.get("recovery_point"),
@@ -358,7 +242,7 @@ fn summary(row: &Row) -> Result<Summary, StoreError> {
     })
 }
 
-pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError> {
+pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> {
     let summary = summary(row)?;
     let block: Option<&[u8]> = row.get("response_headers");
     let headers = StoredResponse::parse_header_block(block.unwrap_or_default());
@@ -378,22 +262,37 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Record, StoreError>
         .headers
         .iter()
         .map(|(name, value)| (name.clone(), latin(value)));
-    Ok(Record {
-        summary,
+    let kind = headers.clone().find(|(name, _)| name == "content-type");
+    let kind = kind.map(|(_, value)| value);
+    let at = row.get::<_, Moment>("at").0;
+    let held = summary.lease_until.unwrap_or(summary.created_at);
+    let version = Version {
+        epoch: summary.epoch,
+        micros: row.get("micros"),
+        xmin: row.get("xmin"),
+    };
+    let record = KeyRecord {
+        is_lapsed: summary.state == KeyState::InProgress && held <= at,
         fingerprint: row.get("fingerprint"),
         on_expired: row.get("on_expired"),
+        version: version.to_string(),
         request_bytes: row
             .get::<_, Option<i64>>("request_bytes")
             .map(i64::unsigned_abs),
         headers: headers.collect(),
-        body: answer.body.to_vec(),
-        at: row.get::<_, Moment>("at").0,
-        xmin: row.get("xmin"),
-        micros: row.get("micros"),
+        body: summary
+            .status
+            .map(|_| Content::new(kind, answer.body.clone())),
+        summary,
+    };
+    Ok(Found {
+        record,
+        version,
+        at,
     })
 }
 
-fn scope(key: &Summary) -> Option<Scope> {
+fn scope(key: &KeySummary) -> Option<Scope> {
     Some(Scope {
         tenant: Tenant::new(key.tenant.as_str()).ok()?,
         operation: Operation::new(key.operation.as_str()).ok()?,
@@ -406,6 +305,6 @@ fn short_hash(key: &str) -> Result<String, StoreError> {
     Ok(key.short_hash())
 }
 
-pub(super) fn object(key: &Summary) -> String {
+pub(super) fn object(key: &KeySummary) -> String {
     format!("key {} #{}", key.operation, key.short_hash)
 }

@@ -5,84 +5,30 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use async_trait::async_trait;
 use futures_util::future::try_join;
-use hapax::{Timestamp, saga::State};
+use hapax::{
+    Timestamp,
+    admin::{
+        Actor, AdminError, Count, CountKind, DestinationFigures, KeyState, Overview, OverviewAdmin,
+        Stalled, StateCount, destination_of,
+    },
+    delivery::Backlog,
+    saga::State,
+    store::Settlements as _,
+};
 
 use super::{
-    Actor, AdminError,
     declared::moment,
-    destination_of, events, keys,
+    events,
     partitions::{self, PartitionNow},
-    stalled::{self, Stalled},
+    stalled,
 };
 use crate::{
     postgres::Postgres,
     query,
     value::{Moment, Param},
 };
-
-/// The overview.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overview {
-    /// When it was read, by the database's clock.
-    pub at: Timestamp,
-    /// The length of the recent period.
-    pub window: Duration,
-    /// Events committed in this period.
-    pub committed: Count,
-    /// Successful deliveries in this period.
-    pub delivered: Count,
-    /// Failed attempts in this period.
-    pub failed: Count,
-    /// The destinations, by name.
-    pub destinations: Vec<DestinationFigures>,
-    /// Keys claimed in this period, by their current state.
-    pub keys: Vec<(keys::State, Count)>,
-    /// The database's estimate of the number of stored keys. There is none for a single tenant.
-    pub keys_stored: Option<Count>,
-    /// Sagas, by state.
-    pub sagas: Vec<(State, Count)>,
-}
-
-/// The figures of one destination, over all its partitions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DestinationFigures {
-    /// The destination.
-    pub name: String,
-    /// Unsettled events.
-    pub backlog: Count,
-    /// The age of the oldest unsettled event.
-    pub lag: Option<Duration>,
-    /// Parked deliveries.
-    pub parked: Count,
-    /// Dead letters.
-    pub dead: Count,
-    /// Successful deliveries in the recent period.
-    pub delivered: Count,
-    /// Failed attempts in the recent period.
-    pub failed: Count,
-}
-
-/// A number and its precision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// The number.
-    pub number: u64,
-    /// Whether it is exact.
-    pub kind: CountKind,
-}
-
-/// The precision of a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CountKind {
-    /// It was counted.
-    #[default]
-    Exact,
-    /// It was counted up to a bound: there are at least that many.
-    AtLeast,
-    /// It was estimated.
-    About,
-}
 
 /// The length of the recent period.
 const WINDOW: Duration = Duration::from_mins(1);
@@ -91,30 +37,31 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// these rows, with an error of a few per cent.
 const ROWS: i64 = 2_000;
 
-/// Reads the figures with three short statements.
-///
-/// An actor of a tenant sees its own events, keys and sagas, and the destinations that receive only
-/// its events.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn overview(store: &Postgres, actor: &Actor) -> Result<Overview, AdminError> {
-    let partitions = partitions::partitions(store, actor).await?;
-    of_partitions(store, actor, &partitions).await
-}
+#[async_trait]
+impl OverviewAdmin for Postgres {
+    async fn overview(&self, actor: &Actor) -> Result<Overview, AdminError> {
+        let partitions = partitions::partitions(self, actor).await?;
+        of_partitions(self, actor, &partitions).await
+    }
 
-/// Reads the figures and the list of what is stalled, with one query of the partitions.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn with_stalled(
-    store: &Postgres,
-    actor: &Actor,
-) -> Result<(Overview, Vec<Stalled>), AdminError> {
-    let partitions = partitions::partitions(store, actor).await?;
-    // The two queries are independent of each other.
-    let figures = of_partitions(store, actor, &partitions);
-    try_join(figures, stalled::of_partitions(store, actor, &partitions)).await
+    async fn stalled(&self, actor: &Actor) -> Result<Vec<Stalled>, AdminError> {
+        let partitions = partitions::partitions(self, actor).await?;
+        stalled::of_partitions(self, actor, &partitions).await
+    }
+
+    async fn overview_and_stalled(
+        &self,
+        actor: &Actor,
+    ) -> Result<(Overview, Vec<Stalled>), AdminError> {
+        let partitions = partitions::partitions(self, actor).await?;
+        // The two queries are independent of each other.
+        let figures = of_partitions(self, actor, &partitions);
+        try_join(figures, stalled::of_partitions(self, actor, &partitions)).await
+    }
+
+    async fn partition_backlog(&self, partition: &str) -> Result<Backlog, AdminError> {
+        Ok(self.backlog(partition).await?)
+    }
 }
 
 async fn of_partitions(
@@ -129,10 +76,13 @@ async fn of_partitions(
     for partition in partitions {
         let name = destination_of(&partition.name);
         if destinations.last().is_none_or(|last| last.name != name) {
-            destinations.push(DestinationFigures::new(name));
+            destinations.push(DestinationFigures {
+                name: name.to_owned(),
+                ..DestinationFigures::default()
+            });
         }
         if let Some(figures) = destinations.last_mut() {
-            figures.add(partition);
+            add(figures, partition);
             figures
                 .delivered
                 .add(of_partition(&lately.delivered, &partition.name));
@@ -156,80 +106,62 @@ async fn of_partitions(
         delivered,
         failed,
         destinations,
-        keys: lately.keys,
+        keys: lately
+            .keys
+            .into_iter()
+            .map(|(state, count)| StateCount {
+                state: state.as_str(),
+                count,
+            })
+            .collect(),
         keys_stored,
         sagas,
     })
 }
 
-impl Count {
-    /// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
-    fn of(number: u64, looked: i64, bound: i64) -> Self {
-        let kind = if looked < bound {
-            CountKind::Exact
-        } else {
-            CountKind::AtLeast
-        };
-        Self { number, kind }
-    }
+/// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
+fn counted(number: u64, looked: i64, bound: i64) -> Count {
+    let kind = if looked < bound {
+        CountKind::Exact
+    } else {
+        CountKind::AtLeast
+    };
+    Count { number, kind }
+}
 
-    /// A number counted in the latest `looked` rows of the recent period, the oldest of which is
-    /// from `since`. If there are more rows, the number is extrapolated at the rate since then.
-    fn lately(number: u64, looked: i64, since: Option<Timestamp>, at: Timestamp) -> Self {
-        let Some(since) = since.filter(|_| looked >= ROWS) else {
-            return Self::of(number, looked, ROWS);
-        };
-        let span = at.since(since).max(Duration::from_millis(1)).min(WINDOW);
-        let estimate = u128::from(number) * WINDOW.as_millis() / span.as_millis();
-        Self {
-            number: u64::try_from(estimate).unwrap_or(u64::MAX),
-            kind: CountKind::About,
-        }
-    }
-
-    /// Adds another number. The sum is as precise as the less precise of the two.
-    fn add(&mut self, other: Self) {
-        self.number = self.number.saturating_add(other.number);
-        self.kind = self.kind.max(other.kind);
+/// A number counted in the latest `looked` rows of the recent period, the oldest of which is from
+/// `since`. If there are more rows, the number is extrapolated at the rate since then.
+fn estimated(number: u64, looked: i64, since: Option<Timestamp>, at: Timestamp) -> Count {
+    let Some(since) = since.filter(|_| looked >= ROWS) else {
+        return counted(number, looked, ROWS);
+    };
+    let span = at.since(since).max(Duration::from_millis(1)).min(WINDOW);
+    let estimate = u128::from(number) * WINDOW.as_millis() / span.as_millis();
+    Count {
+        number: u64::try_from(estimate).unwrap_or(u64::MAX),
+        kind: CountKind::About,
     }
 }
 
-impl DestinationFigures {
-    fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            backlog: Count::default(),
-            lag: None,
-            parked: Count::default(),
-            dead: Count::default(),
-            delivered: Count::default(),
-            failed: Count::default(),
+/// Adds a partition to the figures of its destination.
+fn add(figures: &mut DestinationFigures, partition: &PartitionNow) {
+    let unread = if partition.looked < partitions::EVENTS {
+        counted(partition.unread, partition.looked, partitions::EVENTS)
+    } else {
+        Count {
+            number: partition.unread.max(partition.about),
+            kind: CountKind::About,
         }
-    }
-
-    fn add(&mut self, partition: &PartitionNow) {
-        let unread = if partition.looked < partitions::EVENTS {
-            Count::of(partition.unread, partition.looked, partitions::EVENTS)
-        } else {
-            Count {
-                number: partition.unread.max(partition.about),
-                kind: CountKind::About,
-            }
-        };
-        self.backlog.add(unread);
-        let bound = partitions::DELIVERIES;
-        let counted =
-            |number: u64| Count::of(number, i64::try_from(number).unwrap_or(bound), bound);
-        self.parked.add(counted(partition.parked));
-        self.dead.add(counted(partition.dead));
-        let oldest = [partition.oldest_unread, partition.oldest_parked]
-            .into_iter()
-            .flatten()
-            .min();
-        self.lag = self
-            .lag
-            .max(oldest.map(|oldest| partition.at.since(oldest)));
-    }
+    };
+    figures.backlog.add(unread);
+    let bound = partitions::DELIVERIES;
+    let up_to = |number: u64| counted(number, i64::try_from(number).unwrap_or(bound), bound);
+    figures.parked.add(up_to(partition.parked));
+    figures.dead.add(up_to(partition.dead));
+    let oldest = [partition.oldest_unread, partition.oldest_parked];
+    let oldest = oldest.into_iter().flatten().min();
+    let lag = oldest.map(|oldest| partition.at.since(oldest));
+    figures.lag = figures.lag.max(lag);
 }
 
 /// What happened in the recent period.
@@ -237,7 +169,7 @@ struct Lately {
     committed: Count,
     delivered: BTreeMap<String, Count>,
     failed: BTreeMap<String, Count>,
-    keys: Vec<(keys::State, Count)>,
+    keys: Vec<(KeyState, Count)>,
 }
 
 impl Lately {
@@ -268,14 +200,14 @@ impl Lately {
                 .get::<_, Option<i64>>("number")
                 .unwrap_or(0)
                 .unsigned_abs();
-            let count = Count::lately(number, row.get("looked"), moment(row, "since"), at);
+            let count = estimated(number, row.get("looked"), moment(row, "since"), at);
             match what {
                 "committed" => lately.committed = count,
                 "delivered" => lately.delivered.entry(name).or_default().add(count),
                 "failed" => lately.failed.entry(name).or_default().add(count),
                 _ => lately
                     .keys
-                    .extend(keys::State::named(&name).map(|state| (state, count))),
+                    .extend(KeyState::named(&name).map(|state| (state, count))),
             }
         }
         lately.keys.sort_by_key(|(state, _)| *state);
@@ -291,7 +223,7 @@ fn of_partition(counts: &BTreeMap<String, Count>, partition: &str) -> Count {
 async fn stored(
     store: &Postgres,
     actor: &Actor,
-) -> Result<(Vec<(State, Count)>, Option<Count>), AdminError> {
+) -> Result<(Vec<StateCount>, Option<Count>), AdminError> {
     let states: Vec<&str> = State::ALL.iter().map(|state| state.as_str()).collect();
     let tenant = actor.tenant();
     let params: [&dyn Param; 3] = [&ROWS, &tenant, &states];
@@ -301,10 +233,9 @@ async fn stored(
         let number: i64 = row.get(1);
         match State::named(row.get(0)) {
             Some(state) => {
-                sagas.push((
-                    state,
-                    Count::of(number.unsigned_abs(), row.get("looked"), ROWS),
-                ));
+                let count = counted(number.unsigned_abs(), row.get("looked"), ROWS);
+                let state = state.as_str();
+                sagas.push(StateCount { state, count });
             }
             None if number >= 0 && tenant.is_none() => {
                 keys = Some(Count {

@@ -5,12 +5,15 @@
 
 use std::{fmt, str::FromStr};
 
-use hapax::Timestamp;
+use hapax::{
+    Timestamp,
+    admin::{AdminError, read_cursor},
+};
 use tokio_postgres::Row;
 
 /// The start of a page, which is after a row. As text it is the `next` of the previous page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub(super) struct Cursor {
     /// The time of the row, in microseconds since the Unix epoch.
     pub(super) micros: i64,
     /// A number that distinguishes rows of the same time.
@@ -21,8 +24,13 @@ pub struct Cursor {
 const MOMENTS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_799_000_000);
 
 impl Cursor {
-    /// The start of a page: after the row `behind`, before the time `until`, or at the newest row.
-    pub(super) fn of(behind: Option<&Self>, until: Option<Timestamp>) -> Self {
+    /// The start of a page: after the row whose cursor is `before`, before the time `until`, or at the newest row.
+    pub(super) fn of(before: Option<&str>, until: Option<Timestamp>) -> Result<Self, AdminError> {
+        let behind = read_cursor(before, |text| text.parse().ok())?;
+        Ok(Self::behind(behind, until))
+    }
+
+    fn behind(behind: Option<Self>, until: Option<Timestamp>) -> Self {
         let before = until.map_or(MOMENTS.1, |until| micros(until).clamp(MOMENTS.0, MOMENTS.1));
         let before = Self {
             micros: before,
@@ -50,7 +58,7 @@ impl Cursor {
         found: &[Row],
         look: i64,
         since: Option<Timestamp>,
-    ) -> Option<Self> {
+    ) -> Option<String> {
         let full = found
             .first()
             .filter(|row| row.get::<_, i64>("looked") >= look);
@@ -58,7 +66,8 @@ impl Cursor {
             micros: row.get("end_micros"),
             tie: row.get("end_tie"),
         });
-        last.or_else(|| ended.filter(|end| since.is_none_or(|since| end.micros >= micros(since))))
+        let ended = ended.filter(|end| since.is_none_or(|since| end.micros >= micros(since)));
+        last.or(ended).map(|cursor| cursor.to_string())
     }
 }
 
@@ -73,9 +82,8 @@ impl fmt::Display for Cursor {
 }
 
 /// The text is not a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be the `next` of the previous page")]
-pub struct NoCursor;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoCursor;
 
 impl FromStr for Cursor {
     type Err = NoCursor;
@@ -119,12 +127,12 @@ mod tests {
         let until = Some(Timestamp::from_millis(2));
         let row = Cursor { micros: 5, tie: 7 };
         assert_eq!(
-            Cursor::of(None, until).to_string(),
+            Cursor::behind(None, until).to_string(),
             format!("2000.{}", i64::MIN)
         );
-        assert_eq!(Cursor::of(Some(&row), until), row);
+        assert_eq!(Cursor::behind(Some(row), until), row);
         // A time that the database cannot represent.
         let far = Timestamp::from_millis(i64::MAX);
-        assert_eq!(Cursor::of(None, Some(far)), Cursor::of(None, None));
+        assert_eq!(Cursor::behind(None, Some(far)), Cursor::behind(None, None));
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Counts are bounded, so that the cost does not grow with the backlog.
 
-use hapax::{Timestamp, limits::NODE_LEASE, store::StoreError};
+use hapax::{Timestamp, admin::Actor, limits::NODE_LEASE, store::StoreError};
 use tokio_postgres::Row;
 
-use super::{Actor, declared::moment};
+use super::declared::moment;
 use crate::{
     outbox::age,
     postgres::Postgres,

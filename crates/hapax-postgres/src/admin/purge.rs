@@ -7,15 +7,14 @@
 
 use std::{fmt, str::FromStr};
 
-use hapax::{limits::PURGES_KEPT, store::StoreError};
+use hapax::{
+    admin::{Actor, AdminError, KeyState, KeySummary},
+    limits::PURGES_KEPT,
+    store::StoreError,
+};
 use serde_json::json;
 
-use super::{
-    Actor, AdminError,
-    audited::AuditedTransaction,
-    dead_letters::check_reason,
-    keys::{self, Record, State},
-};
+use super::{audited::AuditedTransaction, keys};
 use crate::{
     postgres::Postgres,
     query,
@@ -24,7 +23,7 @@ use crate::{
 
 /// The version of a key that an operator has seen. It changes whenever the key's row is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(super) struct Version {
     /// The number of owners that the key has had.
     pub(super) epoch: i64,
     /// When it was claimed, in microseconds of the Unix epoch.
@@ -35,8 +34,8 @@ pub struct Version {
 
 /// The text is not a [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("version of a key must be three numbers, as shown with the key")]
-pub struct NoVersion;
+#[error("must be the `version` of a key")]
+pub(super) struct NoVersion;
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,32 +58,21 @@ impl FromStr for Version {
     }
 }
 
-/// Deletes a key with its response if it still has this version. The next request with the key runs
-/// again, on every node within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
-///
-/// # Errors
-/// The same as [`keys::get`]; `Conflict` if the key is in progress, if a saga that was started
-/// under it has not ended, or if it has another version by now; `Invalid` without a reason.
-pub async fn purge(
+/// Deletes a key if it still has this version.
+pub(super) async fn purge(
     store: &Postgres,
     actor: &Actor,
-    tenant: Option<&str>,
-    operation: &str,
-    key: &str,
+    known: &KeySummary,
     version: Version,
     reason: &str,
 ) -> Result<(), AdminError> {
-    check_reason(reason)?;
-    let known = keys::get(store, actor, tenant, operation, key)
-        .await?
-        .summary;
     let mut act = AuditedTransaction::begin(store).await?;
     let name: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
     // A transaction that runs under the key holds this lock, but no lock on a row.
     let locked = act.ask(query!("idempotency/lock"), &name).await?;
     let is_free = locked.first().is_some_and(|row| row.get(0));
     let is_gone = is_free && delete(&mut act, &name, version).await?;
-    let object = keys::object(&known);
+    let object = keys::object(known);
     let refusal = if is_gone {
         None
     } else if is_free {
@@ -136,15 +124,15 @@ async fn refusal(
     let Some(row) = found.first() else {
         return Ok("was already purged".to_owned());
     };
-    let now: Record = keys::record(row, store.keyring())?;
-    if now.summary.state == State::InProgress {
+    let now = keys::record(row, store.keyring())?;
+    if now.record.summary.state == KeyState::InProgress {
         return Ok(IN_PROGRESS.to_owned());
     }
     let live = act.ask(query!("admin/live_saga"), name).await?;
     let live: Option<String> = live.first().and_then(|row| row.get(0));
     Ok(match live {
         Some(saga) => format!("is kept until saga {saga}, which was started under it, ends"),
-        None if now.version() == version => "cannot be deleted".to_owned(),
+        None if now.version == version => "cannot be deleted".to_owned(),
         None => "has changed since it was looked at: it was used again since; look at it again"
             .to_owned(),
     })

@@ -2,14 +2,16 @@
 //!
 //! A batch that fails is retried later. After too many failures in a row the job is given up.
 
-use hapax::store::StoreError;
+use hapax::{
+    admin::{Actor, AdminError, Job, Ran},
+    store::StoreError,
+};
 use serde_json::json;
 
 use super::{
-    Actor, AdminError,
     audited::AuditedTransaction,
     batch::{self, Batch},
-    jobs::{Job, job, object},
+    jobs::{job, object},
 };
 use crate::{
     delivery::settle::text,
@@ -23,34 +25,8 @@ const FAILURES_MAX: i32 = 10;
 /// Pause after a failed batch, in milliseconds, multiplied by the number of failures in a row.
 const BACKOFF_MS: i64 = 1_000;
 
-/// The result of polling for work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
-    /// No job is due, or other relays run those that are.
-    Nothing,
-    /// A batch of a job was completed.
-    Batch {
-        /// The job.
-        job: i64,
-        /// The number of processed events.
-        done: u64,
-        /// Whether the job has ended.
-        ended: bool,
-    },
-    /// A batch failed. The job is retried later or given up.
-    Failed {
-        /// The job.
-        job: i64,
-    },
-}
-
 /// Runs one batch of the job that has been due longest and that no other relay is running.
-///
-/// A relay calls this on a timer, and again immediately while there is work.
-///
-/// # Errors
-/// Fails if the store cannot be reached. The job then continues with the next call.
-pub async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
+pub(super) async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
     let mut act = AuditedTransaction::begin(store).await?;
     let held = act.ask(query!("admin/hold_job"), &[]).await?;
     let Some(row) = held.first() else {

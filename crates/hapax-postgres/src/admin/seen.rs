@@ -1,18 +1,15 @@
 //! Snapshots that limit a job to the events that were counted before it.
-//!
-//! An operator who is about to replay or discard many dead letters is first shown their number. The
-//! job then processes exactly these: a letter that dies between the count and the job is left out.
 
 use std::{fmt, str::FromStr};
 
-use hapax::{Timestamp, store::StoreError};
+use hapax::{Timestamp, admin::AdminError, store::StoreError};
 
 use crate::{error::corrupt, postgres::Postgres, query, value::Moment};
 
 /// A snapshot of the events that were visible at a time. Clients pass it as text from a count to a
 /// job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// One more than the highest assigned position.
     pub(super) until: i64,
     /// When it was taken, by the database's clock.
@@ -24,14 +21,17 @@ pub struct Seen {
 /// The text is not a [`Seen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be the `seen` that a count has returned")]
-pub struct NotSeen;
+pub(super) struct NotSeen;
 
 impl Seen {
+    /// Parses a snapshot that a client passes.
+    pub(super) fn parse(text: &str) -> Result<Self, AdminError> {
+        let seen = text.parse();
+        seen.map_err(|error: NotSeen| AdminError::invalid("seen", error.to_string()))
+    }
+
     /// Takes a snapshot now.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub async fn now(store: &Postgres) -> Result<Self, StoreError> {
+    pub(super) async fn now(store: &Postgres) -> Result<Self, StoreError> {
         let seen = store.ask(query!("admin/seen"), &[]).await?;
         let missing = || corrupt("seen: the query returned no row");
         let row = seen.first().ok_or_else(missing)?;

@@ -10,15 +10,21 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use hapax::{Timestamp, event::EventId, key::Tenant, outbox::OutboxEvent};
+use async_trait::async_trait;
+use hapax::{
+    Timestamp,
+    admin::{
+        Actor, AdminError, DestinationAdmin, Emitted, EventAdmin, KeyAdmin, KeyFilter, PAGE_MAX,
+        SagaAdmin, SagaLook, Timeline, TimelineAdmin, Trace,
+    },
+    key::Tenant,
+    outbox::OutboxEvent,
+};
 
 use super::{
-    Actor, AdminError, PAGE_MAX, destination_of, destinations,
-    events::{self, DeliveryStatus, SKEW, Trace},
-    inbox::{self, Message},
-    keys::{self, Keys},
-    sagas::{self, Look},
+    events::{self, SKEW},
+    inbox,
+    keys::{self, Found},
 };
 use crate::{
     outbox,
@@ -27,104 +33,55 @@ use crate::{
     value::{Moment, Param, rows},
 };
 
-/// What is known about one request.
-#[derive(Clone, Debug)]
-pub struct Timeline {
-    /// The key; `None` if the request had none, or if it was purged.
-    pub key: Option<keys::Record>,
-    /// The events of the request, in order.
-    pub events: Vec<Emitted>,
-    /// The sagas that the request started.
-    pub sagas: Vec<Look>,
-    /// Whether the timeline is complete. If not, the search stopped before it had read all events
-    /// that might belong to the request.
-    pub is_whole: bool,
-}
-
-/// An event and its deliveries.
-#[derive(Clone, Debug)]
-pub struct Emitted {
-    /// The event.
-    pub event: Arc<OutboxEvent>,
-    /// The id of the transaction that wrote it.
-    pub transaction: u64,
-    /// Whether the same transaction stored the response of the key.
-    pub is_of_answer: bool,
-    /// The status at every destination.
-    pub traces: Vec<Trace>,
-    /// The consumers of this database that have accepted it.
-    pub taken: Vec<Message>,
-}
-
-/// The timeline of the request that emitted an event. Finding the event may read all events.
-///
-/// # Errors
-/// `NotFound` if the event does not exist or belongs to another tenant.
-pub async fn of_event(
-    store: &Postgres,
-    actor: &Actor,
-    id: EventId,
-) -> Result<Timeline, AdminError> {
-    let event = events::find(store, actor, id).await?;
-    let event = event.ok_or_else(|| AdminError::not_found(format!("event {id}")))?;
-    of_found(store, actor, event).await
-}
-
-/// The timeline of the request that emitted an event, for an event that the actor may see.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn of_found(
-    store: &Postgres,
-    actor: &Actor,
-    event: Arc<OutboxEvent>,
-) -> Result<Timeline, AdminError> {
-    let asked = [&event.position as &dyn Param];
-    let wrote = store.ask(query!("admin/transaction_of"), &asked).await?;
-    let wrote: i64 = wrote.first().map_or(0, |row| row.get(0));
-    let hash = event.event.headers.get(KEY_HASH).cloned();
-    let key = match &hash {
-        Some(hash) => key_of(store, actor, &event, hash, wrote).await?,
-        None => None,
-    };
-    let mut timeline = if let Some(key) = key {
-        of_record(store, actor, key).await?
-    } else {
-        let at = event.event.created_at;
-        let seek = Seek {
-            hash,
-            tenant: event.event.tenant.clone(),
-            transaction: wrote & LOW,
-            from: at,
-            until: at,
+#[async_trait]
+impl TimelineAdmin for Postgres {
+    async fn timeline_of_event(
+        &self,
+        actor: &Actor,
+        event: Arc<OutboxEvent>,
+    ) -> Result<Timeline, AdminError> {
+        let asked = [&event.position as &dyn Param];
+        let wrote = self.ask(query!("admin/transaction_of"), &asked).await?;
+        let wrote: i64 = wrote.first().map_or(0, |row| row.get(0));
+        let hash = event.event.headers.get(KEY_HASH).cloned();
+        let key = match &hash {
+            Some(hash) => key_of(self, actor, &event, hash, wrote).await?,
+            None => None,
         };
-        look(store, actor, &seek, None).await?
-    };
-    let has_it = |it: &Emitted| it.event.position == event.position;
-    if !timeline.events.iter().any(has_it) {
-        // The event is outside of the range that was searched.
-        timeline.is_whole = false;
-        let found = vec![(event, wrote)];
-        let more = ways(store, actor, found, timeline.key.as_ref()).await?;
-        timeline.events.extend(more);
+        let (mut timeline, key) = if let Some(key) = key {
+            of_record(self, actor, key).await?
+        } else {
+            let at = event.event.created_at;
+            let seek = Seek {
+                hash,
+                tenant: event.event.tenant.clone(),
+                transaction: wrote & LOW,
+                from: at,
+                until: at,
+            };
+            (look(self, actor, &seek, None).await?, None)
+        };
+        let has_it = |it: &Emitted| it.event.position == event.position;
+        if !timeline.events.iter().any(has_it) {
+            // The event is outside of the range that was searched.
+            timeline.is_whole = false;
+            let found = vec![(event, wrote)];
+            let more = ways(self, actor, found, key.as_ref()).await?;
+            timeline.events.extend(more);
+        }
+        Ok(timeline)
     }
-    Ok(timeline)
-}
 
-/// The timeline of a key. Operation and tenant may be omitted if only one key matches.
-///
-/// # Errors
-/// `NotFound` if the key does not exist or belongs to another tenant; `Invalid` if several keys
-/// match.
-pub async fn of_key(
-    store: &Postgres,
-    actor: &Actor,
-    tenant: Option<&str>,
-    operation: Option<&str>,
-    key: &str,
-) -> Result<Timeline, AdminError> {
-    let key = keys::one(store, actor, tenant, operation, key).await?;
-    of_record(store, actor, key).await
+    async fn timeline_of_key(
+        &self,
+        actor: &Actor,
+        tenant: Option<&str>,
+        operation: Option<&str>,
+        key: &str,
+    ) -> Result<Timeline, AdminError> {
+        let key = keys::one(self, actor, tenant, operation, key).await?;
+        Ok(of_record(self, actor, key).await?.0)
+    }
 }
 
 /// The header of an event that contains the short hash of its key.
@@ -156,23 +113,25 @@ struct Seek {
 async fn of_record(
     store: &Postgres,
     actor: &Actor,
-    key: keys::Record,
-) -> Result<Timeline, AdminError> {
+    key: Found,
+) -> Result<(Timeline, Option<Found>), AdminError> {
+    let summary = &key.record.summary;
     let seek = Seek {
-        hash: Some(key.summary.short_hash.clone()),
-        tenant: Tenant::new(key.summary.tenant.as_str()).ok(),
-        transaction: key.xmin,
-        from: key.summary.created_at,
-        until: key.summary.completed_at.unwrap_or(key.at),
+        hash: Some(summary.short_hash.clone()),
+        tenant: Tenant::new(summary.tenant.as_str()).ok(),
+        transaction: key.version.xmin,
+        from: summary.created_at,
+        until: summary.completed_at.unwrap_or(key.at),
     };
-    look(store, actor, &seek, Some(key)).await
+    let timeline = look(store, actor, &seek, Some(&key)).await?;
+    Ok((timeline, Some(key)))
 }
 
 async fn look(
     store: &Postgres,
     actor: &Actor,
     seek: &Seek,
-    key: Option<keys::Record>,
+    key: Option<&Found>,
 ) -> Result<Timeline, AdminError> {
     let sagas = sagas_of(store, actor, seek).await?;
     // The events of a saga have the hash of the key under which the saga was started.
@@ -181,10 +140,9 @@ async fn look(
         .map(|look| look.saga.ended_at.unwrap_or(look.at));
     let until = ends.max().map_or(seek.until, |end| end.max(seek.until));
     let (found, is_whole) = search(store, actor, seek, until).await?;
-    let events = ways(store, actor, found, key.as_ref()).await?;
     Ok(Timeline {
-        key,
-        events,
+        events: ways(store, actor, found, key).await?,
+        key: key.map(|key| key.record.clone()),
         sagas,
         is_whole,
     })
@@ -198,7 +156,7 @@ async fn key_of(
     event: &OutboxEvent,
     hash: &str,
     wrote: i64,
-) -> Result<Option<keys::Record>, AdminError> {
+) -> Result<Option<Found>, AdminError> {
     if hash.len() != HASH_LETTERS {
         // The service uses a header of this name for another purpose.
         return Ok(None);
@@ -209,16 +167,14 @@ async fn key_of(
     let far = (None, at.after(SKEW));
     let mut found = Vec::new();
     for (since, until) in around.into_iter().chain([far]) {
-        let asked = Keys {
+        let asked = KeyFilter {
             key: Some(format!("#{hash}")),
             tenant: event.event.tenant.clone(),
             since,
             until: Some(until),
-            ..Keys::default()
+            ..KeyFilter::default()
         };
-        found = keys::list(store, actor, &asked, None, CANDIDATES)
-            .await?
-            .items;
+        found = store.keys(actor, &asked, None, CANDIDATES).await?.items;
         if !found.is_empty() {
             break;
         }
@@ -232,7 +188,7 @@ async fn key_of(
             Err(AdminError::NotFound { .. }) => continue,
             Err(error) => return Err(error),
         };
-        if record.xmin == wrote & LOW {
+        if record.version.xmin == wrote & LOW {
             return Ok(Some(record));
         }
         last = last.or(Some(record));
@@ -305,19 +261,19 @@ async fn ways(
     store: &Postgres,
     actor: &Actor,
     found: Vec<(Arc<OutboxEvent>, i64)>,
-    key: Option<&keys::Record>,
+    key: Option<&Found>,
 ) -> Result<Vec<Emitted>, AdminError> {
     let own = own_destinations(store, actor).await?;
     let ids = found.iter().map(|(event, _)| event.event.id.to_string());
     let mut taken = inbox::taken(store, ids.collect(), None, None).await?;
-    let answered = key.filter(|key| key.summary.completed_at.is_some());
+    let answered = key.filter(|key| key.record.summary.completed_at.is_some());
     let positions: Vec<i64> = found.iter().map(|(event, _)| event.position).collect();
-    let mut ways = events::traces(store, &positions).await?;
+    let mut ways = store.traces(&positions).await?;
     let mut all = Vec::with_capacity(found.len());
     for (event, wrote) in found {
         let mut traces = ways.remove(&event.position).unwrap_or_default();
         if let Some(own) = &own {
-            hide(&mut traces, own);
+            Trace::hide(&mut traces, |name| own.contains(name));
         }
         let id = event.event.id.to_string();
         let (its, others) = taken.into_iter().partition(|it| it.message_id == id);
@@ -325,7 +281,7 @@ async fn ways(
         all.push(Emitted {
             event,
             transaction: wrote.unsigned_abs(),
-            is_of_answer: answered.is_some_and(|key| key.xmin == wrote & LOW),
+            is_of_answer: answered.is_some_and(|key| key.version.xmin == wrote & LOW),
             traces,
             taken: its,
         });
@@ -341,30 +297,16 @@ async fn own_destinations(
     if actor.tenant.is_none() {
         return Ok(None);
     }
-    let declared = destinations::list(store, actor, None, PAGE_MAX).await?;
+    let declared = store.declarations(actor, None, PAGE_MAX).await?;
     Ok(Some(declared.items.into_iter().map(|it| it.name).collect()))
 }
 
-/// Removes what an actor of a tenant may not see: destinations that have made no attempt at the
-/// event, and the responses of receivers that do not belong to the tenant.
-fn hide(traces: &mut Vec<Trace>, own: &BTreeSet<String>) {
-    traces.retain(|trace| {
-        !matches!(
-            trace.status,
-            DeliveryStatus::Unread | DeliveryStatus::Passed
-        )
-    });
-    for trace in traces {
-        if !own.contains(destination_of(&trace.partition)) {
-            for attempt in &mut trace.log {
-                attempt.response_head = Bytes::new();
-            }
-        }
-    }
-}
-
 /// The sagas that a request started.
-async fn sagas_of(store: &Postgres, actor: &Actor, seek: &Seek) -> Result<Vec<Look>, AdminError> {
+async fn sagas_of(
+    store: &Postgres,
+    actor: &Actor,
+    seek: &Seek,
+) -> Result<Vec<SagaLook>, AdminError> {
     let Some(hash) = &seek.hash else {
         return Ok(Vec::new());
     };
@@ -378,7 +320,7 @@ async fn sagas_of(store: &Postgres, actor: &Actor, seek: &Seek) -> Result<Vec<Lo
     let found = store.ask(query!("admin/sagas_of"), &params).await?;
     let mut begun = Vec::with_capacity(found.len());
     for row in &found {
-        match sagas::get(store, actor, row.get(0)).await {
+        match store.look_at_saga(actor, row.get(0)).await {
             Ok(look) if is_of(seek, &look) => begun.push(look),
             Ok(_) | Err(AdminError::NotFound { .. }) => {}
             Err(error) => return Err(error),
@@ -388,7 +330,7 @@ async fn sagas_of(store: &Postgres, actor: &Actor, seek: &Seek) -> Result<Vec<Lo
 }
 
 /// Whether a saga has the requested hash and belongs to the same tenant, or to none.
-fn is_of(seek: &Seek, look: &Look) -> bool {
+fn is_of(seek: &Seek, look: &SagaLook) -> bool {
     let tenant = &look.saga.tenant;
     look.saga.headers.get(KEY_HASH) == seek.hash.as_ref()
         && (tenant.is_none() || *tenant == seek.tenant)

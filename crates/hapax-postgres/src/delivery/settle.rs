@@ -18,7 +18,6 @@ use std::collections::HashSet;
 
 use hapax::{
     delivery::{Checkpoint, Settlement, positions},
-    seeded::{self, Bug},
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -134,13 +133,8 @@ struct Statements {
 
 impl Statements {
     async fn ready(link: &Link) -> Result<Self, tokio_postgres::Error> {
-        let epoch = if seeded::has(Bug::NoFence) {
-            query!("seeded/epoch")
-        } else {
-            query!("delivery/epoch")
-        };
         let sql = [
-            epoch,
+            query!("delivery/epoch"),
             query!("delivery/is_written"),
             query!("delivery/checkpoint"),
             query!("delivery/begin"),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use futures_util::future::{try_join, try_join3};
 use hapax::{
-    Timestamp,
+    admin::SagaLook,
     key::Tenant,
     saga::{Filter, SagaRecord},
     store::StoreError,
@@ -22,16 +22,6 @@ use crate::{
     value::{Param, rows as bound},
 };
 
-/// A saga as a reader sees it that does not own it.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) saga: SagaRecord,
-    /// The end of its owner's lease; `None` if it has no owner.
-    pub(crate) held_until: Option<Timestamp>,
-    /// When it was read, by the database's clock.
-    pub(crate) at: Timestamp,
-}
-
 /// A filter for sagas, and the maximum number of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listing<'a> {
@@ -41,7 +31,7 @@ pub(crate) struct Listing<'a> {
 }
 
 /// Reads a saga with its steps.
-pub(crate) async fn see(store: &Postgres, id: &str) -> Result<Option<Seen>, StoreError> {
+pub(crate) async fn see(store: &Postgres, id: &str) -> Result<Option<SagaLook>, StoreError> {
     let time = store.time();
     let (one, ids): ([&dyn Param; 2], _) = ([&id, &time], vec![id]);
     let looked = store.ask_all(async |link| {
@@ -118,7 +108,7 @@ pub(super) async fn whole(
 
 /// A page of sagas, and the id at which the search ended if there may be more.
 pub(crate) struct Leaf {
-    pub(crate) sagas: Vec<Seen>,
+    pub(crate) sagas: Vec<SagaLook>,
     pub(crate) end: Option<String>,
 }
 
@@ -142,10 +132,7 @@ pub(crate) async fn leaf(
     let params: [&dyn Param; 8] = [
         &states, &after, &name, &limit, &time, &version, &look, &tenant,
     ];
-    let found = match tenant {
-        Some(_) => store.ask(query!("admin/tenant_sagas"), &params).await?,
-        None => store.ask(query!("admin/sagas"), &params[..7]).await?,
-    };
+    let found = store.ask(query!("admin/sagas"), &params).await?;
     let full = found
         .first()
         .filter(|row| row.get::<_, i64>("looked") >= look);
@@ -176,8 +163,8 @@ fn by_saga<T>(
     of_saga
 }
 
-fn seen(row: &Row) -> Result<Seen, StoreError> {
-    Ok(Seen {
+fn seen(row: &Row) -> Result<SagaLook, StoreError> {
+    Ok(SagaLook {
         saga: rows::saga(row)?,
         held_until: rows::perhaps(row, "lease_until")?,
         at: rows::moment(row, "at")?,

@@ -15,7 +15,7 @@ use hapax::{
     Timestamp,
     outbox::Draft,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
-    store::{Held, SagaRecords, SagaRows, Sagas, StoreError},
+    store::{LockedSaga, SagaRecords, SagaRows, Sagas, StoreError},
 };
 use tokio_postgres::Row;
 
@@ -30,7 +30,7 @@ use crate::{
     value::{Moment, Param, rows as bound},
 };
 
-pub(crate) use look::{Listing, Seen, leaf, see};
+pub(crate) use look::{Listing, leaf, see};
 
 impl Sagas for Postgres {
     async fn take_sagas(
@@ -61,7 +61,11 @@ impl Sagas for Postgres {
         seize(self, id, lease, None).await
     }
 
-    async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
+    async fn lock_saga(
+        &self,
+        owned: &Owned,
+        lease: Duration,
+    ) -> Result<LockedSaga<Tx>, StoreError> {
         let mut session = self.session().await?;
         session.begin(self.begin());
         let params: [&dyn Param; 4] = [&owned.id, &owned.epoch, &age(lease), &self.time()];
@@ -74,7 +78,7 @@ impl Sagas for Postgres {
         let signals_seen = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
         let tx = Tx::new(self, session, draft, None);
-        Ok(Held { tx, signals_seen })
+        Ok(LockedSaga { tx, signals_seen })
     }
 
     async fn give_back_saga(

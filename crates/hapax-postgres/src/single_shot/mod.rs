@@ -13,7 +13,6 @@ use hapax::{
     group::{Turn, answered},
     idempotency::PlannedRequest,
     outbox::{Draft, Sealed},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -28,7 +27,6 @@ use crate::{
     member::Member,
     postgres::Postgres,
     query,
-    seeded::emit_apart,
     single_shot::group::{CAREFUL, Group, is_not_free},
     statement::{Statement, calls},
     transaction::Tx,
@@ -51,24 +49,17 @@ pub(crate) async fn run(
         draft.seal(event, store.clock(), store.random(), store.keyring())?;
     }
     let stored = ResponseColumns::of(store.keyring(), &claim.scope, &response)?;
-    let mut events = draft.into_events();
-    if seeded::has(Bug::PublishBeforeCommit) {
-        emit_apart(store, &std::mem::take(&mut events)).await;
-    }
     let (reply, outcome) = oneshot::channel();
     let turn = Turn::default();
     let member = Member {
         claim,
         statements,
-        events,
+        events: draft.into_events(),
         stored,
         response,
         turn: turn.clone(),
         reply,
     };
-    if goes_step_by_step() {
-        return Box::pin(by_claim(store, &member)).await;
-    }
     let closed = || unavailable("the store is closed");
     answered(store.queue(), member, &turn, outcome, deadline, closed).await
 }
@@ -147,13 +138,6 @@ async fn once(
     }
 }
 
-/// Whether a seeded bug requires the statements to be sent one by one.
-fn goes_step_by_step() -> bool {
-    seeded::has(Bug::CheckThenInsert)
-        || seeded::has(Bug::AnswerOutside)
-        || seeded::has(Bug::OutboxOutside)
-}
-
 /// Runs a request with a regular claim, which waits for a while if the key is in use.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Duration>, StoreError> {
     let (session, row) = match hold(store, &member.claim).await? {
@@ -166,16 +150,11 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Dura
     };
     let draft = Draft::new(None, Headers::new());
     let mut tx = Tx::new(store, *session, draft, Some(held));
-    let (mut events, mut late) = (member.events.as_slice(), [].as_slice());
-    if seeded::has(Bug::OutboxOutside) {
-        (events, late) = (late, events);
-    }
-    if let Err(error) = tx.write(&member.statements, events).await {
+    if let Err(error) = tx.write(&member.statements, &member.events).await {
         tx.rollback().await;
         return Err(error);
     }
     let fresh_for = tx.complete(&member.response, Effect::Keep).await?;
-    emit_apart(store, late).await;
     if !member.events.is_empty() {
         store.notifier().notify();
     }

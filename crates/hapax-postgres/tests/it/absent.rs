@@ -88,16 +88,12 @@ async fn a_partition_without_a_relay_neither_holds_up_the_rotation_nor_gets_park
     let batch = Source::read(&fixture.store, &from, Shards::ALL, 10).await;
     assert_eq!(batch.unwrap().events.len(), 2);
     fixture
-        .plain
-        .batch_execute("UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days'")
-        .await
-        .unwrap();
+        .run("UPDATE hapax.rotation SET opened_at = opened_at - interval '9 days'")
+        .await;
     purge_once(&fixture).await;
     fixture
-        .plain
-        .batch_execute("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
-        .await
-        .unwrap();
+        .run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
+        .await;
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(fixture.count(LEFT).await, 2);
 }
@@ -107,7 +103,7 @@ async fn a_partition_whose_destination_is_declared_or_disabled_gets_parked_event
 {
     for kept in [DECLARE, DISABLE] {
         let fixture = left("left").await;
-        fixture.plain.batch_execute(kept).await.unwrap();
+        fixture.run(kept).await;
         assert!(go_round(&fixture).await >= 9, "the outbox does not rotate");
         let lost = "SELECT count(*)
             FROM generate_series(0, 8) AS turn, generate_series(1, 4) AS number
@@ -133,7 +129,7 @@ async fn a_partition_that_a_node_knows_is_kept_without_an_owner() {
     assert_eq!(fixture.count(LEFT).await, 4);
     let unheard =
         "UPDATE hapax.heartbeat SET seen_at = seen_at - interval '2 days' WHERE node = 'pausing'";
-    fixture.plain.batch_execute(unheard).await.unwrap();
+    fixture.run(unheard).await;
     // The absence counts from this moment, however long the destination was paused before.
     assert_eq!(purge_once(&fixture).await, 0);
     purge(&fixture).await;
@@ -170,15 +166,14 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
     emit(&fixture.plain, 4).await;
     carry(&fixture).await;
     purge_once(&fixture).await;
-    fixture.plain.batch_execute(AGE).await.unwrap();
-    let unseen = "UPDATE hapax.absence SET noted_at = noted_at - interval '2 days'";
-    fixture.plain.batch_execute(unseen).await.unwrap();
+    fixture.run(AGE).await;
+    fixture
+        .run("UPDATE hapax.absence SET noted_at = noted_at - interval '2 days'")
+        .await;
     purge_once(&fixture).await;
     fixture
-        .plain
-        .batch_execute("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
-        .await
-        .unwrap();
+        .run("UPDATE hapax.rotation SET closed_at = closed_at - interval '9 days'")
+        .await;
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(fixture.count(LEFT).await, 4);
 }
@@ -188,7 +183,7 @@ async fn an_absence_counts_only_as_far_as_it_was_looked_at() {
 #[tokio::test]
 async fn a_partition_that_has_never_read_gets_its_own_events_parked() {
     let fixture = left("left/1").await;
-    fixture.plain.batch_execute(DECLARE).await.unwrap();
+    fixture.run(DECLARE).await;
     let opened = fixture.store.open("left/0").await.unwrap();
     let shards = Shards::of_partition(0, NonZeroU8::new(4).unwrap()).unwrap();
     let batch = Source::read(&fixture.store, &opened.checkpoint.frontier, shards, 10);
@@ -206,7 +201,7 @@ async fn a_partition_that_has_never_read_gets_its_own_events_parked() {
         INSERT INTO hapax.outbox_event (shard, event_id, type, payload, headers, created_at)
         SELECT shard, gen_random_uuid(), 'a', '{}', '{}', now()
         FROM generate_series(0, 15) AS shard";
-    fixture.plain.batch_execute(each).await.unwrap();
+    fixture.run(each).await;
     go_round(&fixture).await;
     let parked = "SELECT count(*) FROM hapax.delivery AS delivery
         JOIN hapax.outbox_event AS event ON event.id = delivery.position
@@ -221,7 +216,7 @@ async fn a_partition_that_has_never_read_gets_its_own_events_parked() {
 #[tokio::test]
 async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     let fixture = left("left").await;
-    fixture.plain.batch_execute(DECLARE).await.unwrap();
+    fixture.run(DECLARE).await;
     emit(&fixture.plain, 12_000).await;
     let opened = fixture.store.open("left").await.unwrap();
     let wire = Settlement {
@@ -254,5 +249,5 @@ async fn a_slow_owner_is_fenced_once_and_what_it_had_on_the_wire_is_counted() {
     let log = fixture.store.attempts("left", 3).await.unwrap();
     let outcomes: Vec<_> = log.iter().map(|Attempt { outcome, .. }| *outcome).collect();
     assert_eq!(outcomes, [AttemptOutcome::Interrupted]);
-    fixture.plain.batch_execute(AGE).await.unwrap();
+    fixture.run(AGE).await;
 }

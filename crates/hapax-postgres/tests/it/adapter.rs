@@ -18,6 +18,7 @@ use hapax_postgres::{
     adapter::{self, Origin},
 };
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, fingerprint, message, response},
     postgres::{Database, connect},
     wait::Patience,
@@ -405,14 +406,14 @@ async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing()
     };
     for event in bad() {
         let refused = adapter::tokio_postgres::emit(&mut tx, event, Origin::default()).await;
-        assert!(matches!(refused, Err(StoreError::Event(_))), "{refused:?}");
+        assert_matches!(refused, Err(StoreError::Event(_)));
     }
     tx.execute(INSERT, &[&"still usable"]).await.unwrap();
     tx.commit().await.unwrap();
     let mut tx = town.pool().begin().await.unwrap();
     for event in bad() {
         let refused = adapter::sqlx::emit(&mut tx, event, Origin::default()).await;
-        assert!(matches!(refused, Err(StoreError::Event(_))), "{refused:?}");
+        assert_matches!(refused, Err(StoreError::Event(_)));
     }
     sqlx::query(INSERT)
         .bind("still usable")
@@ -455,7 +456,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
     let doomed = adapter::sqlx::claim(&mut tx, &claim("k"))
         .await
         .unwrap_err();
-    assert!(matches!(doomed, StoreError::Statement { .. }), "{doomed:?}");
+    assert_matches!(doomed, StoreError::Statement { .. });
     drop(tx);
     let mut tx = town.pool().begin().await.unwrap();
     sqlx::query("SET LOCAL statement_timeout = 100")
@@ -469,7 +470,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
     let late = adapter::sqlx::accept(&mut tx, &message("a", "b", "c"))
         .await
         .unwrap_err();
-    assert!(matches!(late, StoreError::TimedOut), "{late:?}");
+    assert_matches!(late, StoreError::TimedOut);
     drop(tx);
     let mut tx = town.pool().begin().await.unwrap();
     sqlx::query("SET LOCAL lock_timeout = 100")
@@ -479,7 +480,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
     let lost = adapter::sqlx::accept(&mut tx, &message("a", "b", "c"))
         .await
         .unwrap_err();
-    assert!(matches!(lost, StoreError::Conflict { .. }), "{lost:?}");
+    assert_matches!(lost, StoreError::Conflict { .. });
     drop(tx);
     let mut tx = town.pool().begin().await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
@@ -493,7 +494,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
     let gone = adapter::sqlx::claim(&mut tx, &claim("k"))
         .await
         .unwrap_err();
-    assert!(matches!(gone, StoreError::Unavailable { .. }), "{gone:?}");
+    assert_matches!(gone, StoreError::Unavailable { .. });
 }
 
 #[tokio::test]
@@ -609,9 +610,6 @@ async fn check_held(services: &[&Service]) {
 #[track_caller]
 fn check_no_claim(error: &StoreError) {
     let error_chain = error.error_chain();
-    assert!(
-        matches!(error, StoreError::Statement { .. }),
-        "{error_chain}"
-    );
+    assert_matches!(error, StoreError::Statement { .. }, "{error_chain}");
     assert!(error_chain.contains("no claim is open"), "{error_chain}");
 }

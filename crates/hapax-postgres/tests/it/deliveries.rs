@@ -14,7 +14,7 @@ use hapax::{
     store::{DeadLetters, Outbox, Partitions, Settlements, StoreError},
 };
 use hapax_postgres::Postgres;
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{assert_matches, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE};
 
@@ -43,7 +43,7 @@ async fn an_owner_that_is_replaced_while_it_writes_changes_nothing() {
     eventually(PATIENCE, async || fixture.count(WAITING).await == 1).await;
     taking.commit().await.unwrap();
     let fenced = settling.await.unwrap();
-    assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
+    assert_matches!(fenced, Err(StoreError::Fenced));
     let untouched = "SELECT (SELECT count(*) FROM hapax.delivery)
         + (SELECT count(*) FROM hapax.attempt)
         + (SELECT count(*) FROM hapax.destination WHERE disabled_at IS NOT NULL)
@@ -206,7 +206,7 @@ async fn a_standing_is_bounded_where_very_much_waits() {
             (destination, position, state, attempt, next_at, changed_at)
         SELECT 'hook', id, CASE WHEN id % 2 = 0 THEN 'retrying' ELSE 'dead' END, 1, now(), now()
         FROM hapax.outbox_event WHERE id <= 2000";
-    fixture.plain.batch_execute(park).await.unwrap();
+    fixture.run(park).await;
     let backlog = fixture.store.backlog("hook").await.unwrap();
     assert_eq!((backlog.parked, backlog.dead), (1_000, 1_000));
     assert_eq!(backlog.events, 31_000);
@@ -222,7 +222,7 @@ async fn what_waited_for_its_moment_holds_no_key_up_when_its_attempt_is_cut_off(
     let begun = "INSERT INTO hapax.delivery
             (destination, position, state, attempt, next_at, order_key, begun_at, changed_at)
         SELECT 'hook', id, 'scheduled', 1, now(), 'key', now(), now() FROM hapax.outbox_event";
-    fixture.plain.batch_execute(begun).await.unwrap();
+    fixture.run(begun).await;
     let opened = fixture.store.open("hook").await.unwrap();
     assert_eq!(opened.interrupted, 1);
     assert!(opened.blocked_keys.is_empty(), "{:?}", opened.blocked_keys);

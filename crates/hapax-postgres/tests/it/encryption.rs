@@ -4,6 +4,7 @@ use std::{num::NonZeroU8, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
+    admin::{Actor, EventAdmin as _, KeyAdmin as _},
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent, Payload},
     idempotency::Taken,
@@ -11,11 +12,11 @@ use hapax::{
     phases::{Entry, Lapsed},
     store::{ClaimOutcome, Effect, Keys, Phases, Source, StoreError, Transaction as _},
 };
-use hapax_postgres::{
-    Postgres,
-    admin::{self, Actor},
+use hapax_postgres::Postgres;
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, fingerprint, keyring, response, single_shot},
 };
-use hapax_testkit::events::{claim, fingerprint, keyring, response, single_shot};
 
 use crate::{conformance::Server, fixture::Fixture};
 
@@ -119,15 +120,12 @@ async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
     let mut changed = entry("tx");
     changed.claim.fingerprint = fingerprint(2);
     let outcome = other.enter(changed).await.unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch));
     let expired = "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 s'
         WHERE key = 'tx'";
     fixture.plain.execute(expired, &[]).await.unwrap();
     let outcome = other.enter(entry("tx")).await.unwrap();
-    assert!(matches!(outcome, ClaimOutcome::Open(_)), "{outcome:?}");
+    assert_matches!(outcome, ClaimOutcome::Open(_));
     // A request that cannot be decrypted does not affect other requests.
     assert!(
         other
@@ -172,13 +170,10 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
     let id: EventId = id.await.unwrap().get::<_, String>(0).parse().unwrap();
     for (numbers, reads) in [(&[1][..], true), (&[][..], false)] {
         let store = beside(&fixture, keyring(numbers).reading()).await;
-        let key = admin::keys::get(&store, &ops, None, "POST /orders", "tx").await;
+        let key = store.key(&ops, None, "POST /orders", "tx").await;
         let key = key.unwrap();
-        let event = admin::events::find(&store, &ops, id)
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(key.body == CARD.as_bytes(), reads);
+        let event = store.find_event(&ops, id).await.unwrap().unwrap();
+        assert_eq!(key.body.unwrap().raw == CARD.as_bytes(), reads);
         assert_eq!(event.event.payload.bytes() == CARD.as_bytes(), reads);
         let names: Vec<_> = key.headers.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names.contains(&ENCRYPTED_UNDER), !reads);

@@ -1,17 +1,14 @@
 //! Fixture: a store on a fresh database, a table for the service's rows, and what most tests do
 //! with both.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    Clock,
     idempotency::{Claim, PlannedRequest},
     store::{ClaimOutcome, Keys},
 };
 use hapax_postgres::{Postgres, Settings, Statement, Tx, Value};
+pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{
     clock::seeded_random,
     events::{claim, event, single_shot},
@@ -70,6 +67,12 @@ impl Fixture {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
+    /// Runs SQL, past the store.
+    pub(crate) async fn run(&self, sql: &str) {
+        let ran = self.plain.batch_execute(sql).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
     /// The result of a query that returns one number.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         let row = self.plain.query_one(sql, &[]).await;
@@ -102,15 +105,6 @@ impl Fixture {
 /// The settings with which tests open the database at `url`.
 pub(crate) fn settings(url: &str) -> Settings {
     Settings::new(url, clock(), seeded_random(1))
-}
-
-/// The system clock.
-pub(crate) fn clock() -> Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test's wiring passes the time in"
-    )]
-    Clock::new(SystemTime::now)
 }
 
 /// A single-shot request that inserts its key as a note and emits one event.

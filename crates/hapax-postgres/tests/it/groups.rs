@@ -16,6 +16,7 @@ use hapax::{
 };
 use hapax_postgres::{Settings, Statement, Value};
 use hapax_testkit::{
+    assert_matches,
     events::{claim, fingerprint, response},
     wait::eventually,
 };
@@ -77,11 +78,7 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
         set(settings);
     })
     .await;
-    fixture
-        .plain
-        .batch_execute("CREATE TABLE hold (it int)")
-        .await
-        .unwrap();
+    fixture.run("CREATE TABLE hold (it int)").await;
     fixture
 }
 
@@ -161,7 +158,7 @@ async fn a_member_whose_statement_fails_fails_alone() {
     assert_eq!(fixture.notes().await.len(), 10);
     // The failed request has left its key free.
     let outcome = fixture.store.execute_plan(shot("bad")).await;
-    assert!(matches!(outcome, Ok(ClaimOutcome::Open(_))), "{outcome:?}");
+    assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,14 +174,16 @@ async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     if matches!(outcome[0], ClaimOutcome::Taken(_)) {
         outcome.swap(0, 3);
     }
-    assert!(matches!(outcome[0], ClaimOutcome::Open(_)), "{outcome:?}");
-    assert!(
-        matches!(&outcome[1], ClaimOutcome::Taken(Taken::Replay { .. })),
+    assert_matches!(outcome[0], ClaimOutcome::Open(_), "{outcome:?}");
+    assert_matches!(
+        &outcome[1],
+        ClaimOutcome::Taken(Taken::Replay { .. }),
         "{outcome:?}"
     );
-    assert!(matches!(outcome[2], ClaimOutcome::Open(_)), "{outcome:?}");
-    assert!(
-        matches!(&outcome[3], ClaimOutcome::Taken(Taken::Replay { .. })),
+    assert_matches!(outcome[2], ClaimOutcome::Open(_), "{outcome:?}");
+    assert_matches!(
+        &outcome[3],
+        ClaimOutcome::Taken(Taken::Replay { .. }),
         "{outcome:?}"
     );
     assert_eq!(outcome[4], ClaimOutcome::Taken(Taken::Mismatch));
@@ -232,10 +231,8 @@ async fn together_but(
 async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
     let fixture = one_lane(|_| {}).await;
     fixture
-        .plain
-        .batch_execute("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)")
-        .await
-        .unwrap();
+        .run("CREATE TABLE hot (it int); INSERT INTO hot VALUES (1)")
+        .await;
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; UPDATE hot SET it = 2")
@@ -256,7 +253,7 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
     let other = fixture.beside().await;
     let rows = "CREATE TABLE stock (id int PRIMARY KEY, left_over int);
                 INSERT INTO stock SELECT it, 1000 FROM generate_series(1, 10) AS it";
-    fixture.plain.batch_execute(rows).await.unwrap();
+    fixture.run(rows).await;
     let take = |id: i64| {
         let sql = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1::int8";
         Statement::new(sql, [Value::from(id)])

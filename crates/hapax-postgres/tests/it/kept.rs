@@ -20,13 +20,13 @@ const PARK: &str = "
 /// 9 of 10 of its events.
 async fn parked(count: i32, state: &str) -> Fixture {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(UNVISITED).await.unwrap();
+    fixture.run(UNVISITED).await;
     emit(&fixture.plain, count).await;
     while !pass(&fixture, 10_000).await.is_empty() {}
     fixture.plain.execute(PARK, &[&state]).await.unwrap();
-    fixture.plain.batch_execute(TURN).await.unwrap();
+    fixture.run(TURN).await;
     assert_eq!(purge_once(&fixture).await, 0);
-    fixture.plain.batch_execute(AGE).await.unwrap();
+    fixture.run(AGE).await;
     fixture
 }
 
@@ -56,8 +56,9 @@ async fn what_many_deliveries_need_is_taken_out_of_its_segment_batch_by_batch() 
 async fn a_batch_of_large_events_is_small() {
     let fixture = parked(100, "dead").await;
     // Events are never rewritten by the product; only the size of the payload matters here.
-    let swell = "UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)";
-    fixture.plain.batch_execute(swell).await.unwrap();
+    fixture
+        .run("UPDATE hapax.outbox_event SET payload = repeat('x', 1 << 20)")
+        .await;
     assert!(purge_once(&fixture).await > 0);
     assert_eq!(fixture.count(KEPT).await, 64);
     assert!(purge_once(&fixture).await > 0);
@@ -76,11 +77,11 @@ async fn what_is_needed_again_after_a_batch_is_kept_too() {
     ] {
         let fixture = parked(12_000, "dead").await;
         assert_eq!(purge_once(&fixture).await, 10_000);
-        fixture.plain.batch_execute(again).await.unwrap();
+        fixture.run(again).await;
         let offered = "
             INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
             VALUES ('hook', 10, 'scheduled', 0, now(), now())";
-        fixture.plain.batch_execute(offered).await.unwrap();
+        fixture.run(offered).await;
         while purge_once(&fixture).await > 0 {}
         let due = fixture.store.due("hook", &[], 10, 0).await.unwrap();
         let due: Vec<i64> = due.iter().map(|parked| parked.event.position).collect();
@@ -101,7 +102,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
             FOR EACH ROW EXECUTE FUNCTION refuse();
         INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
         VALUES ('c', 'm', 's', '', now() - interval '9 days')";
-    fixture.plain.batch_execute(refuse).await.unwrap();
+    fixture.run(refuse).await;
     emit(&fixture.plain, 7).await;
     assert_eq!(pass(&fixture, 10).await.len(), 7);
     let mut gone = 0;
@@ -111,7 +112,7 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
             Ok(count) => gone += count,
             Err(error) => break error,
         }
-        fixture.plain.batch_execute(AGE).await.unwrap();
+        fixture.run(AGE).await;
     };
     assert!(
         failed.error_chain().contains("no room"),
@@ -119,9 +120,9 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
         failed.error_chain()
     );
     assert!(gone >= 1, "the failing step stopped the purge of the inbox");
-    fixture.plain.batch_execute(AGE).await.unwrap();
+    fixture.run(AGE).await;
     while fixture.store.purge_events(DAY, Duration::MAX).await.is_ok() {
-        fixture.plain.batch_execute(AGE).await.unwrap();
+        fixture.run(AGE).await;
     }
     let ended = "SELECT count(*) FROM hapax.rotation WHERE emptied_at IS NOT NULL";
     assert_eq!(fixture.count(ended).await, 0);
@@ -130,8 +131,9 @@ async fn a_step_that_fails_holds_up_no_other_and_is_not_hidden() {
         10,
         "the failing step stopped the other segment"
     );
-    let allow = "DROP TRIGGER refuse ON hapax.outbox_event_kept";
-    fixture.plain.batch_execute(allow).await.unwrap();
+    fixture
+        .run("DROP TRIGGER refuse ON hapax.outbox_event_kept")
+        .await;
     assert!(purge(&fixture).await > 0);
     assert_eq!(fixture.count(LEFT).await, 9);
 }

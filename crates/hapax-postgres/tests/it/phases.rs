@@ -11,6 +11,7 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, fingerprint, response},
     proxy::{Deed, Moment, Proxy},
 };
@@ -41,10 +42,7 @@ async fn an_owner_whose_phase_is_open_when_its_key_is_taken_over_commits_nothing
                 .await
                 .map(drop),
         };
-        assert!(
-            matches!(ended, Err(StoreError::Fenced)),
-            "{ending:?}: {ended:?}"
-        );
+        assert_matches!(ended, Err(StoreError::Fenced), "{ending:?}");
         assert_eq!(
             here.count("SELECT count(*) FROM hapax.outbox_event").await,
             0
@@ -73,10 +71,7 @@ async fn an_owner_that_is_ending_its_phase_is_not_dead() {
         .enter(entry(Duration::from_mins(1)))
         .await
         .unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::InProgress)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::InProgress));
     open.commit().await.unwrap();
     let next = own(&there, Duration::from_mins(1)).await;
     assert_eq!(next.recovery_point.as_deref(), Some("slow"));
@@ -99,9 +94,10 @@ async fn a_key_that_another_request_has_entered_meanwhile_is_not_taken_over() {
     assert!(matches!(&entered, ClaimOutcome::Open(it) if it.epoch == first.epoch));
     held.release();
     let outcome = retry.await.unwrap().unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Mismatch)),
-        "it continues an entry of another request: {outcome:?}"
+    assert_matches!(
+        outcome,
+        ClaimOutcome::Taken(Taken::Mismatch),
+        "it continues an entry of another request"
     );
 }
 
@@ -115,10 +111,7 @@ async fn an_entry_never_comes_between_a_claim_and_its_completion() {
         .enter(entry(Duration::from_mins(1)))
         .await
         .unwrap();
-    assert!(
-        matches!(told, ClaimOutcome::Taken(Taken::InProgress)),
-        "{told:?}"
-    );
+    assert_matches!(told, ClaimOutcome::Taken(Taken::InProgress));
     open.complete(&response("atomic"), Effect::Keep)
         .await
         .unwrap();

@@ -6,7 +6,10 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::Tx;
-use hapax_testkit::events::{claim, event, fingerprint, response};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, event, fingerprint, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 
@@ -39,10 +42,7 @@ async fn a_free_key_is_claimed_with_the_first_statement() {
         1
     );
     let outcome = fixture.store.claim(claim("k")).await.unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. }));
     fixture.idle().await;
 }
 
@@ -60,10 +60,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         let outcome = tx
             .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
             .await;
-        assert!(
-            matches!(outcome, Err(StoreError::NotClaimed)),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::NotClaimed));
         let outcome = tx
             .taken()
             .expect("the transaction does not know that its key is taken");
@@ -86,15 +83,12 @@ async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
     let theirs = other.claim(claim("k")).await;
     let mut tx = ride(&fixture, claim("k")).await;
     let outcome = tx.execute(INSERT, &[&"mine"]).await;
-    assert!(
-        matches!(outcome, Err(StoreError::NotClaimed)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::NotClaimed));
     assert!(tx.has_conflict());
     assert_eq!(tx.taken(), None);
     // The transaction cannot be committed by mistake.
     let kept = tx.complete(&response("mine"), Effect::Keep).await;
-    assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
+    assert_matches!(kept, Err(StoreError::NotClaimed));
     theirs
         .complete(&response("theirs"), Effect::Keep)
         .await
@@ -113,10 +107,7 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.complete(&response(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
         let outcome = tx.complete(&response("again"), effect).await;
-        assert!(
-            matches!(outcome, Err(StoreError::NotClaimed)),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::NotClaimed));
     }
     assert_eq!(
         fixture
@@ -140,17 +131,11 @@ async fn a_first_statement_that_fails_dooms_the_transaction_and_frees_the_key() 
     let fixture = Fixture::new().await;
     let mut tx = ride(&fixture, claim("k")).await;
     let outcome = tx.execute("INSERT INTO note VALUES (NULL)", &[]).await;
-    assert!(
-        matches!(outcome, Err(StoreError::Statement { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::Statement { .. }));
     assert!(!tx.has_conflict());
     let kept = tx.complete(&response("{}"), Effect::Drop).await;
     assert!(kept.is_ok(), "the rejection was not stored: {kept:?}");
     let outcome = fixture.store.claim(claim("k")).await.unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. }));
     fixture.idle().await;
 }

@@ -4,7 +4,10 @@ use hapax::{
     idempotency::Taken,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_testkit::events::{claim, response};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 
@@ -23,19 +26,13 @@ async fn a_migration_beside_a_running_service_costs_a_rerun_and_no_connection() 
         if change == "DEALLOCATE ALL" {
             tx.execute(change, &[]).await.unwrap();
             let outcome = tx.query(read, &[]).await;
-            assert!(
-                matches!(outcome, Err(StoreError::Conflict { .. })),
-                "{outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::Conflict { .. }));
         } else {
             tx.rollback().await;
-            fixture.plain.batch_execute(change).await.unwrap();
+            fixture.run(change).await;
             let mut again = fixture.claim(claim(change)).await;
             let outcome = again.query(read, &[]).await;
-            assert!(
-                matches!(outcome, Err(StoreError::Conflict { .. })),
-                "{outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::Conflict { .. }));
             assert!(again.has_conflict());
             again.rollback().await;
         }

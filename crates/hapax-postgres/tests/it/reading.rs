@@ -39,7 +39,7 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
     let beside = fixture.beside().await;
     let keys =
         "CREATE TABLE key AS SELECT number::text AS name FROM generate_series(0, 5) AS number";
-    fixture.plain.batch_execute(keys).await.unwrap();
+    fixture.run(keys).await;
     let done = Arc::new(AtomicBool::new(false));
     let stores = [fixture.store.clone(), beside.store.clone()];
     let reader = tokio::spawn(read_on(stores, Arc::clone(&done)));
@@ -59,12 +59,8 @@ async fn whatever_writers_do_all_that_is_committed_is_read_once_and_in_order() {
     }
     // Meanwhile the outbox rotates through its segments under all writers.
     for _ in 0..6 {
-        fixture.plain.batch_execute(TURN).await.unwrap();
-        fixture
-            .plain
-            .batch_execute("SELECT pg_sleep(0.1)")
-            .await
-            .unwrap();
+        fixture.run(TURN).await;
+        fixture.run("SELECT pg_sleep(0.1)").await;
     }
     for writer in join_all(writers).await {
         writer.unwrap();
@@ -377,7 +373,7 @@ async fn after_a_restore_on_another_cluster_late_events_are_read_and_others_are_
     // The rows contain xids that this cluster has not reached.
     let ahead = "UPDATE hapax.outbox_event
         SET xid = (xid::text::int8 + 50000000)::text::xid8";
-    fixture.plain.batch_execute(ahead).await.unwrap();
+    fixture.run(ahead).await;
     let old = frontier.snapshot.clone().unwrap();
     let mut words: Vec<String> = old.split(' ').map(str::to_owned).collect();
     let plus = |xid: &str| (xid.parse::<u64>().unwrap() + AHEAD).to_string();
@@ -448,8 +444,9 @@ async fn a_frontier_that_is_torn_is_refused() {
 async fn what_cannot_be_read_hides_nothing_before_it() {
     let fixture = Fixture::new().await;
     emit(&fixture.plain, "key", "{}", 3).await;
-    let tear = "UPDATE hapax.outbox_event SET headers = 'torn' WHERE id = 2";
-    fixture.plain.batch_execute(tear).await.unwrap();
+    fixture
+        .run("UPDATE hapax.outbox_event SET headers = 'torn' WHERE id = 2")
+        .await;
     let (positions, frontier) = read(&fixture, &Frontier::default(), 10).await;
     assert_eq!((positions, frontier.high), (vec![1], 1));
     assert!(
@@ -457,7 +454,8 @@ async fn what_cannot_be_read_hides_nothing_before_it() {
             .await
             .is_err()
     );
-    let mend = "UPDATE hapax.outbox_event SET headers = '{}'";
-    fixture.plain.batch_execute(mend).await.unwrap();
+    fixture
+        .run("UPDATE hapax.outbox_event SET headers = '{}'")
+        .await;
     assert_eq!(read(&fixture, &frontier, 10).await.0, [2, 3]);
 }

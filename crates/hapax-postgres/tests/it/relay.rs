@@ -12,15 +12,13 @@ use std::{
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
     Clock, Timestamp,
+    admin::{Actor, DeliveryAdmin as _},
     event::{Headers, NewEvent},
     relay::{Destination, Node, Order, Relay, RelayHandle, Settings},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::{DeadLetters, Keys, Settlements, Transaction},
 };
-use hapax_postgres::{
-    Postgres,
-    admin::{Actor, dead_letters},
-};
+use hapax_postgres::Postgres;
 use hapax_testkit::{clock::seeded_random, wait::eventually};
 
 use crate::fixture::{Fixture, PATIENCE, clock};
@@ -242,7 +240,7 @@ const MARKED: &str = r#"
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stops_nobody() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(MARKED).await.unwrap();
+    fixture.run(MARKED).await;
     let far = Far::default();
     let relay = spawn(&fixture.store, &far, None);
     eventually(PATIENCE, async || {
@@ -261,7 +259,9 @@ async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stop
     // An operator who has checked such an event delivers it as it is: the header is removed, the
     // payload stays.
     let (ops, position) = (Actor::new("ops"), letters[0].event.position);
-    dead_letters::edit_and_replay(&fixture.store, &ops, "far", position, "{}")
+    fixture
+        .store
+        .edit_dead_letter(&ops, "far", position, "{}")
         .await
         .unwrap();
     eventually(PATIENCE, async || far.count_of("json") == 1).await;

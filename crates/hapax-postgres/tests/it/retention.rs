@@ -89,9 +89,9 @@ async fn a_segment_is_emptied_beside_an_open_writer_and_a_snapshot_that_is_kept(
         .query("SELECT pg_current_snapshot()", &[])
         .await
         .unwrap();
-    fixture.plain.batch_execute(UNVISITED).await.unwrap();
+    fixture.run(UNVISITED).await;
     emit(&fixture.plain, 1_000).await;
-    fixture.plain.batch_execute(TURN).await.unwrap();
+    fixture.run(TURN).await;
     let writer = fixture.database.client().await;
     writer.batch_execute("BEGIN").await.unwrap();
     emit(&writer, 3).await;
@@ -203,12 +203,12 @@ async fn many_that_purge_at_once_empty_each_segment_once() {
     let beside = fixture.beside().await;
     for _ in 0..4 {
         emit(&fixture.plain, 10).await;
-        fixture.plain.batch_execute(TURN).await.unwrap();
+        fixture.run(TURN).await;
         assert_eq!(pass(&fixture, 100).await.len(), 10);
     }
     let mut gone = 0;
     while fixture.count(LEFT).await > 0 {
-        fixture.plain.batch_execute(AGE).await.unwrap();
+        fixture.run(AGE).await;
         let stores = [&fixture.store, &beside.store, &fixture.store, &beside.store];
         let purges = stores.map(|store| store.purge_events(DAY, Duration::MAX));
         let counts = join_all(purges).await.into_iter().map(Result::unwrap);
@@ -359,7 +359,7 @@ pub(crate) async fn purge(fixture: &Fixture) -> u64 {
     let mut gone = 0;
     for _ in 0..3 {
         gone += purge_once(fixture).await;
-        fixture.plain.batch_execute(AGE).await.unwrap();
+        fixture.run(AGE).await;
     }
     gone
 }

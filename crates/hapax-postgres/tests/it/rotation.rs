@@ -67,7 +67,7 @@ async fn every_partition_reads_its_own_shards_and_passes_the_others() {
         for shard in 0..16 {
             emit(&fixture, shard, None, 1 + turn).await;
         }
-        fixture.plain.batch_execute(TURN).await.unwrap();
+        fixture.run(TURN).await;
     }
     let mut all = BTreeSet::new();
     for partition in 0..4 {
@@ -104,10 +104,8 @@ async fn every_partition_reads_its_own_shards_and_passes_the_others() {
             .unwrap();
         assert_eq!(batch.events.len(), 1);
         fixture
-            .plain
-            .batch_execute("DELETE FROM hapax.outbox_event WHERE segment = 3")
-            .await
-            .unwrap();
+            .run("DELETE FROM hapax.outbox_event WHERE segment = 3")
+            .await;
     }
     assert_eq!(all.len(), 16 * 6);
 }
@@ -123,7 +121,7 @@ async fn what_commits_late_in_an_earlier_turn_is_read_before_what_is_new() {
         .replace("$3::int", "1");
     late.batch_execute(&one).await.unwrap();
     for _ in 0..2 {
-        fixture.plain.batch_execute(TURN).await.unwrap();
+        fixture.run(TURN).await;
         emit(&fixture, 0, None, 1).await;
     }
     let (mut frontier, mut read) = (Frontier::default(), Vec::new());
@@ -147,7 +145,7 @@ async fn a_look_past_a_busy_tenant_finds_the_others_and_says_how_far_it_looked()
     for tenant in [Some("a"), None, Some("crowd"), Some("b")] {
         emit(&fixture, 3, tenant, 2).await;
     }
-    fixture.plain.batch_execute(TURN).await.unwrap();
+    fixture.run(TURN).await;
     emit(&fixture, 3, Some("a"), 1).await;
     let tenant = |name: &str| Some(Tenant::new(name).unwrap());
     let crowd = [tenant("crowd")];
@@ -198,8 +196,7 @@ async fn a_backlog_is_counted_over_turns_and_not_over_what_lies_between() {
     let fixture = Fixture::new().await;
     for _ in 0..3 {
         emit(&fixture, 0, None, 5).await;
-        let turned = "SELECT hapax.rotate(0, now())";
-        fixture.plain.batch_execute(turned).await.unwrap();
+        fixture.run("SELECT hapax.rotate(0, now())").await;
     }
     emit(&fixture, 0, None, 2).await;
     for (frontier, backlog) in [

@@ -75,19 +75,20 @@ async fn what_was_not_noted_when_it_happened_counts_from_when_it_is_seen() {
     let set_back = "UPDATE hapax.rotation SET opened_at = opened_at + interval '1 year',
                                           closed_at = closed_at + interval '1 year'";
     for (turn, mishap) in [forget, set_back].into_iter().enumerate() {
-        let begun = "UPDATE hapax.rotation SET opened_at = now() WHERE closed_at IS NULL";
-        fixture.plain.batch_execute(begun).await.unwrap();
+        fixture
+            .run("UPDATE hapax.rotation SET opened_at = now() WHERE closed_at IS NULL")
+            .await;
         emit(&fixture.plain, 3).await;
         assert_eq!(pass(&fixture, 10).await.len(), 3);
         let is_turned = async || fixture.count(DRAWN).await > i64::try_from(turn).unwrap();
         // While the segment is open, and after it was closed.
         for is_closed in [false, true] {
             purge_once(&fixture).await;
-            fixture.plain.batch_execute(mishap).await.unwrap();
+            fixture.run(mishap).await;
             assert_eq!(purge_once(&fixture).await, 0);
             assert_eq!(is_turned().await, is_closed, "{mishap}");
             assert_eq!(fixture.count(LEFT).await, 3, "{mishap}");
-            fixture.plain.batch_execute(AGE).await.unwrap();
+            fixture.run(AGE).await;
         }
         while purge(&fixture).await > 0 {}
         assert_eq!(fixture.count(LEFT).await, 0, "{mishap}");
@@ -106,18 +107,18 @@ async fn what_comes_into_a_segment_behind_its_emptying_is_delivered_and_kept_for
         INSERT INTO hapax.outbox_event
             (id, segment, event_id, type, payload, headers, created_at)
         VALUES (2, 0, gen_random_uuid(), 'a', '{}', '{}', now())";
-    fixture.plain.batch_execute(straggler).await.unwrap();
+    fixture.run(straggler).await;
     // The record of the emptied rotation may still exist.
     let emptied = "
         INSERT INTO hapax.rotation (rotation, opened_at, closed_at, last, emptied_at)
         SELECT 0, at, at, 3, at FROM (SELECT now() - interval '9 days' AS at) AS earlier
         ON CONFLICT (rotation) DO UPDATE SET closed_at = excluded.closed_at, emptied_at = now()";
-    fixture.plain.batch_execute(emptied).await.unwrap();
+    fixture.run(emptied).await;
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(pass(&fixture, 10).await, [2]);
     assert_eq!(purge_once(&fixture).await, 0);
     assert_eq!(fixture.count(LEFT).await, 1);
-    fixture.plain.batch_execute(AGE).await.unwrap();
+    fixture.run(AGE).await;
     assert!(purge_once(&fixture).await > 0);
     assert_eq!(fixture.count(LEFT).await, 0);
 }
@@ -179,7 +180,7 @@ async fn a_transaction_of_100_000_events_across_many_turns_is_delivered_whole_or
             // The transaction writes in every second rotation; the segments between are emptied
             // meanwhile.
             for turn in 0..=6 {
-                fixture.plain.batch_execute(HOLD).await.unwrap();
+                fixture.run(HOLD).await;
                 assert_eq!(fixture.count(DRAWN).await, turn);
                 if turn % 2 == 0 {
                     emit(&huge, HUGE / 4).await;
@@ -187,7 +188,7 @@ async fn a_transaction_of_100_000_events_across_many_turns_is_delivered_whole_or
                 if turn < 6 {
                     emit(&fixture.plain, 1).await;
                 }
-                fixture.plain.batch_execute(LET_GO).await.unwrap();
+                fixture.run(LET_GO).await;
                 eventually(PATIENCE, async || {
                     turn == 6 || fixture.count(DRAWN).await > turn
                 })

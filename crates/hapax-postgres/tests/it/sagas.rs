@@ -13,6 +13,7 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
+    assert_matches,
     events::event,
     postgres::Database,
     proxy::{Deed, Moment, Proxy},
@@ -89,7 +90,7 @@ async fn who_takes_a_saga_out_of_an_open_move_reads_what_that_wrote() {
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > owned.epoch);
     let fenced = here.store.lock_saga(&owned, LEASE).await;
-    assert!(matches!(fenced, Err(StoreError::Fenced)), "{fenced:?}");
+    assert_matches!(fenced, Err(StoreError::Fenced));
 }
 
 #[tokio::test]
@@ -105,7 +106,7 @@ async fn a_move_that_waits_for_the_next_owner_is_fenced() {
     waits(&here).await;
     client.batch_execute("COMMIT").await.unwrap();
     let turned = turning.await.unwrap();
-    assert!(matches!(turned, Err(StoreError::Fenced)), "{turned:?}");
+    assert_matches!(turned, Err(StoreError::Fenced));
     here.idle().await;
 }
 
@@ -216,10 +217,7 @@ async fn a_move_without_a_heard_commit_is_whole_or_nothing_and_its_rows_say_whic
         tx.write_step(&owned, &step("a")).await.unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
         let committed = tx.commit().await;
-        assert!(
-            matches!(committed, Err(StoreError::Unavailable { .. })),
-            "{deed:?}: {committed:?}"
-        );
+        assert_matches!(committed, Err(StoreError::Unavailable { .. }), "{deed:?}");
         trap.sprung().await;
         day.good.idle().await;
         // The next worker continues after the last stored step.
@@ -297,7 +295,7 @@ async fn an_unreadable_saga_does_not_block_the_others() {
     let spoil = "UPDATE hapax.saga SET headers = 'nonsense' WHERE id = 'bad row';
         ALTER TABLE hapax.saga_step DROP CONSTRAINT saga_step_state_check;
         UPDATE hapax.saga_step SET state = 'nonsense' WHERE saga = 'bad step'";
-    fixture.plain.batch_execute(spoil).await.unwrap();
+    fixture.run(spoil).await;
     let taken = take(&fixture.store, 10).await;
     assert_eq!(taken.len(), 1);
     assert_eq!((taken[0].id.as_str(), taken[0].steps.len()), ("good", 1));

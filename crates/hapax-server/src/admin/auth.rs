@@ -13,11 +13,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use hapax::admin::Actor;
 use hapax_console::{Given, Role, Tokens, is_local};
-use hapax_postgres::admin::Actor;
 use secrecy::ExposeSecret as _;
 
-use super::{Admin, problem::Problem};
+use super::{AdminApi, problem::Problem};
 use crate::config::{self, Token, Wrong};
 
 /// The authenticated caller.
@@ -48,7 +48,11 @@ pub(crate) fn tokens(tokens: &BTreeMap<String, Token>) -> Result<Tokens, Wrong> 
 }
 
 /// Middleware that refuses requests without a valid token or a sufficient role.
-pub(super) async fn pass(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
+pub(super) async fn pass(
+    State(admin): State<AdminApi>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match caller(&admin.0.tokens, request.method(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -128,10 +132,10 @@ fn forbidden(detail: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "AUTH.forbidden", title, detail)
 }
 
-impl FromRequestParts<Admin> for Caller {
+impl FromRequestParts<AdminApi> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, admin: &AdminApi) -> Result<Self, Problem> {
         let caller = Extension::<Self>::from_request_parts(parts, admin).await;
         caller
             .map(|it| it.0)

@@ -4,20 +4,20 @@ use std::{
     fs,
     io::{self, BufRead as _, Write as _},
     os::unix::fs::MetadataExt as _,
+    sync::Arc,
     time::Duration,
 };
 
-use hapax::mask::Mask;
-use hapax_postgres::{
-    Postgres,
-    admin::{Actor, AdminError, jobs},
+use hapax::{
+    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, Ran},
+    mask::Mask,
 };
+use serde::Serialize;
 use tokio::time::sleep;
 
 use super::{
-    Declare, Keys, ListQuery, Many, Refusal,
+    Declare, Keys, ListQuery, Many,
     jobs::{Act, begin, count},
-    view::JobView,
 };
 use crate::{
     command::{Context, Failure},
@@ -29,7 +29,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The store, the actor, and the output of a command.
 pub(crate) struct CommandContext {
-    pub(crate) store: Postgres,
     pub(crate) actor: Actor,
     pub(crate) declare: Declare,
     pub(crate) mask: Mask,
@@ -67,14 +66,23 @@ impl CommandContext {
     /// Opens the configured store. The actor is the user who runs this process.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let keys = Keys::of(&context.config)?;
-        let store = context.store().await?;
+        let store = Arc::new(context.store().await?);
         Ok(Self {
-            declare: Declare::new(store.clone(), &context.config, keys),
-            store,
+            declare: Declare::new(store, &context.config, keys),
             actor: Actor::new(user()),
             mask: Mask::with(&context.config.admin.mask),
             output: context.output,
         })
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &dyn Admin {
+        self.index().store()
+    }
+
+    /// The index of destinations.
+    pub(crate) fn index(&self) -> &DestinationIndex {
+        self.declare.index()
     }
 
     /// Asks for confirmation. Without a terminal the command is refused.
@@ -116,7 +124,7 @@ impl CommandContext {
             dry_run: how.dry_run,
             seen: None,
         };
-        let counted = count(&self.store, &self.declare, &self.actor, &many, act).await?;
+        let counted = count(self.index(), &self.actor, &many, act).await?;
         let count = counted.count;
         if how.dry_run {
             return self.say(&counted, || count.to_string());
@@ -131,14 +139,14 @@ impl CommandContext {
         // The job is limited to what existed at the count, which is what was confirmed.
         many.seen = Some(counted.seen);
         let key = how.idempotency_key;
-        let begun = begin(&self.store, &self.declare, &self.actor, &many, act, key).await?;
+        let begun = begin(self.index(), &self.actor, &many, act, key).await?;
         let job = if how.wait {
             self.wait(begun.id).await?
         } else {
             begun
         };
         let failed = job.state == "failed";
-        self.job(&job.into())?;
+        self.job(&job)?;
         if failed {
             return Err(Failure::new(FAILED, "the job failed"));
         }
@@ -146,7 +154,7 @@ impl CommandContext {
     }
 
     /// Prints the state of a job.
-    pub(crate) fn job(&self, job: &JobView) -> Result<(), Failure> {
+    pub(crate) fn job(&self, job: &Job) -> Result<(), Failure> {
         self.say(job, || {
             let total = job
                 .total
@@ -159,7 +167,7 @@ impl CommandContext {
     /// Prints a value as JSON or as a line.
     pub(crate) fn say(
         &self,
-        value: &impl serde::Serialize,
+        value: &impl Serialize,
         line: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
         if self.output.json {
@@ -170,15 +178,29 @@ impl CommandContext {
         Ok(())
     }
 
-    async fn wait(&self, id: i64) -> Result<jobs::Job, Failure> {
+    /// Prints a page as JSON, or its items as a table.
+    pub(crate) fn page<T: Serialize, const N: usize>(
+        &self,
+        page: Page<T>,
+        header: [&str; N],
+        row: impl FnMut(T) -> [String; N],
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            return Ok(self.output.json(&page)?);
+        }
+        let rows: Vec<_> = page.items.into_iter().map(row).collect();
+        Ok(self.output.table(header, &rows)?)
+    }
+
+    async fn wait(&self, id: i64) -> Result<Job, Failure> {
         loop {
-            let ran = jobs::run_one(&self.store).await?;
-            let job = jobs::get(&self.store, &self.actor, id).await?;
+            let ran = self.store().run_job().await?;
+            let job = self.store().job(&self.actor, id).await?;
             if job.ended_at.is_some() {
                 return Ok(job);
             }
             output::note(format_args!("{} done", job.done));
-            if ran == jobs::Ran::Nothing {
+            if ran == Ran::Nothing {
                 sleep(LOOK).await;
             }
         }
@@ -198,13 +220,20 @@ impl From<AdminError> for Failure {
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Spec(wrong) => Self::new(USAGE, wrong.to_string()),
-            Refusal::Store(error) => error.into(),
-        }
+/// Reads page after page until there are `limit` items or no more.
+pub(crate) async fn read_pages<T>(
+    before: Option<String>,
+    limit: usize,
+    read: impl AsyncFn(Option<&str>, usize) -> Result<Page<T>, AdminError>,
+) -> Result<Page<T>, AdminError> {
+    let mut page = read(before.as_deref(), limit).await?;
+    while page.items.len() < limit {
+        let Some(next) = page.next.take() else { break };
+        let more = read(Some(&next), limit - page.items.len()).await?;
+        page.items.extend(more.items);
+        page.next = more.next;
     }
+    Ok(page)
 }
 
 /// The name of the user who owns this process, for the audit log.

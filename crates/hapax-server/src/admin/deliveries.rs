@@ -2,20 +2,16 @@
 //! discards dead letters.
 
 use axum::{Json, extract::State, http::StatusCode};
-use hapax_postgres::{
-    Postgres,
-    admin::{Actor, dead_letters, deliveries, events::DeliveryStatus},
-};
+use hapax::admin::{Delivery, Page};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::{
-    Admin, Refusal,
+    AdminApi,
     auth::Caller,
-    list_query::{ListQuery, wrong},
+    list_query::ListQuery,
     problem::{Body, Path, Problem, Query},
-    view::{DeliveryView, PageView, cursor_of, cursor_word},
 };
 
 /// The reason to discard a dead letter.
@@ -38,30 +34,32 @@ pub(super) struct Edit {
 
 /// Lists deliveries that have a row: parked, dead, or finished after they were parked.
 #[utoipa::path(get, path = "/admin/v1/deliveries", tag = "deliveries", params(ListQuery),
-    responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<Delivery>), (status = 400, body = Problem)))]
 pub(super) async fn list(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(ask): Query<ListQuery>,
-) -> Result<Json<PageView<DeliveryView>>, Problem> {
-    let states = ask.states().map_err(Refusal::from)?;
-    Ok(Json(
-        page(admin.store(), &caller.actor, &ask, &states).await?,
-    ))
+) -> Result<Json<Page<Delivery>>, Problem> {
+    let (filter, before) = (ask.of_deliveries()?, ask.before.as_deref());
+    let page = admin
+        .store()
+        .deliveries(&caller.actor, &filter, before, ask.limit());
+    Ok(Json(page.await?))
 }
 
 /// Lists dead letters.
 #[utoipa::path(get, path = "/admin/v1/dead-letters", tag = "dead letters", params(ListQuery),
-    responses((status = 200, body = PageView<DeliveryView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<Delivery>), (status = 400, body = Problem)))]
 pub(super) async fn dead(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(ask): Query<ListQuery>,
-) -> Result<Json<PageView<DeliveryView>>, Problem> {
-    ask.check_of_dead().map_err(Refusal::from)?;
-    Ok(Json(
-        page(admin.store(), &caller.actor, &ask, &[DeliveryStatus::Dead]).await?,
-    ))
+) -> Result<Json<Page<Delivery>>, Problem> {
+    let (filter, before) = (ask.of_dead_letters()?, ask.before.as_deref());
+    let page = admin
+        .store()
+        .deliveries(&caller.actor, &filter, before, ask.limit());
+    Ok(Json(page.await?))
 }
 
 /// Makes one dead letter due again, as if it had never been tried.
@@ -70,11 +68,14 @@ pub(super) async fn dead(
     params(("partition" = String, Path), ("position" = i64, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn replay(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path((partition, position)): Path<(String, i64)>,
 ) -> Result<StatusCode, Problem> {
-    dead_letters::replay(admin.store(), &caller.actor, &partition, position).await?;
+    let replayed = admin
+        .store()
+        .replay_dead_letter(&caller.actor, &partition, position);
+    replayed.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -85,14 +86,14 @@ pub(super) async fn replay(
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn edit(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path((partition, position)): Path<(String, i64)>,
     Body(body): Body<Edit>,
 ) -> Result<StatusCode, Problem> {
-    let (store, actor) = (admin.store(), &caller.actor);
-    let patch = body.patch.to_string();
-    dead_letters::edit_and_replay(store, actor, &partition, position, &patch).await?;
+    let (store, patch) = (admin.store(), body.patch.to_string());
+    let edited = store.edit_dead_letter(&caller.actor, &partition, position, &patch);
+    edited.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -103,41 +104,13 @@ pub(super) async fn edit(
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn discard(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path((partition, position)): Path<(String, i64)>,
     Body(body): Body<Reason>,
 ) -> Result<StatusCode, Problem> {
-    let discarded = dead_letters::discard(
-        admin.store(),
-        &caller.actor,
-        &partition,
-        position,
-        &body.reason,
-    );
+    let (store, reason) = (admin.store(), &body.reason);
+    let discarded = store.discard_dead_letter(&caller.actor, &partition, position, reason);
     discarded.await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Reads a page of deliveries.
-pub(crate) async fn page(
-    store: &Postgres,
-    actor: &Actor,
-    ask: &ListQuery,
-    states: &[DeliveryStatus],
-) -> Result<PageView<DeliveryView>, Refusal> {
-    let filter = ask.filter()?;
-    let before = match &ask.before {
-        None => None,
-        Some(word) => {
-            let bad = || wrong("before", "must be `next` of the previous page");
-            Some(cursor_of(word).ok_or_else(bad)?)
-        }
-    };
-    let destination = ask.destination.as_deref();
-    let (before, limit) = (before.as_ref(), ask.limit());
-    let found = deliveries::list(store, actor, &filter, destination, states, before, limit).await?;
-    Ok(PageView::of(found, DeliveryView::from, |next| {
-        cursor_word(&next)
-    }))
 }

@@ -6,16 +6,15 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse as _, Response},
 };
-use hapax_postgres::admin::destinations;
+use hapax::admin::{Destination, Job, Page};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    Admin,
+    AdminApi,
     auth::Caller,
     problem::{Body, Path, Problem},
-    view::{DestinationView, JobView, PageView},
 };
 
 /// A new destination.
@@ -44,34 +43,34 @@ pub(super) struct Change {
 
 /// Lists all destinations.
 #[utoipa::path(get, path = "/admin/v1/destinations", tag = "destinations",
-    responses((status = 200, body = PageView<DestinationView>), (status = 401, body = Problem)))]
+    responses((status = 200, body = Page<Destination>), (status = 401, body = Problem)))]
 pub(super) async fn list(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
-) -> Result<Json<PageView<DestinationView>>, Problem> {
-    let items = admin.0.declare.list(&caller.actor).await?;
-    Ok(Json(PageView { items, next: None }))
+) -> Result<Json<Page<Destination>>, Problem> {
+    let items = admin.index().list(&caller.actor).await?;
+    Ok(Json(Page::last(items)))
 }
 
 /// Shows one destination and its progress.
 #[utoipa::path(get, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)),
-    responses((status = 200, body = DestinationView), (status = 404, body = Problem)))]
+    responses((status = 200, body = Destination), (status = 404, body = Problem)))]
 pub(super) async fn show(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<DestinationView>, Problem> {
-    Ok(Json(admin.0.declare.show(&caller.actor, &name).await?))
+) -> Result<Json<Destination>, Problem> {
+    Ok(Json(admin.index().get_counted(&caller.actor, &name).await?))
 }
 
 /// Creates a destination. Every relay delivers to it within two seconds.
 #[utoipa::path(post, path = "/admin/v1/destinations", tag = "destinations",
     request_body = Create,
-    responses((status = 201, body = DestinationView), (status = 400, body = Problem),
+    responses((status = 201, body = Destination), (status = 400, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn create(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Body(body): Body<Create>,
 ) -> Result<Response, Problem> {
@@ -86,14 +85,14 @@ pub(super) async fn create(
 /// Changes a destination if it is still at the given version.
 #[utoipa::path(put, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)), request_body = Change,
-    responses((status = 200, body = DestinationView), (status = 400, body = Problem),
+    responses((status = 200, body = Destination), (status = 400, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn change(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
     Body(body): Body<Change>,
-) -> Result<Json<DestinationView>, Problem> {
+) -> Result<Json<Destination>, Problem> {
     let declare = &admin.0.declare;
     Ok(Json(
         declare
@@ -105,14 +104,14 @@ pub(super) async fn change(
 /// Removes a destination. A job deletes its parked deliveries and dead letters.
 #[utoipa::path(delete, path = "/admin/v1/destinations/{name}", tag = "destinations",
     params(("name" = String, Path)),
-    responses((status = 202, body = JobView), (status = 404, body = Problem)))]
+    responses((status = 202, body = Job), (status = 404, body = Problem)))]
 pub(super) async fn remove(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
-    let job = destinations::remove(admin.store(), &caller.actor, &name).await?;
-    Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
+    let removed = admin.store().remove_destination(&caller.actor, &name);
+    Ok((StatusCode::ACCEPTED, Json(removed.await?)).into_response())
 }
 
 /// Pauses a destination. Pausing a paused destination has no effect.
@@ -120,11 +119,12 @@ pub(super) async fn remove(
     params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn pause(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    destinations::pause(admin.store(), &caller.actor, &name).await?;
+    let paused = admin.store().pause_destination(&caller.actor, &name);
+    paused.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -133,10 +133,10 @@ pub(super) async fn pause(
     params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn resume(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    admin.0.declare.book().resume(&caller.actor, &name).await?;
+    admin.index().resume(&caller.actor, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

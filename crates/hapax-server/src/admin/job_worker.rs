@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use hapax_postgres::{
-    Postgres,
-    admin::jobs::{Ran, run_one},
-};
+use hapax::admin::{JobAdmin, Ran};
 use tokio::{sync::watch, time::timeout};
 
 /// Poll interval while there is no job.
 const ASK: Duration = Duration::from_secs(1);
 
 /// Runs until it is stopped. A batch that has started is finished first.
-pub(crate) async fn work(store: Postgres, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn work(store: impl JobAdmin, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
-        match run_one(&store).await {
+        match store.run_job().await {
             Ok(ran) => {
                 if let Ran::Batch {
                     job, ended: true, ..

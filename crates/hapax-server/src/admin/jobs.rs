@@ -6,25 +6,21 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
 };
-use hapax::key::parse_header;
-use hapax_postgres::{
-    Postgres,
+use hapax::{
     admin::{
-        Actor, AdminError, Filter,
-        audit::{self as log, Acts},
-        dead_letters, events,
-        jobs::{self, Asked, Job, NotSeen, Seen},
+        Actor, AdminError, AuditEntry, AuditFilter, DestinationIndex, EventFilter, Job, JobFilter,
+        JobOptions, Page,
     },
+    key::parse_header,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Admin, Declare, Refusal,
+    AdminApi,
     auth::Caller,
-    list_query::{Many, wrong},
+    list_query::{Many, PAGE},
     problem::{Body, Path, Problem, Query},
-    view::{EntryView, JobView, PageView},
 };
 
 /// The result of a dry run.
@@ -58,7 +54,7 @@ pub(super) struct AskJobs {
     /// Only jobs in this state.
     state: Option<String>,
     /// Start of the page: `next` of the previous page.
-    before: Option<i64>,
+    before: Option<String>,
     /// Maximum number of jobs.
     limit: Option<usize>,
 }
@@ -75,7 +71,7 @@ pub(super) struct AskActs {
     /// Only entries about this object, such as `destination orders`.
     object: Option<String>,
     /// Start of the page: `next` of the previous page.
-    before: Option<i64>,
+    before: Option<String>,
     /// Maximum number of entries.
     limit: Option<usize>,
 }
@@ -85,11 +81,11 @@ pub(super) struct AskActs {
 /// With an `Idempotency-Key`, a repeated request does not create a second job.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/replay", tag = "dead letters",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = Counted), (status = 202, body = JobView),
+    responses((status = 200, body = Counted), (status = 202, body = Job),
         (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn replay_dead_letters(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
     Body(many): Body<Many>,
@@ -100,11 +96,11 @@ pub(super) async fn replay_dead_letters(
 /// Creates a job that discards the dead letters that match a filter.
 #[utoipa::path(post, path = "/admin/v1/dead-letters/discard", tag = "dead letters",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = Counted), (status = 202, body = JobView),
+    responses((status = 200, body = Counted), (status = 202, body = Job),
         (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn discard_dead_letters(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
     Body(many): Body<Many>,
@@ -115,11 +111,11 @@ pub(super) async fn discard_dead_letters(
 /// Creates a job that delivers the events that match a filter to a destination again.
 #[utoipa::path(post, path = "/admin/v1/events/replay", tag = "events",
     request_body = Many, params(("Idempotency-Key" = Option<String>, Header)),
-    responses((status = 200, body = Counted), (status = 202, body = JobView),
+    responses((status = 200, body = Counted), (status = 202, body = Job),
         (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn replay_events(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
     Body(many): Body<Many>,
@@ -129,40 +125,31 @@ pub(super) async fn replay_events(
 
 /// Lists jobs, newest first.
 #[utoipa::path(get, path = "/admin/v1/jobs", tag = "jobs", params(AskJobs),
-    responses((status = 200, body = PageView<JobView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<Job>), (status = 400, body = Problem)))]
 pub(super) async fn list(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(ask): Query<AskJobs>,
-) -> Result<Json<PageView<JobView>>, Problem> {
-    let (destination, state) = (ask.destination.as_deref(), ask.state.as_deref());
-    let limit = ask.limit.unwrap_or(50);
-    let page = jobs::list(
-        admin.store(),
-        &caller.actor,
-        destination,
-        state,
-        ask.before,
-        limit,
-    )
-    .await?;
-    Ok(Json(PageView::of(page, JobView::from, |next| {
-        next.to_string()
-    })))
+) -> Result<Json<Page<Job>>, Problem> {
+    let filter = JobFilter {
+        destination: ask.destination,
+        state: ask.state,
+    };
+    let (before, limit) = (ask.before.as_deref(), ask.limit.unwrap_or(PAGE));
+    let page = admin.store().jobs(&caller.actor, &filter, before, limit);
+    Ok(Json(page.await?))
 }
 
 /// Shows one job and its progress.
 #[utoipa::path(get, path = "/admin/v1/jobs/{id}", tag = "jobs",
     params(("id" = i64, Path)),
-    responses((status = 200, body = JobView), (status = 404, body = Problem)))]
+    responses((status = 200, body = Job), (status = 404, body = Problem)))]
 pub(super) async fn show(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(id): Path<i64>,
-) -> Result<Json<JobView>, Problem> {
-    Ok(Json(
-        jobs::get(admin.store(), &caller.actor, id).await?.into(),
-    ))
+) -> Result<Json<Job>, Problem> {
+    Ok(Json(admin.store().job(&caller.actor, id).await?))
 }
 
 /// Cancels a job. What it has done is not reverted.
@@ -170,57 +157,49 @@ pub(super) async fn show(
     params(("id" = i64, Path)),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn cancel(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(id): Path<i64>,
 ) -> Result<StatusCode, Problem> {
-    jobs::cancel(admin.store(), &caller.actor, id).await?;
+    admin.store().cancel_job(&caller.actor, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Lists the audit log, newest entries first.
 #[utoipa::path(get, path = "/admin/v1/audit", tag = "audit", params(AskActs),
-    responses((status = 200, body = PageView<EntryView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<AuditEntry>), (status = 400, body = Problem)))]
 pub(super) async fn audit(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(ask): Query<AskActs>,
-) -> Result<Json<PageView<EntryView>>, Problem> {
-    let acts = Acts {
+) -> Result<Json<Page<AuditEntry>>, Problem> {
+    let filter = AuditFilter {
         actor: ask.actor,
         action: ask.action,
         object: ask.object,
     };
-    let limit = ask.limit.unwrap_or(50);
-    let page = log::list(admin.store(), &caller.actor, &acts, ask.before, limit).await?;
-    Ok(Json(PageView::of(page, EntryView::from, |next| {
-        next.to_string()
-    })))
+    let (before, limit) = (ask.before.as_deref(), ask.limit.unwrap_or(PAGE));
+    let page = admin
+        .store()
+        .audit_log(&caller.actor, &filter, before, limit);
+    Ok(Json(page.await?))
 }
 
 async fn answer(
-    admin: &Admin,
+    admin: &AdminApi,
     caller: &Caller,
     headers: &HeaderMap,
     many: &Many,
     act: Act,
 ) -> Result<Response, Problem> {
-    let store = admin.store();
+    let (index, actor) = (admin.index(), &caller.actor);
     if many.dry_run {
-        let counted = count(store, &admin.0.declare, &caller.actor, many, act).await?;
+        let counted = count(index, actor, many, act).await?;
         return Ok(Json(counted).into_response());
     }
     let request_key = request_key(headers)?;
-    let job = begin(
-        store,
-        &admin.0.declare,
-        &caller.actor,
-        many,
-        act,
-        request_key,
-    )
-    .await?;
-    Ok((StatusCode::ACCEPTED, Json(JobView::from(job))).into_response())
+    let job = begin(index, actor, many, act, request_key).await?;
+    Ok((StatusCode::ACCEPTED, Json(job)).into_response())
 }
 
 /// The `Idempotency-Key` of a request that creates a job, parsed like any other one.
@@ -240,74 +219,70 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// Counts what a job would process, and takes the snapshot for it.
 pub(crate) async fn count(
-    store: &Postgres,
-    declare: &Declare,
+    index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
     act: Act,
-) -> Result<Counted, Refusal> {
-    let (filter, _) = filter(declare, actor, many, act).await?;
-    let seen = Seen::now(store).await.map_err(AdminError::from)?;
+) -> Result<Counted, AdminError> {
+    let (filter, _) = filter(index, actor, many, act).await?;
+    let store = index.store();
+    let (name, seen) = (&many.destination, store.seen().await?);
     let count = match act {
-        Act::ReplayEvents => events::count(store, actor, &filter).await?,
-        _ => dead_letters::count(store, actor, &many.destination, &filter, &seen).await?,
+        Act::ReplayEvents => store.count_events(actor, &filter).await?,
+        _ => {
+            store
+                .count_dead_letters(actor, name, &filter, &seen)
+                .await?
+        }
     };
-    let seen = seen.to_string();
     Ok(Counted { count, seen })
 }
 
 /// Creates the job.
 pub(crate) async fn begin(
-    store: &Postgres,
-    declare: &Declare,
+    index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
     act: Act,
     request_key: Option<String>,
-) -> Result<Job, Refusal> {
-    let (filter, partitions) = filter(declare, actor, many, act).await?;
-    let wrong = |error: NotSeen| wrong("seen", &error.to_string());
-    let seen = many.seen.as_deref().map(str::parse).transpose();
-    let asked = Asked {
+) -> Result<Job, AdminError> {
+    let (filter, partitions) = filter(index, actor, many, act).await?;
+    let options = JobOptions {
         per_second: many.per_second,
         request_key,
-        seen: seen.map_err(wrong)?,
+        seen: many.seen.clone(),
     };
-    let name = many.destination.as_str();
-    let job = match act {
-        Act::ReplayDeadLetters => {
-            jobs::replay_dead_letters(store, actor, name, &filter, &asked).await
-        }
-        Act::DiscardDeadLetters => {
-            let reason = many.reason.as_deref().unwrap_or_default();
-            jobs::discard_dead_letters(store, actor, name, &filter, reason, &asked).await
-        }
+    let (store, name) = (index.store(), many.destination.as_str());
+    let discard = match act {
+        Act::ReplayDeadLetters => None,
+        Act::DiscardDeadLetters => Some(many.reason.as_deref().unwrap_or_default()),
         Act::ReplayEvents => {
-            jobs::replay_events(store, actor, name, &filter, partitions, &asked).await
+            let begun = store.start_event_job(actor, name, &filter, partitions, &options);
+            return begun.await;
         }
     };
-    Ok(job?)
+    let begun = store.start_dead_letter_job(actor, name, &filter, discard, &options);
+    begun.await
 }
 
 /// The filter of a job and, for events, the number of partitions of its destination.
 async fn filter(
-    declare: &Declare,
+    index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
     act: Act,
-) -> Result<(Filter, Option<u8>), Refusal> {
+) -> Result<(EventFilter, Option<u8>), AdminError> {
     let ask = &many.filter;
     let paged = ask.destination.is_some() || ask.state.is_some() || ask.before.is_some();
     if paged || ask.limit.is_some() {
         let problem =
             "must not have destination, state, before or limit: a job is about all matches";
-        return Err(wrong("filter", problem).into());
+        return Err(AdminError::invalid("filter", problem));
     }
-    let filter = ask.filter()?;
     if act != Act::ReplayEvents {
-        return Ok((filter, None));
+        return Ok((ask.filter()?, None));
     }
-    ask.check_of_events()?;
-    let book = declare.book();
-    Ok(book.offered(actor, &many.destination, filter).await?)
+    index
+        .offered(actor, &many.destination, ask.of_events()?)
+        .await
 }

@@ -11,10 +11,6 @@ mod watch;
 mod job_worker;
 mod problem;
 mod auth;
-mod view;
-mod masked;
-mod event_trace;
-mod saga;
 mod list_query;
 mod declare;
 pub(crate) mod command_context;
@@ -24,7 +20,7 @@ pub(crate) mod deliveries;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod inbox;
-mod sagas;
+pub(crate) mod sagas;
 mod timeline;
 mod stalled;
 mod openapi;
@@ -37,17 +33,16 @@ use axum::{
     middleware,
     routing::{MethodRouter, get, post},
 };
-use hapax::mask::Mask;
-use hapax_postgres::Postgres;
+use hapax::{
+    admin::{Admin, DestinationIndex},
+    mask::Mask,
+};
 
 pub(crate) use auth::tokens;
-pub(crate) use declare::{Declare, Refusal, configured};
+pub(crate) use declare::{Declare, configured};
 pub(crate) use encryption::Keys;
-pub(crate) use event_trace::EventView;
 pub(crate) use job_worker::work;
 pub(crate) use list_query::{ListQuery, Many};
-pub(crate) use saga::{ReasonView, SagaView, SignalView, StepView};
-pub(crate) use view::{DeliveryView, DestinationView, EntryView, JobView, PageView, moment};
 pub(crate) use watch::Watch;
 
 use crate::config::{Config, Wrong};
@@ -58,30 +53,32 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// The state that all routes share.
 #[derive(Clone)]
-pub(crate) struct Admin(Arc<Inner>);
+pub(crate) struct AdminApi(Arc<Inner>);
 
 struct Inner {
-    store: Postgres,
     tokens: Tokens,
     declare: Declare,
     mask: Mask,
 }
 
-impl Admin {
+impl AdminApi {
     /// Creates the API for a store, as configured.
-    pub(crate) fn new(store: Postgres, config: &Config, keys: Keys) -> Result<Self, Wrong> {
+    pub(crate) fn new(store: Arc<dyn Admin>, config: &Config, keys: Keys) -> Result<Self, Wrong> {
         let tokens = tokens(&config.admin.tokens)?;
-        let declare = Declare::new(store.clone(), config, keys);
+        let declare = Declare::new(store, config, keys);
         Ok(Self(Arc::new(Inner {
-            store,
             tokens,
             declare,
             mask: Mask::with(&config.admin.mask),
         })))
     }
 
-    fn store(&self) -> &Postgres {
-        &self.0.store
+    fn store(&self) -> &dyn Admin {
+        self.index().store()
+    }
+
+    fn index(&self) -> &DestinationIndex {
+        self.0.declare.index()
     }
 }
 
@@ -92,7 +89,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Wrong> {
 }
 
 /// The routes, with authentication.
-pub(crate) fn router(admin: Admin) -> Router {
+pub(crate) fn router(admin: AdminApi) -> Router {
     let routes = routes()
         .into_iter()
         .fold(Router::new(), |router, (path, route)| {
@@ -106,7 +103,7 @@ pub(crate) fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-fn routes() -> Vec<(&'static str, MethodRouter<Admin>)> {
+fn routes() -> Vec<(&'static str, MethodRouter<AdminApi>)> {
     vec![
         ("/admin/v1/openapi.json", get(openapi::show)),
         (

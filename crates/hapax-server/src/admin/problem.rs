@@ -9,12 +9,9 @@ use axum::{
     http::{StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use hapax::store::StoreError;
-use hapax_postgres::admin::AdminError;
+use hapax::{admin::AdminError, store::StoreError};
 use serde::{Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
-
-use super::Refusal;
 
 /// An error response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -129,15 +126,6 @@ impl From<StoreError> for Problem {
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
                 Self::new(status, "INTERNAL", "Internal error", "see the log")
             }
-        }
-    }
-}
-
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Spec(wrong) => Self::member(wrong.field, &wrong.problem),
-            Refusal::Store(error) => Self::from(error),
         }
     }
 }

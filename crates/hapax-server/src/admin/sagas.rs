@@ -5,44 +5,41 @@ use std::time::Duration;
 use axum::{Json, extract::State, http::StatusCode};
 use bytes::Bytes;
 use hapax::{
+    admin::{Actor, Admin, AdminError, Page, SagaView, read_field},
     limits::SAGA_DEADLINE,
     retry::parse_duration,
     saga::{Decision, Filter, State as Stands},
 };
-use hapax_postgres::admin::sagas;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    Admin, Refusal,
+    AdminApi,
     auth::Caller,
-    list_query::{PAGE, wrong},
+    list_query::PAGE,
     problem::{Body, Path, Problem, Query},
-    saga::SagaView,
-    view::PageView,
 };
-use crate::destination::SpecError;
 
 /// Filter of sagas, and the page.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
+#[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct AskSagas {
+pub(crate) struct AskSagas {
     /// Only sagas in this state: running, `needs_attention`, completed or failed
-    #[serde(default)]
+    #[arg(long)]
     state: Option<String>,
     /// Only sagas with this name, such as checkout
-    #[serde(default)]
+    #[arg(long)]
     name: Option<String>,
     /// Only sagas with this version of their definition
-    #[serde(default)]
+    #[arg(long, value_name = "NUMBER", id = "of_version")]
     version: Option<u32>,
     /// Start of the page: `next` of the previous page
-    #[serde(default)]
+    #[arg(long, value_name = "ID")]
     after: Option<String>,
     /// Maximum number of sagas
-    #[serde(default)]
+    #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
 }
 
@@ -71,27 +68,24 @@ pub(super) struct Decide {
 
 /// Lists sagas by id, without their steps. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/sagas", tag = "sagas", params(AskSagas),
-    responses((status = 200, body = PageView<SagaView>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<SagaView>), (status = 400, body = Problem)))]
 pub(super) async fn list(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(ask): Query<AskSagas>,
-) -> Result<Json<PageView<SagaView>>, Problem> {
-    let limit = ask.limit.unwrap_or(PAGE);
-    let filter = ask.filter().map_err(Refusal::from)?;
-    let page = sagas::list(admin.store(), &caller.actor, &filter, limit).await?;
-    Ok(Json(PageView::of(page, SagaView::brief, |next| next)))
+) -> Result<Json<Page<SagaView>>, Problem> {
+    Ok(Json(page(admin.store(), &caller.actor, ask).await?))
 }
 
 /// Shows a saga: its steps, its signals, and why it does not move.
 #[utoipa::path(get, path = "/admin/v1/sagas/{id}", tag = "sagas", params(("id" = String, Path)),
     responses((status = 200, body = SagaView), (status = 404, body = Problem)))]
 pub(super) async fn show(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<SagaView>, Problem> {
-    let look = sagas::get(admin.store(), &caller.actor, &id).await?;
+    let look = admin.store().look_at_saga(&caller.actor, &id).await?;
     Ok(Json(SagaView::whole(look, &admin.0.mask)))
 }
 
@@ -101,30 +95,40 @@ pub(super) async fn show(
     responses((status = 204), (status = 400, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem)))]
 pub(super) async fn decide(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Path(id): Path<String>,
     Body(body): Body<Decide>,
 ) -> Result<StatusCode, Problem> {
-    let decision = body.decision().map_err(Refusal::from)?;
-    let (store, actor) = (admin.store(), &caller.actor);
-    sagas::decide(store, actor, &id, body.epoch, &decision, &body.reason).await?;
+    let (decision, store) = (body.decision()?, admin.store());
+    let decided = store.decide(&caller.actor, &id, body.epoch, &decision, &body.reason);
+    decided.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Reads a page of sagas.
+pub(crate) async fn page(
+    store: &dyn Admin,
+    actor: &Actor,
+    ask: AskSagas,
+) -> Result<Page<SagaView>, AdminError> {
+    let (limit, filter) = (ask.limit.unwrap_or(PAGE), ask.filter()?);
+    let Page { items, next } = store.list_sagas(actor, &filter, limit).await?;
+    let items = items.into_iter().map(SagaView::brief).collect();
+    Ok(Page { items, next })
+}
+
 impl AskSagas {
-    fn filter(self) -> Result<Filter, SpecError> {
-        let state = self.state.as_deref().map(|word| {
-            let words = Stands::ALL.map(Stands::as_str).join(", ");
-            Stands::named(word).ok_or_else(|| wrong("state", &format!("must be one of {words}")))
-        });
+    fn filter(self) -> Result<Filter, AdminError> {
+        let states = format!("one of {}", Stands::ALL.map(Stands::as_str).join(", "));
+        let state = read_field("state", self.state.as_deref(), &states, Stands::named)?;
         if self.version.is_some_and(|it| i32::try_from(it).is_err()) {
-            return Err(wrong("version", "must be at most 2147483647"));
+            return Err(AdminError::invalid("version", "must be at most 2147483647"));
         }
         Ok(Filter {
             name: self.name,
             version: self.version,
-            state: state.transpose()?,
+            state,
             after: self.after,
         })
     }
@@ -132,7 +136,7 @@ impl AskSagas {
 
 impl Decide {
     /// The decision, parsed. Fields that do not belong to it are refused instead of ignored.
-    fn decision(&self) -> Result<Decision, SpecError> {
+    fn decision(&self) -> Result<Decision, AdminError> {
         let word = self.decision.as_str();
         let of_step = matches!(word, "done" | "refused");
         for (field, is_given, belongs) in [
@@ -145,11 +149,14 @@ impl Decide {
             ),
         ] {
             if is_given && !belongs {
-                return Err(wrong(field, &format!("does not belong to {word:?}")));
+                return Err(AdminError::invalid(
+                    field,
+                    format!("does not belong to {word:?}"),
+                ));
             }
         }
         let step = || {
-            let missing = || wrong("step", "is missing");
+            let missing = || AdminError::invalid("step", "is missing");
             self.step.clone().ok_or_else(missing)
         };
         Ok(match word {
@@ -170,16 +177,17 @@ impl Decide {
             "close" => Decision::Close,
             _ => {
                 let problem = "must be done, refused, retry, undo or close";
-                return Err(wrong("decision", problem));
+                return Err(AdminError::invalid("decision", problem));
             }
         })
     }
 
-    fn within(&self) -> Result<Duration, SpecError> {
+    fn within(&self) -> Result<Duration, AdminError> {
         let Some(text) = &self.within else {
             return Ok(SAGA_DEADLINE);
         };
-        parse_duration(text).map_err(|_| wrong("within", "must be a duration such as 15m"))
+        parse_duration(text)
+            .map_err(|_| AdminError::invalid("within", "must be a duration such as 15m"))
     }
 }
 
@@ -195,7 +203,10 @@ mod tests {
         let decide: Decide = serde_json::from_value(body).unwrap();
         let spelled = decide.decision();
         assert_eq!(
-            spelled.map_err(|wrong| wrong.field),
+            spelled.map_err(|wrong| match wrong {
+                AdminError::Invalid { field, .. } => field,
+                other => other.to_string(),
+            }),
             expected.map_err(str::to_owned)
         );
     }

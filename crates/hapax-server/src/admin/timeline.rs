@@ -1,38 +1,31 @@
 //! `/admin/v1/timeline`: the timeline of one request.
 
 use axum::{Json, extract::State};
-use hapax::mask::Mask;
-use hapax_postgres::admin::timeline::{self, Emitted, Timeline};
+use hapax::{
+    admin::{AdminError, Emitted, EventDetail, KeyRecord, Message, SagaView, Timeline, read_field},
+    mask::Mask,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    Admin, Refusal,
+    AdminApi,
     auth::Caller,
-    event_trace::EventView,
-    inbox::MessageView,
-    keys::KeyRecordView,
-    list_query::{read, wrong},
     problem::{Problem, Query},
-    saga::SagaView,
 };
 
 /// Identifies a request by its key or by one of its events.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
     /// Id of an event that the request emitted
-    #[serde(default)]
     event: Option<String>,
     /// Idempotency key of the request
-    #[serde(default)]
     key: Option<String>,
     /// Operation of the key; required if the key was used for several operations
-    #[serde(default)]
     operation: Option<String>,
     /// Tenant of the key; required if several tenants have used the key
-    #[serde(default)]
     tenant: Option<String>,
 }
 
@@ -41,7 +34,7 @@ pub(super) struct Which {
 pub(crate) struct TimelineView {
     /// The key; absent if the request had none or the key was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<KeyRecordView>,
+    pub(crate) key: Option<KeyRecord>,
     /// The events of the request, in order.
     pub(crate) events: Vec<EmittedView>,
     /// The sagas that the request started.
@@ -56,13 +49,13 @@ pub(crate) struct TimelineView {
 pub(crate) struct EmittedView {
     /// The event with its deliveries to all destinations.
     #[serde(flatten)]
-    pub(crate) event: EventView,
+    pub(crate) event: EventDetail,
     /// The id of the transaction that wrote the event.
     pub(crate) transaction: u64,
     /// Whether the same transaction stored the response of the key.
     pub(crate) is_of_answer: bool,
     /// The consumers in this database that accepted the event.
-    pub(crate) taken: Vec<MessageView>,
+    pub(crate) taken: Vec<Message>,
 }
 
 /// Shows the timeline of one request, masked.
@@ -73,7 +66,7 @@ pub(crate) struct EmittedView {
     responses((status = 200, body = TimelineView), (status = 400, body = Problem),
         (status = 404, body = Problem)))]
 pub(super) async fn show(
-    State(admin): State<Admin>,
+    State(admin): State<AdminApi>,
     caller: Caller,
     Query(which): Query<Which>,
 ) -> Result<Json<TimelineView>, Problem> {
@@ -83,26 +76,29 @@ pub(super) async fn show(
             for (field, given) in [("operation", &which.operation), ("tenant", &which.tenant)] {
                 if given.is_some() {
                     let problem = "applies to a key, not to an event";
-                    return Err(Refusal::from(wrong(field, problem)).into());
+                    return Err(AdminError::invalid(field, problem).into());
                 }
             }
-            let id = read("event", Some(event), |it| it.parse().ok(), "a UUID");
-            let missing = || Refusal::from(wrong("event", "is missing"));
-            let id = id.map_err(Refusal::from)?.ok_or_else(missing)?;
-            timeline::of_event(store, actor, id).await?
+            let id = read_field("event", Some(event), "a UUID", |it| it.parse().ok())?;
+            let missing = || AdminError::not_found(format!("event {event}"));
+            let found = match id {
+                Some(id) => store.find_event(actor, id).await?,
+                None => None,
+            };
+            let event = found.ok_or_else(missing)?;
+            store.timeline_of_event(actor, event).await?
         }
         (None, Some(key)) => {
             let (tenant, operation) = (which.tenant.as_deref(), which.operation.as_deref());
-            timeline::of_key(store, actor, tenant, operation, key).await?
+            store.timeline_of_key(actor, tenant, operation, key).await?
         }
         _ => {
             let problem = "or key is required, but not both";
-            return Err(Refusal::from(wrong("event", problem)).into());
+            return Err(AdminError::invalid("event", problem).into());
         }
     };
     for emitted in &mut found.events {
-        let book = admin.0.declare.book();
-        book.show(actor, &mut emitted.traces).await?;
+        admin.index().show(actor, &mut emitted.traces).await?;
     }
     Ok(Json(TimelineView::of(found, &admin.0.mask)))
 }
@@ -111,8 +107,12 @@ impl TimelineView {
     fn of(it: Timeline, mask: &Mask) -> Self {
         let events = it.events.into_iter().map(|it| EmittedView::of(it, mask));
         let sagas = it.sagas.into_iter().map(|it| SagaView::whole(it, mask));
+        let masked = |mut key: KeyRecord| {
+            key.mask(mask);
+            key
+        };
         Self {
-            key: it.key.map(|key| KeyRecordView::of(key, mask)),
+            key: it.key.map(masked),
             events: events.collect(),
             sagas: sagas.collect(),
             is_whole: it.is_whole,
@@ -123,10 +123,10 @@ impl TimelineView {
 impl EmittedView {
     fn of(it: Emitted, mask: &Mask) -> Self {
         Self {
-            event: EventView::of(&it.event, it.traces, Some(mask)),
+            event: EventDetail::of(&it.event, it.traces, Some(mask)),
             transaction: it.transaction,
             is_of_answer: it.is_of_answer,
-            taken: it.taken.into_iter().map(MessageView::from).collect(),
+            taken: it.taken,
         }
     }
 }

@@ -7,10 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use hapax_postgres::{
-    Postgres,
-    admin::{AdminError, destinations::Declared},
-};
+use hapax::admin::{AdminError, Declared};
+use hapax_postgres::Postgres;
 use serde_json::Value;
 
 use super::Keys;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Again, Failure};
 use crate::{
     admin,
-    config::{DEFAULT, Layers, Wrong},
+    config::{Config, DEFAULT, Layers, Wrong},
     destination_set::{Declared, DestinationSet},
     environment,
     output::Output,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
     match args.what {
         What::Default => output.text(DEFAULT)?,
         What::Check => {
-            let config = again.layers()?.config()?;
+            let config = Config::of(&again.layers()?)?;
             config.database.url()?;
             admin::check(&config)?;
             DestinationSet::new(environment::clock())
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
 
 /// The value of every setting; secrets are ***.
 pub(crate) fn settings(layers: &Layers) -> Result<Vec<Setting>, Wrong> {
-    let config = layers.config()?;
+    let config = Config::of(layers)?;
     let tree = serde_json::to_value(&config)
         .map_err(|error| Wrong::at("configuration", error.to_string()))?;
     let mut settings = Vec::new();

@@ -3,12 +3,12 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::{dead_letters, events::DeliveryStatus, jobs};
+use hapax::admin::{Job, JobFilter};
 
 use super::{Context, Failure};
 use crate::{
     admin::{
-        JobView, ListQuery, PageView, Refusal,
+        ListQuery,
         command_context::{CommandContext, Consent, How},
         events,
         jobs::Act,
@@ -96,13 +96,13 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     let cx = CommandContext::open(&context).await?;
     match args.verb {
         Verb::List(ask) => {
-            ask.check_of_dead().map_err(Refusal::from)?;
-            super::deliveries::list(&cx, *ask, &[DeliveryStatus::Dead]).await?;
+            let filter = ask.of_dead_letters()?;
+            super::deliveries::list(&cx, *ask, &filter).await?;
         }
         Verb::Show { position } => {
             let id = position.to_string();
             let mask = Some(&cx.mask);
-            let found = events::one(&cx.store, &cx.declare, &cx.actor, &id, mask).await?;
+            let found = events::one(cx.store(), cx.index(), &cx.actor, &id, mask).await?;
             super::events::show(&cx, &found)?;
         }
         Verb::Replay {
@@ -130,13 +130,13 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
                 .await?;
         }
         Verb::Jobs { id: Some(id) } => {
-            cx.job(&jobs::get(&cx.store, &cx.actor, id).await?.into())?;
+            cx.job(&cx.store().job(&cx.actor, id).await?)?;
         }
         Verb::Jobs { id: None } => list_jobs(&cx).await?,
         Verb::Cancel { id, consent } => {
             cx.confirm(consent, &format!("Cancel job {id}?"))?;
-            jobs::cancel(&cx.store, &cx.actor, id).await?;
-            cx.job(&jobs::get(&cx.store, &cx.actor, id).await?.into())?;
+            cx.store().cancel_job(&cx.actor, id).await?;
+            cx.job(&cx.store().job(&cx.actor, id).await?)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -163,12 +163,16 @@ async fn replay(
         consent,
         &format!("Replay dead letter {position} of {destination}{edited}?"),
     )?;
-    let (store, actor) = (&cx.store, &cx.actor);
+    let (store, actor, position) = (cx.store(), &cx.actor, *position);
     match patch {
         Some(patch) => {
-            dead_letters::edit_and_replay(store, actor, destination, *position, patch).await?;
+            let edited = store.edit_dead_letter(actor, destination, position, patch);
+            edited.await?;
         }
-        None => dead_letters::replay(store, actor, destination, *position).await?,
+        None => {
+            let replayed = store.replay_dead_letter(actor, destination, position);
+            replayed.await?;
+        }
     }
     let said = serde_json::json!({"destination": destination, "position": position});
     cx.say(&said, || {
@@ -190,7 +194,9 @@ async fn discard(
         consent,
         &format!("Discard dead letter {position} of {destination} permanently?"),
     )?;
-    dead_letters::discard(&cx.store, &cx.actor, destination, *position, reason).await?;
+    let store = cx.store();
+    let discarded = store.discard_dead_letter(&cx.actor, destination, *position, reason);
+    discarded.await?;
     let said = serde_json::json!({"destination": destination, "position": position});
     cx.say(&said, || {
         format!("dead letter {position} of {destination} is discarded")
@@ -198,18 +204,14 @@ async fn discard(
 }
 
 async fn list_jobs(cx: &CommandContext) -> Result<(), Failure> {
-    let page = jobs::list(&cx.store, &cx.actor, None, None, None, 50).await?;
-    let page = PageView::of(page, JobView::from, |next| next.to_string());
-    if cx.output.json {
-        return Ok(cx.output.json(&page)?);
-    }
-    let row = |it: JobView| {
-        let total = it
-            .total
-            .map_or_else(|| "?".to_owned(), |total| total.to_string());
+    let filter = JobFilter::default();
+    let jobs = cx.store().jobs(&cx.actor, &filter, None, 50).await?;
+    let row = |it: Job| {
+        let total = it.total.map(|total| total.to_string());
+        let total = total.unwrap_or_else(|| "?".to_owned());
         [
             it.id.to_string(),
-            it.kind.to_owned(),
+            it.kind.as_str().to_owned(),
             it.destination,
             it.state,
             format!("{} of {total}", it.done),
@@ -217,7 +219,6 @@ async fn list_jobs(cx: &CommandContext) -> Result<(), Failure> {
             it.error.unwrap_or_default(),
         ]
     };
-    let rows: Vec<_> = page.items.into_iter().map(row).collect();
     let header = [
         "JOB",
         "KIND",
@@ -227,6 +228,5 @@ async fn list_jobs(cx: &CommandContext) -> Result<(), Failure> {
         "ACTOR",
         "ERROR",
     ];
-    cx.output.table(header, &rows)?;
-    Ok(())
+    cx.page(jobs, header, row)
 }

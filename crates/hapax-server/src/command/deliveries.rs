@@ -2,10 +2,13 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::events::DeliveryStatus;
+use hapax::admin::{Delivery, DeliveryFilter};
 
 use super::{Context, Failure};
-use crate::admin::{ListQuery, command_context::CommandContext, deliveries};
+use crate::admin::{
+    ListQuery,
+    command_context::{CommandContext, read_pages},
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -22,43 +25,33 @@ enum Verb {
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
     let Verb::List(ask) = args.verb;
-    let states = ask
-        .states()
-        .map_err(|wrong| Failure::new(crate::output::USAGE, wrong.to_string()))?;
-    list(&cx, *ask, &states).await?;
+    let filter = ask.of_deliveries()?;
+    list(&cx, *ask, &filter).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads page after page until there are enough rows or no more.
 pub(super) async fn list(
     cx: &CommandContext,
-    mut ask: ListQuery,
-    states: &[DeliveryStatus],
+    ask: ListQuery,
+    filter: &DeliveryFilter,
 ) -> Result<(), Failure> {
     let limit = ask.limit();
-    let mut page = deliveries::page(&cx.store, &cx.actor, &ask, states).await?;
-    while page.items.len() < limit {
-        let Some(next) = page.next.take() else { break };
-        (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
-        let more = deliveries::page(&cx.store, &cx.actor, &ask, states).await?;
-        page.items.extend(more.items);
-        page.next = more.next;
-    }
-    if cx.output.json {
-        return Ok(cx.output.json(&page)?);
-    }
-    let row = |it: crate::admin::DeliveryView| {
+    let read = async |before: Option<&str>, limit| {
+        let page = cx.store().deliveries(&cx.actor, filter, before, limit);
+        page.await
+    };
+    let page = read_pages(ask.before, limit, read).await?;
+    let row = |it: Delivery| {
         [
             it.partition,
             it.position.to_string(),
             it.state,
             it.kind,
             it.attempts.to_string(),
-            it.changed_at,
+            it.changed_at.to_string(),
             it.reason.or(it.last_error).unwrap_or_default(),
         ]
     };
-    let rows: Vec<_> = page.items.into_iter().map(row).collect();
     let header = [
         "DESTINATION",
         "POSITION",
@@ -68,6 +61,5 @@ pub(super) async fn list(
         "CHANGED",
         "WHY",
     ];
-    cx.output.table(header, &rows)?;
-    Ok(())
+    cx.page(page, header, row)
 }

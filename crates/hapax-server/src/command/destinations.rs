@@ -8,19 +8,12 @@ use std::{
     process::ExitCode,
 };
 
-use hapax_postgres::admin::{
-    audit::{self, Acts},
-    destinations,
-    stalled::stalled,
-};
+use hapax::admin::{AuditEntry, AuditFilter, Destination, Page};
 use serde_json::{Value, json};
 
 use super::{Context, Failure};
 use crate::{
-    admin::{
-        DestinationView, EntryView, PageView,
-        command_context::{CommandContext, Consent},
-    },
+    admin::command_context::{CommandContext, Consent},
     output::USAGE,
 };
 
@@ -103,7 +96,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     match args.verb {
         Verb::List => list(&cx).await?,
         Verb::Show { name } => {
-            show(&cx, &cx.declare.show(actor, &name).await?)?;
+            show(&cx, &cx.index().get_counted(actor, &name).await?)?;
             why(&cx, &name).await?;
         }
         Verb::Create {
@@ -127,7 +120,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         }
         Verb::Pause { name, consent } => {
             cx.confirm(consent, &format!("Pause destination {name}?"))?;
-            let turned = destinations::pause(&cx.store, actor, &name).await?;
+            let turned = cx.store().pause_destination(actor, &name).await?;
             cx.say(&json!({"name": name, "paused": true}), || {
                 let was = if turned {
                     "is paused"
@@ -139,7 +132,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         }
         Verb::Resume { name, consent } => {
             cx.confirm(consent, &format!("Resume destination {name}?"))?;
-            let turned = cx.declare.book().resume(actor, &name).await?;
+            let turned = cx.index().resume(actor, &name).await?;
             cx.say(&json!({"name": name, "paused": false}), || {
                 let was = if turned {
                     "goes on"
@@ -156,7 +149,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 async fn remove(cx: &CommandContext, name: &str, consent: Consent) -> Result<(), Failure> {
-    let found = cx.declare.show(&cx.actor, name).await?;
+    let found = cx.index().get_counted(&cx.actor, name).await?;
     let counts = found.counts.unwrap_or_default();
     let question = format!(
         "Remove destination {name}? {} events never reach it, and {} parked deliveries and {} \
@@ -164,24 +157,18 @@ async fn remove(cx: &CommandContext, name: &str, consent: Consent) -> Result<(),
         counts.backlog, counts.parked, counts.dead
     );
     cx.confirm(consent, &question)?;
-    let job = destinations::remove(&cx.store, &cx.actor, name).await?;
-    cx.job(&job.into())
+    let job = cx.store().remove_destination(&cx.actor, name).await?;
+    cx.job(&job)
 }
 
 async fn list(cx: &CommandContext) -> Result<(), Failure> {
-    let items = cx.declare.list(&cx.actor).await?;
-    if cx.output.json {
-        let page = PageView { items, next: None };
-        return Ok(cx.output.json(&page)?);
-    }
-    let rows: Vec<_> = items.iter().map(row).collect();
-    cx.output.table(HEADER, &rows)?;
-    Ok(())
+    let items = cx.index().list(&cx.actor).await?;
+    cx.page(Page::last(items), HEADER, |it| row(&it))
 }
 
 const HEADER: [&str; 5] = ["NAME", "SINK", "STATE", "DECLARED IN", "WHY"];
 
-fn row(it: &DestinationView) -> [String; 5] {
+fn row(it: &Destination) -> [String; 5] {
     let sink = it.spec.as_ref().and_then(|spec| spec["sink"].as_object());
     let sink = sink.and_then(|sink| sink.keys().next().cloned());
     let paused = it.paused_by.as_ref().map(|by| format!("by {by}"));
@@ -194,7 +181,7 @@ fn row(it: &DestinationView) -> [String; 5] {
     ]
 }
 
-fn show(cx: &CommandContext, it: &DestinationView) -> Result<(), Failure> {
+fn show(cx: &CommandContext, it: &Destination) -> Result<(), Failure> {
     if cx.output.json {
         return Ok(cx.output.json(it)?);
     }
@@ -217,7 +204,7 @@ async fn why(cx: &CommandContext, name: &str) -> Result<(), Failure> {
     if cx.output.json {
         return Ok(());
     }
-    for it in stalled(&cx.store, &cx.actor).await? {
+    for it in cx.store().stalled(&cx.actor).await? {
         if it.what.destination() == Some(name) {
             let (what, cause, waiting) = (&it.what, &it.cause, it.waiting);
             cx.output
@@ -228,16 +215,18 @@ async fn why(cx: &CommandContext, name: &str) -> Result<(), Failure> {
 }
 
 async fn log(cx: &CommandContext) -> Result<(), Failure> {
-    let page = audit::list(&cx.store, &cx.actor, &Acts::default(), None, 50).await?;
-    let page = PageView::of(page, EntryView::from, |next| next.to_string());
-    if cx.output.json {
-        return Ok(cx.output.json(&page)?);
-    }
-    let row = |it: EntryView| [it.at, it.actor, it.action, it.object, it.outcome];
-    let rows: Vec<_> = page.items.into_iter().map(row).collect();
-    cx.output
-        .table(["AT", "ACTOR", "ACTION", "OBJECT", "OUTCOME"], &rows)?;
-    Ok(())
+    let filter = AuditFilter::default();
+    let log = cx.store().audit_log(&cx.actor, &filter, None, 50).await?;
+    let row = |it: AuditEntry| {
+        [
+            it.at.to_string(),
+            it.actor,
+            it.action,
+            it.object,
+            it.outcome,
+        ]
+    };
+    cx.page(log, ["AT", "ACTOR", "ACTION", "OBJECT", "OUTCOME"], row)
 }
 
 /// Reads a declaration. Errors never contain its text, because it may contain a secret.

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use hapax::admin::{EventDetail, EventSummary};
+
 use super::{Context, Failure};
 use crate::admin::{
-    EventView, ListQuery,
-    command_context::{CommandContext, How},
+    ListQuery,
+    command_context::{CommandContext, How, read_pages},
     events,
     jobs::Act,
 };
@@ -43,7 +45,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         Verb::List(ask) => list(&cx, *ask).await?,
         Verb::Show { id, unmasked } => {
             let mask = (!unmasked).then_some(&cx.mask);
-            let found = events::one(&cx.store, &cx.declare, &cx.actor, &id, mask).await?;
+            let found = events::one(cx.store(), cx.index(), &cx.actor, &id, mask).await?;
             show(&cx, &found)?;
         }
         Verb::Replay { filter, how } => {
@@ -54,40 +56,29 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads page after page until there are enough rows or no more.
-async fn list(cx: &CommandContext, mut ask: ListQuery) -> Result<(), Failure> {
-    let limit = ask.limit();
-    let mut page = events::page(&cx.store, &cx.actor, &ask).await?;
-    while page.items.len() < limit {
-        let Some(next) = page.next.take() else { break };
-        (ask.before, ask.limit) = (Some(next), Some(limit - page.items.len()));
-        let more = events::page(&cx.store, &cx.actor, &ask).await?;
-        page.items.extend(more.items);
-        page.next = more.next;
-    }
-    if cx.output.json {
-        return Ok(cx.output.json(&page)?);
-    }
-    let rows = page.items.into_iter().map(|it| {
+async fn list(cx: &CommandContext, ask: ListQuery) -> Result<(), Failure> {
+    let (filter, limit) = (ask.of_events()?, ask.limit());
+    let read = async |before: Option<&str>, limit| {
+        let page = cx.store().events(&cx.actor, &filter, before, limit);
+        page.await
+    };
+    let page = read_pages(ask.before, limit, read).await?;
+    let row = |it: EventSummary| {
         let about = it.aggregate_type.zip(it.aggregate_id);
         let about = about.map(|(kind, id)| format!("{kind} {id}"));
-        let none = String::new;
         [
             it.id,
             it.kind,
-            it.tenant.unwrap_or_else(none),
-            about.unwrap_or_else(none),
-            it.created_at,
+            it.tenant.unwrap_or_default(),
+            about.unwrap_or_default(),
+            it.created_at.to_string(),
         ]
-    });
-    let rows: Vec<_> = rows.collect();
-    cx.output
-        .table(["ID", "TYPE", "TENANT", "ABOUT", "CREATED"], &rows)?;
-    Ok(())
+    };
+    cx.page(page, ["ID", "TYPE", "TENANT", "ABOUT", "CREATED"], row)
 }
 
 /// Prints one event.
-pub(super) fn show(cx: &CommandContext, event: &EventView) -> Result<(), Failure> {
+pub(super) fn show(cx: &CommandContext, event: &EventDetail) -> Result<(), Failure> {
     if cx.output.json {
         return Ok(cx.output.json(event)?);
     }
@@ -96,7 +87,7 @@ pub(super) fn show(cx: &CommandContext, event: &EventView) -> Result<(), Failure
         ["id".to_owned(), event.id.clone()],
         ["position".to_owned(), event.position.to_string()],
         ["type".to_owned(), event.kind.clone()],
-        ["created".to_owned(), event.created_at.clone()],
+        ["created".to_owned(), event.created_at.to_string()],
     ];
     facts.extend(event.tenant.clone().map(|it| ["tenant".to_owned(), it]));
     let about = event
@@ -107,7 +98,7 @@ pub(super) fn show(cx: &CommandContext, event: &EventView) -> Result<(), Failure
     for (name, value) in &event.headers {
         facts.push([format!("header {name}"), value.clone()]);
     }
-    let payload = event.payload.clone().unwrap_or_else(|| {
+    let payload = event.payload_text().unwrap_or_else(|| {
         let (bytes, kind) = (event.payload_bytes, &event.content_type);
         format!("{bytes} bytes of {kind}")
     });
@@ -122,21 +113,21 @@ pub(super) fn show(cx: &CommandContext, event: &EventView) -> Result<(), Failure
             .clone()
             .or(behind)
             .or_else(|| trace.last_error.clone());
-        let when = trace.next_at.clone().unwrap_or_default();
+        let when = trace.next_at.map(|at| at.to_string());
         rows.push([
             trace.partition.clone(),
-            trace.state.to_owned(),
-            when,
+            trace.status.as_str().to_owned(),
+            when.unwrap_or_default(),
             reason.unwrap_or_default(),
         ]);
-        for attempt in &trace.attempts {
-            let took = format!("{} ms", attempt.duration_ms);
+        for attempt in &trace.log {
+            let took = format!("{} ms", attempt.duration.as_millis());
             let status = attempt.status.map(|it| it.to_string());
             let said = attempt.error.clone().or(status).unwrap_or_default();
             rows.push([
                 format!("  attempt {}", attempt.number),
-                attempt.outcome.to_owned(),
-                attempt.started_at.clone(),
+                attempt.outcome.as_str().to_owned(),
+                attempt.started_at.to_string(),
                 format!("{took} {said}"),
             ]);
         }

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::AdminError;
+use hapax::admin::{AdminError, Message, MessageFilter, PAGE_MAX};
 
 use super::{Context, Failure};
 use crate::admin::{
-    command_context::CommandContext,
-    inbox::{AskInbox, MessageView, page},
+    command_context::{CommandContext, read_pages},
+    inbox::AskInbox,
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,50 +36,41 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads page after page until there are enough rows or no more.
-async fn list(cx: &CommandContext, mut ask: AskInbox) -> Result<(), Failure> {
-    let limit = ask.limit();
-    let mut found = page(&cx.store, &cx.actor, &ask).await?;
-    while found.items.len() < limit {
-        let Some(next) = found.next.take() else { break };
-        (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
-        let more = page(&cx.store, &cx.actor, &ask).await?;
-        found.items.extend(more.items);
-        found.next = more.next;
-    }
-    if cx.output.json {
-        return Ok(cx.output.json(&found)?);
-    }
-    tell(cx, found.items)
+async fn list(cx: &CommandContext, ask: AskInbox) -> Result<(), Failure> {
+    let (filter, limit) = (ask.filter()?, ask.limit());
+    let read = async |before: Option<&str>, limit| {
+        let page = cx.store().messages(&cx.actor, &filter, before, limit);
+        page.await
+    };
+    let page = read_pages(ask.before, limit, read).await?;
+    cx.page(page, HEADER, row)
 }
 
 async fn show(cx: &CommandContext, id: String) -> Result<(), Failure> {
-    let ask = AskInbox {
+    let filter = MessageFilter {
         message_id: Some(id.clone()),
-        ..AskInbox::default()
+        ..MessageFilter::default()
     };
-    let found = page(&cx.store, &cx.actor, &ask).await?.items;
+    let found = cx.store().messages(&cx.actor, &filter, None, PAGE_MAX);
+    let found = found.await?.items;
     if found.is_empty() {
-        let what = format!("message {}", id.escape_debug());
-        return Err(AdminError::NotFound { what }.into());
+        return Err(AdminError::not_found(format!("message {}", id.escape_debug())).into());
     }
     if cx.output.json {
         return Ok(cx.output.json(&found)?);
     }
-    tell(cx, found)
+    let rows: Vec<_> = found.into_iter().map(row).collect();
+    Ok(cx.output.table(HEADER, &rows)?)
 }
 
-fn tell(cx: &CommandContext, messages: Vec<MessageView>) -> Result<(), Failure> {
-    let row = |it: MessageView| {
-        [
-            it.message_id,
-            it.consumer,
-            it.source,
-            it.received_at,
-            it.result.unwrap_or_default(),
-        ]
-    };
-    let rows: Vec<_> = messages.into_iter().map(row).collect();
-    let header = ["ID", "CONSUMER", "SOURCE", "TAKEN", "RESULT"];
-    Ok(cx.output.table(header, &rows)?)
+const HEADER: [&str; 5] = ["ID", "CONSUMER", "SOURCE", "TAKEN", "RESULT"];
+
+fn row(it: Message) -> [String; 5] {
+    [
+        it.message_id,
+        it.consumer,
+        it.source,
+        it.received_at.to_string(),
+        it.result.unwrap_or_default(),
+    ]
 }

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use hapax_postgres::admin::keys::{self, Record, Version};
+use hapax::admin::{KeyRecord, KeySummary};
 
 use super::{Context, Failure};
 use crate::admin::{
-    command_context::{CommandContext, Consent},
-    keys::{AskKeys, KeyRecordView, KeyView, page},
+    command_context::{CommandContext, Consent, read_pages},
+    keys::AskKeys,
 };
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ enum Verb {
         /// Version of the key that you have seen; the key is kept if it was used again since.
         /// Without it, the current version is used
         #[arg(long, value_name = "VERSION", id = "if_version")]
-        if_version: Option<Version>,
+        if_version: Option<String>,
         /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
@@ -69,32 +69,24 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads page after page until there are enough rows or no more.
-async fn list(cx: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
-    let limit = ask.limit();
-    let mut found = page(&cx.store, &cx.actor, &ask).await?;
-    while found.items.len() < limit {
-        let Some(next) = found.next.take() else { break };
-        (ask.before, ask.limit) = (Some(next), Some(limit - found.items.len()));
-        let more = page(&cx.store, &cx.actor, &ask).await?;
-        found.items.extend(more.items);
-        found.next = more.next;
-    }
-    if cx.output.json {
-        return Ok(cx.output.json(&found)?);
-    }
-    let row = |it: KeyView| {
+async fn list(cx: &CommandContext, ask: AskKeys) -> Result<(), Failure> {
+    let (filter, limit) = (ask.filter()?, ask.limit());
+    let read = async |before: Option<&str>, limit| {
+        let page = cx.store().keys(&cx.actor, &filter, before, limit);
+        page.await
+    };
+    let page = read_pages(ask.before, limit, read).await?;
+    let row = |it: KeySummary| {
         [
             it.operation,
             it.key,
             it.short_hash,
             it.tenant,
-            it.state.to_owned(),
+            it.state.as_str().to_owned(),
             it.status.map(|it| it.to_string()).unwrap_or_default(),
-            it.created_at,
+            it.created_at.to_string(),
         ]
     };
-    let rows: Vec<_> = found.items.into_iter().map(row).collect();
     let header = [
         "OPERATION",
         "KEY",
@@ -104,24 +96,25 @@ async fn list(cx: &CommandContext, mut ask: AskKeys) -> Result<(), Failure> {
         "STATUS",
         "CLAIMED",
     ];
-    Ok(cx.output.table(header, &rows)?)
+    cx.page(page, header, row)
 }
 
 async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     let tenant = one.tenant.as_deref();
-    let found = keys::get(&cx.store, &cx.actor, tenant, &one.operation, &one.key).await?;
-    let found = KeyRecordView::of(found, &cx.mask);
+    let found = cx.store().key(&cx.actor, tenant, &one.operation, &one.key);
+    let mut found = found.await?;
+    found.mask(&cx.mask);
     if cx.output.json {
         return Ok(cx.output.json(&found)?);
     }
     let fact = |name: &str, value: String| [name.to_owned(), value];
-    let key = found.key;
+    let key = found.summary;
     let mut facts = vec![
         fact("operation", key.operation),
         fact("key", key.key),
         fact("short hash", key.short_hash),
         fact("tenant", key.tenant),
-        fact("state", key.state.to_owned()),
+        fact("state", key.state.as_str().to_owned()),
         fact("owners", key.epoch.to_string()),
     ];
     let lease = key.lease_until.map(|until| {
@@ -132,8 +125,8 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     facts.extend(key.recovery_point.map(|it| fact("goes on at", it)));
     let kept = found.request_bytes.map(|it| format!("{it} bytes"));
     facts.extend(kept.map(|it| fact("request", it)));
-    facts.push(fact("claimed", key.created_at));
-    facts.extend(key.completed_at.map(|it| fact("completed", it)));
+    facts.push(fact("claimed", key.created_at.to_string()));
+    facts.extend(key.completed_at.map(|it| fact("completed", it.to_string())));
     facts.push(fact(
         "expires",
         format!("{}, then {}", key.expires_at, found.on_expired),
@@ -141,7 +134,7 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     facts.push(fact("fingerprint", found.fingerprint));
     facts.push(fact("version", found.version));
     facts.extend(key.status.map(|it| fact("status", it.to_string())));
-    for [name, value] in found.headers {
+    for (name, value) in found.headers {
         facts.push(fact(&format!("header {name}"), value));
     }
     let body = found.body.map(|it| {
@@ -156,7 +149,7 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
 async fn purge(
     cx: &CommandContext,
     one: &One,
-    version: Option<Version>,
+    version: Option<String>,
     reason: &str,
     consent: Consent,
 ) -> Result<(), Failure> {
@@ -165,15 +158,16 @@ async fn purge(
         key,
         tenant,
     } = one;
-    let (store, actor, tenant) = (&cx.store, &cx.actor, tenant.as_deref());
-    let found = keys::get(store, actor, tenant, operation, key).await?;
-    let version = version.unwrap_or_else(|| found.version());
+    let (store, actor, tenant) = (cx.store(), &cx.actor, tenant.as_deref());
+    let found = store.key(actor, tenant, operation, key).await?;
     let question = format!(
         "Purge {}? The next request with it runs again.",
-        said(found)
+        said(&found)
     );
+    let version = version.unwrap_or(found.version);
     cx.confirm(consent, &question)?;
-    keys::purge(store, actor, tenant, operation, key, version, reason).await?;
+    let purged = store.purge_key(actor, tenant, operation, key, &version, reason);
+    purged.await?;
     let said = serde_json::json!({"operation": operation, "key": key});
     cx.say(&said, || {
         format!("key {key} of {operation} is purged: within a second no service replays its answer")
@@ -181,11 +175,11 @@ async fn purge(
 }
 
 /// The key in the confirmation prompt of a purge.
-fn said(found: Record) -> String {
-    let key = KeyView::from(found.summary);
+fn said(found: &KeyRecord) -> String {
+    let key = &found.summary;
     let answered = match (key.status, key.completed_at) {
         (Some(status), Some(at)) => format!("answered {status} at {at}"),
-        _ => format!("{} since {}", key.state, key.created_at),
+        _ => format!("{} since {}", key.state.as_str(), key.created_at),
     };
     let (name, operation) = (key.key.escape_debug(), key.operation.escape_debug());
     let tenant = key.tenant.escape_debug();

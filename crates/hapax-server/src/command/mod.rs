@@ -22,12 +22,13 @@ use anyhow::Context as _;
 use hapax::failpoint::Failpoints;
 use hapax_otlp::Exporter;
 use hapax_postgres::{OpenError, Postgres};
+use hapax_runtime::{failpoint, telemetry};
 
 use crate::{
-    config::{Config, Given, Layers, Wrong},
-    environment, failpoint,
+    config::{Config, Given, Layers, Wrong, read_layers},
+    environment,
     output::{FAILED, Output, USAGE},
-    telemetry, wiring,
+    wiring,
 };
 
 /// Relay for the transactional outbox of a PostgreSQL database, and tools for its operators.
@@ -203,8 +204,6 @@ pub(crate) fn run(
     let Cli { flags, verb } = cli;
     let output = Output { json: flags.json };
     let environment: Vec<_> = environment.collect();
-    let planted = failpoint::plant_from_environment(&environment);
-    planted.map_err(|error| Failure::new(USAGE, error.to_string()))?;
     let failpoints = failpoint::from_environment(&environment);
     let again = again(&flags, &verb, environment);
     // These commands need no settings, and `config` reports wrong settings itself.
@@ -214,8 +213,9 @@ pub(crate) fn run(
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
-    let config = again.layers()?.config()?;
-    let exporter = telemetry::start(&config)?;
+    let config = Config::of(&again.layers()?)?;
+    let export = config.telemetry.export(environment::time())?;
+    let exporter = telemetry::start(config.log.settings(), &[], export);
     let context = Context {
         config,
         output,
@@ -256,15 +256,18 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
 
 fn again(flags: &Flags, verb: &Verb, environment: Vec<(OsString, OsString)>) -> Again {
     let file = flags.config.clone();
-    let mut given: Vec<Given> = vec![
-        (&["database", "url"], "--database", flags.database.clone()),
-        (&["log", "format"], "--log", flags.log.clone()),
-        (&["log", "level"], "--log-level", flags.log_level.clone()),
+    let mut given = vec![
+        ("database.url", "--database", flags.database.clone()),
+        ("log.format", "--log", flags.log.clone()),
+        ("log.level", "--log-level", flags.log_level.clone()),
     ];
     if let Verb::Relay(args) = verb {
         given.extend(args.given());
     }
+    let given = given.into_iter();
+    let given = given.filter_map(|(key, flag, text)| Some(Given::text(key, flag, text?)));
+    let given: Vec<_> = given.collect();
     Again(Arc::new(move || {
-        Layers::read(file.as_deref(), environment.clone(), given.clone())
+        read_layers(file.as_deref(), environment.clone(), given.clone())
     }))
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::{Context, Failure};
-use crate::{config::Given, wiring};
+use crate::wiring;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -20,15 +20,11 @@ pub(crate) struct Args {
 
 impl Args {
     /// The settings given by flags.
-    pub(super) fn given(&self) -> [Given; 3] {
+    pub(super) fn given(&self) -> [(&'static str, &'static str, Option<String>); 3] {
         [
-            (&["relay", "node"], "--node", self.node.clone()),
-            (&["relay", "listen"], "--listen", self.listen.clone()),
-            (
-                &["admin", "listen"],
-                "--admin-listen",
-                self.admin_listen.clone(),
-            ),
+            ("relay.node", "--node", self.node.clone()),
+            ("relay.listen", "--listen", self.listen.clone()),
+            ("admin.listen", "--admin-listen", self.admin_listen.clone()),
         ]
     }
 }

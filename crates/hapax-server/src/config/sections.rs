@@ -135,6 +135,22 @@ pub(crate) enum Level {
     Trace,
 }
 
+impl Log {
+    /// The settings in the form that logging expects.
+    pub(crate) fn settings(&self) -> hapax_runtime::telemetry::Log {
+        hapax_runtime::telemetry::Log {
+            json: self.format == LogFormat::Json,
+            level: match self.level {
+                Level::Error => tracing::Level::ERROR,
+                Level::Warn => tracing::Level::WARN,
+                Level::Info => tracing::Level::INFO,
+                Level::Debug => tracing::Level::DEBUG,
+                Level::Trace => tracing::Level::TRACE,
+            },
+        }
+    }
+}
+
 /// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) Option<SocketAddr>);

@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrate};
+use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrated, start_relay};
 
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";
@@ -47,7 +47,7 @@ impl Served {
              [relay]\nallow = [\"127.0.0.0/8\"]\n\
              {more}"
         );
-        let relay = Relay::start(&database.url(), &configuration).await;
+        let relay = start_relay(&database.url(), &configuration).await;
         Self {
             relay,
             url: format!("http://{address}/admin/v1"),
@@ -328,7 +328,7 @@ async fn a_change_reaches_two_relays_within_two_seconds() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     let served = Served::with_tokens(&database).await;
-    let other = Relay::start(
+    let other = start_relay(
         &database.url(),
         &format!("[secrets]\nkey = \"{KEY}\"\n[relay]\nallow = [\"127.0.0.0/8\"]\n"),
     )
@@ -453,12 +453,6 @@ pub(crate) fn check(answer: &HttpAnswer, status: u16, code: &str) {
         Some("application/problem+json")
     );
     assert_eq!(answer.json().unwrap()["code"], code);
-}
-
-pub(crate) async fn migrated() -> Database {
-    let database = Database::fresh().await;
-    migrate(&database.url());
-    database
 }
 
 /// A declaration of a webhook destination with this URL.

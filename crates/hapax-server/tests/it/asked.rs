@@ -6,8 +6,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{ALICE, OPERATOR, Served, VIEWER, check, migrated},
-    hapax::{Ran, run},
+    admin::{ALICE, OPERATOR, Served, VIEWER, check},
+    hapax::{Ran, migrated, run},
 };
 
 /// The path at which an operator decides about the saga of `acme`.

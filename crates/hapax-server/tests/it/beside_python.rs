@@ -1,34 +1,33 @@
 //! Tests of `hapax relay` with the database of a service in Python, which contains no Rust.
 
 use std::{
-    fs::File,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Command, Stdio},
 };
 
 use bytes::Bytes;
 use hapax_testkit::{
     http::{HttpClient, HttpReceiver},
     port::free_port,
-    postgres::Database,
+    program::{Program, packages},
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, migrate, webhook};
+use crate::hapax::{PATIENCE, migrated, start_relay, webhook};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const TABLES: &str = include_str!("../../../../examples/sql-contract/migrations/0001_shop.sql");
 
 #[tokio::test]
 async fn the_events_of_a_service_in_python_are_delivered() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     database.client().await.batch_execute(TABLES).await.unwrap();
     let receiver = HttpReceiver::start().await;
-    let service = Service::start(&database.url());
-    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let mut service = start_service(&database.url(), port, folder.path());
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     let order = |key: &'static str| {
-        let url = format!("{}/orders", service.url);
+        let url = format!("http://127.0.0.1:{port}/orders");
         async move {
             let body = Bytes::from_static(br#"{"item":"tea","amount":5}"#);
             HttpClient::new()
@@ -37,6 +36,7 @@ async fn the_events_of_a_service_in_python_are_delivered() {
         }
     };
     eventually(PATIENCE, async || {
+        assert!(!service.has_ended(), "{}", service.log());
         order("k0").await.is_ok_and(|answer| answer.status == 201)
     })
     .await;
@@ -56,57 +56,18 @@ async fn the_events_of_a_service_in_python_are_delivered() {
     }
 }
 
-/// The service of the example as a separate process. Dropping it kills the process.
-struct Service {
-    child: Child,
-    url: String,
-}
-
-impl Service {
-    fn start(database: &str) -> Self {
-        let port = free_port().to_string();
-        let sources =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sql-contract/python");
-        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("beside_python.log");
-        let log = File::create(log).unwrap();
-        let mut command = Command::new("python3");
-        command
-            .args([
-                "-m",
-                "uvicorn",
-                "app:app",
-                "--no-access-log",
-                "--port",
-                &port,
-            ])
-            .current_dir(sources)
-            .env("PYTHONPATH", packages())
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("DATABASE_URL", database)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        Self {
-            child: command.spawn().unwrap(),
-            url: format!("http://127.0.0.1:{port}"),
-        }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// The folder with the Python packages of the example, which `cargo x contract` installs.
-fn packages() -> PathBuf {
-    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract/python");
-    let there = packages.join("installed").exists();
-    assert!(
-        there,
-        "the packages of the examples are not installed: run `cargo x contract` once"
-    );
-    packages.canonicalize().unwrap()
+/// Starts the service of the example as a separate process on this port.
+fn start_service(database: &str, port: u16, folder: &Path) -> Program {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sql-contract/python");
+    let packages = packages(env!("CARGO_TARGET_TMPDIR"), "sql-contract/python");
+    let mut command = Command::new("python3");
+    command
+        .args(["-m", "uvicorn", "app:app", "--no-access-log", "--port"])
+        .arg(port.to_string())
+        .current_dir(sources)
+        .env("PYTHONPATH", packages)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("DATABASE_URL", database)
+        .stdin(Stdio::null());
+    Program::start(command, &folder.join("log"))
 }

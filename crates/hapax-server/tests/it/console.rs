@@ -1,35 +1,21 @@
 //! Tests of the console as a part of the relay and as a separate command.
 
-use std::{
-    fs::{self, File},
-    process::{Child, Stdio},
-};
+use std::fs;
 
-use hapax_testkit::{http::HttpClient, port::free_port, postgres::Database, wait::eventually};
+use hapax_testkit::{http::HttpClient, port::free_port, program::Program, wait::eventually};
 use http::Method;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
-use crate::hapax::{PATIENCE, Relay, hapax, migrate, run};
+use crate::hapax::{PATIENCE, hapax, migrated, run, start_relay};
 
 const TOKEN: &str = "[admin.tokens.ops]\ntoken = \"operator-0123456789\"\nrole = \"operator\"\n";
 
-/// A process of the console command. Dropping it kills the process.
-struct Verb(Child);
-
-impl Drop for Verb {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 #[tokio::test]
 async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let client = HttpClient::new();
     for (console, status) in [("true", 200), ("false", 404)] {
         let address = format!("127.0.0.1:{}", free_port());
@@ -37,7 +23,7 @@ async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
             "[admin]\nlisten = \"{address}\"\nconsole = {console}\n\
              [destinations.a]\npaused = true\nsink.file = {{ path = \"/dev/null\" }}\n"
         );
-        let relay = Relay::start(&database.url(), &configuration).await;
+        let relay = start_relay(&database.url(), &configuration).await;
         let page = client
             .get(&format!("http://{address}/console"))
             .await
@@ -80,11 +66,10 @@ async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
 
 #[tokio::test]
 async fn a_relay_that_stops_does_not_wait_for_who_watches() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let address = format!("127.0.0.1:{}", free_port());
     let configuration = format!("[admin]\nlisten = \"{address}\"\nconsole = true\n");
-    let mut relay = Relay::start(&database.url(), &configuration).await;
+    let mut relay = start_relay(&database.url(), &configuration).await;
     let mut watching = TcpStream::connect(&address).await.unwrap();
     let asked = format!("GET /console/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
     watching.write_all(asked.as_bytes()).await.unwrap();
@@ -102,8 +87,7 @@ async fn a_relay_that_stops_does_not_wait_for_who_watches() {
 
 #[tokio::test]
 async fn the_verb_serves_it_alone_and_ends_with_a_signal() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("hapax.toml");
     fs::write(&config, TOKEN).unwrap();
@@ -115,9 +99,8 @@ async fn the_verb_serves_it_alone_and_ends_with_a_signal() {
         "--database",
         &database.url(),
     ]);
-    command.arg("--config").arg(&config).stdout(Stdio::null());
-    let log = File::create(folder.path().join("log")).unwrap();
-    let mut verb = Verb(command.stderr(log).spawn().unwrap());
+    command.arg("--config").arg(&config);
+    let mut verb = Program::start(command, &folder.path().join("log"));
     let client = HttpClient::new();
     let url = format!("http://{address}/");
     eventually(PATIENCE, async || client.get(&url).await.is_ok()).await;
@@ -128,17 +111,7 @@ async fn the_verb_serves_it_alone_and_ends_with_a_signal() {
     );
     let page = client.get(&format!("{url}console")).await.unwrap();
     assert_eq!(page.header("location"), Some("/console/login"));
-    let sent = std::process::Command::new("kill")
-        .args(["-s", "TERM", &verb.0.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-    let mut status = None;
-    eventually(PATIENCE, async || {
-        status = verb.0.try_wait().unwrap();
-        status.is_some()
-    })
-    .await;
-    assert!(status.unwrap().success());
+    verb.stop().await;
 }
 
 #[tokio::test]

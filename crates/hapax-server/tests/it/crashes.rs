@@ -4,30 +4,29 @@ use std::collections::HashMap;
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply},
-    postgres::{Cluster, Database},
+    postgres::Cluster,
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+use crate::hapax::{PATIENCE, emit, migrate, migrated, start_relay, start_relay_with, webhook};
 
 /// The maximum number of events that a crash may repeat: those that were being sent.
 const WINDOW: usize = 32;
 
 #[tokio::test]
 async fn a_kill_in_the_middle_loses_nothing_and_repeats_at_most_what_was_on_the_wire() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(200).after(std::time::Duration::from_millis(20)));
     let configuration = format!(
         "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}concurrency = {WINDOW}\n",
         webhook("orders", &receiver.url("/"))
     );
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 500).await;
     receiver.received_at_least(100).await;
-    relay.kill().await;
-    let relay = Relay::start(&database.url(), &configuration).await;
+    relay.kill();
+    let relay = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || counted(&receiver).len() == 500).await;
     relay.stop().await;
     let repeated: usize = counted(&receiver).values().map(|count| count - 1).sum();
@@ -43,8 +42,7 @@ async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
         "relay.offer.before",
         "relay.offer.after",
     ] {
-        let database = Database::fresh().await;
-        migrate(&database.url());
+        let database = migrated().await;
         let receiver = HttpReceiver::start().await;
         let configuration = format!(
             "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}",
@@ -52,7 +50,7 @@ async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
         );
         let fatal = format!("{place}:2");
         let environment = [("HAPAX_FAILPOINT", fatal.as_str())];
-        let mut relay = Relay::start_with(&database.url(), &configuration, &environment).await;
+        let mut relay = start_relay_with(&database.url(), &configuration, &environment).await;
         let client = database.client().await;
         // The events are emitted one by one, so that the relay reads each of them separately.
         for _ in 0..3 {
@@ -65,7 +63,7 @@ async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
             "{place}"
         );
         drop(relay);
-        let relay = Relay::start(&database.url(), &configuration).await;
+        let relay = start_relay(&database.url(), &configuration).await;
         eventually(PATIENCE, async || counted(&receiver).len() == 3).await;
         relay.stop().await;
     }
@@ -77,7 +75,7 @@ async fn a_database_that_crashes_and_comes_back_is_carried_on_from() {
     migrate(&cluster.url());
     let receiver = HttpReceiver::start().await;
     let configuration = webhook("orders", &receiver.url("/"));
-    let relay = Relay::start(&cluster.url(), &configuration).await;
+    let relay = start_relay(&cluster.url(), &configuration).await;
     emit(&cluster.client().await, "order.created", 20).await;
     receiver.received_at_least(20).await;
     cluster.stop_immediate().await;

@@ -7,22 +7,17 @@ use std::{fs, net::TcpListener};
 
 use hapax_testkit::{
     http::HttpReceiver,
-    postgres::{Cluster, Database},
+    postgres::{Cluster, Database, Pooler},
 };
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
-use crate::{
-    hapax::{Relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook},
-    pooler::Pooler,
-};
+use crate::hapax::{SECRET, emit, hapax, migrate, migrated, run, run_to_end, start_relay, webhook};
 
 #[tokio::test]
 async fn a_healthy_database_has_no_errors() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (_cluster, database) = private().await;
     let receiver = HttpReceiver::start().await;
     let (code, findings) = examined(&database.url(), &webhook("orders", &receiver.url("/")), &[]);
     // Other sessions may hold a transaction open or use most connections. This gives warnings at
@@ -71,8 +66,7 @@ async fn a_doctor_makes_no_tables_whatever_the_configuration_says() {
 
 #[tokio::test]
 async fn an_older_database_needs_a_migration() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let client = database.client().await;
     client
         .batch_execute("DELETE FROM hapax.migration WHERE version = 5")
@@ -85,9 +79,7 @@ async fn an_older_database_needs_a_migration() {
 
 #[tokio::test]
 async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (_cluster, database) = private().await;
     let (role, name) = (format!("{}_service", database.name()), database.name());
     let client = database.client().await;
     let roles = format!(
@@ -120,12 +112,10 @@ async fn a_missing_grant_is_named_with_the_statement_that_gives_it() {
 /// A clone has the same rows in another database, as a restored dump has.
 #[tokio::test]
 async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_on() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (cluster, database) = private().await;
     let receiver = HttpReceiver::start().await;
     let configuration = webhook("orders", &receiver.url("/"));
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     let client = database.client().await;
     emit(&client, "order.created", 3).await;
     receiver.received_at_least(3).await;
@@ -141,7 +131,7 @@ async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_
     let (code, findings) = examined(&clone, "", &[]);
     assert_eq!(code, 1, "{findings:#}");
     has(&findings, "warning", "history", "the checkpoints of orders");
-    let relay = Relay::start(&clone, &configuration).await;
+    let relay = start_relay(&clone, &configuration).await;
     let (clone_client, connection) = connect(&clone).await;
     emit(&clone_client, "order.created", 1).await;
     receiver.received_at_least(4).await;
@@ -150,6 +140,14 @@ async fn a_checkpoint_from_another_database_is_a_warning_until_a_relay_has_gone_
     has_none(&findings, "history");
     drop(clone_client);
     connection.abort();
+}
+
+/// A private server, and a database with the tables on it.
+async fn private() -> (Cluster, Database) {
+    let cluster = Cluster::start().await;
+    let database = Database::on(&cluster.url()).await;
+    migrate(&database.url());
+    (cluster, database)
 }
 
 /// Checks that this check has no findings.
@@ -169,9 +167,7 @@ async fn connect(url: &str) -> (Client, JoinHandle<()>) {
 
 #[tokio::test]
 async fn a_sequence_below_what_was_given_is_an_error_with_the_statement_that_mends_it() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (_cluster, database) = private().await;
     let client = database.client().await;
     let (_, findings) = examined(&database.url(), "", &[]);
     has(&findings, "ok", "sequence", "");
@@ -219,11 +215,11 @@ async fn who_starts_on_an_unsafe_server_says_so() {
     const WARNING: &str = "a loss of power may take back what this database has committed";
     let cluster = Cluster::start().await;
     migrate(&cluster.url());
-    let relay = Relay::start(&cluster.url(), "").await;
+    let relay = start_relay(&cluster.url(), "").await;
     assert!(!relay.log().contains(WARNING), "{}", relay.log());
     relay.stop().await;
     cluster.settings(&[("synchronous_commit", "off")]).await;
-    let relay = Relay::start(&cluster.url(), "").await;
+    let relay = start_relay(&cluster.url(), "").await;
     let log = relay.log();
     let line = log.lines().find(|line| line.contains(WARNING));
     assert!(
@@ -235,9 +231,7 @@ async fn who_starts_on_an_unsafe_server_says_so() {
 
 #[tokio::test]
 async fn a_pooler_is_found_whichever_server_connection_it_takes_next() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (_cluster, database) = private().await;
     for connections in [1, 2, 3] {
         let pooler = Pooler::before(&database.url(), connections).await;
         let url = pooler.url(database.name());
@@ -260,9 +254,7 @@ async fn a_pooler_is_found_whichever_server_connection_it_takes_next() {
 
 #[tokio::test]
 async fn a_destination_that_cannot_be_reached_is_a_warning_and_one_that_is_blocked_an_error() {
-    let cluster = Cluster::start().await;
-    let database = Database::on(&cluster.url()).await;
-    migrate(&database.url());
+    let (_cluster, database) = private().await;
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

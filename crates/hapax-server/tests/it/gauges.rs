@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, emit, migrate, run, webhook};
+use crate::hapax::{PATIENCE, Relay, emit, migrate, migrated, run, start_relay, webhook};
 
 const EPOCH: &str = "hapax_relay_lease_epoch";
 const BACKLOG: &str = "hapax_outbox_backlog_events";
@@ -30,7 +30,7 @@ async fn a_relay_that_handed_a_destination_over_reports_zero_of_it() {
     let configuration = ["a", "b"]
         .map(|name| webhook(name, &receiver.url("/")))
         .concat();
-    let one = Relay::start(&database.url(), &configuration).await;
+    let one = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 20).await;
     let told = async |relay: &Relay, name, gauge| value(relay, gauge, name).await;
     for name in ["a", "b"] {
@@ -39,7 +39,7 @@ async fn a_relay_that_handed_a_destination_over_reports_zero_of_it() {
         })
         .await;
     }
-    let two = Relay::start(&database.url(), &configuration).await;
+    let two = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || {
         told(&two, "a", LAG).await > 0.0 || told(&two, "b", LAG).await > 0.0
     })
@@ -65,7 +65,7 @@ async fn a_relay_that_handed_a_destination_over_reports_zero_of_it() {
 async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     let (database, receiver) = setting().await;
     let url = database.url();
-    let relay = Relay::start(&url, &webhook("orders", &receiver.url("/"))).await;
+    let relay = start_relay(&url, &webhook("orders", &receiver.url("/"))).await;
     // Before the relay owns the destination, `pause` would not find it.
     eventually(PATIENCE, async || {
         value(&relay, EPOCH, "orders").await > 0.5
@@ -94,7 +94,7 @@ async fn dead_letters_are_counted_until_an_operator_handles_them() {
     // The receiver rejects the event, so all attempts fail. They are too few to open the breaker.
     receiver.reply(HttpReply::status(422));
     let url = database.url();
-    let relay = Relay::start(&url, &webhook("orders", &receiver.url("/"))).await;
+    let relay = start_relay(&url, &webhook("orders", &receiver.url("/"))).await;
     let total = "hapax_relay_dead_letters_total";
     eventually(PATIENCE, async || {
         value(&relay, total, "orders").await.abs() < 0.5
@@ -115,7 +115,7 @@ async fn of_a_destination_that_is_no_more_a_relay_says_nothing() {
     let (database, receiver) = setting().await;
     let one = webhook("a", &receiver.url("/a"));
     let both = [one.clone(), webhook("b", &receiver.url("/b"))].concat();
-    let relay = Relay::start(&database.url(), &both).await;
+    let relay = start_relay(&database.url(), &both).await;
     eventually(PATIENCE, async || {
         value(&relay, BACKLOG, "b").await.abs() < 0.5
     })
@@ -133,9 +133,9 @@ async fn a_relay_counts_how_often_its_database_failed_it_even_one_that_carries_n
     migrate(&cluster.url());
     let receiver = HttpReceiver::start().await;
     let configuration = webhook("orders", &receiver.url("/"));
-    let one = Relay::start(&cluster.url(), &configuration).await;
+    let one = start_relay(&cluster.url(), &configuration).await;
     eventually(PATIENCE, async || value(&one, EPOCH, "orders").await > 0.5).await;
-    let standby = Relay::start(&cluster.url(), &configuration).await;
+    let standby = start_relay(&cluster.url(), &configuration).await;
     let failures = "hapax_relay_store_failures_total";
     for relay in [&one, &standby] {
         eventually(PATIENCE, async || {
@@ -153,8 +153,7 @@ async fn a_relay_counts_how_often_its_database_failed_it_even_one_that_carries_n
 }
 
 async fn setting() -> (Database, HttpReceiver) {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     (database, HttpReceiver::start().await)
 }
 

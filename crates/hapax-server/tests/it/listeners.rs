@@ -15,7 +15,6 @@ use hapax::limits::{LISTENER_HEAD, LISTENER_RATE};
 use hapax_console::serve::{Bounds, serve};
 use hapax_testkit::{
     http::{HttpClient, HttpReceiver},
-    postgres::Database,
     wait::pace,
 };
 use tokio::{
@@ -24,7 +23,7 @@ use tokio::{
     task::spawn_blocking,
 };
 
-use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+use crate::hapax::{PATIENCE, emit, migrated, start_relay_within, webhook};
 
 /// The limit of the relay's file descriptors. The flood has more connections.
 const DESCRIPTORS: u32 = 256;
@@ -58,11 +57,10 @@ async fn closed(flood: Vec<TcpStream>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_sent_requests_take_no_descriptor_that_deliveries_need() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     let configuration = format!("{ADMIN}{}", webhook("orders", &receiver.url("/")));
-    let relay = Relay::start_within(DESCRIPTORS, &database.url(), &configuration).await;
+    let relay = start_relay_within(DESCRIPTORS, &database.url(), &configuration).await;
     let client = database.client().await;
     for (address, expected) in [(relay.admin_address(), 50), (relay.address(), 100)] {
         let flood = flood(address);
@@ -89,9 +87,8 @@ async fn half_sent_requests_take_no_descriptor_that_deliveries_need() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn live_figures_go_on_through_a_flood() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
-    let relay = Relay::start_within(DESCRIPTORS, &database.url(), ADMIN).await;
+    let database = migrated().await;
+    let relay = start_relay_within(DESCRIPTORS, &database.url(), ADMIN).await;
     let address = relay.admin_address().to_owned();
     let mut live = TcpStream::connect(&address).unwrap();
     live.set_read_timeout(Some(PATIENCE)).unwrap();

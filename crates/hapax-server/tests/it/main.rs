@@ -25,5 +25,3 @@ mod console;
 mod send;
 mod sagas;
 mod beside_python;
-#[path = "../../../hapax-postgres/tests/it/matrix/pooler.rs"]
-mod pooler;

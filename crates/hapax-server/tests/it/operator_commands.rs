@@ -10,7 +10,9 @@ use hapax_testkit::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::hapax::{PATIENCE, Ran, Relay, SECRET, emit, hapax, migrate, run, run_to_end, webhook};
+use crate::hapax::{
+    PATIENCE, Ran, Relay, SECRET, emit, hapax, migrated, run, run_to_end, start_relay, webhook,
+};
 
 /// A database, and the files that an operator gives to the commands.
 struct Operator {
@@ -83,7 +85,7 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
         "schedule = [\"0s\", \"50ms\", \"100ms\", \"200ms\", \"1s\", \"1s\", \"1s\", \"1s\"]",
         "schedule = [\"0s\"]",
     );
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 5).await;
     let url = database.url();
     let call = |arguments: &[&str]| call(&url, arguments);
@@ -125,7 +127,7 @@ async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(422));
-    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     emit(&database.client().await, "order.created", 1).await;
     let url = database.url();
     let call = |arguments: &[&str]| call(&url, arguments);
@@ -173,7 +175,7 @@ async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
 async fn a_name_under_which_a_relay_carries_is_not_free() {
     let database = migrated().await;
     let configuration = "[destinations.orders]\nsink.file.path = \"/dev/null\"\n";
-    let relay = Relay::start(&database.url(), configuration).await;
+    let relay = start_relay(&database.url(), configuration).await;
     let client = database.client().await;
     eventually(PATIENCE, async || {
         let opened = "SELECT EXISTS (SELECT FROM hapax.destination WHERE name = 'orders')";
@@ -347,10 +349,4 @@ fn check_lists(url: &str) {
     call(&["deliveries", "list", "--state", "nonsense"]).ended(2);
     let jobs = call(&["dead-letters", "jobs"]).ended(0).json();
     assert_eq!(jobs["items"].as_array().unwrap().len(), 2);
-}
-
-async fn migrated() -> Database {
-    let database = Database::fresh().await;
-    migrate(&database.url());
-    database
 }

@@ -1,17 +1,16 @@
 //! Tests of the admin API with generated requests from its OpenAPI description.
 
-use hapax_testkit::{postgres::Database, prober::Prober, wait::eventually};
+use hapax_testkit::{prober::Prober, wait::eventually};
 use serde_json::json;
 
 use crate::{
     admin::Served,
-    hapax::{PATIENCE, SECRET, emit, migrate},
+    hapax::{PATIENCE, SECRET, emit, migrated},
 };
 
 #[tokio::test]
 async fn nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody_said() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let served = Served::with_tokens(&database).await;
     probe(&served).finds_nothing("").await;
     served.relay.stop().await;
@@ -19,8 +18,7 @@ async fn nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody
 
 #[tokio::test]
 async fn nor_is_anything_that_is_asked_about_what_is_there() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let served = Served::with_tokens(&database).await;
     let client = database.client().await;
     emit(&client, "order.created", 20).await;

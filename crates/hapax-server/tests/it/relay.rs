@@ -8,7 +8,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::hapax::{PATIENCE, Relay, emit, hapax, migrate, run, run_to_end, webhook};
+use crate::hapax::{PATIENCE, emit, hapax, migrated, run, run_to_end, start_relay, webhook};
 
 #[tokio::test]
 async fn events_of_plain_sql_reach_a_webhook_and_a_file() {
@@ -21,7 +21,7 @@ async fn events_of_plain_sql_reach_a_webhook_and_a_file() {
          [destinations.archive]\nsource = \"/shop\"\nsink.file.path = {lines:?}\n",
         webhook("orders", &receiver.url("/hook"))
     );
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     let client = database.client().await;
     emit(&client, "order.created", 20).await;
     emit(&client, "user.created", 5).await;
@@ -43,7 +43,7 @@ async fn a_destination_whose_receiver_was_gone_goes_on_when_it_is_resumed() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(410));
-    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     emit(&database.client().await, "order.created", 3).await;
     eventually(PATIENCE, async || relay.state("orders").await == "disabled").await;
     receiver.reply(HttpReply::status(200));
@@ -68,7 +68,7 @@ async fn a_destination_whose_receiver_was_gone_goes_on_when_it_is_resumed() {
 async fn it_starts_quickly_is_small_and_shows_itself() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
-    let relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     let (ready, resident) = (relay.ready_ms(), relay.resident_kib() / 1024);
     // The limits are for a debug build on a busy machine. Usual values are a tenth of them.
     assert!(ready < 5_000, "ready after {ready} ms");
@@ -92,13 +92,13 @@ async fn a_signal_to_stop_waits_for_what_is_on_the_wire() {
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(200).after(Duration::from_millis(500)));
     let configuration = webhook("orders", &receiver.url("/"));
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 10).await;
     receiver.received_at_least(10).await;
     relay.stop().await;
     // All events are settled, so the next relay delivers only the new event.
     receiver.reply(HttpReply::status(200));
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.closed", 1).await;
     receiver.received_at_least(11).await;
     relay.stop().await;
@@ -116,7 +116,7 @@ async fn a_second_signal_ends_it_at_once() {
     let database = migrated().await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(200).after(Duration::from_secs(15)));
-    let mut relay = Relay::start(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let mut relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     emit(&database.client().await, "order.created", 1).await;
     receiver.received_at_least(1).await;
     relay.signal("TERM");
@@ -132,7 +132,7 @@ async fn a_hang_up_reads_the_destinations_again_and_a_wrong_file_changes_nothing
     let database = migrated().await;
     let (first, second) = (HttpReceiver::start().await, HttpReceiver::start().await);
     let one = webhook("first", &first.url("/"));
-    let mut relay = Relay::start(&database.url(), &one).await;
+    let mut relay = start_relay(&database.url(), &one).await;
     let config = relay.file("hapax.toml");
     fs::write(&config, format!("{one}leese = 1\n")).unwrap();
     relay.signal("HUP");
@@ -164,7 +164,7 @@ async fn a_destination_that_is_down_holds_up_no_other_and_catches_up() {
         webhook("up", &up.url("/")),
         webhook("down", &down.url("/"))
     );
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 50).await;
     up.received_at_least(50).await;
     down.reply(HttpReply::status(200));
@@ -182,7 +182,7 @@ async fn a_destination_that_is_down_holds_up_no_other_and_catches_up() {
 #[tokio::test]
 async fn a_client_that_stalls_does_not_hold_up_the_end() {
     let database = migrated().await;
-    let mut relay = Relay::start(&database.url(), "").await;
+    let mut relay = start_relay(&database.url(), "").await;
     let mut stalls = std::net::TcpStream::connect(relay.address()).unwrap();
     stalls.write_all(b"GET /metrics HTTP/1.1\r\nho").unwrap();
     // The relay has read the half request before it responds to this one.
@@ -246,7 +246,7 @@ async fn what_is_past_its_retention_is_deleted() {
         "[retention]\nevents = \"1s\"\ninbox = \"1s\"\nsagas = \"1s\"\nevery = \"1s\"\n{}",
         webhook("orders", &receiver.url("/"))
     );
-    let relay = Relay::start(&database.url(), &configuration).await;
+    let relay = start_relay(&database.url(), &configuration).await;
     for (table, stay) in [("inbox_message", 0), ("saga", 1)] {
         eventually(PATIENCE, async || {
             let count = format!("SELECT count(*) FROM hapax.{table}");
@@ -256,12 +256,6 @@ async fn what_is_past_its_retention_is_deleted() {
         .await;
     }
     relay.stop().await;
-}
-
-async fn migrated() -> Database {
-    let database = Database::fresh().await;
-    migrate(&database.url());
-    database
 }
 
 fn written(path: &std::path::Path) -> usize {

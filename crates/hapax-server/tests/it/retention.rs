@@ -1,8 +1,8 @@
 //! Tests of retention in `hapax relay`: no kind of rows prevents the deletion of another kind.
 
-use hapax_testkit::{postgres::Database, wait::eventually};
+use hapax_testkit::wait::eventually;
 
-use crate::hapax::{PATIENCE, Relay, migrate};
+use crate::hapax::{PATIENCE, migrated, start_relay};
 
 /// An expired key that a trigger inserts again after each deletion, and a saga that ended long ago.
 const OLD_ROWS: &str = "
@@ -22,11 +22,10 @@ const OLD_ROWS: &str = "
 
 #[tokio::test]
 async fn keys_that_expire_without_end_keep_nothing_else_from_going() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let client = database.client().await;
     client.batch_execute(OLD_ROWS).await.unwrap();
-    let relay = Relay::start(&database.url(), "[retention]\nevery = \"1s\"\n").await;
+    let relay = start_relay(&database.url(), "[retention]\nevery = \"1s\"\n").await;
     eventually(PATIENCE, async || {
         let left = client.query_one("SELECT count(*) FROM hapax.saga", &[]);
         left.await.unwrap().get::<_, i64>(0) == 0

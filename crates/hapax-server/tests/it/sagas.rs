@@ -16,13 +16,13 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Time, Tx};
 use hapax_testkit::{
-    clock::{ManualClock, seeded_random},
+    clock::{ManualClock, seeded_random, system_clock},
     postgres::Database,
     wait::eventually,
 };
 use serde_json::{Value, json};
 
-use crate::hapax::{PATIENCE, Ran, migrate, run};
+use crate::hapax::{PATIENCE, Ran, migrated, run};
 
 const LEASE: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_mins(10);
@@ -282,8 +282,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let database = Database::fresh().await;
-        migrate(&database.url());
+        let database = migrated().await;
         let store = open(&database, None).await;
         Self { database, store }
     }
@@ -295,7 +294,7 @@ impl Stage {
     /// workers use the system time.
     async fn asking(&self, id: &str, far: Far) -> String {
         let manual = ManualClock::new();
-        manual.set(clock().now());
+        manual.set(system_clock().now());
         let store = open(&self.database, Some(manual.clock())).await;
         let runner = work(&store, manual.clock(), far);
         self.start_on(&store, &definition(far), id).await;
@@ -326,7 +325,7 @@ impl Stage {
 
     /// Runs a saga to its end.
     async fn ended(&self, id: &str, far: Far) -> SagaRecord {
-        let runner = work(&self.store, clock(), far);
+        let runner = work(&self.store, system_clock(), far);
         eventually(PATIENCE, async || self.saga(id).await.status.state.is_end()).await;
         runner.drain().await;
         self.saga(id).await
@@ -394,7 +393,7 @@ impl Stage {
 }
 
 async fn open(database: &Database, time: Option<Clock>) -> Postgres {
-    let clock = time.clone().unwrap_or_else(clock);
+    let clock = time.clone().unwrap_or_else(system_clock);
     let mut settings = hapax_postgres::Settings::new(database.url(), clock, seeded_random(1));
     settings.time = time.map_or(Time::Database, Time::Given);
     Postgres::open(settings).await.unwrap()
@@ -404,15 +403,6 @@ fn work(store: &Postgres, clock: Clock, far: Far) -> RunnerHandle {
     let mut settings = Settings::new(clock, seeded_random(2));
     settings.lease = LEASE;
     Runner::spawn(store, vec![definition(far)], settings, &store.notifier())
-}
-
-/// The system clock.
-fn clock() -> Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the test passes in the system time"
-    )]
-    Clock::new(std::time::SystemTime::now)
 }
 
 /// The behaviour of the called system.

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use hapax_testkit::{
     port::free_port,
     wait::eventually,
 };
+use tempfile::TempDir;
 
 use crate::hapax::{PATIENCE, Ran, hapax, run_to_end};
 
@@ -312,21 +313,35 @@ fn moved_back(journal: &str, hours: i64) -> String {
     moved
 }
 
-/// A service that responds when the test says so.
-struct Slow(TcpListener);
+/// A service that responds when the test says so, and the journal of its clients.
+struct Slow {
+    listener: TcpListener,
+    folder: TempDir,
+}
 
 impl Slow {
     fn start() -> Self {
-        Self(TcpListener::bind("127.0.0.1:0").unwrap())
+        Self {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
-    fn url(&self) -> String {
-        format!("http://{}/orders", self.0.local_addr().unwrap())
+    /// Starts a client that sends one request.
+    fn send(&self) -> Child {
+        let url = format!("http://{}/orders", self.listener.local_addr().unwrap());
+        let mut command = hapax(&["send", &url, "-d", BODY, "--attempts", "1"]);
+        command
+            .args(["--timeout", "60s", "--journal"])
+            .arg(self.folder.path().join("journal"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().unwrap()
     }
 
     /// Accepts the next request, and returns its connection and key.
     fn taken(&self) -> (TcpStream, String) {
-        let (mut stream, _) = self.0.accept().unwrap();
+        let (mut stream, _) = self.listener.accept().unwrap();
         let (mut text, mut bytes) = (String::new(), [0; 4096]);
         while !text.ends_with(BODY) {
             let read = stream.read(&mut bytes).unwrap();
@@ -347,18 +362,10 @@ fn answer(mut stream: TcpStream, status: u16) {
 
 #[test]
 fn a_refusal_of_one_process_does_not_strike_out_a_key_that_another_sent_too() {
-    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
-    let journal = folder.path().join("journal").display().to_string();
-    let url = service.url();
-    let start = || {
-        let mut command = hapax(&["send", &url, "-d", BODY, "--attempts", "1"]);
-        command.args(["--timeout", "60s", "--journal", &journal]);
-        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-        quiet.spawn().unwrap()
-    };
-    let mut first = start();
+    let service = Slow::start();
+    let mut first = service.send();
     let (waits, key) = service.taken();
-    let mut second = start();
+    let mut second = service.send();
     let (lost, other) = service.taken();
     assert_eq!(key, other, "both processes must send the same key");
     // The second request may have had its effect, but its response is lost.
@@ -368,7 +375,7 @@ fn a_refusal_of_one_process_does_not_strike_out_a_key_that_another_sent_too() {
     // still unknown.
     answer(waits, 401);
     assert_eq!(first.wait().unwrap().code(), Some(11));
-    let mut third = start();
+    let mut third = service.send();
     let (waits, again) = service.taken();
     answer(waits, 201);
     assert_eq!(third.wait().unwrap().code(), Some(0));
@@ -377,24 +384,16 @@ fn a_refusal_of_one_process_does_not_strike_out_a_key_that_another_sent_too() {
 
 #[test]
 fn a_process_that_is_killed_beside_another_leaves_the_journal_to_it() {
-    let (service, folder) = (Slow::start(), tempfile::tempdir().unwrap());
-    let journal = folder.path().join("journal").display().to_string();
-    let url = service.url();
-    let start = || {
-        let mut command = hapax(&["send", &url, "-d", BODY, "--attempts", "1"]);
-        command.args(["--timeout", "60s", "--journal", &journal]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().unwrap()
-    };
-    let mut killed = start();
+    let service = Slow::start();
+    let mut killed = service.send();
     let (_lost, key) = service.taken();
-    let mut other = start();
+    let mut other = service.send();
     let (waits, same) = service.taken();
     killed.kill().unwrap();
     killed.wait().unwrap();
     answer(waits, 401);
     assert_eq!(other.wait().unwrap().code(), Some(11));
-    let mut last = start();
+    let mut last = service.send();
     let (waits, again) = service.taken();
     answer(waits, 201);
     assert_eq!(last.wait().unwrap().code(), Some(0));

@@ -6,20 +6,15 @@ use hapax_testkit::{http::HttpReceiver, postgres::Database, wait::eventually};
 
 use serde_json::Value;
 
-use crate::hapax::{PATIENCE, Relay, emit, migrate, webhook};
+use crate::hapax::{PATIENCE, Relay, emit, migrated, start_relay, webhook};
 
 #[tokio::test]
 async fn two_relays_share_the_destinations_and_repeat_nothing() {
     let (database, receiver) = setting().await;
     let configuration = many(&receiver);
-    let one = Relay::start(&database.url(), &configuration).await;
-    let two = Relay::start(&database.url(), &configuration).await;
-    // Each relay owns two of the four destinations.
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    let one = start_relay(&database.url(), &configuration).await;
+    let two = start_relay(&database.url(), &configuration).await;
+    until_shared(&one, &two).await;
     emit(&database.client().await, "order.created", 100).await;
     receiver.received_at_least(400).await;
     one.stop().await;
@@ -34,10 +29,10 @@ async fn one_that_stops_hands_over_at_once() {
     let (database, receiver) = setting().await;
     // With this lease, no relay could take over from a dead relay during the test.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
-    let one = Relay::start(&database.url(), &configuration).await;
+    let one = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
     one.stop().await;
-    let two = Relay::start(&database.url(), &configuration).await;
+    let two = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 10).await;
     receiver.received_at_least(40).await;
     two.stop().await;
@@ -48,7 +43,7 @@ async fn a_partition_that_is_locked_for_a_moment_is_taken_right_after() {
     let (database, receiver) = setting().await;
     // With this lease, a relay looks for free partitions once a minute.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
-    let one = Relay::start(&database.url(), &configuration).await;
+    let one = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 1).await;
     receiver.received_at_least(4).await;
     one.stop().await;
@@ -59,7 +54,7 @@ async fn a_partition_that_is_locked_for_a_moment_is_taken_right_after() {
         &[],
     );
     assert_eq!(rows.await.unwrap(), 1);
-    let two = Relay::start(&database.url(), &configuration).await;
+    let two = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || states(&two).await["d"] == "standby").await;
     hold.rollback().await.unwrap();
     eventually(PATIENCE, async || states(&two).await["d"] == "carrying").await;
@@ -73,18 +68,14 @@ async fn what_a_killed_one_held_is_shared_after_its_lease_though_it_is_back_unde
         let relay = format!("[relay]\nnode = \"{name}\"\nlease = \"3s\"\n");
         relay + &many(&receiver)
     };
-    let one = Relay::start(&database.url(), &named("one")).await;
+    let one = start_relay(&database.url(), &named("one")).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
-    one.kill().await;
-    let two = Relay::start(&database.url(), &named("two")).await;
+    one.kill();
+    let two = start_relay(&database.url(), &named("two")).await;
     // Before the lease of the killed relay has expired, another process starts under its name.
-    let one = Relay::start(&database.url(), &named("one")).await;
+    let one = start_relay(&database.url(), &named("one")).await;
     emit(&database.client().await, "order.created", 10).await;
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    until_shared(&one, &two).await;
     eventually(PATIENCE, async || counted(&receiver).len() == 40).await;
     let ready: Value = one.get("/readyz").await.json().unwrap();
     assert_eq!(ready.get("namesakes"), None, "{ready}");
@@ -99,14 +90,10 @@ async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has()
         "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}",
         many(&receiver)
     );
-    let one = Relay::start(&database.url(), &configuration).await;
+    let one = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
-    let two = Relay::start(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || {
-        let (one, two) = (carried(&one).await, carried(&two).await);
-        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
-    })
-    .await;
+    let two = start_relay(&database.url(), &configuration).await;
+    until_shared(&one, &two).await;
     for relay in [&one, &two] {
         eventually(PATIENCE, async || {
             let ready = relay.get("/readyz").await;
@@ -134,20 +121,19 @@ async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has()
 async fn what_a_killed_one_carried_goes_on_at_another() {
     let (database, receiver) = setting().await;
     let configuration = format!("[relay]\nlease = \"1s\"\n{}", many(&receiver));
-    let one = Relay::start(&database.url(), &configuration).await;
-    let two = Relay::start(&database.url(), &configuration).await;
+    let one = start_relay(&database.url(), &configuration).await;
+    let two = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || !carried(&one).await.is_empty()).await;
     let client = database.client().await;
     emit(&client, "order.created", 100).await;
-    one.kill().await;
+    one.kill();
     emit(&client, "order.created", 100).await;
     eventually(PATIENCE, async || counted(&receiver).len() == 800).await;
     two.stop().await;
 }
 
 async fn setting() -> (Database, HttpReceiver) {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     (database, HttpReceiver::start().await)
 }
 
@@ -155,6 +141,15 @@ async fn setting() -> (Database, HttpReceiver) {
 fn many(receiver: &HttpReceiver) -> String {
     let one = |name: &str| webhook(name, &receiver.url(&format!("/{name}")));
     ["a", "b", "c", "d"].map(one).concat()
+}
+
+/// Waits until each relay owns two of the four destinations.
+async fn until_shared(one: &Relay, two: &Relay) {
+    eventually(PATIENCE, async || {
+        let (one, two) = (carried(one).await, carried(two).await);
+        one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
+    })
+    .await;
 }
 
 /// The destinations that a relay delivers.

@@ -1,8 +1,8 @@
 //! Tests of `hapax relay` with existing outbox tables, which use the sample configurations.
 
-use hapax_testkit::{http::HttpReceiver, postgres::Database};
+use hapax_testkit::http::HttpReceiver;
 
-use crate::hapax::{Relay, SECRET, hapax, migrate, run_to_end};
+use crate::hapax::{SECRET, hapax, migrated, run_to_end, start_relay};
 
 const TOPIC: &str = include_str!("../../../../examples/existing-outbox/topic.toml");
 const AGGREGATE: &str = include_str!("../../../../examples/existing-outbox/aggregate.toml");
@@ -24,8 +24,7 @@ async fn the_aggregate_schema_is_carried_by_its_sample_configuration() {
 
 #[tokio::test]
 async fn a_column_that_is_not_there_is_named_before_anything_is_carried() {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     database
         .client()
         .await
@@ -53,13 +52,12 @@ async fn a_column_that_is_not_there_is_named_before_anything_is_carried() {
 }
 
 async fn carried(sample: &str, rows: &str, count: usize) {
-    let database = Database::fresh().await;
-    migrate(&database.url());
+    let database = migrated().await;
     let client = database.client().await;
     client.batch_execute(&table(sample)).await.unwrap();
     client.batch_execute(rows).await.unwrap();
     let receiver = HttpReceiver::start().await;
-    let relay = Relay::start(&database.url(), &configured(sample, &receiver.url("/"))).await;
+    let relay = start_relay(&database.url(), &configured(sample, &receiver.url("/"))).await;
     receiver.received_at_least(count).await;
     relay.stop().await;
     assert_eq!(receiver.received().len(), count);

@@ -4,8 +4,6 @@
 //! exchange. A longer body is cut off with its connection. A long, slow or incomplete body never
 //! turns a success into a failure.
 
-use std::time::Duration;
-
 use bytes::{Bytes, BytesMut};
 use hapax::{
     Timestamp,
@@ -13,10 +11,7 @@ use hapax::{
     retry,
     sink::{Outcome, Receipt, SinkError},
 };
-use http::{
-    HeaderMap, Response, StatusCode,
-    header::{DATE, HeaderName, RETRY_AFTER},
-};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
@@ -44,7 +39,8 @@ pub(super) async fn judge(
         500..=599 => "status_5xx",
         _ => "status_other",
     };
-    let retry_after = retry_after(&parts.headers, now);
+    let header = |name| parts.headers.get(name)?.to_str().ok();
+    let retry_after = retry::retry_after(header, now);
     let source = refused.into();
     if is_about_the_event(parts.status) {
         return Err(SinkError::Declined {
@@ -86,42 +82,4 @@ async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {
         head.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
     head.freeze()
-}
-
-/// The wait that the receiver asks for, relative to its own clock if it sends a `Date`.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-    retry::retry_after(text(RETRY_AFTER)?, text(DATE), now)
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    /// `Tue, 14 Nov 2023 22:13:20 GMT`.
-    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date_by_the_receivers_clock() {
-        check("120", None, Some(120));
-        check("Tue, 14 Nov 2023 22:14:20 GMT", None, Some(60));
-        let its_now = Some("Tue, 14 Nov 2023 22:14:10 GMT");
-        check("Tue, 14 Nov 2023 22:14:20 GMT", its_now, Some(10));
-        check("\u{e9}", None, None);
-        assert_eq!(retry_after(&HeaderMap::new(), NOW), None);
-    }
-
-    #[track_caller]
-    fn check(asked: &str, date: Option<&str>, expected: Option<u64>) {
-        let mut headers = HeaderMap::new();
-        let asked_value = HeaderValue::from_bytes(asked.as_bytes()).unwrap();
-        headers.insert(RETRY_AFTER, asked_value);
-        if let Some(date) = date {
-            headers.insert(DATE, HeaderValue::from_str(date).unwrap());
-        }
-        let wait = retry_after(&headers, NOW).map(|wait| wait.as_secs());
-        assert_eq!(wait, expected, "{asked}");
-    }
 }

@@ -62,7 +62,7 @@ impl Dial {
     /// Why the host is blocked, if that is known without resolving it.
     pub(super) fn refusal(&self) -> Option<Blocked> {
         match &self.place.host {
-            Ok(Host::Address(address)) => self.place.guard.judge(*address).err(),
+            Ok(Host::Address(address)) => self.place.guard.check_address(*address).err(),
             Ok(Host::Name(_)) => None,
             Err(spelling) => Some(spelling.clone()),
         }
@@ -103,7 +103,7 @@ impl Place {
         let mut blocked = None;
         let mut open = Vec::new();
         for address in found.iter().copied() {
-            match self.guard.judge(address) {
+            match self.guard.check_address(address) {
                 Ok(()) => open.push(SocketAddr::new(address, self.port)),
                 Err(reason) => blocked = Some(reason),
             }

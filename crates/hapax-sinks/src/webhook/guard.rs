@@ -1,10 +1,10 @@
 //! SSRF guard: the addresses to which a webhook may be sent.
 //!
-//! An author of a webhook URL must not be able to reach what only this machine can reach: the
-//! machine itself, its private network, the metadata service of the cloud. The guard checks the
-//! address that is about to be used. So a name that resolves to a private address, now or after a
-//! DNS change, is blocked. It also refuses spellings that resolvers silently convert into
-//! addresses.
+//! The author of a webhook URL must not be able to reach services that only this machine can reach:
+//! the machine itself, its private network, the metadata service of the cloud. The guard checks the
+//! address of each connection. A name that resolves to a private address is therefore blocked, also
+//! if it did not when the destination was configured. The guard refuses spellings that resolvers
+//! silently convert into addresses, too.
 
 use std::{
     fmt,
@@ -97,7 +97,7 @@ impl Guard {
     }
 
     /// Checks an address. An address that embeds an IPv4 address is treated like that one.
-    pub(super) fn judge(&self, address: IpAddr) -> Result<(), Blocked> {
+    pub(super) fn check_address(&self, address: IpAddr) -> Result<(), Blocked> {
         let address = address.to_canonical();
         match closed(address) {
             Some(range) if !self.allow.iter().any(|net| net.contains(&address)) => {
@@ -252,9 +252,11 @@ mod tests {
             "fd00:1::/32".parse().unwrap(),
             "::/0".parse().unwrap(),
         ]);
-        let judge = |address: &str| guard.judge(address.parse().unwrap()).is_ok();
-        assert!(judge("127.0.0.1") && judge("::ffff:127.0.0.1") && judge("fd00:1::1"));
-        assert!(!judge("10.0.0.1") && !judge("::ffff:10.0.0.1"));
+        let is_allowed = |address: &str| guard.check_address(address.parse().unwrap()).is_ok();
+        assert!(
+            is_allowed("127.0.0.1") && is_allowed("::ffff:127.0.0.1") && is_allowed("fd00:1::1")
+        );
+        assert!(!is_allowed("10.0.0.1") && !is_allowed("::ffff:10.0.0.1"));
     }
 
     #[test]
@@ -312,8 +314,8 @@ mod tests {
 
     #[track_caller]
     fn check(address: &str, expected: Option<&str>) {
-        let judged = Guard::default().judge(address.parse().unwrap());
-        let range = judged.err().map(|blocked| match blocked {
+        let checked = Guard::default().check_address(address.parse().unwrap());
+        let range = checked.err().map(|blocked| match blocked {
             Blocked::Address { range, .. } => range,
             Blocked::Spelling => "spelling",
         });

@@ -29,7 +29,6 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
     Clock, Timestamp,
-    seeded::{self, Bug},
     signature::{self, Signer},
     sink::{Offer, Outcome, Sink, SinkError},
     telemetry::error_chain,
@@ -58,7 +57,6 @@ mod guard;
 mod connect;
 mod client;
 mod answer;
-mod redirect;
 
 pub use guard::Blocked;
 
@@ -121,14 +119,7 @@ impl Webhook {
         }
         let deadline = tokio::time::Instant::now() + self.timeout;
         let request = self.request(offer);
-        let mut answered = tokio::time::timeout_at(deadline, self.client.request(request)).await;
-        if seeded::has(Bug::RedirectFollowed)
-            && let Ok(Ok(response)) = &answered
-            && let Some(place) = redirect::place(response)
-        {
-            let followed = redirect::follow(place, self.request(offer));
-            answered = tokio::time::timeout_at(deadline, followed).await;
-        }
+        let answered = tokio::time::timeout_at(deadline, self.client.request(request)).await;
         match answered {
             Ok(Ok(response)) => answer::judge(response, deadline, self.clock.now()).await,
             Ok(Err(error)) => Err(client::failure(error)),

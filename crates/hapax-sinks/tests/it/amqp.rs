@@ -1,30 +1,25 @@
 //! Delivery of events to RabbitMQ: the content of a message, and failures of the broker.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::{
-    Random,
     event::{NewEvent, Payload},
-    inbox::{Acceptance, Message},
-    sink::{Offer, Outcome, Sink as _, SinkError},
-    store::{Keys as _, Transaction as _},
+    sink::{Sink as _, SinkError},
 };
 use hapax_sinks::{
     amqp::{Amqp, AmqpSettings},
     format::Format,
 };
-use hapax_sqlite::{Settings, Sqlite};
-use hapax_testkit::{name::unused, proxy::Proxy};
+use hapax_testkit::{assert_matches, name::unused, proxy::Proxy};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{any_offer, clock, deliver, offer},
+    consumer::check_effects,
+    events::{PATIENCE, any_offer, deliver, offer, postponed, rejected, still_open},
     sinks,
 };
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_message_carries_the_event_and_its_attributes() {
@@ -102,7 +97,7 @@ async fn an_event_that_no_queue_listens_for_says_so_and_its_neighbours_arrive() 
         if heard(number) {
             assert!(outcome.is_ok(), "{number}: {outcome:?}");
         } else {
-            let error_chain = unavailable(outcome, "unroutable");
+            let error_chain = postponed(outcome, "unroutable");
             assert!(
                 error_chain.contains(&corner.name) && error_chain.contains("`unheard`"),
                 "{error_chain}"
@@ -130,19 +125,13 @@ async fn a_queue_of_all_events_that_is_missing_is_no_events_own_trouble() {
         any_offer(),
     )
     .await;
-    unavailable(&outcome, "unroutable");
-    assert!(
-        matches!(outcome, Err(SinkError::Unavailable { .. })),
-        "{outcome:?}"
-    );
+    postponed(&outcome, "unroutable");
+    assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     let sink = sinks::amqp(url(BROKER), sinks::destination(), |it| {
         it.routing_key = Some(format!("{queue}.{{type}}"));
     });
     let outcome = deliver(&sink, any_offer()).await;
-    assert!(
-        matches!(outcome, Err(SinkError::Declined { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(SinkError::Declined { .. }));
 }
 
 #[tokio::test]
@@ -172,7 +161,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
     for (outcome, kind) in outcomes.iter().zip(kinds) {
         match kind {
             "good" => assert!(outcome.is_ok(), "{outcome:?}"),
-            _ => drop(unavailable(outcome, "nack")),
+            _ => drop(postponed(outcome, "nack")),
         }
     }
     assert_eq!(corner.taken().await.len(), 3);
@@ -188,7 +177,7 @@ async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_e
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
     for outcome in sink.deliver(&batch).await {
-        let error_chain = unavailable(&outcome, "closed");
+        let error_chain = postponed(&outcome, "closed");
         assert!(
             error_chain.contains("no exchange") && error_chain.contains(&name),
             "{error_chain}"
@@ -199,7 +188,7 @@ async fn a_missing_exchange_is_reported_in_the_brokers_words_and_found_when_it_e
     let there = to(&corner);
     assert!(there.deliver(&batch).await.iter().all(Result::is_ok));
     // The sink that lost its channel continues with another one, on the same connection.
-    unavailable(&deliver(&sink, any_offer()).await, "closed");
+    postponed(&deliver(&sink, any_offer()).await, "closed");
 }
 
 #[tokio::test]
@@ -213,7 +202,7 @@ async fn a_wrong_password_and_a_missing_virtual_host_are_reported_without_the_pa
     ] {
         let sink = sinks::amqp(url, sinks::destination(), |_| {});
         let outcome = deliver(&sink, any_offer()).await;
-        let error_chain = unavailable(&outcome, "refused");
+        let error_chain = postponed(&outcome, "refused");
         assert!(
             error_chain.contains(word) && !error_chain.contains("s3cret"),
             "{error_chain}"
@@ -233,7 +222,7 @@ async fn a_broker_that_is_down_from_the_start_is_found_when_it_is_up() {
         |it| it.exchange.clone_from(&corner.name),
     );
     for _ in 0..3 {
-        unavailable(&deliver(&sink, any_offer()).await, "connect");
+        postponed(&deliver(&sink, any_offer()).await, "connect");
     }
     proxy.heal().await;
     deliver(&sink, any_offer()).await.unwrap();
@@ -247,7 +236,7 @@ async fn a_listener_that_never_speaks_costs_the_timeout_and_leaves_no_thread() {
     let bound = Duration::from_millis(300);
     let sink = sinks::amqp(url(&address), sinks::within(bound), |_| {});
     let start = Instant::now();
-    unavailable(&deliver(&sink, any_offer()).await, "connect");
+    postponed(&deliver(&sink, any_offer()).await, "connect");
     assert!(start.elapsed() < bound + Duration::from_secs(20));
     // The sink closed the connection itself and did not leave it to the driver.
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -345,40 +334,9 @@ async fn an_inbox_sees_each_event_once_however_often_the_line_is_cut() {
         proxy.heal().await;
     }
     assert!(proxy.tally().cut > 0, "{:?}", proxy.tally());
-    let effects = accept_all(&corner.taken().await).await;
-    assert_eq!(effects.len(), all.len());
-    assert!(effects.values().all(|times| *times == 1));
-}
-
-/// Accepts these messages as a consumer with an inbox does. Returns the number of effects by event.
-async fn accept_all(taken: &[Taken]) -> HashMap<String, u32> {
-    let directory = tempfile::tempdir().unwrap();
-    let random = Random::new(|| 7);
-    let settings = Settings::new(directory.path().join("inbox.db"), clock(), random);
-    let store = Sqlite::open(settings).unwrap();
-    store.migrate("test", &[]).await.unwrap();
-    let mut effects = HashMap::new();
-    for message in taken {
-        let received = Message::new("consumer", "rabbit", message.id(), &message.body).unwrap();
-        let mut tx = store
-            .begin(None, hapax::event::Headers::new())
-            .await
-            .unwrap();
-        if tx.accept(&received).await.unwrap() == Acceptance::First {
-            *effects.entry(message.id()).or_insert(0) += 1;
-        }
-        tx.commit().await.unwrap();
-    }
-    effects
-}
-
-pub(crate) fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
-    assert_eq!(offers.len(), outcomes.len());
-    let pairs = offers.into_iter().zip(outcomes);
-    pairs
-        .filter(|(_, outcome)| outcome.is_err())
-        .map(|(offer, _)| offer)
-        .collect()
+    let taken = corner.taken().await.into_iter();
+    let messages: Vec<_> = taken.map(|taken| (taken.id(), taken.body)).collect();
+    check_effects(&messages, all.len()).await;
 }
 
 async fn only(corner: &Corner) -> Taken {
@@ -400,25 +358,4 @@ fn with(corner: &Corner, change: impl FnOnce(&mut AmqpSettings)) -> Amqp {
 
 pub(crate) fn url(broker: &str) -> String {
     format!("amqp://guest:guest@{broker}")
-}
-
-#[track_caller]
-pub(crate) fn unavailable(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(
-            error @ (SinkError::Unavailable { error_type, .. }
-            | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.error_chain(),
-        other => panic!("not unavailable for {expected}: {other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.error_chain()
-        }
-        other => panic!("not rejected for {expected}: {other:?}"),
-    }
 }

@@ -1,13 +1,13 @@
 //! Objects in the RabbitMQ broker of this machine, and a private node that a test may kill.
 
-use std::{
-    fs,
-    process::{Child, Command, Stdio},
-    sync::Mutex,
-    time::Duration,
-};
+use std::{fs, process::Command, sync::Mutex, time::Duration};
 
-use hapax_testkit::{name::unused, port::free_port, wait::pace};
+use hapax_testkit::{
+    name::unused,
+    port::free_port,
+    program::{Program, guarded},
+    wait::pace,
+};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
@@ -23,9 +23,6 @@ const STARTS: usize = 3;
 const ANSWER: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
-/// Starts a program in a separate session, and kills the session when this process closes the
-/// program's input.
-const GUARD: &str = "setsid \"$0\" </dev/null & job=$!; read -r _; kill -9 -$job";
 
 /// An exchange with a queue bound to it. Both are deleted when the value is dropped.
 pub(crate) struct Corner {
@@ -166,7 +163,7 @@ pub(crate) struct Node {
     directory: TempDir,
     name: String,
     ports: [u16; 2],
-    guard: Option<Child>,
+    program: Option<Program>,
 }
 
 impl Node {
@@ -180,7 +177,7 @@ impl Node {
             directory,
             name: format!("{}@localhost", unused("hapax")),
             ports: [free_port(), free_port()],
-            guard: None,
+            program: None,
         };
         node.start_again().await;
         node
@@ -201,12 +198,10 @@ impl Node {
     }
 
     fn launch(&mut self) {
-        let mut command = self.command("sh");
-        command.args(["-c", GUARD, &format!("{PROGRAMS}/rabbitmq-server")]);
-        let log = fs::File::create(self.directory.path().join("out")).unwrap();
-        command.stdout(log.try_clone().unwrap()).stderr(log);
-        let started = command.stdin(Stdio::piped()).spawn();
-        self.guard = Some(started.expect("rabbitmq-server must be installed"));
+        let mut command = guarded(format!("{PROGRAMS}/rabbitmq-server"), "KILL");
+        self.configure(&mut command);
+        let log = self.directory.path().join("out");
+        self.program = Some(Program::start(command, &log));
     }
 
     /// Waits until the node accepts connections. A client that connects during the start may get no
@@ -224,17 +219,15 @@ impl Node {
 
     /// Kills the node with SIGKILL.
     pub(crate) fn kill(&mut self) {
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            let _status = guard.wait();
-        }
+        self.program = None;
     }
 
     /// Evaluates an expression in the node.
     pub(crate) async fn eval(&self, expression: &str) {
         for is_last in [false, false, true] {
             // On a busy machine, a program may wait forever for a node that has missed its request.
-            let mut command = self.command("timeout");
+            let mut command = Command::new("timeout");
+            self.configure(&mut command);
             let program = format!("{PROGRAMS}/rabbitmqctl");
             command.args([
                 "--kill-after=3",
@@ -257,8 +250,7 @@ impl Node {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+    fn configure(&self, command: &mut Command) {
         let path = |name: &str| self.directory.path().join(name);
         command.env("HOME", path("home"));
         fs::create_dir_all(path("home")).unwrap();
@@ -273,12 +265,5 @@ impl Node {
         command.env("RABBITMQ_CONFIG_FILE", path("rabbit"));
         command.env("RABBITMQ_PID_FILE", path("pid"));
         command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
-        command
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

@@ -7,7 +7,10 @@ use hapax::{
     event::NewEvent,
     sink::{Outcome, Sink as _, SinkError},
 };
-use hapax_testkit::wait::{answered, eventually};
+use hapax_testkit::{
+    assert_matches,
+    wait::{answered, eventually},
+};
 use lapin::{
     options::{QueueBindOptions, QueueDeclareOptions},
     types::FieldTable,
@@ -15,9 +18,9 @@ use lapin::{
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    amqp::{PATIENCE, rejected, still_open, unavailable, url},
+    amqp::url,
     amqp_broker::{Corner, Node, Taken, drain},
-    events::{any_offer, deliver, offer},
+    events::{PATIENCE, any_offer, deliver, offer, postponed, rejected, still_open},
     sinks,
 };
 
@@ -92,7 +95,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         rejected(outcome, "too_large");
     }
     let error = outcomes[8].as_ref().unwrap_err();
-    assert!(matches!(error, SinkError::Declined { .. }), "{error:?}");
+    assert_matches!(error, SinkError::Declined { .. });
     assert_eq!(error.error_type(), "cut_off");
     deliver(&sink, crowd.remove(8)).await.unwrap();
 }
@@ -118,11 +121,8 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
     batch.extend((21..=25).map(|number| offer(number, NewEvent::json("order.created", &number))));
     let outcomes = sink.deliver(&batch).await;
     for outcome in &outcomes[..20] {
-        unavailable(outcome, "closed");
-        assert!(
-            matches!(outcome, Err(SinkError::Declined { .. })),
-            "{outcome:?}"
-        );
+        postponed(outcome, "closed");
+        assert_matches!(outcome, Err(SinkError::Declined { .. }));
     }
     assert!(outcomes[20..].iter().all(Result::is_ok), "{outcomes:?}");
     assert_eq!(corner.taken().await.len(), 5);
@@ -139,12 +139,9 @@ async fn events_of_a_forbidden_key_hold_up_no_others(node: &Node) {
         |it| it.exchange.clone_from(exchange),
     );
     for outcome in sink.deliver(&batch).await {
-        let error_chain = unavailable(&outcome, "closed");
+        let error_chain = postponed(&outcome, "closed");
         assert!(error_chain.contains("access to exchange"), "{error_chain}");
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     }
 }
 
@@ -179,7 +176,7 @@ async fn an_alarm_holds_events_back_and_nothing_hangs(node: &Node) {
     // While the alarm lasts, no delivery waits and no further connection is opened.
     let start = Instant::now();
     for _ in 0..20 {
-        let error_chain = unavailable(&deliver(&sink, first.clone()).await, "blocked");
+        let error_chain = postponed(&deliver(&sink, first.clone()).await, "blocked");
         assert!(error_chain.contains("disk"), "{error_chain}");
     }
     assert!(

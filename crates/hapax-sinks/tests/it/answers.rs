@@ -8,7 +8,9 @@ use hapax::{
     sink::{Sink, SinkError},
 };
 use hapax_testkit::{
+    assert_matches,
     port::free_port,
+    servers::Server,
     wait::{answered, eventually},
 };
 use tokio::{
@@ -17,9 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    events::{any_offer, check_failure, deliver, offer, offers},
+    events::{PATIENCE, any_offer, check_failure, deliver, offer, offers},
     redis::connection,
-    server::{PATIENCE, Server},
     sinks,
 };
 
@@ -78,10 +79,7 @@ async fn a_stream_of_another_node_is_its_events_own_trouble() {
     assert!(outcomes[0].is_ok() && outcomes[3].is_ok(), "{outcomes:?}");
     for outcome in &outcomes[1..3] {
         check_failure(outcome, true, "moved", "cluster");
-        assert!(
-            matches!(outcome, Err(SinkError::Declined { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Declined { .. }));
     }
 }
 
@@ -140,10 +138,7 @@ async fn a_server_that_answers_nonsense_or_ends_in_mid_answer_costs_no_more_than
 async fn lost(sink: &impl Sink, nonsense: &str) {
     let outcomes = answered(4 * BOUND, sink.deliver(&offers(3, 10))).await;
     for outcome in outcomes {
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{nonsense:?}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }), "{nonsense:?}");
     }
 }
 

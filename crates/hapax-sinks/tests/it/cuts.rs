@@ -8,7 +8,9 @@ use hapax::{
     sink::{Offer, Outcome, Sink, SinkError},
 };
 use hapax_testkit::{
+    assert_matches,
     proxy::{Direction, Fault, Proxy},
+    servers::Server,
     wait::answered,
 };
 use lapin::options::ExchangeDeleteOptions;
@@ -16,14 +18,12 @@ use tokio::sync::Notify;
 
 use crate::{
     amqp_broker::{BROKER, Corner, Taken},
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     kafka_cluster::{Cluster, header},
     redis::{connection, read},
-    server::Server,
     sinks,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const BOUND: Duration = Duration::from_secs(3);
 const BATCH: u64 = 40;
 /// Where the connection breaks: in the greeting, in a header, between responses and within one.
@@ -152,7 +152,7 @@ async fn the_events_of_a_key_arrive_in_order_however_the_leader_of_their_partiti
         });
         let again = async {
             while let Err(error) = &outcome {
-                assert!(matches!(error, SinkError::Unavailable { .. }), "{error:?}");
+                assert_matches!(error, SinkError::Unavailable { .. });
                 failures += 1;
                 outcome = deliver(&sink, offer.clone()).await;
             }

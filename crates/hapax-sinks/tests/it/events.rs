@@ -1,6 +1,6 @@
 //! Offers for the tests, and the time at which they are made.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hapax::{
     Clock, Random, Timestamp,
@@ -8,12 +8,15 @@ use hapax::{
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Sink, SinkError},
 };
+use hapax_testkit::wait::Patience;
 
 /// `Tue, 14 Nov 2023 22:13:20 GMT`.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
+/// How long a test waits for a condition.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 pub(crate) fn clock() -> Clock {
-    hapax_testkit::seeded::plant();
     Clock::new(|| NOW)
 }
 
@@ -70,7 +73,7 @@ pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
 /// Offers events again until all are taken, as the relay does. All other outcomes must be temporary
 /// failures.
 pub(crate) async fn deliver_all(sink: &impl Sink, offers: &[Offer]) {
-    let patience = hapax_testkit::wait::Patience::within(crate::server::PATIENCE);
+    let patience = Patience::within(PATIENCE);
     let mut left = offers.to_vec();
     while !left.is_empty() {
         let outcomes = sink.deliver(&left).await;
@@ -97,6 +100,48 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
         }
     }
     left
+}
+
+/// The offers that did not succeed.
+pub(crate) fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
+    assert_eq!(offers.len(), outcomes.len());
+    let pairs = offers.into_iter().zip(outcomes);
+    pairs
+        .filter(|(_, outcome)| outcome.is_err())
+        .map(|(offer, _)| offer)
+        .collect()
+}
+
+/// Checks that an offer may be repeated, for this type of error, and returns the error chain.
+#[track_caller]
+pub(crate) fn postponed(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(
+            error @ (SinkError::Unavailable { error_type, .. }
+            | SinkError::Declined { error_type, .. }),
+        ) if *error_type == expected => error.error_chain(),
+        other => panic!("not unavailable for {expected}: {other:?}"),
+    }
+}
+
+/// Checks that an event was rejected, for this type of error, and returns the error chain.
+#[track_caller]
+pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
+    match outcome {
+        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
+            error.error_chain()
+        }
+        other => panic!("not rejected for {expected}: {other:?}"),
+    }
+}
+
+/// The type of the error of a receiver that is unavailable.
+#[track_caller]
+pub(crate) fn error_type(outcome: Outcome) -> &'static str {
+    match outcome {
+        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Checks a failure: whether it is temporary, its type, and a part of its error chain.

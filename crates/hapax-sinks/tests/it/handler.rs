@@ -9,7 +9,6 @@ use std::{
 };
 
 use hapax::{
-    Random,
     delivery::{Frontier, Shards},
     event::{NewEvent, Payload},
     outbox::OutboxEvent,
@@ -17,23 +16,23 @@ use hapax::{
     store::{Source, Transaction as _},
 };
 use hapax_sinks::handler::{Handler, HandlerError};
-use hapax_sqlite::{Settings, Sqlite};
+use hapax_sqlite::{Sqlite, Tx};
+use hapax_testkit::assert_matches;
+use tempfile::TempDir;
 
-use crate::events::{any_offer, clock, deliver, offer};
+use crate::{
+    consumer::store,
+    events::{any_offer, deliver, offer},
+};
 
 #[tokio::test]
 async fn an_event_that_is_offered_often_has_its_effect_once() {
     let (store, _directory) = open().await;
-    let runs = Arc::new(AtomicUsize::new(0));
-    let counted = runs.clone();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            Box::pin(write(tx, event.kind.clone()))
-        },
-    )
+    let (runs, counted) = counter();
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(write(tx, event.kind.clone()))
+    })
     .unwrap();
     for _ in 0..3 {
         deliver(&handler, any_offer()).await.unwrap();
@@ -48,11 +47,9 @@ async fn an_event_that_is_offered_often_has_its_effect_once() {
 async fn two_consumers_take_the_same_event_once_each() {
     let (store, _directory) = open().await;
     for consumer in ["ledger", "ledger", "mail"] {
-        let handler = Handler::new(
-            store.clone(),
-            consumer,
-            |tx: &mut hapax_sqlite::Tx, event| Box::pin(write(tx, event.kind.clone())),
-        );
+        let handler = Handler::new(store.clone(), consumer, |tx: &mut Tx, event| {
+            Box::pin(write(tx, event.kind.clone()))
+        });
         deliver(&handler.unwrap(), any_offer()).await.unwrap();
     }
     assert_eq!(rows(&store).await, 2);
@@ -61,11 +58,9 @@ async fn two_consumers_take_the_same_event_once_each() {
 #[tokio::test]
 async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        |tx: &mut hapax_sqlite::Tx, event| Box::pin(write(tx, event.kind.clone())),
-    )
+    let handler = Handler::new(store.clone(), "ledger", |tx: &mut Tx, event| {
+        Box::pin(write(tx, event.kind.clone()))
+    })
     .unwrap();
     let first = any_offer();
     let mut event = first.event().clone();
@@ -82,40 +77,35 @@ async fn a_known_id_with_another_payload_is_rejected_and_has_no_effect() {
     )
     .await
     .unwrap_err();
-    assert!(matches!(
+    assert_matches!(
         error,
         SinkError::Rejected {
             error_type: "mismatch",
             ..
         }
-    ));
+    );
     assert_eq!(rows(&store).await, 1);
 }
 
 #[tokio::test]
 async fn a_failure_undoes_the_effect_and_says_again_or_never() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
-            let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            Box::pin(async move {
-                write(tx, event.kind.clone()).await?;
-                let retry_after = Some(Duration::from_secs(9));
-                match attempt {
-                    0 => Err(HandlerError::Again {
-                        retry_after,
-                        source: "busy".into(),
-                    }),
-                    1 => Err(HandlerError::never("no such account")),
-                    _ => Ok(()),
-                }
-            })
-        },
-    )
+    let (attempts, counted) = counter();
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        let attempt = counted.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            write(tx, event.kind.clone()).await?;
+            let retry_after = Some(Duration::from_secs(9));
+            match attempt {
+                0 => Err(HandlerError::Again {
+                    retry_after,
+                    source: "busy".into(),
+                }),
+                1 => Err(HandlerError::never("no such account")),
+                _ => Ok(()),
+            }
+        })
+    })
     .unwrap();
     let again = deliver(&handler, any_offer()).await.unwrap_err();
     let SinkError::Unavailable { retry_after, .. } = again else {
@@ -139,31 +129,26 @@ async fn a_failure_undoes_the_effect_and_says_again_or_never() {
 #[tokio::test]
 async fn a_panic_undoes_the_effect_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
-    let handler = Handler::new(
-        store.clone(),
-        "ledger",
-        move |tx: &mut hapax_sqlite::Tx, event| {
-            let attempt = counted.fetch_add(1, Ordering::SeqCst);
-            assert_ne!(attempt, 0, "the function panics at its start");
-            Box::pin(async move {
-                write(tx, event.kind.clone()).await?;
-                assert_ne!(attempt, 1, "the function panics after its write");
-                Ok(())
-            })
-        },
-    )
+    let counted = AtomicUsize::new(0);
+    let handler = Handler::new(store.clone(), "ledger", move |tx: &mut Tx, event| {
+        let attempt = counted.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(attempt, 0, "the function panics at its start");
+        Box::pin(async move {
+            write(tx, event.kind.clone()).await?;
+            assert_ne!(attempt, 1, "the function panics after its write");
+            Ok(())
+        })
+    })
     .unwrap();
     for _ in 0..2 {
         let error = deliver(&handler, any_offer()).await.unwrap_err();
-        assert!(matches!(
+        assert_matches!(
             error,
             SinkError::Declined {
                 error_type: "panic",
                 ..
             }
-        ));
+        );
         assert_eq!(rows(&store).await, 0);
     }
     deliver(&handler, any_offer()).await.unwrap();
@@ -188,7 +173,7 @@ async fn what_is_prepared_delays_no_other_and_is_written_once() {
                 Ok(format!("prepared {}", event.kind))
             })
         },
-        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+        |tx: &mut Tx, _, made| Box::pin(write(tx, made)),
     )
     .unwrap();
     for _ in 0..3 {
@@ -203,8 +188,7 @@ async fn what_is_prepared_delays_no_other_and_is_written_once() {
 #[tokio::test]
 async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_again() {
     let (store, _directory) = open().await;
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = attempts.clone();
+    let counted = AtomicUsize::new(0);
     let handler = Handler::prepared(
         store.clone(),
         "ledger",
@@ -219,7 +203,7 @@ async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_a
                 Ok(event.kind.clone())
             })
         },
-        |tx: &mut hapax_sqlite::Tx, _, made| Box::pin(write(tx, made)),
+        |tx: &mut Tx, _, made| Box::pin(write(tx, made)),
     )
     .unwrap();
     for error_type in ["panic", "panic", "handler"] {
@@ -234,7 +218,7 @@ async fn a_preparation_that_fails_or_panics_leaves_nothing_and_the_event_comes_a
 #[tokio::test]
 async fn what_a_function_emits_carries_the_context_of_the_event() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(store.clone(), "ledger", |tx: &mut hapax_sqlite::Tx, _| {
+    let handler = Handler::new(store.clone(), "ledger", |tx: &mut Tx, _| {
         Box::pin(async move {
             let emitted = tx.emit(NewEvent::json("ledger.written", &1));
             emitted.map(drop).map_err(HandlerError::never)
@@ -256,33 +240,33 @@ async fn what_a_function_emits_carries_the_context_of_the_event() {
 #[tokio::test]
 async fn a_store_that_is_shut_is_unavailable() {
     let (store, _directory) = open().await;
-    let handler = Handler::new(store.clone(), "ledger", |_: &mut hapax_sqlite::Tx, _| {
+    let handler = Handler::new(store.clone(), "ledger", |_: &mut Tx, _| {
         Box::pin(async { Ok(()) })
     })
     .unwrap();
     store.close().await.unwrap();
     let error = deliver(&handler, any_offer()).await.unwrap_err();
-    assert!(matches!(
+    assert_matches!(
         error,
         SinkError::Unavailable {
             error_type: "store",
             ..
         }
-    ));
+    );
 }
 
 #[tokio::test]
 async fn a_consumer_without_a_name_is_refused() {
     let (store, _directory) = open().await;
     for name in [String::new(), "x".repeat(256)] {
-        let handler = Handler::new(store.clone(), name, |_: &mut hapax_sqlite::Tx, _| {
+        let handler = Handler::new(store.clone(), name, |_: &mut Tx, _| {
             Box::pin(async { Ok(()) })
         });
         assert!(handler.is_err());
     }
 }
 
-async fn write(tx: &mut hapax_sqlite::Tx, kind: String) -> Result<(), HandlerError> {
+async fn write(tx: &mut Tx, kind: String) -> Result<(), HandlerError> {
     let written = tx.with(move |rows| rows.execute("INSERT INTO ledger VALUES (?1)", [kind]));
     written.await.map(drop).map_err(HandlerError::again)
 }
@@ -294,14 +278,12 @@ async fn rows(store: &Sqlite) -> i64 {
     store.read(count).await.unwrap()
 }
 
-async fn open() -> (Sqlite, tempfile::TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let bits = AtomicUsize::new(1);
-    let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst) as u64);
-    let settings = Settings::new(directory.path().join("store.db"), clock(), random);
-    let store = Sqlite::open(settings).unwrap();
-    let tables = "CREATE TABLE ledger (kind TEXT); CREATE TABLE other (id INTEGER)";
-    let ledger = [(1, "ledger", tables)];
-    store.migrate("test", &ledger).await.unwrap();
-    (store, directory)
+/// A counter, and the same for a closure.
+fn counter() -> (Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let count = Arc::<AtomicUsize>::default();
+    (Arc::clone(&count), count)
+}
+
+async fn open() -> (Sqlite, TempDir) {
+    store("CREATE TABLE ledger (kind TEXT); CREATE TABLE other (id INTEGER)").await
 }

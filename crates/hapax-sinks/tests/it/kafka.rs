@@ -7,15 +7,11 @@ use std::{
 
 use bytes::Bytes;
 use hapax::{
-    Random,
-    event::{Headers, NewEvent, Payload},
-    inbox::{Acceptance, Message},
-    sink::{Offer, Outcome, Sink as _, SinkError},
-    store::{Keys as _, Transaction as _},
+    event::{NewEvent, Payload},
+    sink::{Sink as _, SinkError},
 };
 use hapax_sinks::format::Format;
-use hapax_sqlite::{Settings, Sqlite};
-use hapax_testkit::wait::answered;
+use hapax_testkit::{assert_matches, wait::answered};
 use rdkafka::{
     Message as _,
     message::OwnedMessage,
@@ -24,7 +20,8 @@ use rdkafka::{
 use tokio::time::Instant;
 
 use crate::{
-    events::{any_offer, clock, deliver, offer},
+    consumer::check_effects,
+    events::{any_offer, deliver, offer, postponed, rejected, still_open},
     kafka_cluster::{Cluster, header},
     sinks,
 };
@@ -112,7 +109,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
         start.elapsed()
     );
     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-    let error_chain = unavailable(&outcomes[1], "topic");
+    let error_chain = postponed(&outcomes[1], "topic");
     assert!(
         error_chain.contains("`missing`") && error_chain.contains("create it"),
         "{error_chain}"
@@ -213,7 +210,7 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
     let mut open = still_open(all.clone(), &outcomes);
     assert!(!open.is_empty(), "the broker was not down");
     for outcome in outcomes.iter().filter(|outcome| outcome.is_err()) {
-        unavailable(outcome, "timeout");
+        postponed(outcome, "timeout");
     }
     cluster.heal();
     let all_taken = async {
@@ -236,7 +233,7 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
         sinks::within(Duration::from_secs(3)),
         |_| {},
     );
-    let error_chain = unavailable(&deliver(&sink, any_offer()).await, "timeout");
+    let error_chain = postponed(&deliver(&sink, any_offer()).await, "timeout");
     assert!(error_chain.contains("client: "), "{error_chain}");
     cluster.heal();
     deliver(&sink, any_offer()).await.unwrap();
@@ -254,10 +251,7 @@ async fn a_client_that_failed_permanently_is_replaced() {
     cluster.tell(move |broker| broker.request_errors(RDKafkaApiKey::InitProducerId, &[fatal; 50]));
     for _ in 0..2 {
         let outcome = deliver(&sink, any_offer()).await;
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     }
     cluster.tell(|broker| broker.clear_request_errors(RDKafkaApiKey::InitProducerId));
     deliver(&sink, any_offer()).await.unwrap();
@@ -297,44 +291,15 @@ async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
         }
     };
     answered(PATIENCE, all_taken).await;
-    let effects = accept_all(&cluster.records("a").await).await;
-    assert_eq!(effects.len(), all.len());
-    assert!(effects.values().all(|times| *times == 1));
-}
-
-/// Accepts these records as a consumer with an inbox does. Returns the number of effects by event.
-async fn accept_all(records: &[OwnedMessage]) -> HashMap<String, u32> {
-    let directory = tempfile::tempdir().unwrap();
-    let settings = Settings::new(
-        directory.path().join("inbox.db"),
-        clock(),
-        Random::new(|| 7),
-    );
-    let store = Sqlite::open(settings).unwrap();
-    store.migrate("test", &[]).await.unwrap();
-    let mut effects = HashMap::new();
-    for records in records.chunks(200) {
-        let mut tx = store.begin(None, Headers::new()).await.unwrap();
-        for record in records {
-            let id = header(record, "ce_id").unwrap();
-            let payload = record.payload().unwrap();
-            let received = Message::new("consumer", "kafka", &id, payload).unwrap();
-            if tx.accept(&received).await.unwrap() == Acceptance::First {
-                *effects.entry(id).or_insert(0) += 1;
-            }
-        }
-        tx.commit().await.unwrap();
-    }
-    effects
-}
-
-fn still_open(offers: Vec<Offer>, outcomes: &[Outcome]) -> Vec<Offer> {
-    assert_eq!(offers.len(), outcomes.len());
-    let pairs = offers.into_iter().zip(outcomes);
-    pairs
-        .filter(|(_, outcome)| outcome.is_err())
-        .map(|(offer, _)| offer)
-        .collect()
+    let records = cluster.records("a").await;
+    let message = |record| {
+        (
+            header(record, "ce_id").unwrap(),
+            record.payload().unwrap().to_vec(),
+        )
+    };
+    let messages: Vec<_> = records.iter().map(message).collect();
+    check_effects(&messages, all.len()).await;
 }
 
 async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
@@ -343,23 +308,3 @@ async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
     records.remove(0)
 }
 
-#[track_caller]
-fn unavailable(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(
-            error @ (SinkError::Unavailable { error_type, .. }
-            | SinkError::Declined { error_type, .. }),
-        ) if *error_type == expected => error.error_chain(),
-        other => panic!("not unavailable for {expected}: {other:?}"),
-    }
-}
-
-#[track_caller]
-pub(crate) fn rejected(outcome: &Outcome, expected: &str) -> String {
-    match outcome {
-        Err(error @ SinkError::Rejected { error_type, .. }) if *error_type == expected => {
-            error.error_chain()
-        }
-        other => panic!("not rejected for {expected}: {other:?}"),
-    }
-}

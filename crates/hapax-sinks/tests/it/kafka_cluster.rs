@@ -15,10 +15,10 @@ use rdkafka::{
     types::{RDKafkaApiKey, RDKafkaRespErr},
 };
 
+use crate::events::PATIENCE;
+
 type Broker = MockCluster<'static, DefaultProducerContext>;
 type Order = Box<dyn FnOnce(&Broker) + Send>;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster, usually of one broker, which runs until it is dropped.
 pub(crate) struct Cluster {

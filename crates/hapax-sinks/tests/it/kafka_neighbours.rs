@@ -8,8 +8,7 @@ use hapax::{
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{
-    events::{deliver, offer},
-    kafka::rejected,
+    events::{deliver, offer, rejected},
     kafka_cluster::{Cluster, header},
     sinks,
 };

@@ -6,16 +6,18 @@ use hapax::{
     event::NewEvent,
     sink::{Offer, Outcome, Sink as _, SinkError},
 };
-use hapax_testkit::wait::{answered, eventually};
+use hapax_testkit::{
+    assert_matches,
+    wait::{answered, eventually},
+};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 
 use crate::{
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     kafka_cluster::{Cluster, header},
     sinks,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const TOO_LARGE: Error = Error::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE;
 
 /// A request with many records is refused, and the cluster is too slow to send all of them alone.
@@ -51,7 +53,7 @@ async fn a_record_that_nobody_waits_for_any_more_is_not_sent() {
     // The last record was never judged by the broker, and the cluster is available.
     let last = outcomes[29].as_ref().unwrap_err();
     assert_eq!(last.error_type(), "cut_off", "{last:?}");
-    assert!(matches!(last, SinkError::Declined { .. }), "{last:?}");
+    assert_matches!(last, SinkError::Declined { .. });
 }
 
 #[tokio::test]
@@ -93,7 +95,7 @@ async fn a_time_that_the_broker_refuses_is_that_records_own() {
     let error = outcomes[1].as_ref().unwrap_err();
     assert_eq!(error.error_type(), "timestamp", "{error:?}");
     // The clocks may agree later.
-    assert!(matches!(error, SinkError::Declined { .. }), "{error:?}");
+    assert_matches!(error, SinkError::Declined { .. });
 }
 
 /// If a broker refuses the sequence numbers of the producer, the events of a key still arrive in

@@ -6,18 +6,15 @@
 
 mod events;
 mod sinks;
-mod receiver;
 mod webhook;
 mod ssrf;
 mod resolve;
 mod tls;
 mod published;
-mod mail_server;
 mod smtp;
 mod smtp_login;
 mod handler;
 mod file;
-mod server;
 mod consumer;
 mod nats;
 mod redis;

@@ -13,12 +13,11 @@ use hapax_sinks::{
     nats::{Nats, NatsSettings},
     settings::DestinationSettings,
 };
-use hapax_testkit::{port::free_port, wait::eventually};
+use hapax_testkit::{assert_matches, port::free_port, servers::Server, wait::eventually};
 
 use crate::{
     consumer::effects,
-    events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
-    server::{PATIENCE, Server},
+    events::{PATIENCE, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     sinks,
     tls::CA,
 };
@@ -154,10 +153,7 @@ async fn check_many_away(server: &Server, error_chain: &str) {
     let batch: Vec<_> = (1..=40).map(of).collect();
     for outcome in sink.deliver(&batch).await {
         check_failure(&outcome, true, "no_stream", error_chain);
-        assert!(
-            matches!(outcome, Err(SinkError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(SinkError::Unavailable { .. }));
     }
 }
 

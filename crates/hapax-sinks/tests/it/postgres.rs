@@ -18,8 +18,7 @@ use hapax_testkit::{
 use tokio_postgres::Client;
 
 use crate::{
-    events::{check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
-    server::PATIENCE,
+    events::{PATIENCE, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
     sinks,
 };
 

@@ -6,19 +6,16 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{self, Stdio},
+    process::{self, Command, Stdio},
 };
 
 use hapax::{
-    Clock,
     event::{NewEvent, Payload},
     signature::SigningKey,
 };
 use hapax_sinks::webhook::{Webhook, WebhookSettings};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-};
+use hapax_testkit::{clock::system_clock, program::Program};
+use tempfile::TempDir;
 
 use crate::{
     events::{deliver, offer},
@@ -38,7 +35,7 @@ async fn published_libraries_verify_what_the_sink_sends() {
         ("python3", "verify.py", ("PYTHONPATH", python)),
         ("node", "verify.js", ("NODE_PATH", node)),
     ] {
-        let (_child, url) = receiver(command, script, &library, SECRET).await;
+        let (_receiver, url) = receiver(command, script, &library, SECRET);
         check(&url, &[SECRET], true).await;
         check(&url, &[OTHER, SECRET], true).await;
         check(&url, &[OTHER], false).await;
@@ -50,7 +47,7 @@ async fn the_ed25519_of_node_verifies_what_the_sink_signs() {
     let library = ("NODE_PATH", node_with_library());
     let (key, other) = (SigningKey::mint([1; 32]), SigningKey::mint([2; 32]));
     let public = key.verifying_key().to_string();
-    let (_child, url) = receiver("node", "verify.js", &library, &public).await;
+    let (_receiver, url) = receiver("node", "verify.js", &library, &public);
     check(&url, &[&key.reveal()], true).await;
     check(&url, &[SECRET, &other.reveal(), &key.reveal()], true).await;
     check(&url, &[SECRET, &other.reveal()], false).await;
@@ -65,12 +62,8 @@ async fn check(url: &str, keys: &[&str], verified: bool) {
         allow: vec!["127.0.0.0/8".parse().unwrap()],
         ..WebhookSettings::default()
     };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the libraries read the real time"
-    )]
-    let clock = Clock::new(std::time::SystemTime::now);
-    let webhook = Webhook::new(&settings, sinks::destination(), clock).unwrap();
+    // The libraries read the real time.
+    let webhook = Webhook::new(&settings, sinks::destination(), system_clock()).unwrap();
     for (number, text) in (0..).zip([
         "{\"amount\": 500}",
         "[1.0,\n 9007199254740993]",
@@ -82,31 +75,28 @@ async fn check(url: &str, keys: &[&str], verified: bool) {
     }
 }
 
-/// Starts a receiver, which ends when the returned child is dropped.
-async fn receiver(
+/// Starts a receiver, which ends when the returned program is dropped.
+fn receiver(
     command: &str,
     script: &str,
     (variable, library): &(&str, PathBuf),
     secret: &str,
-) -> (Child, String) {
+) -> ((Program, TempDir), String) {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify");
-    let mut child = Command::new(command)
+    let mut command = Command::new(command);
+    command
         .arg(scripts.join(script))
         .arg(secret)
         .env(variable, library)
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut port = String::new();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    out.read_line(&mut port).await.unwrap();
-    (child, format!("http://127.0.0.1:{}/", port.trim()))
+        .stdin(Stdio::null());
+    let folder = tempfile::tempdir().unwrap();
+    let (program, port) = Program::announced(command, &folder.path().join("log"));
+    ((program, folder), format!("http://127.0.0.1:{port}/"))
 }
 
 fn python_with_library() -> PathBuf {
     installed(PYTHON, "python3 with pip (Debian: python3-pip)", |to| {
-        let mut pip = process::Command::new("python3");
+        let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--no-deps"]);
         pip.args(["--disable-pip-version-check", PYTHON, "--target"])
             .arg(to);
@@ -116,7 +106,7 @@ fn python_with_library() -> PathBuf {
 
 fn node_with_library() -> PathBuf {
     let installed = installed(NODE, "node and npm (Debian: nodejs npm)", |to| {
-        let mut npm = process::Command::new("npm");
+        let mut npm = Command::new("npm");
         npm.args([
             "install",
             "--silent",
@@ -131,7 +121,7 @@ fn node_with_library() -> PathBuf {
 }
 
 /// Installs a library once. Several tests may try at the same time.
-fn installed(library: &str, needed: &str, install: impl Fn(&Path) -> process::Command) -> PathBuf {
+fn installed(library: &str, needed: &str, install: impl Fn(&Path) -> Command) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let place = home.join(library);
     if !place.exists() {

@@ -15,13 +15,15 @@ use hapax_sinks::{
 use hapax_testkit::{
     port::free_port,
     proxy::Proxy,
+    servers::Server,
     wait::{Patience, eventually},
 };
 
 use crate::{
     consumer::effects,
-    events::{any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable},
-    server::{PATIENCE, Server},
+    events::{
+        PATIENCE, any_offer, check_failure, deliver, deliver_all, ids, offer, offers, unavailable,
+    },
     sinks,
     tls::CA,
 };

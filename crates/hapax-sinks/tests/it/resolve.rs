@@ -22,11 +22,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    events::{deliver, offer},
+    events::{PATIENCE, deliver, offer},
     sinks, smtp,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Name servers that do not respond for hosts that begin with `silent`, until `speak` is called.
 #[derive(Clone, Default)]

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use hapax::sink::{Outcome, SinkError};
 use hapax_sinks::webhook::Webhook;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -10,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    events::{any_offer, deliver},
+    events::{any_offer, deliver, error_type},
     sinks,
 };
 
@@ -80,8 +79,8 @@ async fn every_spelling_of_a_private_address_is_refused_and_nothing_is_dialled()
     for host in SPELLINGS {
         for scheme in ["http", "https"] {
             let url = format!("{scheme}://{host}:{port}/");
-            let error_type = deliver(&webhook(&url, &[]), any_offer()).await;
-            assert_eq!(blocked(error_type), "blocked", "{url}");
+            let outcome = deliver(&webhook(&url, &[]), any_offer()).await;
+            assert_eq!(error_type(outcome), "blocked", "{url}");
         }
     }
     check_only_caller(&listener).await;
@@ -119,7 +118,7 @@ async fn a_disguise_stays_refused_whatever_is_opened() {
     ] {
         let webhook = webhook(&format!("http://{host}:9/"), &everything);
         assert_eq!(
-            blocked(deliver(&webhook, any_offer()).await),
+            error_type(deliver(&webhook, any_offer()).await),
             "blocked",
             "{host}"
         );
@@ -132,7 +131,7 @@ async fn opening_one_net_opens_no_other() {
     for host in ["10.0.0.1", "169.254.169.254", "[::1]", "[fd00::1]"] {
         let webhook = webhook(&format!("http://{host}:9/"), &["127.0.0.0/8"]);
         assert_eq!(
-            blocked(deliver(&webhook, any_offer()).await),
+            error_type(deliver(&webhook, any_offer()).await),
             "blocked",
             "{host}"
         );
@@ -175,14 +174,6 @@ async fn check_only_caller(listener: &TcpListener) {
         mine.local_addr().unwrap(),
         "another connection was opened before"
     );
-}
-
-#[track_caller]
-fn blocked(outcome: Outcome) -> &'static str {
-    match outcome {
-        Err(error @ SinkError::Unavailable { .. }) => error.error_type(),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn webhook(url: &str, allow: &[&str]) -> Webhook {

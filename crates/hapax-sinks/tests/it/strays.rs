@@ -1,28 +1,21 @@
 //! Events that a receiver does not accept, before events that it accepts, with real brokers and a
 //! relay.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::stream;
 use hapax::{
-    Random,
     event::{Headers, NewEvent},
     relay::{Destination, Relay},
     sink::Sink,
     store::{Keys as _, Transaction as _},
 };
-use hapax_sqlite::Sqlite;
-use hapax_testkit::{name::unused, wait::eventually};
+use hapax_testkit::{clock::seeded_random, name::unused, wait::eventually};
 use lapin::types::LongString;
 
 use crate::{
     amqp_broker::{BROKER, Corner},
+    consumer::store,
     events::clock,
     nats::{context, read},
     sinks,
@@ -90,11 +83,7 @@ async fn events_that_no_stream_takes_hold_up_none_of_those_behind_them() {
 }
 
 async fn check(sink: Arc<dyn Sink>, strays: usize, arrived: impl AsyncFn() -> usize) {
-    let directory = tempfile::tempdir().unwrap();
-    let bits = AtomicU64::new(1);
-    let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst));
-    let path = directory.path().join("strays.db");
-    let store = Sqlite::open(hapax_sqlite::Settings::new(path, clock(), random.clone())).unwrap();
+    let (store, _directory) = store("").await;
     for (kind, count) in [("seq.next", strays), ("order.created", OTHERS)] {
         let mut numbers = (0..count).peekable();
         while numbers.peek().is_some() {
@@ -105,7 +94,7 @@ async fn check(sink: Arc<dyn Sink>, strays: usize, arrived: impl AsyncFn() -> us
             tx.commit().await.unwrap();
         }
     }
-    let settings = hapax::relay::Settings::new(clock(), random);
+    let settings = hapax::relay::Settings::new(clock(), seeded_random(2));
     let destination = Destination::new("broker", sink).concurrency(1);
     let relay = Relay::spawn(&store, vec![destination], &settings, &store.notifier());
     eventually(PATIENCE, async || arrived().await == OTHERS).await;

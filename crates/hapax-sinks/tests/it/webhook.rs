@@ -13,14 +13,16 @@ use hapax::{
     sink::{Outcome, Sink as _, SinkError},
 };
 use hapax_sinks::webhook::Webhook;
+use hapax_testkit::http::{End, HttpReceiver, HttpReply, Received as Taken};
+use http::{Method, Version};
 
 use crate::{
     events::{NOW, any_offer, deliver, offer},
-    receiver::{Receiver, Reply, Taken, empty},
     sinks,
 };
 
 const OLD: &str = sinks::SECRET;
+const PATH: &str = "/hooks?a=b";
 const NEW: &str = "whsec_plJ3nmyCDGBKInavdOK15jsl3s2nWHpEPL9hCjZ1lFE=";
 const SHORT: Duration = Duration::from_secs(1);
 /// Longer than every timeout in these tests.
@@ -28,7 +30,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn the_bytes_that_are_sent_are_the_bytes_that_are_signed() {
-    let receiver = Receiver::answering("204 No Content").await;
+    let receiver = answering(204).await;
     let payload =
         Payload::Json("{ \"n\":1.0,\n\"n\": 9007199254740993, \"é\":\"\\u00e9\"}".to_owned());
     let event = NewEvent::new("order.created", payload.clone());
@@ -41,7 +43,8 @@ async fn the_bytes_that_are_sent_are_the_bytes_that_are_signed() {
     assert_eq!(receipt.status, Some(204));
 
     let taken = one(&receiver);
-    assert_eq!(taken.line, "POST /hooks?a=b HTTP/1.1");
+    assert_eq!((&taken.method, &*taken.path), (&Method::POST, PATH));
+    assert_eq!(taken.version, Version::HTTP_11);
     let expected = [
         b"{\"type\":\"order.created\",\"timestamp\":\"2023-11-14T22:13:20.000Z\",\"data\":"
             .as_slice(),
@@ -53,13 +56,14 @@ async fn the_bytes_that_are_sent_are_the_bytes_that_are_signed() {
     assert_eq!(taken.headers["webhook-id"], offer.event().id.to_string());
     assert_eq!(taken.headers["webhook-timestamp"], "1700000000");
     assert_eq!(taken.headers["content-type"], "application/json");
-    assert!(taken.headers["user-agent"].starts_with("hapax/"));
-    assert!(taken.headers["traceparent"].starts_with("00-0af7"));
+    let starts = |name, start| taken.header(name).unwrap().starts_with(start);
+    assert!(starts("user-agent", "hapax/"));
+    assert!(starts("traceparent", "00-0af7"));
 }
 
 #[tokio::test]
 async fn a_header_that_no_request_can_carry_is_left_out() {
-    let receiver = Receiver::answering("204 No Content").await;
+    let receiver = answering(204).await;
     let event = NewEvent::json("a", &1).header("traceparent", "é");
     assert!(deliver(&webhook(&receiver), offer(1, event)).await.is_ok());
     assert!(!one(&receiver).headers.contains_key("traceparent"));
@@ -67,7 +71,7 @@ async fn a_header_that_no_request_can_carry_is_left_out() {
 
 #[tokio::test]
 async fn the_largest_payload_is_sent_whole() {
-    let receiver = Receiver::answering("200 OK").await;
+    let receiver = answering(200).await;
     let text = "x".repeat(PAYLOAD_BYTES_MAX - 2);
     let offer = offer(1, NewEvent::json("a", &text));
     deliver(&webhook(&receiver), offer).await.unwrap();
@@ -98,9 +102,9 @@ fn a_proxy_of_the_environment_is_not_asked() {
 
 #[tokio::test]
 async fn a_rotation_signs_with_both_keys_until_the_old_one_ends() {
-    let receiver = Receiver::answering("200 OK").await;
+    let receiver = answering(200).await;
     let rotated = |until: Timestamp| {
-        sinks::webhook(&receiver.url(), sinks::destination(), |it| {
+        sinks::webhook(&receiver.url(PATH), sinks::destination(), |it| {
             it.secret = NEW.into();
             it.previous_secret = Some(OLD.into());
             let until = jiff::Timestamp::from_millisecond(until.as_millis());
@@ -111,7 +115,7 @@ async fn a_rotation_signs_with_both_keys_until_the_old_one_ends() {
     deliver(&later, any_offer()).await.unwrap();
     deliver(&rotated(NOW), any_offer()).await.unwrap();
 
-    let taken = receiver.taken();
+    let taken = receiver.received();
     assert_eq!(check_signature(&taken[0], NEW), Ok(()));
     assert_eq!(check_signature(&taken[0], OLD), Ok(()));
     assert_eq!(check_signature(&taken[1], NEW), Ok(()));
@@ -120,42 +124,28 @@ async fn a_rotation_signs_with_both_keys_until_the_old_one_ends() {
 
 #[tokio::test]
 async fn a_redirect_to_the_metadata_address_is_a_failure_and_is_never_followed() {
-    for status in [
-        "301 Moved",
-        "302 Found",
-        "303 See Other",
-        "307 Again",
-        "308 Gone There",
-    ] {
-        let receiver = Receiver::start(move |_, taken| {
-            let host = &taken.headers["host"];
-            let places = [
-                "http://169.254.169.254/latest/",
-                &format!("http://{host}/inner"),
-            ];
-            let place = places[usize::from(status.starts_with("307"))];
-            Reply::Send(empty(&format!("{status}\r\nlocation: {place}")))
-        })
-        .await;
+    for status in [301, 302, 303, 307, 308] {
+        let receiver = HttpReceiver::start().await;
+        let place = match status {
+            307 => receiver.url("/inner"),
+            _ => "http://169.254.169.254/latest/".to_owned(),
+        };
+        receiver.reply(HttpReply::status(status).header("location", &place));
         let failure = failure(deliver(&webhook(&receiver), any_offer()).await);
-        assert_eq!(failure, ("redirect", None, status[..3].parse().ok()));
-        assert_eq!(receiver.taken().len(), 1, "{status}");
+        assert_eq!(failure, ("redirect", None, Some(status)));
+        assert_eq!(receiver.received().len(), 1, "{status}");
     }
 }
 
 #[tokio::test]
 async fn an_endless_body_is_cut_off_at_16_kib_and_a_2xx_stands() {
-    let receiver = Receiver::start(|_, taken| {
-        let status = if taken.body.ends_with(b"1}") {
-            "200 OK"
-        } else {
-            "500 No"
-        };
-        Reply::Flood(format!(
-            "HTTP/1.1 {status}\r\ncontent-length: 99999999999\r\n\r\n"
-        ))
-    })
-    .await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_with(|taken| {
+        let is_first = taken.body.ends_with(b"1}");
+        let status = if is_first { "200 OK" } else { "500 No" };
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: 99999999999\r\n\r\n");
+        HttpReply::raw(head, End::Flood)
+    });
     let webhook = webhook(&receiver);
     let receipt = deliver(&webhook, offer(1, NewEvent::json("a", &1)))
         .await
@@ -171,7 +161,7 @@ async fn an_endless_body_is_cut_off_at_16_kib_and_a_2xx_stands() {
 #[tokio::test]
 async fn a_2xx_with_a_slow_body_is_a_success_when_the_time_is_up() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
-    let (outcome, took) = timed(Reply::Stall(head.to_owned())).await;
+    let (outcome, took) = timed(head, End::Stall).await;
     assert_eq!(outcome.unwrap().head, "abc");
     assert!(took < LONG, "{took:?}");
 }
@@ -179,14 +169,14 @@ async fn a_2xx_with_a_slow_body_is_a_success_when_the_time_is_up() {
 #[tokio::test]
 async fn a_2xx_whose_body_is_torn_is_a_success() {
     let head = "HTTP/1.1 201 Created\r\ncontent-length: 10\r\n\r\nabc";
-    let (outcome, _) = timed(Reply::Tear(head.to_owned())).await;
+    let (outcome, _) = timed(head, End::Close).await;
     assert_eq!(outcome.unwrap().status, Some(201));
 }
 
 #[tokio::test]
 async fn a_failure_with_a_slow_body_takes_no_longer_than_the_exchange_may() {
     let head = "HTTP/1.1 503 Busy\r\nretry-after: 7\r\ncontent-length: 10\r\n\r\n";
-    let (outcome, took) = timed(Reply::Stall(head.to_owned())).await;
+    let (outcome, took) = timed(head, End::Stall).await;
     let asked = Some(Duration::from_secs(7));
     assert_eq!(failure(outcome), ("status_5xx", asked, Some(503)));
     assert!(took < LONG, "{took:?}");
@@ -195,7 +185,7 @@ async fn a_failure_with_a_slow_body_takes_no_longer_than_the_exchange_may() {
 #[tokio::test]
 async fn a_receiver_that_never_answers_times_out() {
     for begun in ["", "HTTP/1.1 200 OK\r\nx-a: b\r\n"] {
-        let (outcome, took) = timed(Reply::Stall(begun.to_owned())).await;
+        let (outcome, took) = timed(begun, End::Stall).await;
         assert_eq!(failure(outcome), ("timeout", None, None));
         assert!(took >= SHORT && took < LONG, "{took:?}");
     }
@@ -205,43 +195,32 @@ async fn a_receiver_that_never_answers_times_out() {
 async fn an_answer_that_is_not_http_or_has_an_endless_head_is_a_failure() {
     let endless_head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(64 * 1024));
     for text in ["hello\r\n\r\n", "", &endless_head] {
-        let (outcome, _) = timed(Reply::Tear(text.to_owned())).await;
+        let (outcome, _) = timed(text, End::Close).await;
         assert_eq!(failure(outcome), ("exchange", None, None));
     }
 }
 
 #[tokio::test]
 async fn retry_after_in_seconds_and_as_a_date_is_passed_on() {
-    check_asked("429 Slow Down\r\nretry-after: 120", "status_4xx", Some(120)).await;
-    check_asked("503 Busy\r\nretry-after: 3", "status_5xx", Some(3)).await;
-    let date = "date: Sun, 06 Nov 1994 08:49:37 GMT\r\nretry-after: Sun, 06 Nov 1994 08:50:07 GMT";
-    check_asked(&format!("503 Busy\r\n{date}"), "status_5xx", Some(30)).await;
-    check_asked("500 No", "status_5xx", None).await;
-    check_asked("404 No", "status_4xx", None).await;
-    check_asked("999 What", "status_other", None).await;
+    let after = |status, asked| HttpReply::status(status).header("retry-after", asked);
+    check_asked(after(429, "120"), "status_4xx", Some(120)).await;
+    check_asked(after(503, "3"), "status_5xx", Some(3)).await;
+    let later = after(503, "Sun, 06 Nov 1994 08:50:07 GMT");
+    let dated = later.header("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+    check_asked(dated, "status_5xx", Some(30)).await;
+    check_asked(HttpReply::status(500), "status_5xx", None).await;
+    check_asked(HttpReply::status(404), "status_4xx", None).await;
+    check_asked(HttpReply::status(999), "status_other", None).await;
 }
 
 /// An endpoint that objects to the content, size, type or headers of an event may accept other
 /// events.
 #[tokio::test]
 async fn a_status_is_about_the_event_or_about_the_endpoint() {
-    for (status, is_of_event) in [
-        ("400 No", true),
-        ("409 No", true),
-        ("413 No", true),
-        ("415 No", true),
-        ("422 No", true),
-        ("431 No", true),
-        ("401 No", false),
-        ("403 No", false),
-        ("404 No", false),
-        ("405 No", false),
-        ("408 No", false),
-        ("429 No", false),
-        ("500 No", false),
-        ("503 No", false),
-    ] {
-        let receiver = Receiver::answering(status).await;
+    let of_event = [400, 409, 413, 415, 422, 431].map(|status| (status, true));
+    let of_endpoint = [401, 403, 404, 405, 408, 429, 500, 503].map(|status| (status, false));
+    for (status, is_of_event) in of_event.into_iter().chain(of_endpoint) {
+        let receiver = answering(status).await;
         match deliver(&webhook(&receiver), any_offer()).await.unwrap_err() {
             SinkError::Declined { .. } => assert!(is_of_event, "{status}"),
             SinkError::Unavailable { .. } => assert!(!is_of_event, "{status}"),
@@ -252,7 +231,7 @@ async fn a_status_is_about_the_event_or_about_the_endpoint() {
 
 #[tokio::test]
 async fn a_410_says_that_the_endpoint_is_gone() {
-    let receiver = Receiver::answering("410 Gone").await;
+    let receiver = answering(410).await;
     let outcome = deliver(&webhook(&receiver), any_offer()).await;
     let Err(SinkError::Gone { receipt, .. }) = outcome else {
         panic!("{outcome:?}");
@@ -262,34 +241,33 @@ async fn a_410_says_that_the_endpoint_is_gone() {
 
 #[tokio::test]
 async fn a_connection_is_used_again_and_a_closed_one_is_replaced() {
-    let receiver = Receiver::start(|number, _| match number {
-        9 => Reply::Tear(empty("200 OK\r\nconnection: close")),
-        _ => Reply::Send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned()),
-    })
-    .await;
+    let receiver = HttpReceiver::start().await;
+    for _ in 0..9 {
+        receiver.reply_next(HttpReply::status(200).body("ok"));
+    }
+    receiver.reply_next(HttpReply::status(200).header("connection", "close"));
+    receiver.reply(HttpReply::status(200).body("ok"));
     let webhook = webhook(&receiver);
     for number in 0..20 {
         deliver(&webhook, offer(number, NewEvent::json("a", &number)))
             .await
             .unwrap();
     }
-    assert_eq!(receiver.taken().len(), 20);
+    assert_eq!(receiver.received().len(), 20);
     assert_eq!(receiver.connections(), 2);
 }
 
 #[tokio::test]
 async fn a_batch_is_offered_at_once_and_answered_in_order() {
-    let receiver = Receiver::start(|_, taken| {
-        let slow = taken.body.ends_with(b":0}");
-        let status = if slow { "500 No" } else { "200 OK" };
-        if slow {
-            Reply::Stall(format!("HTTP/1.1 {status}\r\ncontent-length: 1\r\n\r\n"))
-        } else {
-            Reply::Send(empty(status))
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_with(|taken| {
+        if taken.body.ends_with(b":0}") {
+            let slow = "HTTP/1.1 500 No\r\ncontent-length: 1\r\n\r\n";
+            return HttpReply::raw(slow, End::Stall);
         }
-    })
-    .await;
-    let webhook = sinks::webhook(&receiver.url(), sinks::within(SHORT), |_| {});
+        HttpReply::status(200)
+    });
+    let webhook = impatient(&receiver);
     let offers: Vec<_> = (0..8).map(|n| offer(n, NewEvent::json("a", &n))).collect();
     let outcomes = webhook.deliver(&offers).await;
     assert_eq!(outcomes.len(), 8);
@@ -299,14 +277,14 @@ async fn a_batch_is_offered_at_once_and_answered_in_order() {
 
 #[tokio::test]
 async fn a_place_where_nobody_listens_or_that_has_no_address_is_unavailable() {
-    let receiver = Receiver::answering("200 OK").await;
+    let receiver = answering(200).await;
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);
     for (url, error_type) in [
         (format!("http://{address}/"), "connect"),
         ("http://nothing.invalid/".to_owned(), "resolve"),
-        (format!("https://{}/", receiver.address), "tls"),
+        (format!("https://{}/", receiver.address()), "tls"),
     ] {
         let webhook = sinks::webhook(&url, sinks::destination(), |_| {});
         assert_eq!(
@@ -317,26 +295,30 @@ async fn a_place_where_nobody_listens_or_that_has_no_address_is_unavailable() {
     }
 }
 
-/// Offers once, with a short timeout, to a receiver that reacts with `reply`.
-async fn timed(reply: Reply) -> (Outcome, Duration) {
-    let reply = std::sync::Mutex::new(Some(reply));
-    let receiver = Receiver::start(move |_, _| {
-        let reply = reply.lock().unwrap().take();
-        reply.unwrap_or(Reply::Tear(String::new()))
-    })
-    .await;
-    let webhook = sinks::webhook(&receiver.url(), sinks::within(SHORT), |_| {});
+/// Offers once, with a short timeout, to a receiver that sends these bytes and ends the connection.
+async fn timed(bytes: &str, end: End) -> (Outcome, Duration) {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_next(HttpReply::raw(bytes.to_owned(), end));
+    receiver.reply(HttpReply::closed());
+    let webhook = impatient(&receiver);
     let begun = Instant::now();
     let outcome = deliver(&webhook, any_offer()).await;
     (outcome, begun.elapsed())
 }
 
-async fn check_asked(head: &str, error_type: &str, asked: Option<u64>) {
-    let text = empty(head);
-    let receiver = Receiver::start(move |_, _| Reply::Send(text.clone())).await;
+async fn check_asked(reply: HttpReply, error_type: &str, asked: Option<u64>) {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(reply.clone());
     let failure = failure(deliver(&webhook(&receiver), any_offer()).await);
     let asked = asked.map(Duration::from_secs);
-    assert_eq!((failure.0, failure.1), (error_type, asked), "{head}");
+    assert_eq!((failure.0, failure.1), (error_type, asked), "{reply:?}");
+}
+
+/// A receiver that responds with this status to every request.
+async fn answering(status: u16) -> HttpReceiver {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(status));
+    receiver
 }
 
 #[track_caller]
@@ -353,10 +335,11 @@ fn failure(outcome: Outcome) -> (&'static str, Option<Duration>, Option<u16>) {
 }
 
 fn check_signature(taken: &Taken, key: &str) -> Result<(), hapax::signature::VerifyError> {
+    let header = |name| taken.header(name).unwrap();
     let received = Received {
-        id: &taken.headers["webhook-id"],
-        timestamp: &taken.headers["webhook-timestamp"],
-        signature: &taken.headers["webhook-signature"],
+        id: header("webhook-id"),
+        timestamp: header("webhook-timestamp"),
+        signature: header("webhook-signature"),
         body: &taken.body,
     };
     let keys: [Verifier; 1] = [key.parse().unwrap()];
@@ -364,12 +347,17 @@ fn check_signature(taken: &Taken, key: &str) -> Result<(), hapax::signature::Ver
 }
 
 #[track_caller]
-fn one(receiver: &Receiver) -> Taken {
-    let mut taken = receiver.taken();
+fn one(receiver: &HttpReceiver) -> Taken {
+    let mut taken = receiver.received();
     assert_eq!(taken.len(), 1);
     taken.remove(0)
 }
 
-fn webhook(receiver: &Receiver) -> Webhook {
-    sinks::webhook(&receiver.url(), sinks::destination(), |_| {})
+fn webhook(receiver: &HttpReceiver) -> Webhook {
+    sinks::webhook(&receiver.url(PATH), sinks::destination(), |_| {})
+}
+
+/// A sink with a short timeout.
+fn impatient(receiver: &HttpReceiver) -> Webhook {
+    sinks::webhook(&receiver.url(PATH), sinks::within(SHORT), |_| {})
 }

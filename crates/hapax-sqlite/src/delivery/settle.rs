@@ -6,7 +6,6 @@
 
 use hapax::{
     delivery::{Checkpoint, CheckpointId, Park, ParkedState, Settlement, positions},
-    seeded::{self, Bug},
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -26,9 +25,7 @@ pub(crate) fn settle(
     settlement: &Settlement,
 ) -> Result<Vec<String>, StoreError> {
     let newest = newest(&ctx.conn, &settlement.destination).map_err(store_error)?;
-    if !seeded::has(Bug::NoFence) {
-        check_owner(newest, settlement)?;
-    }
+    check_owner(newest, settlement)?;
     let last = newest.map(|newest| newest.settlement);
     let now = ctx.now().as_millis();
     let written = if settlement.number > 0 && last >= Some(settlement.number) {

@@ -14,18 +14,18 @@ use hapax::{
     limits::PURGE_ROWS,
     outbox::Draft,
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, Signal, State, StepRecord},
-    store::{ClaimOutcome, Held, SagaRecords, SagaRows, Sagas, StoreError, Transaction},
+    store::{ClaimOutcome, LockedSaga, SagaRecords, SagaRows, Sagas, StoreError, Transaction},
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use self::rows::{one, readable, select, whole};
+use self::rows::{find_one, readable, select, with_steps_and_signals};
 use crate::{
     error::{corrupt, store_error},
     query,
     sqlite::Sqlite,
     transaction::interactive::TransactionKind,
     transaction::{Tx, interactive},
-    value::rows as bound,
+    value::rows as count,
 };
 
 impl Sagas for Sqlite {
@@ -36,18 +36,18 @@ impl Sagas for Sqlite {
         limit: usize,
     ) -> Result<Vec<SagaRecord>, StoreError> {
         self.heed_clock().await?;
-        let kinds = listed(kinds)?;
+        let kinds = kinds_json(kinds)?;
         self.submit(move |ctx| {
             let now = ctx.now();
-            let asked = params![
+            let params = params![
                 now.as_millis(),
                 now.after(lease).as_millis(),
                 kinds,
-                bound(limit)
+                count(limit)
             ];
-            let taken = select(&ctx.conn, query!("saga/take"), asked)?;
-            let whole = |saga: Result<_, _>| whole(&ctx.conn, saga?);
-            let mut taken = readable(taken.into_iter().map(whole))?;
+            let taken = select(&ctx.conn, query!("saga/take"), params)?;
+            let complete = |saga: Result<_, _>| with_steps_and_signals(&ctx.conn, saga?);
+            let mut taken = readable(taken.into_iter().map(complete))?;
             taken.sort_by_key(|saga| saga.wake_at);
             Ok(taken)
         })
@@ -62,12 +62,16 @@ impl Sagas for Sqlite {
         let id = id.to_owned();
         self.submit(move |ctx| {
             let until = ctx.now().after(lease).as_millis();
-            one(&ctx.conn, query!("saga/seize"), params![id, until])
+            find_one(&ctx.conn, query!("saga/seize"), params![id, until])
         })
         .await
     }
 
-    async fn lock_saga(&self, owned: &Owned, lease: Duration) -> Result<Held<Tx>, StoreError> {
+    async fn lock_saga(
+        &self,
+        owned: &Owned,
+        lease: Duration,
+    ) -> Result<LockedSaga<Tx>, StoreError> {
         let draft = Draft::new(owned.tenant.clone(), owned.headers.clone());
         let mut tx = match interactive::open(self, TransactionKind::Nothing, draft).await? {
             ClaimOutcome::Open(tx) => tx,
@@ -76,22 +80,22 @@ impl Sagas for Sqlite {
             }
         };
         let (id, epoch) = (owned.id.clone(), owned.epoch);
-        let held = tx.ask(move |ctx| {
+        let locked = tx.ask(move |ctx| {
             let until = ctx.now().after(lease).as_millis();
-            let hold = || {
-                let mut hold = ctx.conn.prepare_cached(query!("saga/hold"))?;
-                let signals_seen = hold.query_row(params![id, epoch, until], |row| row.get(0));
+            let lock = || {
+                let mut statement = ctx.conn.prepare_cached(query!("saga/hold"))?;
+                let signals_seen = statement.query_row(params![id, epoch, until], |row| row.get(0));
                 signals_seen.optional()
             };
-            hold().map_err(store_error)
+            lock().map_err(store_error)
         });
-        let signals_seen: Option<i64> = held.await?;
+        let signals_seen: Option<i64> = locked.await?;
         let Some(signals_seen) = signals_seen else {
             tx.rollback().await;
             return Err(StoreError::Fenced);
         };
         let signals_seen = usize::try_from(signals_seen).unwrap_or(usize::MAX);
-        Ok(Held { tx, signals_seen })
+        Ok(LockedSaga { tx, signals_seen })
     }
 
     async fn give_back_saga(
@@ -104,15 +108,15 @@ impl Sagas for Sqlite {
         let (owned, waiting_for) = (owned.clone(), waiting_for.to_owned());
         self.submit(move |ctx| {
             let now = ctx.now();
-            let given = params![
+            let row = params![
                 owned.id,
                 owned.epoch,
                 now.as_millis(),
                 now.after(pause).as_millis(),
                 waiting_for,
-                bound(signals_seen),
+                count(signals_seen),
             ];
-            let changed = change(&ctx.conn, query!("saga/give_back"), given)?;
+            let changed = change(&ctx.conn, query!("saga/give_back"), row)?;
             // A runner of this process may be waiting for the saga to become due.
             ctx.notify_after_commit();
             if changed == 0 {
@@ -124,7 +128,7 @@ impl Sagas for Sqlite {
     }
 
     async fn next_saga(&self, kinds: &[Kind]) -> Result<Option<Timestamp>, StoreError> {
-        let kinds = listed(kinds)?;
+        let kinds = kinds_json(kinds)?;
         self.look(move |conn| {
             let next = || {
                 let mut statement = conn.prepare_cached(query!("saga/next"))?;
@@ -140,7 +144,7 @@ impl Sagas for Sqlite {
 impl SagaRecords for Sqlite {
     async fn saga(&self, id: &str) -> Result<Option<SagaRecord>, StoreError> {
         let id = id.to_owned();
-        self.look(move |conn| one(conn, query!("saga/find"), params![id]))
+        self.look(move |conn| find_one(conn, query!("saga/find"), params![id]))
             .await
     }
 
@@ -148,14 +152,14 @@ impl SagaRecords for Sqlite {
         let filter = filter.clone();
         self.look(move |conn| {
             let state = filter.state.map(State::as_str);
-            let asked = params![
+            let params = params![
                 filter.name,
                 state,
                 filter.after,
-                bound(limit),
+                count(limit),
                 filter.version
             ];
-            select(conn, query!("saga/list"), asked)?
+            select(conn, query!("saga/list"), params)?
                 .into_iter()
                 .collect()
         })
@@ -195,10 +199,10 @@ impl SagaRows for Tx {
             &saga.headers
         };
         let headers = serde_json::to_string(headers).map_err(refused)?;
-        let (saga, under) = (saga.clone(), self.scope().cloned());
+        let (saga, key) = (saga.clone(), self.scope().cloned());
         self.ask(move |ctx| {
             let now = ctx.now();
-            let under = under.as_ref();
+            let key = key.as_ref();
             let row = params![
                 saga.id,
                 saga.kind.name,
@@ -208,9 +212,9 @@ impl SagaRows for Tx {
                 headers,
                 now.after(saga.deadline).as_millis(),
                 now.as_millis(),
-                under.map(|key| key.tenant.as_str()),
-                under.map(|key| key.operation.as_str()),
-                under.map(|key| key.key.as_str()),
+                key.map(|key| key.tenant.as_str()),
+                key.map(|key| key.operation.as_str()),
+                key.map(|key| key.key.as_str()),
             ];
             ctx.notify_after_commit();
             Ok(change(&ctx.conn, query!("saga/start"), row)? == 1)
@@ -287,7 +291,7 @@ impl SagaRows for Tx {
 }
 
 /// Encodes the kinds as JSON, for a statement that takes any number of them.
-fn listed(kinds: &[Kind]) -> Result<String, StoreError> {
+fn kinds_json(kinds: &[Kind]) -> Result<String, StoreError> {
     let kinds: Vec<_> = kinds
         .iter()
         .map(|kind| (&kind.name, kind.version))
@@ -296,15 +300,15 @@ fn listed(kinds: &[Kind]) -> Result<String, StoreError> {
 }
 
 fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
-    let mut purge = conn.prepare_cached(query!("saga/purge"))?;
-    let gone = purge.query_map(params![before, bound(PURGE_ROWS)], |row| row.get(0))?;
-    let gone = gone.collect::<rusqlite::Result<Vec<String>>>()?;
-    for id in &gone {
+    let mut statement = conn.prepare_cached(query!("saga/purge"))?;
+    let purged = statement.query_map(params![before, count(PURGE_ROWS)], |row| row.get(0))?;
+    let purged = purged.collect::<rusqlite::Result<Vec<String>>>()?;
+    for id in &purged {
         for sql in [query!("saga/purge_steps"), query!("saga/purge_signals")] {
             conn.prepare_cached(sql)?.execute([id])?;
         }
     }
-    Ok(gone.len() as u64)
+    Ok(purged.len() as u64)
 }
 
 fn change(

@@ -24,28 +24,33 @@ pub(super) fn select(
 ) -> Result<Vec<Result<SagaRecord, StoreError>>, StoreError> {
     read(conn, sql, params, |row| {
         let id = || row.get::<_, String>(0).unwrap_or_default();
-        saga(row).map_err(|error| of_saga(&id(), error))
+        saga(row).map_err(|error| with_saga_id(&id(), error))
     })
 }
 
 /// Returns the saga that a statement finds, with its steps and signals.
-pub(super) fn one(
+pub(super) fn find_one(
     conn: &Connection,
     sql: &'static str,
     params: &[&dyn ToSql],
 ) -> Result<Option<SagaRecord>, StoreError> {
     let found = select(conn, sql, params)?.into_iter().next();
-    found.map(|saga| whole(conn, saga?)).transpose()
+    found
+        .map(|saga| with_steps_and_signals(conn, saga?))
+        .transpose()
 }
 
 /// Adds the steps and the signals to a saga.
-pub(super) fn whole(conn: &Connection, mut saga: SagaRecord) -> Result<SagaRecord, StoreError> {
-    let of_this = |error| of_saga(&saga.id, error);
+pub(super) fn with_steps_and_signals(
+    conn: &Connection,
+    mut saga: SagaRecord,
+) -> Result<SagaRecord, StoreError> {
+    let with_id = |error| with_saga_id(&saga.id, error);
     let steps = read(conn, query!("saga/steps"), &[&saga.id], step)?;
     let signals = read(conn, query!("saga/signals"), &[&saga.id], signal)?;
     let steps: Result<Vec<_>, _> = steps.into_iter().collect();
     let signals: Result<Vec<_>, _> = signals.into_iter().collect();
-    let (steps, signals) = (steps.map_err(of_this)?, signals.map_err(of_this)?);
+    let (steps, signals) = (steps.map_err(with_id)?, signals.map_err(with_id)?);
     (saga.steps, saga.signals) = (steps, signals);
     Ok(saga)
 }
@@ -80,7 +85,7 @@ fn read<T>(
 }
 
 /// Adds the id of the saga to the error.
-fn of_saga(id: &str, error: StoreError) -> StoreError {
+fn with_saga_id(id: &str, error: StoreError) -> StoreError {
     match error {
         StoreError::Corrupt { what } => corrupt(format!("{id}: {what}")),
         error => error,
@@ -112,10 +117,10 @@ fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
             .map_err(|error| corrupt(format!("headers of a saga: {error}")))?,
         status,
         epoch: row.get("epoch").map_err(unreadable)?,
-        wake_at: perhaps(row, "wake_at").map_err(unreadable)?,
+        wake_at: optional_moment(row, "wake_at").map_err(unreadable)?,
         waiting_for: row.get("waiting_for").map_err(unreadable)?,
         created_at: moment(row, "created_at").map_err(unreadable)?,
-        ended_at: perhaps(row, "ended_at").map_err(unreadable)?,
+        ended_at: optional_moment(row, "ended_at").map_err(unreadable)?,
         steps: Vec::new(),
         signals: Vec::new(),
     })
@@ -137,7 +142,7 @@ fn step(row: &Row<'_>) -> Result<StepRecord, StoreError> {
         attempts: row.get("attempts").map_err(unreadable)?,
         next_at: moment(row, "next_at").map_err(unreadable)?,
         began_at: moment(row, "began_at").map_err(unreadable)?,
-        ended_at: perhaps(row, "ended_at").map_err(unreadable)?,
+        ended_at: optional_moment(row, "ended_at").map_err(unreadable)?,
     })
 }
 
@@ -158,7 +163,7 @@ fn moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Timestamp> {
     row.get(name).map(Timestamp::from_millis)
 }
 
-fn perhaps(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Timestamp>> {
+fn optional_moment(row: &Row<'_>, name: &str) -> rusqlite::Result<Option<Timestamp>> {
     let millis: Option<i64> = row.get(name)?;
     Ok(millis.map(Timestamp::from_millis))
 }

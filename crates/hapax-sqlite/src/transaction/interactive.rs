@@ -17,7 +17,6 @@ use hapax::{
     group::Fate,
     idempotency::{Claim, Taken},
     outbox::{Draft, Sealed},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Effect, StoreError},
 };
 use tokio::sync::oneshot;
@@ -139,12 +138,8 @@ impl Job for InteractiveTransaction {
         let deadline = Instant::now() + ctx.tx_max;
         ctx.until(Some(deadline));
         let taken = match &self.under {
-            TransactionKind::Claim(claim) if !seeded::has(Bug::CheckThenInsert) => {
-                taken(ctx, claim)
-            }
-            TransactionKind::Nothing | TransactionKind::Claim(_) | TransactionKind::Phase(_) => {
-                Ok(None)
-            }
+            TransactionKind::Claim(claim) => taken(ctx, claim),
+            TransactionKind::Nothing | TransactionKind::Phase(_) => Ok(None),
         };
         match taken.transpose() {
             Some(taken) => {
@@ -226,11 +221,6 @@ impl InteractiveTransaction {
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<Verdict, StoreError> {
-        let mut late = [].as_slice();
-        let mut events = events;
-        if seeded::has(Bug::OutboxOutside) {
-            (events, late) = (late, events);
-        }
         let response = match ending {
             Ending::Rollback => return Ok(Verdict::RollBack),
             Ending::Complete {
@@ -238,7 +228,6 @@ impl InteractiveTransaction {
                 effect: Effect::Drop,
             } => {
                 ctx.rewind()?;
-                late = &[];
                 Some(response)
             }
             _ if doomed => return Err(doom()),
@@ -256,18 +245,11 @@ impl InteractiveTransaction {
         };
         match (&self.under, response) {
             (TransactionKind::Claim(claim), Some(response)) => {
-                if seeded::has(Bug::AnswerOutside) {
-                    ctx.commit_early()?;
-                }
                 complete(ctx, claim, claimed_at, &response)?;
             }
             (TransactionKind::Phase(phase), Some(response)) => phase.finish(ctx, &response)?,
             (TransactionKind::Phase(phase), None) => phase.advance(ctx)?,
             (TransactionKind::Nothing, _) | (TransactionKind::Claim(_), None) => {}
-        }
-        if seeded::has(Bug::OutboxOutside) {
-            ctx.commit_early()?;
-            outbox::append(ctx, late)?;
         }
         Ok(Verdict::Keep)
     }

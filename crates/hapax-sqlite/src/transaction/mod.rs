@@ -19,7 +19,6 @@ use hapax::{
     inbox::{Acceptance, Message},
     key::Scope,
     outbox::{Draft, EventError},
-    seeded::{self, Bug},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use rusqlite::Connection;
@@ -28,7 +27,7 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::ResponseColumns,
-    inbox, outbox,
+    inbox,
     sqlite::Sqlite,
     transaction::interactive::{Ending, Request, TransactionKind},
     writer::WriterContext,
@@ -172,17 +171,8 @@ impl Tx {
 
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
-        let id = self.draft.seal(
-            event,
-            self.store.clock(),
-            self.store.random(),
-            self.store.keyring(),
-        )?;
-        if seeded::has(Bug::PublishBeforeCommit) {
-            let (store, events) = (self.store.clone(), self.draft.take_events());
-            tokio::spawn(async move { outbox::append_apart(&store, events).await });
-        }
-        Ok(id)
+        let Self { store, draft, .. } = self;
+        draft.seal(event, store.clock(), store.random(), store.keyring())
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

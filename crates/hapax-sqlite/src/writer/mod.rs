@@ -120,14 +120,6 @@ impl WriterContext {
         self.conn.is_autocommit()
     }
 
-    /// Commits the writes of the group in the middle of a job; used only by seeded bugs.
-    pub(crate) fn commit_early(&self) -> Result<(), StoreError> {
-        self.run(control::RELEASE)?;
-        self.run(control::COMMIT)?;
-        self.run(control::BEGIN)?;
-        self.run(control::SAVEPOINT)
-    }
-
     fn run(&self, sql: &'static str) -> Result<(), StoreError> {
         let run = || self.conn.prepare_cached(sql)?.execute([]);
         run().map(drop).map_err(store_error)

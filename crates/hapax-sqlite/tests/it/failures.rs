@@ -8,8 +8,9 @@ use hapax_sqlite::{
     Sqlite,
     rusqlite::{Connection, params},
 };
+use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, INSERT, claim, note, notes, response, settings, shot};
+use crate::fixture::{Fixture, claim, note, notes, response, settings, shot};
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 
@@ -32,7 +33,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     let fixture = Fixture::with(|settings| settings.pages_max = Some(200)).await;
     fixture.store.execute_plan(shot("before")).await.unwrap();
     let full = fill(&fixture.store).await;
-    assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
+    assert_matches!(full, StoreError::Unavailable { .. });
     assert!(
         full.error_chain().contains("full"),
         "{}",
@@ -41,10 +42,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     let mut large = shot("during");
     large.response.body = vec![b'x'; 100_000].into();
     let refused = fixture.store.execute_plan(large).await;
-    assert!(
-        matches!(refused, Err(StoreError::Unavailable { .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(StoreError::Unavailable { .. }));
     assert!(
         fixture.notes().await.contains(&"before".to_owned()),
         "earlier rows can still be read"
@@ -61,10 +59,7 @@ async fn a_full_disk_fails_an_open_transaction_whole() {
     fill(&fixture.store).await;
     let mut tx = fixture.claim("k").await;
     let full = tx.with(|conn| conn.execute(BLOB, [100_000])).await;
-    assert!(
-        matches!(full, Err(StoreError::Unavailable { .. })),
-        "{full:?}"
-    );
+    assert_matches!(full, Err(StoreError::Unavailable { .. }));
     let ended = tx.complete(&response(), Effect::Keep).await;
     assert!(ended.is_err());
     assert!(matches!(
@@ -79,10 +74,7 @@ async fn a_foreign_tool_that_holds_the_file_makes_it_unavailable() {
     let tool = Connection::open(fixture.path()).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE").unwrap();
     let busy = fixture.store.execute_plan(shot("k")).await;
-    assert!(
-        matches!(busy, Err(StoreError::Unavailable { .. })),
-        "{busy:?}"
-    );
+    assert_matches!(busy, Err(StoreError::Unavailable { .. }));
     tool.execute_batch("ROLLBACK").unwrap();
     fixture.store.execute_plan(shot("k")).await.unwrap();
     assert_eq!(fixture.notes().await, ["k"]);
@@ -99,12 +91,9 @@ async fn a_stored_row_that_cannot_be_read_is_named() {
     };
     fixture.store.write(tear).await.unwrap();
     let read = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10).await;
-    assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+    assert_matches!(read, Err(StoreError::Corrupt { .. }));
     let claimed = fixture.store.claim(claim("k")).await;
-    assert!(
-        matches!(claimed, Err(StoreError::Corrupt { .. })),
-        "{claimed:?}"
-    );
+    assert_matches!(claimed, Err(StoreError::Corrupt { .. }));
 }
 
 #[tokio::test]
@@ -113,15 +102,9 @@ async fn a_closed_store_says_so_and_its_file_can_be_opened_again() {
     fixture.store.execute_plan(shot("kept")).await.unwrap();
     fixture.store.close().await.unwrap();
     let closed = fixture.store.execute_plan(shot("late")).await;
-    assert!(
-        matches!(closed, Err(StoreError::Unavailable { .. })),
-        "{closed:?}"
-    );
+    assert_matches!(closed, Err(StoreError::Unavailable { .. }));
     let read = fixture.store.look_up(&claim("kept").scope).await;
-    assert!(
-        matches!(read, Err(StoreError::Unavailable { .. })),
-        "{read:?}"
-    );
+    assert_matches!(read, Err(StoreError::Unavailable { .. }));
     let again = Sqlite::open(fixture.settings()).unwrap();
     assert_eq!(notes(&again).await, ["kept"]);
 }
@@ -140,18 +123,14 @@ async fn what_was_acknowledged_is_in_a_copy_of_the_files_taken_right_then() {
     let crashed = Sqlite::open(settings(copy.path().join("test.db"), &fixture.clock)).unwrap();
     assert_eq!(notes(&crashed).await, ["acknowledged"]);
     let taken = crashed.claim(claim("acknowledged")).await.unwrap();
-    assert!(matches!(taken, ClaimOutcome::Taken(_)), "{taken:?}");
+    assert_matches!(taken, ClaimOutcome::Taken(_));
 }
 
 #[tokio::test]
 async fn dropping_the_last_handle_finishes_what_is_queued() {
     let fixture = Fixture::new().await;
     let settings = fixture.settings();
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["queued"]))
-        .await
-        .unwrap();
+    fixture.insert("queued").await;
     drop(fixture.store);
     let again = Sqlite::open(settings).unwrap();
     assert_eq!(notes(&again).await, ["queued"]);

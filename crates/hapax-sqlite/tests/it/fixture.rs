@@ -6,14 +6,17 @@ use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
     idempotency::{Claim, OnExpired, PlannedRequest, StoredResponse},
-    key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
+    key::FingerprintBuilder,
     store::{ClaimOutcome, Keys, StoreError},
 };
 use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{self, types::Value},
 };
-use hapax_testkit::clock::{ManualClock, seeded_random};
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    events::scope,
+};
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -53,7 +56,12 @@ impl Fixture {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        settings(self.path(), &self.clock)
+        self.settings_at(self.path())
+    }
+
+    /// The settings of a store in another file.
+    pub(crate) fn settings_at(&self, path: PathBuf) -> Settings {
+        settings(path, &self.clock)
     }
 
     /// Blocks the writer, so that all requests until it continues wait together.
@@ -76,6 +84,12 @@ impl Fixture {
         while self.store.queued() < count {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Writes a note, which must succeed.
+    pub(crate) async fn insert(&self, text: &'static str) {
+        let insert = move |conn: &rusqlite::Connection| conn.execute(INSERT, [text]);
+        self.store.write(insert).await.unwrap();
     }
 
     pub(crate) async fn notes(&self) -> Vec<String> {
@@ -123,11 +137,7 @@ pub(crate) async fn notes(store: &Sqlite) -> Vec<String> {
 
 pub(crate) fn claim(key: &str) -> Claim {
     Claim {
-        scope: Scope {
-            tenant: Tenant::new("alice").unwrap(),
-            operation: Operation::new("POST /notes").unwrap(),
-            key: IdempotencyKey::new(key).unwrap(),
-        },
+        scope: scope("alice", "POST /notes", key),
         fingerprint: FingerprintBuilder::new(1).part(key.as_bytes()).finish(),
         retention: Duration::from_hours(24),
         on_expired: OnExpired::New,

@@ -14,6 +14,7 @@ use hapax_sqlite::{
     Statement,
     rusqlite::{self, Connection},
 };
+use hapax_testkit::assert_matches;
 
 use crate::fixture::{Fixture, INSERT, shot};
 
@@ -114,10 +115,7 @@ async fn a_writer_that_panics_around_its_commit_goes_on() {
         let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
         strikes.store(true, Ordering::SeqCst);
         let struck = fixture.store.execute_plan(shot("k")).await;
-        assert!(
-            matches!(struck, Err(StoreError::Unavailable { .. })),
-            "{struck:?}"
-        );
+        assert_matches!(struck, Err(StoreError::Unavailable { .. }));
         let again = fixture.store.execute_plan(shot("k")).await.unwrap();
         assert_eq!(
             !matches!(again, ClaimOutcome::Open(_)),
@@ -143,7 +141,7 @@ async fn a_failing_member_rolls_back_alone() {
     let (first, bad, last) =
         tokio::join!(write("first"), fixture.store.write(twice), write("last"));
     assert_eq!((first.unwrap(), last.unwrap()), (1, 1));
-    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
+    assert_matches!(bad, Err(StoreError::Statement { .. }));
     assert_eq!(fixture.notes().await, ["first", "last"]);
 }
 
@@ -155,12 +153,8 @@ async fn a_panic_affects_no_other() {
         panic!("on purpose")
     };
     let bad = fixture.store.write::<()>(panicking).await;
-    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["kept"]))
-        .await
-        .unwrap();
+    assert_matches!(bad, Err(StoreError::Statement { .. }));
+    fixture.insert("kept").await;
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 
@@ -178,7 +172,7 @@ async fn a_clock_that_panics_affects_no_other() {
     .await;
     is_broken.store(true, Ordering::SeqCst);
     let bad = fixture.store.purge_keys().await;
-    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
+    assert_matches!(bad, Err(StoreError::Statement { .. }));
     is_broken.store(false, Ordering::SeqCst);
     fixture.store.execute_plan(shot("kept")).await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
@@ -199,16 +193,9 @@ async fn a_write_that_ends_its_transaction_is_refused_and_affects_no_other() {
             conn.execute_batch(end)
         };
         let bad = fixture.store.write(write).await;
-        assert!(
-            matches!(bad, Err(StoreError::Statement { .. })),
-            "{end}: {bad:?}"
-        );
+        assert_matches!(bad, Err(StoreError::Statement { .. }), "{end}");
     }
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["kept"]))
-        .await
-        .unwrap();
+    fixture.insert("kept").await;
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 
@@ -232,10 +219,7 @@ async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_pre
             conn.prepare_cached(end)?.execute([])
         };
         let bad = fixture.store.write(write).await;
-        assert!(
-            matches!(bad, Err(StoreError::Statement { .. })),
-            "{end}: {bad:?}"
-        );
+        assert_matches!(bad, Err(StoreError::Statement { .. }), "{end}");
         let mut ending = shot("half");
         ending.statements.push(Statement::new(end, []));
         let bad = fixture.store.execute_plan(ending).await;
@@ -279,10 +263,7 @@ async fn a_constraint_that_fails_at_the_commit_is_reported_to_its_transaction() 
     let fixture = loop {
         let fixture = family().await;
         let alone = fixture.store.write(dangle).await;
-        assert!(
-            matches!(alone, Err(StoreError::Statement { .. })),
-            "{alone:?}"
-        );
+        assert_matches!(alone, Err(StoreError::Statement { .. }));
         match dangle_beside(&fixture, "lost").await {
             (Err(StoreError::Unavailable { .. }), Err(StoreError::Unavailable { .. })) => {
                 break fixture;
@@ -297,7 +278,7 @@ async fn a_constraint_that_fails_at_the_commit_is_reported_to_its_transaction() 
         "unacknowledged writes are not kept"
     );
     let (bad, neighbour) = dangle_beside(&fixture, "kept").await;
-    assert!(matches!(bad, Err(StoreError::Statement { .. })), "{bad:?}");
+    assert_matches!(bad, Err(StoreError::Statement { .. }));
     neighbour.unwrap();
 }
 

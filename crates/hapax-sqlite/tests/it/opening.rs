@@ -1,6 +1,7 @@
 //! Opening a store: which files are refused, and with which error.
 
 use hapax_sqlite::{OpenError, SchemaError, Settings, Sqlite, rusqlite::Connection};
+use hapax_testkit::assert_matches;
 
 use crate::fixture::{Fixture, NOTES};
 
@@ -49,7 +50,7 @@ fn open(settings: Settings) -> OpenError {
 async fn a_second_opener_is_refused_at_once_and_by_name() {
     let fixture = Fixture::new().await;
     let refused = open(fixture.settings());
-    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+    assert_matches!(refused, OpenError::InUse { .. });
     assert!(refused.to_string().contains("test.db"), "{refused}");
     fixture
         .store
@@ -64,10 +65,9 @@ async fn whoever_comes_by_a_link_is_a_second_opener() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
-    let mut settings = fixture.settings();
-    settings.path = link;
+    let settings = fixture.settings_at(link);
     let refused = open(settings);
-    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+    assert_matches!(refused, OpenError::InUse { .. });
 }
 
 #[tokio::test]
@@ -76,11 +76,10 @@ async fn so_is_whoever_comes_by_a_link_to_a_file_that_was_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(folder.path().join("real.db"), &link).unwrap();
-    let mut settings = fixture.settings();
-    settings.path = link;
+    let settings = fixture.settings_at(link);
     let _first = Sqlite::open(settings.clone()).unwrap();
     let refused = open(settings);
-    assert!(matches!(refused, OpenError::InUse { .. }), "{refused:?}");
+    assert_matches!(refused, OpenError::InUse { .. });
 }
 
 #[tokio::test]
@@ -120,8 +119,7 @@ async fn a_foreign_table_of_our_name_is_refused_by_name() {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    let mut settings = fixture.settings();
-    settings.path = other;
+    let settings = fixture.settings_at(other);
     let refused = open(settings);
     let OpenError::Schema {
         source: SchemaError::Foreign { object },
@@ -142,8 +140,7 @@ async fn a_database_of_others_keeps_its_tables() {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    let mut settings = fixture.settings();
-    settings.path = other;
+    let settings = fixture.settings_at(other);
     let store = Sqlite::open(settings).unwrap();
     let read = |conn: &Connection| conn.query_row("SELECT x FROM theirs", [], |row| row.get(0));
     assert_eq!(store.read::<i64>(read).await.unwrap(), 7);
@@ -152,11 +149,10 @@ async fn a_database_of_others_keeps_its_tables() {
 #[tokio::test]
 async fn a_file_that_is_no_database_is_refused_by_name() {
     let fixture = Fixture::new().await;
-    let mut settings = fixture.settings();
-    settings.path = fixture.directory.path().join("letter.txt");
+    let settings = fixture.settings_at(fixture.directory.path().join("letter.txt"));
     std::fs::write(&settings.path, "Dear Sir or Madam, ".repeat(100)).unwrap();
     let refused = open(settings);
-    assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused:?}");
+    assert_matches!(refused, OpenError::Corrupt { .. });
 }
 
 #[tokio::test]
@@ -167,19 +163,15 @@ async fn a_torn_database_is_refused_by_name() {
     bytes[100..4096].fill(0xff);
     std::fs::write(fixture.path(), bytes).unwrap();
     let refused = open(fixture.settings());
-    assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused:?}");
+    assert_matches!(refused, OpenError::Corrupt { .. });
 }
 
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_refused_by_name() {
     let fixture = Fixture::new().await;
-    let mut settings = fixture.settings();
-    settings.path = fixture.directory.path().join("nowhere/shop.db");
+    let settings = fixture.settings_at(fixture.directory.path().join("nowhere/shop.db"));
     let refused = open(settings);
-    assert!(
-        matches!(refused, OpenError::Unavailable { .. }),
-        "{refused:?}"
-    );
+    assert_matches!(refused, OpenError::Unavailable { .. });
     let said = refused.to_string();
     assert!(said.contains("its disk has room"), "{said}");
 }
@@ -196,26 +188,20 @@ async fn a_services_migrations_follow_the_same_rules() {
         .await
         .expect("applied migrations are skipped");
     let older = store.migrate("test", &both[..1]).await;
-    assert!(
-        matches!(
-            older,
-            Err(SchemaError::Newer {
-                found: 2,
-                known: 1,
-                ..
-            })
-        ),
-        "{older:?}"
+    assert_matches!(
+        older,
+        Err(SchemaError::Newer {
+            found: 2,
+            known: 1,
+            ..
+        })
     );
     let changed = store.migrate("test", &[(1, "note", more), both[1]]).await;
-    assert!(
-        matches!(changed, Err(SchemaError::Changed { version: 1, .. })),
-        "{changed:?}"
-    );
+    assert_matches!(changed, Err(SchemaError::Changed { version: 1, .. }));
     let gap = store.migrate("gap", &[(2, "note", NOTES)]).await;
-    assert!(matches!(gap, Err(SchemaError::Malformed { .. })), "{gap:?}");
+    assert_matches!(gap, Err(SchemaError::Malformed { .. }));
     let own = store.migrate("hapax", &[]).await;
-    assert!(matches!(own, Err(SchemaError::Malformed { .. })), "{own:?}");
+    assert_matches!(own, Err(SchemaError::Malformed { .. }));
 }
 
 #[tokio::test]
@@ -227,10 +213,7 @@ async fn a_failed_migration_leaves_nothing_of_its_plan() {
         (2, "bad", "CREATE TABLE bad (x); NONSENSE"),
     ];
     let failed = store.migrate("plan", &plan).await;
-    assert!(
-        matches!(failed, Err(SchemaError::Failed { version: 2, .. })),
-        "{failed:?}"
-    );
+    assert_matches!(failed, Err(SchemaError::Failed { version: 2, .. }));
     let count = |conn: &Connection| {
         let sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('good', 'bad')";
         conn.query_row(sql, [], |row| row.get(0))
@@ -249,7 +232,7 @@ async fn a_migration_that_ends_its_transaction_is_refused() {
     let bad = store
         .migrate("bad", &[(1, "bad", "CREATE TABLE bad (x); COMMIT")])
         .await;
-    assert!(matches!(bad, Err(SchemaError::Failed { .. })), "{bad:?}");
+    assert_matches!(bad, Err(SchemaError::Failed { .. }));
     store.write(|_| Ok(())).await.unwrap();
 }
 

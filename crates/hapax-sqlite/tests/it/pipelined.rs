@@ -5,7 +5,10 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_sqlite::{Tx, rusqlite::Connection};
-use hapax_testkit::events::{claim, event, fingerprint, response};
+use hapax_testkit::{
+    assert_matches,
+    events::{claim, event, fingerprint, response},
+};
 
 use crate::fixture::{Fixture, INSERT};
 
@@ -30,10 +33,7 @@ async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
         .unwrap();
     assert_eq!(count(&fixture).await, 2);
     let outcome = fixture.store.claim(claim("k")).await.unwrap();
-    assert!(
-        matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, ClaimOutcome::Taken(Taken::Replay { .. }));
 }
 
 #[tokio::test]
@@ -50,10 +50,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         tx.emit(event("mine")).unwrap();
         for _ in 0..2 {
             let outcome = write(&mut tx, "mine").await;
-            assert!(
-                matches!(outcome, Err(StoreError::NotClaimed)),
-                "{outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::NotClaimed));
         }
         assert!(tx.has_conflict());
         match tx.taken() {
@@ -63,7 +60,7 @@ async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() 
         }
         // Its effect cannot be kept by mistake.
         let kept = tx.complete(&response("mine"), Effect::Keep).await;
-        assert!(matches!(kept, Err(StoreError::NotClaimed)), "{kept:?}");
+        assert_matches!(kept, Err(StoreError::NotClaimed));
     }
     assert_eq!(count(&fixture).await, 0);
 }
@@ -78,16 +75,13 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         tx.complete(&response(&key), effect).await.unwrap();
         let tx = ride(&fixture, claim(&key)).await;
         let outcome = tx.complete(&response("again"), effect).await;
-        assert!(
-            matches!(outcome, Err(StoreError::NotClaimed)),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::NotClaimed));
     }
     ride(&fixture, claim("rolled back")).await.rollback().await;
     drop(ride(&fixture, claim("dropped")).await);
     for free in ["rolled back", "dropped"] {
         let outcome = fixture.store.claim(claim(free)).await.unwrap();
-        assert!(matches!(outcome, ClaimOutcome::Open(_)), "{outcome:?}");
+        assert_matches!(outcome, ClaimOutcome::Open(_));
     }
 }
 

@@ -11,6 +11,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, Source, StoreError, Transaction},
 };
 use hapax_sqlite::rusqlite::Connection;
+use hapax_testkit::assert_matches;
 
 use crate::fixture::{Fixture, INSERT, claim, note, response};
 
@@ -20,15 +21,11 @@ async fn a_stalled_transaction_is_rolled_back_and_told_so() {
     let mut tx = fixture.claim("stalled").await;
     note(&mut tx, "stalled").await;
     // This write waits until the stalled transaction is rolled back.
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
     let late = tx.with(|conn| conn.execute(INSERT, ["late"])).await;
-    assert!(matches!(late, Err(StoreError::TimedOut)), "{late:?}");
+    assert_matches!(late, Err(StoreError::TimedOut));
     let ended = tx.complete(&response(), Effect::Keep).await;
-    assert!(matches!(ended, Err(StoreError::TimedOut)), "{ended:?}");
+    assert_matches!(ended, Err(StoreError::TimedOut));
     assert_eq!(fixture.notes().await, ["next"]);
     assert!(matches!(
         fixture.store.claim(claim("stalled")).await,
@@ -70,11 +67,7 @@ async fn behind_a_rollback_that_nobody_asked_for_nothing_is_written_alone() {
     let written = fixture.store.write(goes_on).await;
     assert!(written.is_err(), "{written:?}");
     assert!(fixture.notes().await.is_empty());
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    fixture.insert("next").await;
     assert_eq!(fixture.notes().await, ["next"]);
 }
 
@@ -87,15 +80,8 @@ async fn a_runaway_statement_is_interrupted() {
         conn.query_row(sql, [], |row| row.get::<_, i64>(0))
     };
     let interrupted = fixture.store.write(endless).await;
-    assert!(
-        matches!(interrupted, Err(StoreError::TimedOut)),
-        "{interrupted:?}"
-    );
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    assert_matches!(interrupted, Err(StoreError::TimedOut));
+    fixture.insert("next").await;
 }
 
 #[tokio::test]
@@ -108,15 +94,8 @@ async fn a_runaway_write_is_interrupted_and_leaves_nothing() {
         conn.execute(sql, [])
     };
     let interrupted = fixture.store.write(endless).await;
-    assert!(
-        matches!(interrupted, Err(StoreError::TimedOut)),
-        "{interrupted:?}"
-    );
-    fixture
-        .store
-        .write(|conn| conn.execute(INSERT, ["next"]))
-        .await
-        .unwrap();
+    assert_matches!(interrupted, Err(StoreError::TimedOut));
+    fixture.insert("next").await;
     assert_eq!(fixture.notes().await, ["next"]);
 }
 
@@ -138,22 +117,13 @@ async fn a_failed_closure_dooms_its_transaction_but_not_its_answer() {
     let mut tx = fixture.claim("k").await;
     note(&mut tx, "once").await;
     let twice = tx.with(|conn| conn.execute(INSERT, ["once"])).await;
-    assert!(
-        matches!(twice, Err(StoreError::Statement { .. })),
-        "{twice:?}"
-    );
+    assert_matches!(twice, Err(StoreError::Statement { .. }));
     let after = tx.with(|conn| conn.execute(INSERT, ["after"])).await;
-    assert!(
-        matches!(after, Err(StoreError::Statement { .. })),
-        "{after:?}"
-    );
+    assert_matches!(after, Err(StoreError::Statement { .. }));
     tx.complete(&response(), Effect::Drop).await.unwrap();
     assert!(fixture.notes().await.is_empty());
     let taken = fixture.store.claim(claim("k")).await.unwrap();
-    assert!(
-        matches!(taken, ClaimOutcome::Taken(Taken::Replay { .. })),
-        "{taken:?}"
-    );
+    assert_matches!(taken, ClaimOutcome::Taken(Taken::Replay { .. }));
 }
 
 #[tokio::test]
@@ -166,10 +136,7 @@ async fn a_doomed_transaction_keeps_no_effect() {
         .await;
     assert!(failed.is_err());
     let ended = tx.complete(&response(), Effect::Keep).await;
-    assert!(
-        matches!(ended, Err(StoreError::Statement { .. })),
-        "{ended:?}"
-    );
+    assert_matches!(ended, Err(StoreError::Statement { .. }));
     assert!(fixture.notes().await.is_empty());
 }
 
@@ -178,10 +145,7 @@ async fn a_panic_in_a_closure_dooms_its_transaction_alone() {
     let fixture = Fixture::new().await;
     let mut tx = fixture.claim("k").await;
     let panicked = tx.with::<()>(|_| panic!("on purpose")).await;
-    assert!(
-        matches!(panicked, Err(StoreError::Statement { .. })),
-        "{panicked:?}"
-    );
+    assert_matches!(panicked, Err(StoreError::Statement { .. }));
     tx.rollback().await;
     let mut tx = fixture.claim("k").await;
     note(&mut tx, "kept").await;
@@ -195,10 +159,7 @@ async fn a_closure_cannot_end_its_transaction() {
     let mut tx = fixture.claim("k").await;
     note(&mut tx, "half").await;
     let ended = tx.with(|conn| conn.execute_batch("COMMIT; BEGIN")).await;
-    assert!(
-        matches!(ended, Err(StoreError::Statement { .. })),
-        "{ended:?}"
-    );
+    assert_matches!(ended, Err(StoreError::Statement { .. }));
     drop(tx);
     fixture.store.write(|_| Ok(())).await.unwrap();
     assert!(fixture.notes().await.is_empty());
@@ -243,10 +204,7 @@ async fn a_payloads_content_type_is_nobody_elses_header() {
     let fixture = Fixture::new().await;
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     let refused = tx.emit(NewEvent::json("a", &1).header("content-type", "text/plain"));
-    assert!(
-        matches!(refused, Err(EventError::Malformed { .. })),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Err(EventError::Malformed { .. }));
     tx.commit().await.unwrap();
     let batch = Source::read(&fixture.store, &Frontier::default(), Shards::ALL, 10).await;
     assert!(batch.unwrap().events.is_empty());

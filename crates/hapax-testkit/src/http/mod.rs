@@ -7,4 +7,4 @@ mod client;
 mod receiver;
 
 pub use client::{HttpAnswer, HttpClient};
-pub use receiver::{HttpReceiver, HttpReply, Received};
+pub use receiver::{End, HttpReceiver, HttpReply, Received};

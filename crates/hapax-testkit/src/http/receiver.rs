@@ -3,7 +3,9 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt, io,
+    fmt,
+    future::poll_fn,
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -11,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Frame, Incoming},
@@ -20,11 +22,12 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };
 
-use crate::{seeded, wait};
+use crate::wait;
 
 /// A chunk of a long body.
 const PIECE: Bytes = Bytes::from_static(&[b'.'; 1024]);
@@ -49,9 +52,11 @@ pub struct Received {
     pub path: String,
     /// The headers.
     pub headers: HeaderMap,
+    /// The version of HTTP.
+    pub version: Version,
     /// The complete body.
     pub body: Bytes,
-    /// The status of the response; `None` if the connection is closed instead.
+    /// The status of the response; `None` if the connection ends instead.
     pub answered: Option<u16>,
 }
 
@@ -76,7 +81,20 @@ enum ReplyBody {
     Whole(Bytes),
     Endless(Duration),
     Large(u64),
-    Closed,
+    Raw(Bytes, End),
+}
+
+/// How a connection ends after bytes that need not be HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is closed.
+    Close,
+    /// It is reset.
+    Reset,
+    /// Nothing more is sent until the sender closes it.
+    Stall,
+    /// More and more bytes are sent until the sender closes it.
+    Flood,
 }
 
 impl HttpReply {
@@ -92,8 +110,13 @@ impl HttpReply {
 
     /// No response: the connection is closed.
     pub fn closed() -> Self {
+        Self::raw("", End::Close)
+    }
+
+    /// Bytes that need not be HTTP, after which the connection ends in this way.
+    pub fn raw(bytes: impl Into<Bytes>, end: End) -> Self {
         Self {
-            body: ReplyBody::Closed,
+            body: ReplyBody::Raw(bytes.into(), end),
             ..Self::status(500)
         }
     }
@@ -140,6 +163,7 @@ struct Script {
     next: VecDeque<HttpReply>,
     usual: Box<Choose>,
     received: Vec<Received>,
+    connections: usize,
 }
 
 impl Script {
@@ -147,8 +171,8 @@ impl Script {
     fn take(&mut self, mut request: Received) -> HttpReply {
         let next = self.next.pop_front();
         let reply = next.unwrap_or_else(|| (self.usual)(&request));
-        let closes = matches!(reply.body, ReplyBody::Closed);
-        request.answered = (!closes).then_some(reply.status);
+        let is_raw = matches!(reply.body, ReplyBody::Raw(..));
+        request.answered = (!is_raw).then_some(reply.status);
         self.received.push(request);
         reply
     }
@@ -169,13 +193,13 @@ impl HttpReceiver {
     /// # Errors
     /// Fails if the address is in use.
     pub async fn start_at(address: SocketAddr) -> io::Result<Self> {
-        seeded::plant();
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let script = Arc::new(Mutex::new(Script {
             next: VecDeque::new(),
             usual: Box::new(|_| HttpReply::status(200)),
             received: Vec::new(),
+            connections: 0,
         }));
         let serving = tokio::spawn(serve(listener, Arc::clone(&script)));
         Ok(Self {
@@ -208,6 +232,11 @@ impl HttpReceiver {
     /// Sets a function that chooses the response while the queue is empty.
     pub fn reply_with(&self, choose: impl Fn(&Received) -> HttpReply + Send + 'static) {
         lock(&self.script).usual = Box::new(choose);
+    }
+
+    /// How many connections were opened so far.
+    pub fn connections(&self) -> usize {
+        lock(&self.script).connections
     }
 
     /// All requests so far, in order.
@@ -256,15 +285,38 @@ async fn serve(listener: TcpListener, script: Arc<Mutex<Script>>) {
 }
 
 async fn converse(stream: TcpStream, script: Arc<Mutex<Script>>) {
-    let service = service_fn(|request| answer(request, &script));
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A client that leaves, and a reply that closes the connection, both end it early.
-    drop(connection.await);
+    lock(&script).connections += 1;
+    let raw = Mutex::new(None);
+    let service = service_fn(|request| Box::pin(answer(request, &script, &raw)));
+    let io = TokioIo::new(stream);
+    let mut connection = http1::Builder::new().serve_connection(io, service);
+    // A client that leaves, and a raw reply, both end the conversation early.
+    drop(poll_fn(|context| connection.poll_without_shutdown(context)).await);
+    let stream = connection.into_parts().io.into_inner();
+    let raw = raw.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((bytes, end)) = raw {
+        // The sender may close the connection at any time.
+        drop(send_raw(stream, &bytes, end).await);
+    }
 }
 
+async fn send_raw(mut stream: TcpStream, bytes: &[u8], end: End) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    match end {
+        End::Close => stream.shutdown().await,
+        End::Reset => stream.set_zero_linger(),
+        End::Stall => stream.read_to_end(&mut Vec::new()).await.map(drop),
+        End::Flood => loop {
+            stream.write_all(&PIECE).await?;
+        },
+    }
+}
+
+/// The response to a request, or an error if bytes that are not HTTP were left in `raw`.
 async fn answer(
     request: Request<Incoming>,
     script: &Mutex<Script>,
+    raw: &Mutex<Option<(Bytes, End)>>,
 ) -> Result<Response<Body>, io::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -272,12 +324,17 @@ async fn answer(
         method: head.method,
         path: head.uri.to_string(),
         headers: head.headers,
+        version: head.version,
         body,
         answered: None,
     };
     let reply = lock(script).take(request);
     wait::pace(reply.delay).await;
-    let mut response = Response::new(reply_body(&reply.body)?);
+    if let ReplyBody::Raw(bytes, end) = reply.body {
+        *raw.lock().unwrap_or_else(PoisonError::into_inner) = Some((bytes, end));
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    let mut response = Response::new(reply_body(&reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
     for (name, value) in reply.headers {
         let name: http::HeaderName = name.parse().map_err(io::Error::other)?;
@@ -288,10 +345,11 @@ async fn answer(
     Ok(response)
 }
 
-fn reply_body(body: &ReplyBody) -> io::Result<Body> {
-    Ok(match body {
-        ReplyBody::Whole(bytes) => Full::new(bytes.clone()).boxed_unsync(),
-        ReplyBody::Closed => return Err(io::ErrorKind::ConnectionReset.into()),
+fn reply_body(body: &ReplyBody) -> Body {
+    match body {
+        ReplyBody::Whole(bytes) | ReplyBody::Raw(bytes, _) => {
+            Full::new(bytes.clone()).boxed_unsync()
+        }
         ReplyBody::Endless(pause) => {
             let pieces = stream::repeat(*pause).then(async |pause| {
                 wait::pace(pause).await;
@@ -306,7 +364,7 @@ fn reply_body(body: &ReplyBody) -> io::Result<Body> {
                 .map(|piece| Ok(Frame::data(piece)));
             StreamBody::new(pieces).boxed_unsync()
         }
-    })
+    }
 }
 
 fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
@@ -352,6 +410,30 @@ mod tests {
         let answer = HttpClient::new().post(&receiver.url("/"), &[], "x").await;
         assert!(answer.is_err(), "{answer:?}");
         assert!(!receiver.received().is_empty());
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_not_http_are_sent_as_they_are() {
+        for end in [End::Close, End::Reset, End::Stall, End::Flood] {
+            let receiver = HttpReceiver::start().await;
+            receiver.reply(HttpReply::raw("hello", end));
+            let mut stream = TcpStream::connect(receiver.address()).await.unwrap();
+            let request = b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\nx";
+            stream.write_all(request).await.unwrap();
+            let mut heard = [0; 5];
+            stream.read_exact(&mut heard).await.unwrap();
+            assert_eq!(&heard, b"hello");
+            let mut rest = Vec::new();
+            let reading = stream.read_to_end(&mut rest);
+            let ended = tokio::time::timeout(Duration::from_millis(100), reading).await;
+            assert_eq!(
+                ended.is_ok(),
+                matches!(end, End::Close | End::Reset),
+                "{end:?}"
+            );
+            assert_eq!(receiver.received()[0].answered, None);
+            assert_eq!(receiver.connections(), 1);
+        }
     }
 
     #[tokio::test]

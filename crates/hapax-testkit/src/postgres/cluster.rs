@@ -15,15 +15,12 @@ use std::{
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-use super::{
-    connect,
-    programs::{Programs, succeed},
-    terminate_backends,
-};
+use super::{connect, found, programs::Programs, terminate_backends};
 use crate::{
     machine_faults::MachineFaults,
     port::free_port,
     power::{Disk, Frozen, copy},
+    program::succeed,
     wait::{Patience, eventually},
 };
 
@@ -298,7 +295,7 @@ impl Cluster {
     }
 
     fn in_directory(parent: &Path) -> Self {
-        let programs = Programs::find();
+        let programs = found();
         let mut directory = tempfile::Builder::new();
         let directory = directory.prefix("hapax_cluster_").tempdir_in(parent);
         let directory = directory.expect("a temporary directory can be created");
@@ -332,7 +329,7 @@ impl Cluster {
 
     /// Starts the server. Returns false if it ended instead of accepting connections.
     async fn try_launch(&mut self) -> bool {
-        let mut postgres = self.programs.guarded("postgres");
+        let mut postgres = self.programs.server(None);
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
         postgres.envs(self.disk.iter().flat_map(Disk::environment));

@@ -5,11 +5,8 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio_postgres::Client;
 
-use super::{
-    Cluster, connect,
-    programs::{Programs, succeed},
-    with_database,
-};
+use super::{Cluster, connect, found, with_database};
+use crate::program::succeed;
 
 /// A dump of one database by `pg_dump`. Dropping it removes its file.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ impl Dump {
 /// # Panics
 /// Panics if PostgreSQL is not installed.
 pub fn programs() -> PathBuf {
-    Programs::find().directory().to_owned()
+    found().directory().to_owned()
 }
 
 impl Cluster {
@@ -59,7 +56,7 @@ impl Cluster {
     /// # Panics
     /// Panics if the dump fails.
     pub async fn dump(&self, database: &str) -> Dump {
-        let programs = Programs::find();
+        let programs = found();
         let mut directory = tempfile::Builder::new();
         let directory = directory.prefix("hapax_dump_").tempdir();
         let directory = directory.expect("a temporary directory can be created");
@@ -77,7 +74,7 @@ impl Cluster {
     /// # Panics
     /// Panics if the restore fails.
     pub async fn restore(&self, dump: &Dump, database: &str) {
-        let mut restore = Programs::find().command("psql");
+        let mut restore = found().command("psql");
         restore.arg("--dbname").arg(self.url_of(database));
         restore.args(["--quiet", "--no-psqlrc", "--single-transaction"]);
         restore.arg("--set=ON_ERROR_STOP=1");

@@ -7,14 +7,19 @@
 mod cluster;
 mod dump;
 mod programs;
+mod certificates;
+mod pooler;
 
+pub use certificates::Certificates;
 pub use cluster::Cluster;
 pub use dump::{Dump, programs};
+pub use pooler::Pooler;
 
 use std::thread;
 
 use tokio_postgres::{Client, Config, NoTls, config::Host};
 
+use self::programs::Programs;
 use crate::name::unused;
 
 const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
@@ -158,6 +163,11 @@ async fn terminate_backends(client: &Client, name: &str, database: Option<&str>)
         WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = coalesce($2, datname)";
     let ended = client.execute(TERMINATE, &[&name, &database]).await;
     ended.expect("backends can be terminated")
+}
+
+/// The installed programs.
+fn found() -> Programs {
+    Programs::find().unwrap_or_else(|install| panic!("{install}"))
 }
 
 /// The URL of another database on the same server.

@@ -9,8 +9,10 @@ use std::{
     fs,
     os::unix::fs::chown,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::Command,
 };
+
+use crate::guard::guard;
 
 /// The programs that every server needs. A standby also needs `pg_basebackup`, and a restored
 /// server `pg_dump` and `psql`, which small builds do not include.
@@ -21,7 +23,7 @@ const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl): instal
 
 /// The programs of one version.
 #[derive(Clone, Debug)]
-pub(super) struct Programs {
+pub(crate) struct Programs {
     directory: PathBuf,
     run_as: Option<User>,
 }
@@ -34,46 +36,50 @@ struct User {
 }
 
 impl Programs {
-    /// Finds the programs.
-    pub(super) fn find() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
-        let named = std::env::var("HAPAX_TEST_POSTGRES_BIN").ok();
+    /// Finds the programs, or returns what to install.
+    pub(crate) fn find() -> Result<Self, &'static str> {
+        let named = std::env::var_os("HAPAX_TEST_POSTGRES_BIN");
         let directory = match named {
             Some(named) => Some(PathBuf::from(named)).filter(|it| is_complete(it)),
             None => installed(),
         };
-        Self {
-            directory: directory.unwrap_or_else(|| panic!("{INSTALL}")),
-            run_as: (number("-u", None) == 0).then(|| User {
-                id: number("-u", Some("postgres")),
-                group: number("-g", Some("postgres")),
-            }),
-        }
+        directory.map(Self::within).ok_or(INSTALL)
+    }
+
+    /// The programs in this directory.
+    pub(crate) fn within(directory: PathBuf) -> Self {
+        let run_as = (number("-u", None) == 0).then(|| User {
+            id: number("-u", Some("postgres")),
+            group: number("-g", Some("postgres")),
+        });
+        Self { directory, run_as }
     }
 
     /// Their directory.
-    pub(super) fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// A command for one of them.
-    pub(super) fn command(&self, name: &str) -> Command {
+    pub(crate) fn command(&self, name: &str) -> Command {
         self.run_as_user(self.directory.join(name))
     }
 
-    /// A command that runs `name` in a shell, which kills it when this process closes its input. So
-    /// no server outlives its test, even if the test is killed.
-    pub(super) fn guarded(&self, name: &str) -> Command {
-        const GUARD: &str =
-            "( { read -r _; kill -QUIT $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
+    /// A command for a server that ends when this process closes its input or dies. Then the folder
+    /// is removed, if there is one.
+    pub(crate) fn server(&self, folder: Option<&Path>) -> Command {
         let mut command = self.run_as_user("sh");
-        command.args(["-c", GUARD]).arg(self.directory.join(name));
-        command.stdin(Stdio::piped());
+        guard(
+            &mut command,
+            self.directory.join("postgres"),
+            "QUIT",
+            folder,
+        );
         command
     }
 
     /// Makes the user of the programs the owner of a directory.
-    pub(super) fn own(&self, directory: &Path) {
+    pub(crate) fn own(&self, directory: &Path) {
         if let Some(User { id, group }) = self.run_as {
             let given = chown(directory, Some(id), Some(group));
             given.unwrap_or_else(|error| panic!("cannot chown {}: {error}", directory.display()));
@@ -92,24 +98,9 @@ impl Programs {
     }
 }
 
-/// Runs a program to its end.
-///
-/// # Panics
-/// Panics with its output if it fails.
-pub(super) async fn succeed(command: Command) -> Output {
-    let called = format!("{command:?}");
-    let mut command = tokio::process::Command::from(command);
-    let ended = command.stdin(Stdio::null()).output().await;
-    let ended = ended.unwrap_or_else(|error| panic!("cannot run {called}: {error}"));
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{called}: {}: {said}", ended.status);
-    ended
-}
-
 fn installed() -> Option<PathBuf> {
     let mut found = debian();
-    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_default();
     // A symbolic link on the PATH leads to the directory of the other programs.
     let on_path = std::env::split_paths(&path)
         .filter_map(|directory| fs::canonicalize(directory.join("postgres")).ok());

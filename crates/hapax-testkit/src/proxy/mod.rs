@@ -182,6 +182,12 @@ impl Proxy {
         self.shared.resets.send_modify(|resets| *resets += 1);
     }
 
+    /// Resets all connections and refuses new ones, as a server that is down.
+    pub async fn shut(&self) {
+        self.refuse(true).await;
+        self.reset();
+    }
+
     /// Sets a trap that acts at the first occurrence of a moment.
     ///
     /// # Panics

@@ -9,6 +9,7 @@ use super::{
     Mood, SinkUnderTest,
     fixture::{Fixture, offers, offers_of},
 };
+use crate::assert_matches;
 
 /// Tolerance for a busy machine, in addition to a sink's timeout.
 const GRACE: Duration = Duration::from_secs(5);
@@ -35,10 +36,7 @@ pub async fn a_permanent_refusal_is_rejected<S: SinkUnderTest>() {
     }
     let offers = offers(2);
     let outcome = fixture.offer(&offers[0]).await;
-    assert!(
-        matches!(outcome, Err(SinkError::Rejected { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(SinkError::Rejected { .. }));
     assert_eq!(fixture.under_test.arrivals().await, []);
     fixture.check_taken_later(&offers[1]).await;
 }
@@ -51,10 +49,7 @@ pub async fn a_receiver_that_wants_nothing_more_is_gone<S: SinkUnderTest>() {
     }
     let offers = offers(1);
     let outcome = fixture.offer(&offers[0]).await;
-    assert!(
-        matches!(outcome, Err(SinkError::Gone { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(SinkError::Gone { .. }));
     fixture.check_taken_later(&offers[0]).await;
 }
 
@@ -176,11 +171,8 @@ async fn check_passing<S: SinkUnderTest>(mood: Mood) {
 
 #[track_caller]
 fn check_may_pass(outcome: &Outcome) {
-    assert!(
-        matches!(
-            outcome,
-            Err(SinkError::Unavailable { .. } | SinkError::Declined { .. })
-        ),
-        "{outcome:?}"
+    assert_matches!(
+        outcome,
+        Err(SinkError::Unavailable { .. } | SinkError::Declined { .. })
     );
 }

@@ -16,7 +16,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest, Tx,
+    SagasUnderTest, Tx,
     fixture::{Fixture, PATIENCE},
     saga_steps::{find, give_back, seize, turn},
 };
@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_millis(250);
 /// A key does not expire while a saga lives that was started under it. A retry a day later, while
 /// the saga needs attention, receives the stored response and does not start a second saga. The
 /// decision then ends the saga.
-pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreUnderTest>() {
+pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.claim(claim("k")).await;
     let saga = checkout::<S>().begin("s1", None, Bytes::new());
@@ -74,7 +74,7 @@ pub async fn a_key_stands_until_the_saga_that_began_under_it_has_ended<S: StoreU
 }
 
 /// A saga that captures, without receiving a response, and then writes what was captured.
-fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
+fn checkout<S: SagasUnderTest>() -> Definition<Tx<S>> {
     let retry_policy = RetryPolicy {
         pause_max: Duration::from_secs(2),
         ..RetryPolicy::default()
@@ -90,7 +90,7 @@ fn checkout<S: StoreUnderTest>() -> Definition<Tx<S>> {
 }
 
 /// Waits until the saga is in a state. This much time passes between two checks.
-async fn until<S: StoreUnderTest>(
+async fn until<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     notifier: &Notifier,
     state: State,
@@ -105,7 +105,7 @@ async fn until<S: StoreUnderTest>(
     eventually(PATIENCE, rests).await;
 }
 
-async fn decide<S: StoreUnderTest>(fixture: &Fixture<S>, decision: &Decision) {
+async fn decide<S: SagasUnderTest>(fixture: &Fixture<S>, decision: &Decision) {
     let saga = seize(fixture, "s1").await.expect("the saga exists");
     let owned = Owned::of(&saga);
     let judged = decision.evaluate(&saga, "asked them", fixture.clock.now());
@@ -137,7 +137,7 @@ impl RemoteStep for Silent {
 /// Writes what was captured, and emits an event about it.
 struct Notify<S>(PhantomData<S>);
 
-impl<S: StoreUnderTest> LocalStep<Tx<S>> for Notify<S> {
+impl<S: SagasUnderTest> LocalStep<Tx<S>> for Notify<S> {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx<S>,

@@ -46,7 +46,7 @@ pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 /// A store for the suite: fresh, with a table for business rows, and with restarts.
 pub trait StoreUnderTest: Images + Sized + 'static {
     /// The store.
-    type Store: Phases + Outbox + Deliveries + Sagas;
+    type Store: Keys + Outbox + Deliveries;
 
     /// An empty store for this test only, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
@@ -70,6 +70,16 @@ pub trait StoreUnderTest: Images + Sized + 'static {
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
 }
 
+/// A store under test that has keys of phased mode.
+pub trait PhasesUnderTest: StoreUnderTest<Store: Phases> {}
+
+impl<S: StoreUnderTest<Store: Phases>> PhasesUnderTest for S {}
+
+/// A store under test that has sagas.
+pub trait SagasUnderTest: StoreUnderTest<Store: Phases + Sagas> {}
+
+impl<S: StoreUnderTest<Store: Phases + Sagas>> SagasUnderTest for S {}
+
 /// Images of a store: what a backup is, to the tests.
 pub trait Images: Send + Sync {
     /// Saves everything that the store has stored.
@@ -83,10 +93,17 @@ pub trait Images: Send + Sync {
 /// Runs the conformance suite for a store: one test per requirement, named after it.
 ///
 /// The argument is the name of a type that implements
-/// [`StoreUnderTest`](crate::store::StoreUnderTest) and is in scope at the macro call.
+/// [`StoreUnderTest`](crate::store::StoreUnderTest) and is in scope at the macro call. With a second
+/// argument, only the tests of a part of the traits run: `core` (keys, transactions, outbox, inbox and
+/// deliveries), `phases` or `sagas`.
 #[macro_export]
 macro_rules! store_suite {
     ($store:ident) => {
+        $crate::store_suite!($store, core);
+        $crate::store_suite!($store, phases);
+        $crate::store_suite!($store, sagas);
+    };
+    ($store:ident, core) => {
         $crate::suite! { $store, store,
             keys {
                 a_completed_answer_replays_byte_for_byte
@@ -138,34 +155,6 @@ macro_rules! store_suite {
                 an_abandoned_completion_is_whole_or_nothing
                 whoever_sees_a_row_finds_its_event_and_its_answer
             }
-            phases {
-                an_entered_key_is_in_progress
-                an_entry_outlives_a_crash
-                a_phase_commits_rows_events_and_its_recovery_point
-                the_last_phase_stores_the_answer
-                a_phase_without_rows_advances_its_key
-                a_refusal_keeps_the_phases_before_it
-                a_phase_that_is_rolled_back_leaves_the_key_as_it_was
-                a_fenced_owner_changes_nothing
-                a_finished_key_fences_its_owner
-                a_renewed_lease_does_not_lapse
-                an_expired_lease_is_still_its_owners_without_a_successor
-                a_key_given_back_is_resumed_at_once
-                a_released_key_is_free
-                a_forgotten_key_fences_its_owner
-                an_expired_key_is_entered_again
-                a_purge_never_touches_a_key_in_progress
-                of_many_entries_at_once_one_owns
-                every_mode_at_once_runs_once
-            }
-            takeovers {
-                a_lapsed_key_is_taken_over_after_its_grace
-                a_take_over_leaves_what_it_cannot_resume
-                the_longest_lapsed_key_is_taken_over_first
-                each_lapsed_key_is_taken_over_once
-                each_owner_doubles_the_grace
-                the_largest_request_is_kept_byte_for_byte
-            }
             single_shot {
                 a_single_shot_commits_rows_events_and_answer
                 a_single_shot_without_statements_keeps_its_answer
@@ -207,42 +196,6 @@ macro_rules! store_suite {
                 a_keyed_transaction_takes_messages_too
                 of_many_that_take_one_message_one_commits
                 a_message_is_known_for_its_retention
-            }
-            sagas {
-                a_saga_exists_exactly_when_its_transaction_commits
-                an_id_is_started_once
-                a_saga_reads_back_as_it_was_started
-                a_saga_carries_the_context_of_its_request
-                a_saga_that_is_too_large_is_refused
-                each_due_saga_is_taken_once
-                a_held_saga_is_taken_again_after_its_lease
-                a_turn_renews_the_lease
-                the_longest_due_saga_comes_first
-                only_known_kinds_are_taken
-                a_turn_commits_rows_events_and_its_step
-                a_turn_that_is_rolled_back_leaves_nothing
-                steps_read_back_in_the_order_in_which_they_began
-                a_fenced_worker_writes_nothing
-                a_seized_saga_fences_its_worker
-                a_saga_given_back_falls_due_after_its_pause
-                the_next_saga_is_the_first_to_fall_due
-                sagas_are_listed_page_by_page
-                a_purge_deletes_only_what_ended_long_ago
-                a_key_of_a_live_saga_does_not_expire_in_any_mode
-                a_saga_of_a_phase_keeps_the_key_of_its_request
-            }
-            signals {
-                a_signal_wakes_a_saga_and_stands_once
-                a_signal_that_crosses_a_worker_is_not_lost
-                a_locked_saga_shows_how_many_signals_it_received
-                a_saga_that_has_ended_is_left_alone
-                a_saga_that_needs_attention_waits_for_a_word
-                a_word_before_a_saga_is_given_back_outlives_its_worker
-                a_word_that_is_too_large_is_refused
-                sagas_that_need_attention_are_counted_by_name
-            }
-            decisions {
-                a_key_stands_until_the_saga_that_began_under_it_has_ended
             }
             leases {
                 a_living_nodes_partition_is_not_taken
@@ -314,6 +267,78 @@ macro_rules! store_suite {
                 a_discarded_dead_letter_is_gone_permanently
                 discarding_lets_the_order_key_go
                 only_a_dead_letter_is_replayed_or_discarded
+            }
+        }
+    };
+    ($store:ident, phases) => {
+        $crate::suite! { $store, store,
+            phases {
+                an_entered_key_is_in_progress
+                an_entry_outlives_a_crash
+                a_phase_commits_rows_events_and_its_recovery_point
+                the_last_phase_stores_the_answer
+                a_phase_without_rows_advances_its_key
+                a_refusal_keeps_the_phases_before_it
+                a_phase_that_is_rolled_back_leaves_the_key_as_it_was
+                a_fenced_owner_changes_nothing
+                a_finished_key_fences_its_owner
+                a_renewed_lease_does_not_lapse
+                an_expired_lease_is_still_its_owners_without_a_successor
+                a_key_given_back_is_resumed_at_once
+                a_released_key_is_free
+                a_forgotten_key_fences_its_owner
+                an_expired_key_is_entered_again
+                a_purge_never_touches_a_key_in_progress
+                of_many_entries_at_once_one_owns
+                every_mode_at_once_runs_once
+            }
+            takeovers {
+                a_lapsed_key_is_taken_over_after_its_grace
+                a_take_over_leaves_what_it_cannot_resume
+                the_longest_lapsed_key_is_taken_over_first
+                each_lapsed_key_is_taken_over_once
+                each_owner_doubles_the_grace
+                the_largest_request_is_kept_byte_for_byte
+            }
+        }
+    };
+    ($store:ident, sagas) => {
+        $crate::suite! { $store, store,
+            sagas {
+                a_saga_exists_exactly_when_its_transaction_commits
+                an_id_is_started_once
+                a_saga_reads_back_as_it_was_started
+                a_saga_carries_the_context_of_its_request
+                a_saga_that_is_too_large_is_refused
+                each_due_saga_is_taken_once
+                a_held_saga_is_taken_again_after_its_lease
+                a_turn_renews_the_lease
+                the_longest_due_saga_comes_first
+                only_known_kinds_are_taken
+                a_turn_commits_rows_events_and_its_step
+                a_turn_that_is_rolled_back_leaves_nothing
+                steps_read_back_in_the_order_in_which_they_began
+                a_fenced_worker_writes_nothing
+                a_seized_saga_fences_its_worker
+                a_saga_given_back_falls_due_after_its_pause
+                the_next_saga_is_the_first_to_fall_due
+                sagas_are_listed_page_by_page
+                a_purge_deletes_only_what_ended_long_ago
+                a_key_of_a_live_saga_does_not_expire_in_any_mode
+                a_saga_of_a_phase_keeps_the_key_of_its_request
+            }
+            signals {
+                a_signal_wakes_a_saga_and_stands_once
+                a_signal_that_crosses_a_worker_is_not_lost
+                a_locked_saga_shows_how_many_signals_it_received
+                a_saga_that_has_ended_is_left_alone
+                a_saga_that_needs_attention_waits_for_a_word
+                a_word_before_a_saga_is_given_back_outlives_its_worker
+                a_word_that_is_too_large_is_refused
+                sagas_that_need_attention_are_counted_by_name
+            }
+            decisions {
+                a_key_stands_until_the_saga_that_began_under_it_has_ended
             }
         }
     };

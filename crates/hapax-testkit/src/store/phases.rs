@@ -16,7 +16,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest, Tx,
+    PhasesUnderTest, Tx,
     fixture::{Fixture, PATIENCE, check_error, replayed},
 };
 use crate::{
@@ -28,7 +28,7 @@ pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// A key that was entered is taken for all callers in all modes. If the payload differs, the
 /// mismatch is reported instead of the key in progress.
-pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
+pub async fn an_entered_key_is_in_progress<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     assert_eq!((owned.resumed, owned.recovery_point), (false, None));
@@ -52,7 +52,7 @@ pub async fn an_entered_key_is_in_progress<S: StoreUnderTest>() {
 }
 
 /// An entry is committed before it is returned: after a crash the key is in progress.
-pub async fn an_entry_outlives_a_crash<S: StoreUnderTest>() {
+pub async fn an_entry_outlives_a_crash<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     let fixture = fixture.reopen().await;
@@ -64,7 +64,7 @@ pub async fn an_entry_outlives_a_crash<S: StoreUnderTest>() {
 }
 
 /// The rows and events of a phase and its recovery point are one commit.
-pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTest>() {
+pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     phase(&fixture, &owned, "authorized")
@@ -90,7 +90,7 @@ pub async fn a_phase_commits_rows_events_and_its_recovery_point<S: StoreUnderTes
 }
 
 /// The last phase stores the response with its rows and events, and it is replayed in all modes.
-pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
+pub async fn the_last_phase_stores_the_answer<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     phase(&fixture, &owned, "charged").await.expect("it ends");
@@ -112,7 +112,7 @@ pub async fn the_last_phase_stores_the_answer<S: StoreUnderTest>() {
 }
 
 /// A phase without rows advances the key nevertheless, and so does a response alone.
-pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
+pub async fn a_phase_without_rows_advances_its_key<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     let tx = open(&fixture, &first, Some("seen")).await;
@@ -127,7 +127,7 @@ pub async fn a_phase_without_rows_advances_its_key<S: StoreUnderTest>() {
 }
 
 /// A refusal drops what its own phase wrote, and nothing that was committed before.
-pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
+pub async fn a_refusal_keeps_the_phases_before_it<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     phase(&fixture, &owned, "authorized")
@@ -141,7 +141,7 @@ pub async fn a_refusal_keeps_the_phases_before_it<S: StoreUnderTest>() {
 }
 
 /// After a phase that does not commit, the owner still has the key at the previous recovery point.
-pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderTest>() {
+pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     phase(&fixture, &owned, "first").await.expect("it ends");
@@ -158,7 +158,7 @@ pub async fn a_phase_that_is_rolled_back_leaves_the_key_as_it_was<S: StoreUnderT
 }
 
 /// A fenced owner cannot change anything, and the work of the new owner is kept.
-pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
+pub async fn a_fenced_owner_changes_nothing<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let late = own(&fixture, "k").await;
     phase(&fixture, &late, "first").await.expect("it ends");
@@ -176,7 +176,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
 }
 
 /// After its response is stored, the key has no owner any more.
-pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
+pub async fn a_finished_key_fences_its_owner<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     let kept = finish(&fixture, &owned, "done", Effect::Keep).await;
@@ -187,7 +187,7 @@ pub async fn a_finished_key_fences_its_owner<S: StoreUnderTest>() {
 }
 
 /// A renewed lease counts from the renewal.
-pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
+pub async fn a_renewed_lease_does_not_lapse<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     for _ in 0..3 {
@@ -203,7 +203,7 @@ pub async fn a_renewed_lease_does_not_lapse<S: StoreUnderTest>() {
 }
 
 /// A late owner can continue until the key is taken over: only another owner fences it.
-pub async fn an_expired_lease_is_still_its_owners_without_a_successor<S: StoreUnderTest>() {
+pub async fn an_expired_lease_is_still_its_owners_without_a_successor<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     fixture.clock.advance(LEASE * 10);
@@ -217,7 +217,7 @@ pub async fn an_expired_lease_is_still_its_owners_without_a_successor<S: StoreUn
 }
 
 /// A key that is given back can be resumed at once, and its owner is fenced.
-pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
+pub async fn a_key_given_back_is_resumed_at_once<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     phase(&fixture, &first, "charged").await.expect("it ends");
@@ -234,7 +234,7 @@ pub async fn a_key_given_back_is_resumed_at_once<S: StoreUnderTest>() {
 }
 
 /// A released key counts as never used: another payload can use it, and its owner is fenced.
-pub async fn a_released_key_is_free<S: StoreUnderTest>() {
+pub async fn a_released_key_is_free<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     let released = fixture.store().release(&first).await;
@@ -253,7 +253,7 @@ pub async fn a_released_key_is_free<S: StoreUnderTest>() {
 }
 
 /// Deleting a key takes it from its owner.
-pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
+pub async fn a_forgotten_key_fences_its_owner<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     let forgot = fixture.store().forget(&first.scope).await;
@@ -266,7 +266,7 @@ pub async fn a_forgotten_key_fences_its_owner<S: StoreUnderTest>() {
 }
 
 /// An expired key starts again: it has no recovery point, and new provider keys.
-pub async fn an_expired_key_is_entered_again<S: StoreUnderTest>() {
+pub async fn an_expired_key_is_entered_again<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let first = own(&fixture, "k").await;
     phase(&fixture, &first, "charged").await.expect("it ends");
@@ -284,7 +284,7 @@ pub async fn an_expired_key_is_entered_again<S: StoreUnderTest>() {
 }
 
 /// An unfinished key is never purged, at any age.
-pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
+pub async fn a_purge_never_touches_a_key_in_progress<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let owned = own(&fixture, "k").await;
     fixture.clock.advance(RETENTION * 100);
@@ -294,7 +294,7 @@ pub async fn a_purge_never_touches_a_key_in_progress<S: StoreUnderTest>() {
 }
 
 /// Of many that enter one key at the same time, one owns it.
-pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
+pub async fn of_many_entries_at_once_one_owns<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     assert_eq!(owners(&fixture, 40).await, 1);
     fixture.clock.advance(LEASE);
@@ -315,7 +315,7 @@ pub async fn of_many_entries_at_once_one_owns<S: StoreUnderTest>() {
 }
 
 /// Of concurrent phased, atomic and single-shot requests with one key, one is executed.
-pub async fn every_mode_at_once_runs_once<S: StoreUnderTest>() {
+pub async fn every_mode_at_once_runs_once<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for round in 0..8 {
         let key = format!("k{round}");
@@ -343,7 +343,7 @@ pub(super) fn almost(time: Duration) -> Duration {
 }
 
 /// Checks everything that a fenced owner can try.
-pub(super) async fn check_fenced<S: StoreUnderTest>(fixture: &Fixture<S>, late: &Ownership) {
+pub(super) async fn check_fenced<S: PhasesUnderTest>(fixture: &Fixture<S>, late: &Ownership) {
     let fenced = |error: &StoreError| matches!(error, StoreError::Fenced);
     let (rows, events) = (fixture.rows().await, fixture.events().await.len());
     check_error(phase(fixture, late, "late").await, "fenced", fenced);
@@ -365,12 +365,12 @@ pub(super) async fn check_fenced<S: StoreUnderTest>(fixture: &Fixture<S>, late: 
 }
 
 /// Enters a key without a stored request, and must own it.
-pub(super) async fn own<S: StoreUnderTest>(fixture: &Fixture<S>, key: &str) -> Ownership {
+pub(super) async fn own<S: PhasesUnderTest>(fixture: &Fixture<S>, key: &str) -> Ownership {
     owned(enter(fixture, claim(key), None).await)
 }
 
 /// Enters a key that must be taken.
-pub(super) async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, claim: Claim) -> Taken {
+pub(super) async fn taken<S: PhasesUnderTest>(fixture: &Fixture<S>, claim: Claim) -> Taken {
     match enter(fixture, claim, None).await {
         ClaimOutcome::Open(_) => panic!("the key should be taken"),
         ClaimOutcome::Taken(taken) => taken,
@@ -384,7 +384,7 @@ pub(super) fn owned(entered: ClaimOutcome<Ownership>) -> Ownership {
     }
 }
 
-pub(super) async fn enter<S: StoreUnderTest>(
+pub(super) async fn enter<S: PhasesUnderTest>(
     fixture: &Fixture<S>,
     claim: Claim,
     request: Option<Bytes>,
@@ -401,7 +401,7 @@ fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
     }
 }
 
-async fn open<S: StoreUnderTest>(
+async fn open<S: PhasesUnderTest>(
     fixture: &Fixture<S>,
     owned: &Ownership,
     recovery_point: Option<&str>,
@@ -412,7 +412,7 @@ async fn open<S: StoreUnderTest>(
 }
 
 /// Executes a phase: a row and an event named after it.
-pub(super) async fn phase<S: StoreUnderTest>(
+pub(super) async fn phase<S: PhasesUnderTest>(
     fixture: &Fixture<S>,
     owned: &Ownership,
     name: &str,
@@ -424,7 +424,7 @@ pub(super) async fn phase<S: StoreUnderTest>(
 }
 
 /// Executes the last phase: a row, an event and the response.
-pub(super) async fn finish<S: StoreUnderTest>(
+pub(super) async fn finish<S: PhasesUnderTest>(
     fixture: &Fixture<S>,
     owned: &Ownership,
     body: &str,
@@ -437,7 +437,7 @@ pub(super) async fn finish<S: StoreUnderTest>(
 }
 
 /// The number of concurrent callers that own the key. The others must receive "in progress".
-async fn owners<S: StoreUnderTest>(fixture: &Fixture<S>, asking: usize) -> usize {
+async fn owners<S: PhasesUnderTest>(fixture: &Fixture<S>, asking: usize) -> usize {
     let asked = (0..asking).map(|_| {
         let store = fixture.store().clone();
         tokio::spawn(async move { store.enter(entry(claim("k"), None)).await })
@@ -456,7 +456,7 @@ async fn owners<S: StoreUnderTest>(fixture: &Fixture<S>, asking: usize) -> usize
 }
 
 /// A phased client that retries.
-async fn enter_or_replay<S: StoreUnderTest>(
+async fn enter_or_replay<S: PhasesUnderTest>(
     store: &S::Store,
     key: &str,
 ) -> hapax::idempotency::StoredResponse {
@@ -482,7 +482,7 @@ async fn enter_or_replay<S: StoreUnderTest>(
 }
 
 /// A single-shot client that retries.
-async fn shoot_or_replay<S: StoreUnderTest>(
+async fn shoot_or_replay<S: PhasesUnderTest>(
     store: &S::Store,
     key: &str,
 ) -> hapax::idempotency::StoredResponse {

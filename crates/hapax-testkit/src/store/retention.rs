@@ -10,7 +10,10 @@ use hapax::{
 };
 
 use super::{StoreUnderTest, fixture::Fixture};
-use crate::events::{RETENTION, claim, claim_of, fingerprint, response, scope, single_shot};
+use crate::{
+    assert_matches,
+    events::{RETENTION, claim, claim_of, fingerprint, response, scope, single_shot},
+};
 
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -145,7 +148,7 @@ pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
         fixture.store().execute_plan(shot)
     });
     for ran in join_all(shots).await {
-        assert!(matches!(ran, Ok(ClaimOutcome::Open(_))), "{ran:?}");
+        assert_matches!(ran, Ok(ClaimOutcome::Open(_)));
     }
     fixture.clock.advance(RETENTION);
     let bite = fixture.store().purge_keys().await.expect("keys are purged");

@@ -9,10 +9,10 @@ use hapax::{
     Timestamp,
     event::Headers,
     saga::{Direction, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord, StepState},
-    store::{Held, SagaRecords, SagaRows, Sagas, Transaction},
+    store::{LockedSaga, SagaRecords, SagaRows, Sagas, Transaction},
 };
 
-use super::{StoreUnderTest, fixture::Fixture};
+use super::{SagasUnderTest, fixture::Fixture};
 
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 pub(super) const DAY: Duration = Duration::from_hours(24);
@@ -56,39 +56,39 @@ pub(super) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
     sagas.iter().map(|saga| saga.id.clone()).collect()
 }
 
-pub(super) async fn start<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) {
+pub(super) async fn start<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) {
     let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga(id)).await.expect("it is started"));
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn take<S: StoreUnderTest>(fixture: &Fixture<S>) -> Vec<SagaRecord> {
+pub(super) async fn take<S: SagasUnderTest>(fixture: &Fixture<S>) -> Vec<SagaRecord> {
     let taken = fixture.store().take_sagas(&[kind(1)], LEASE, 10).await;
     taken.expect("sagas are taken")
 }
 
-pub(super) async fn find<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+pub(super) async fn find<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
     fixture.store().saga(id).await.expect("a saga is read")
 }
 
-pub(super) async fn seize<S: StoreUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+pub(super) async fn seize<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
     let seized = fixture.store().seize_saga(id, LEASE).await;
     seized.expect("a saga is seized")
 }
 
-pub(super) async fn turn<S: StoreUnderTest>(fixture: &Fixture<S>, owned: &Owned) -> super::Tx<S> {
+pub(super) async fn turn<S: SagasUnderTest>(fixture: &Fixture<S>, owned: &Owned) -> super::Tx<S> {
     hold(fixture, owned).await.tx
 }
 
-pub(super) async fn hold<S: StoreUnderTest>(
+pub(super) async fn hold<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
-) -> Held<super::Tx<S>> {
+) -> LockedSaga<super::Tx<S>> {
     let locked = fixture.store().lock_saga(owned, LEASE).await;
     locked.expect("a turn opens")
 }
 
-pub(super) async fn write<S: StoreUnderTest>(
+pub(super) async fn write<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
     step: &StepRecord,
@@ -99,7 +99,7 @@ pub(super) async fn write<S: StoreUnderTest>(
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn stand<S: StoreUnderTest>(
+pub(super) async fn stand<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     saga: &SagaRecord,
     status: &SagaStatus,
@@ -111,7 +111,7 @@ pub(super) async fn stand<S: StoreUnderTest>(
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn signal<S: StoreUnderTest>(
+pub(super) async fn signal<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     id: &str,
     name: &str,
@@ -124,7 +124,7 @@ pub(super) async fn signal<S: StoreUnderTest>(
     accepted
 }
 
-pub(super) async fn give_back<S: StoreUnderTest>(
+pub(super) async fn give_back<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
     pause: Duration,

@@ -20,7 +20,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    SagasUnderTest,
     fixture::Fixture,
     phases::almost,
     saga_steps::{
@@ -28,10 +28,13 @@ use super::{
         turn, write,
     },
 };
-use crate::events::{RETENTION, claim, event, fingerprint, response, single_shot};
+use crate::{
+    assert_matches,
+    events::{RETENTION, claim, event, fingerprint, response, single_shot},
+};
 
 /// A saga exists and is due exactly if the transaction that starts it commits.
-pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTest>() {
+pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
@@ -44,7 +47,7 @@ pub async fn a_saga_exists_exactly_when_its_transaction_commits<S: StoreUnderTes
 }
 
 /// If a saga is started several times, in one transaction or in two, it is started once.
-pub async fn an_id_is_started_once<S: StoreUnderTest>() {
+pub async fn an_id_is_started_once<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
@@ -62,7 +65,7 @@ pub async fn an_id_is_started_once<S: StoreUnderTest>() {
 }
 
 /// The owner of a saga reads what it was started with.
-pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
+pub async fn a_saga_reads_back_as_it_was_started<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let started_at = fixture.clock.now();
     let input: Vec<u8> = (0..=255).collect();
@@ -94,7 +97,7 @@ pub async fn a_saga_reads_back_as_it_was_started<S: StoreUnderTest>() {
 }
 
 /// A saga without its own headers has those of the transaction that starts it.
-pub async fn a_saga_carries_the_context_of_its_request<S: StoreUnderTest>() {
+pub async fn a_saga_carries_the_context_of_its_request<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "t1".to_owned())]);
     let begun = fixture.store().begin(None, context.clone()).await;
@@ -105,7 +108,7 @@ pub async fn a_saga_carries_the_context_of_its_request<S: StoreUnderTest>() {
 }
 
 /// A saga that exceeds a limit is refused, and the transaction can still be rolled back.
-pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
+pub async fn a_saga_that_is_too_large_is_refused<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for new in [
         saga(""),
@@ -123,7 +126,7 @@ pub async fn a_saga_that_is_too_large_is_refused<S: StoreUnderTest>() {
 }
 
 /// Concurrent callers never receive the same saga.
-pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
+pub async fn each_due_saga_is_taken_once<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for number in 0..20 {
         start(&fixture, &format!("s{number}")).await;
@@ -149,7 +152,7 @@ pub async fn each_due_saga_is_taken_once<S: StoreUnderTest>() {
 }
 
 /// A saga whose worker died can be taken after its lease has expired, and not earlier.
-pub async fn a_held_saga_is_taken_again_after_its_lease<S: StoreUnderTest>() {
+pub async fn a_held_saga_is_taken_again_after_its_lease<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let first = take(&fixture).await.remove(0);
@@ -161,7 +164,7 @@ pub async fn a_held_saga_is_taken_again_after_its_lease<S: StoreUnderTest>() {
 }
 
 /// A commit of the owner renews the lease.
-pub async fn a_turn_renews_the_lease<S: StoreUnderTest>() {
+pub async fn a_turn_renews_the_lease<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
@@ -174,7 +177,7 @@ pub async fn a_turn_renews_the_lease<S: StoreUnderTest>() {
 }
 
 /// The longest due saga comes first, and no more than requested are returned.
-pub async fn the_longest_due_saga_comes_first<S: StoreUnderTest>() {
+pub async fn the_longest_due_saga_comes_first<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for id in ["b", "c", "a"] {
         start(&fixture, id).await;
@@ -186,7 +189,7 @@ pub async fn the_longest_due_saga_comes_first<S: StoreUnderTest>() {
 }
 
 /// A caller receives only sagas of the kinds and versions that it knows.
-pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
+pub async fn only_known_kinds_are_taken<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let other = Kind {
@@ -206,7 +209,7 @@ pub async fn only_known_kinds_are_taken<S: StoreUnderTest>() {
 }
 
 /// One commit contains the service's rows, its events and the row of the step.
-pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
+pub async fn a_turn_commits_rows_events_and_its_step<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.begin().await;
     let new = NewSaga {
@@ -243,7 +246,7 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: StoreUnderTest>() {
 }
 
 /// If the transaction of a step is rolled back or dropped, the saga is unchanged.
-pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
+pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
@@ -265,7 +268,7 @@ pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: StoreUnderTest>() {
 }
 
 /// The row of a step is updated as it progresses, and keeps its place in the order.
-pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>() {
+pub async fn steps_read_back_in_the_order_in_which_they_began<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
@@ -307,7 +310,7 @@ pub async fn steps_read_back_in_the_order_in_which_they_began<S: StoreUnderTest>
 }
 
 /// A later owner fences the earlier one: no row, event or step of it is written.
-pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
+pub async fn a_fenced_worker_writes_nothing<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let old = Owned::of(&take(&fixture).await[0]);
@@ -316,7 +319,7 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
     let locked = fixture.store().lock_saga(&old, LEASE).await;
     assert!(matches!(locked, Err(StoreError::Fenced)));
     let given = fixture.store().give_back_saga(&old, DAY, "it", 0).await;
-    assert!(matches!(given, Err(StoreError::Fenced)), "{given:?}");
+    assert_matches!(given, Err(StoreError::Fenced));
     write(&fixture, &new, &step("a", Direction::Forward)).await;
     let gone = Owned {
         id: "s2".to_owned(),
@@ -328,7 +331,7 @@ pub async fn a_fenced_worker_writes_nothing<S: StoreUnderTest>() {
 
 /// An operator can take a saga from its worker, due or not. A saga that does not exist is not
 /// taken.
-pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
+pub async fn a_seized_saga_fences_its_worker<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let worker = Owned::of(&take(&fixture).await[0]);
@@ -342,7 +345,7 @@ pub async fn a_seized_saga_fences_its_worker<S: StoreUnderTest>() {
 }
 
 /// A saga that was given back is due after its pause, or at once without a pause.
-pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
+pub async fn a_saga_given_back_falls_due_after_its_pause<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
@@ -359,7 +362,7 @@ pub async fn a_saga_given_back_falls_due_after_its_pause<S: StoreUnderTest>() {
 
 /// The next due time is that of the first saga to become due. A saga that is owned becomes due when
 /// its lease expires.
-pub async fn the_next_saga_is_the_first_to_fall_due<S: StoreUnderTest>() {
+pub async fn the_next_saga_is_the_first_to_fall_due<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let now = fixture.clock.now();
     let next = async || {
@@ -378,7 +381,7 @@ pub async fn the_next_saga_is_the_first_to_fall_due<S: StoreUnderTest>() {
 }
 
 /// Sagas are listed by id, in pages, and optionally by name and state.
-pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
+pub async fn sagas_are_listed_page_by_page<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for id in ["s3", "s1", "s2"] {
         start(&fixture, id).await;
@@ -419,7 +422,7 @@ pub async fn sagas_are_listed_page_by_page<S: StoreUnderTest>() {
 }
 
 /// A finished saga is deleted completely after its retention. An unfinished one is kept.
-pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
+pub async fn a_purge_deletes_only_what_ended_long_ago<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for id in ["ended", "running"] {
         start(&fixture, id).await;
@@ -454,7 +457,7 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: StoreUnderTest>() {
 
 /// A key does not expire in any mode while a saga lives that was started under it. Then it expires
 /// like any other key.
-pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>() {
+pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.claim(claim("k")).await;
     assert!(tx.start_saga(&saga("s1")).await.expect("it is started"));
@@ -490,7 +493,7 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: StoreUnderTest>
 }
 
 /// The saga of a phased request keeps the key alive, from the phase that starts it.
-pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>() {
+pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let entered = fixture.store().enter(entry("k")).await;
     let ClaimOutcome::Open(owned) = entered.expect("a key is entered") else {
@@ -516,11 +519,11 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: StoreUnderTest>()
     };
     stand(&fixture, &saga, &failed).await;
     let entered = fixture.store().enter(entry("k")).await;
-    assert!(matches!(entered, Ok(ClaimOutcome::Open(_))), "{entered:?}");
+    assert_matches!(entered, Ok(ClaimOutcome::Open(_)));
 }
 
 /// Checks that all callers receive the response, and that it does not expire soon.
-async fn check_stands<S: StoreUnderTest>(fixture: &Fixture<S>) {
+async fn check_stands<S: SagasUnderTest>(fixture: &Fixture<S>) {
     let mut gone = claim("k");
     gone.on_expired = OnExpired::Gone;
     for asked in [claim("k"), gone] {
@@ -542,10 +545,7 @@ async fn check_stands<S: StoreUnderTest>(fixture: &Fixture<S>) {
     assert!(is_known, "{entered:?}");
     let shot = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
     let ran = fixture.store().execute_plan(shot).await;
-    assert!(
-        matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. }))),
-        "{ran:?}"
-    );
+    assert_matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. })));
 }
 
 fn entry(key: &str) -> Entry {
@@ -556,7 +556,7 @@ fn entry(key: &str) -> Entry {
     }
 }
 
-async fn purge<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+async fn purge<S: SagasUnderTest>(fixture: &Fixture<S>) -> u64 {
     let purged = fixture.store().purge_keys().await;
     let purged = purged.expect("keys are purged");
     purged.iter().map(|(_, count)| count).sum()

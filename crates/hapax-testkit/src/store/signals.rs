@@ -9,13 +9,13 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    SagasUnderTest,
     fixture::Fixture,
     saga_steps::{DAY, LEASE, find, give_back, hold, kind, seize, signal, stand, start, take},
 };
 
 /// A signal makes a saga due. The first signal with a name is kept.
-pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
+pub async fn a_signal_wakes_a_saga_and_stands_once<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
@@ -36,7 +36,7 @@ pub async fn a_signal_wakes_a_saga_and_stands_once<S: StoreUnderTest>() {
 }
 
 /// A signal that arrives while a worker owns the saga is not lost when the worker gives it back.
-pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
+pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let taken = take(&fixture).await.remove(0);
@@ -49,7 +49,7 @@ pub async fn a_signal_that_crosses_a_worker_is_not_lost<S: StoreUnderTest>() {
 }
 
 /// The owner of a saga learns how many signals have arrived since it was read.
-pub async fn a_locked_saga_shows_how_many_signals_it_received<S: StoreUnderTest>() {
+pub async fn a_locked_saga_shows_how_many_signals_it_received<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for id in ["s1", "s2"] {
         start(&fixture, id).await;
@@ -78,7 +78,7 @@ pub async fn a_locked_saga_shows_how_many_signals_it_received<S: StoreUnderTest>
 }
 
 /// A finished saga is not due and receives no signals.
-pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
+pub async fn a_saga_that_has_ended_is_left_alone<S: SagasUnderTest>() {
     for state in [State::Completed, State::Failed] {
         let fixture = Fixture::<S>::fresh().await;
         start(&fixture, "s1").await;
@@ -104,7 +104,7 @@ pub async fn a_saga_that_has_ended_is_left_alone<S: StoreUnderTest>() {
 }
 
 /// A saga that needs attention is not due by itself, but becomes due with a signal.
-pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
+pub async fn a_saga_that_needs_attention_waits_for_a_word<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let saga = take(&fixture).await.remove(0);
@@ -130,7 +130,7 @@ pub async fn a_saga_that_needs_attention_waits_for_a_word<S: StoreUnderTest>() {
 
 /// A signal that arrives just before a saga needs attention is processed, even if its worker dies
 /// before it gives the saga back.
-pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnderTest>() {
+pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let saga = take(&fixture).await.remove(0);
@@ -147,7 +147,7 @@ pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: StoreUnde
 }
 
 /// A signal that exceeds a limit is refused, and the transaction can still be rolled back.
-pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
+pub async fn a_word_that_is_too_large_is_refused<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let (long, large) = ("x".repeat(256), vec![0; 64 * 1024 + 1]);
@@ -160,7 +160,7 @@ pub async fn a_word_that_is_too_large_is_refused<S: StoreUnderTest>() {
 }
 
 /// The sagas that need attention, and no others, are counted by name.
-pub async fn sagas_that_need_attention_are_counted_by_name<S: StoreUnderTest>() {
+pub async fn sagas_that_need_attention_are_counted_by_name<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let count = async || {
         let counted = fixture.store().sagas_in_attention().await;

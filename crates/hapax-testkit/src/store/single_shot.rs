@@ -13,6 +13,7 @@ use super::{
     fixture::{Fixture, PATIENCE, check_error, replayed, run_or_replay},
 };
 use crate::{
+    assert_matches,
     events::{RETENTION, claim, event, fingerprint, response, single_shot},
     wait::Patience,
 };
@@ -40,7 +41,7 @@ pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest
     let fixture = Fixture::<S>::fresh().await;
     let shot = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
     let ran = fixture.store().execute_plan(shot).await.expect("it runs");
-    assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
+    assert_matches!(ran, ClaimOutcome::Open(_));
     assert_eq!(fixture.replay(claim("k")).await, response("{}"));
 }
 
@@ -82,7 +83,7 @@ pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
     fixture.run(claim("k"), "first", &response("first")).await;
     fixture.clock.advance(RETENTION);
     let ran = fixture.store().execute_plan(shot::<S>("k", "second")).await;
-    assert!(matches!(ran, Ok(ClaimOutcome::Open(_))), "{ran:?}");
+    assert_matches!(ran, Ok(ClaimOutcome::Open(_)));
     assert_eq!(fixture.replay(claim("k")).await, response("second"));
     assert_eq!(fixture.rows().await, ["first", "second"]);
 }
@@ -125,7 +126,7 @@ pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
     });
     for ran in join_all(fired).await {
         let ran = ran.expect("no panic").expect("it runs");
-        assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
+        assert_matches!(ran, ClaimOutcome::Open(_));
     }
     assert_eq!(fixture.rows().await.len(), 400);
     assert_eq!(fixture.events().await.len(), 400);
@@ -238,10 +239,7 @@ async fn check_neighbours<S: StoreUnderTest>(
         if spoilt(number) {
             check_error(ran, "refused because of its content", &fits);
         } else {
-            assert!(
-                matches!(ran, Ok(ClaimOutcome::Open(_))),
-                "{number}: {ran:?}"
-            );
+            assert_matches!(ran, Ok(ClaimOutcome::Open(_)), "{number}");
         }
     }
     assert_eq!(fixture.rows().await.len(), 40);

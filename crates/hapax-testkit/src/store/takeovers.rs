@@ -12,7 +12,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    PhasesUnderTest,
     fixture::Fixture,
     phases::{LEASE, almost, check_fenced, enter, finish, own, owned, phase, taken},
 };
@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A key with an expired lease is taken over after the grace period, with its request and its
 /// recovery point.
-pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
+pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let late = keep(&fixture, "k", "the request").await;
     phase(&fixture, &late, "charged").await.expect("it ends");
@@ -48,7 +48,7 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: StoreUnderTest>() {
 }
 
 /// Only keys with an expired lease, of the given operations and with a request, are taken over.
-pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
+pub async fn a_take_over_leaves_what_it_cannot_resume<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     own(&fixture, "no request").await;
     let elsewhere = claim_of(scope("alice", "POST /elsewhere", "k"));
@@ -63,7 +63,7 @@ pub async fn a_take_over_leaves_what_it_cannot_resume<S: StoreUnderTest>() {
 }
 
 /// The longest expired one comes first, and no more than requested are returned.
-pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
+pub async fn the_longest_lapsed_key_is_taken_over_first<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for key in ["a", "b", "c"] {
         keep(&fixture, key, key).await;
@@ -79,7 +79,7 @@ pub async fn the_longest_lapsed_key_is_taken_over_first<S: StoreUnderTest>() {
 }
 
 /// Of concurrent takeovers, each key goes to one.
-pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
+pub async fn each_lapsed_key_is_taken_over_once<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for number in 0..30 {
         keep(&fixture, &number.to_string(), "r").await;
@@ -113,7 +113,7 @@ pub async fn each_lapsed_key_is_taken_over_once<S: StoreUnderTest>() {
 }
 
 /// A key that keeps failing is taken over at increasing intervals, and never given up.
-pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
+pub async fn each_owner_doubles_the_grace<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut owner = keep(&fixture, "k", "r").await;
     for owners in 0..GRACE_DOUBLINGS + 3 {
@@ -129,7 +129,7 @@ pub async fn each_owner_doubles_the_grace<S: StoreUnderTest>() {
 }
 
 /// A request is returned byte for byte, up to the maximum size.
-pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
+pub async fn the_largest_request_is_kept_byte_for_byte<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let bytes = (0..REQUEST_BYTES_MAX).map(|place| u8::try_from(place % 251).unwrap_or_default());
     let request: Bytes = bytes.collect();
@@ -143,7 +143,7 @@ pub async fn the_largest_request_is_kept_byte_for_byte<S: StoreUnderTest>() {
 }
 
 /// Enters a key with a stored request.
-async fn keep<S: StoreUnderTest>(fixture: &Fixture<S>, key: &str, request: &str) -> Ownership {
+async fn keep<S: PhasesUnderTest>(fixture: &Fixture<S>, key: &str, request: &str) -> Ownership {
     let request = Bytes::copy_from_slice(request.as_bytes());
     owned(enter(fixture, claim(key), Some(request)).await)
 }
@@ -156,7 +156,7 @@ fn lapsed(limit: usize) -> Lapsed {
     }
 }
 
-async fn take_over<S: StoreUnderTest>(fixture: &Fixture<S>, limit: usize) -> Vec<TakenOver> {
+async fn take_over<S: PhasesUnderTest>(fixture: &Fixture<S>, limit: usize) -> Vec<TakenOver> {
     let operations = [claim("k").scope.operation];
     let taken = fixture.store().take_over(&operations, lapsed(limit)).await;
     taken.expect("keys are taken over")

@@ -15,7 +15,10 @@ use super::{
     StoreUnderTest, Tx,
     fixture::{Fixture, run_or_replay},
 };
-use crate::events::{claim, event, message, response, single_shot};
+use crate::{
+    assert_matches,
+    events::{claim, event, message, response, single_shot},
+};
 
 /// A commit keeps the rows, the events and the acceptances.
 pub async fn a_commit_keeps_rows_events_and_acceptances<S: StoreUnderTest>() {
@@ -70,20 +73,14 @@ pub async fn a_refused_event_leaves_the_transaction_usable<S: StoreUnderTest>() 
     tx.emit(event("1")).expect("an event is emitted");
     let large = Payload::Json(format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX)));
     let too_large = tx.emit(NewEvent::new("order.created", large));
-    assert!(
-        matches!(too_large, Err(EventError::TooLarge { .. })),
-        "{too_large:?}"
-    );
+    assert_matches!(too_large, Err(EventError::TooLarge { .. }));
     for refused in [
         NewEvent::new("order.created", Payload::Json("{".to_owned())),
         NewEvent::json("order created", &1),
         event("2").header("x", "a\r\nb: c"),
     ] {
         let refused = tx.emit(refused);
-        assert!(
-            matches!(refused, Err(EventError::Malformed { .. })),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(EventError::Malformed { .. }));
     }
     tx.emit(event("3")).expect("an event is emitted");
     S::write_row(&mut tx, "after").await;
@@ -101,10 +98,7 @@ pub async fn a_transaction_carries_no_more_events_than_the_bound<S: StoreUnderTe
             .expect("an event is emitted");
     }
     let one_more = tx.emit(event("one more"));
-    assert!(
-        matches!(one_more, Err(EventError::TooLarge { .. })),
-        "{one_more:?}"
-    );
+    assert_matches!(one_more, Err(EventError::TooLarge { .. }));
     tx.commit().await.expect("it is committed");
     assert_eq!(fixture.events().await.len(), EVENTS_PER_TRANSACTION_MAX);
 }

@@ -16,8 +16,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::Serialize;
 
-use crate::{clock::Timestamp, event::EventId, outbox::OutboxEvent};
+use crate::{clock::Timestamp, event::EventId, json, outbox::OutboxEvent};
 
 pub use shards::{SHARDS, Shards, ShardsError, partition};
 
@@ -176,7 +177,9 @@ pub struct Park {
 }
 
 /// The outcome of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum AttemptOutcome {
     /// The receiver has the event.
     Delivered,
@@ -221,23 +224,35 @@ impl AttemptOutcome {
 }
 
 /// An attempt, as recorded in the append-only log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attempt {
     /// The position of the event.
+    #[serde(skip)]
     pub position: i64,
     /// The number of the attempt, starting at 1.
     pub number: u32,
     /// When the attempt started.
     pub started_at: Timestamp,
-    /// How long the attempt took.
+    /// How long the attempt took, in milliseconds.
+    #[serde(rename = "duration_ms", serialize_with = "json::millis")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub duration: Duration,
     /// The outcome.
     pub outcome: AttemptOutcome,
     /// The status code of the receiver, if it sent one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The error, in one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The beginning of the receiver's response.
+    #[serde(
+        rename = "response",
+        skip_serializing_if = "Bytes::is_empty",
+        serialize_with = "json::head"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub response_head: Bytes,
 }
 

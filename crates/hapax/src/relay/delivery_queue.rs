@@ -20,7 +20,6 @@ use crate::{
     key::Tenant,
     limits::{BEHIND, PAST_READ, READ_EVENTS, WINDOW_EVENTS},
     outbox::OutboxEvent,
-    seeded::{self, Bug},
     store::{Batch, Past},
     telemetry,
 };
@@ -357,12 +356,7 @@ impl DeliveryQueue {
             .into_iter()
             .partition(|item| self.counted(item.position(), item.attempts) < attempts_max);
         for item in &chosen {
-            if seeded::has(Bug::MarkSentBeforeSend) {
-                self.checkpoints.settle(item.position());
-                self.pending
-                    .delivered
-                    .extend(item.parked.then(|| item.position()));
-            } else if item.parked {
+            if item.parked {
                 self.pending
                     .begin
                     .push((item.position(), item.attempts + 1));

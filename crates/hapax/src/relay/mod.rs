@@ -71,7 +71,6 @@ use crate::{
     delivery::partition,
     failpoint::Failpoints,
     limits,
-    seeded::{self, Bug},
     store::{Deliveries, Source},
     trace::Traces,
 };
@@ -79,7 +78,7 @@ use crate::{
 use crate::notify::Notifier;
 pub use destination::{Destination, Order};
 use namesake::Namesakes;
-use partition_task::{DISABLED, Place, Places, locked};
+use partition_task::{DISABLED, PartitionState, PartitionStates, locked};
 pub use route::Pattern;
 use supervisor::Supervisor;
 
@@ -126,17 +125,6 @@ impl Node {
             name: name.into(),
             lease: limits::NODE_LEASE,
         }
-    }
-}
-
-impl Node {
-    /// How long the other nodes consider this one alive, and how long it considers its partitions
-    /// its own.
-    fn counts_for(&self) -> Duration {
-        if seeded::has(Bug::ShortLease) {
-            return self.lease / 20;
-        }
-        self.lease
     }
 }
 
@@ -193,12 +181,12 @@ impl Relay {
         }
         let identity = settings.node.as_ref().map(|node| node.name.clone());
         let namesakes = Arc::new(AtomicUsize::new(0));
-        let places = Places::default();
+        let states = PartitionStates::default();
         for destination in &destinations {
-            let mut places = locked(&places);
+            let mut states = locked(&states);
             for number in 0..destination.partitions.get() {
                 let partition = partition(&destination.name, number, destination.partitions);
-                places.entry(partition).or_default();
+                states.entry(partition).or_default();
             }
         }
         let draining = watch::Sender::new(false);
@@ -208,7 +196,7 @@ impl Relay {
             store.clone(),
             settings,
             notifier.clone(),
-            Arc::clone(&places),
+            Arc::clone(&states),
             Namesakes::counted_by(Arc::clone(&namesakes)),
         );
         let mut tasks = JoinSet::new();
@@ -217,7 +205,7 @@ impl Relay {
             draining,
             destinations,
             tasks,
-            places,
+            states,
             identity,
             namesakes,
         }
@@ -230,7 +218,7 @@ pub struct RelayHandle {
     draining: watch::Sender<bool>,
     destinations: watch::Sender<Arc<[Destination]>>,
     tasks: JoinSet<()>,
-    places: Places,
+    states: PartitionStates,
     identity: Option<String>,
     namesakes: Arc<AtomicUsize>,
 }
@@ -268,15 +256,15 @@ impl RelayHandle {
     /// Enables a destination that was disabled. Returns false if there is no destination with this
     /// name.
     pub fn enable(&self, destination: &str) -> bool {
-        let places = self.places_of(destination);
-        for place in &places {
+        let states = self.states_of(destination);
+        for state in &states {
             // A running loop would remember the notification and enable the destination when it is
             // disabled later.
-            if *place.stopped.borrow() == Some(DISABLED) {
-                place.enable.notify_one();
+            if *state.stopped.borrow() == Some(DISABLED) {
+                state.enable.notify_one();
             }
         }
-        !places.is_empty()
+        !states.is_empty()
     }
 
     /// Why no partition of a destination is served here; `None` while one is, or if there is no
@@ -285,17 +273,17 @@ impl RelayHandle {
     /// One of `disabled`, `paused`, `standby` (another node owns the partitions, or will) and
     /// `fenced`.
     pub fn stopped(&self, destination: &str) -> Option<&'static str> {
-        let places = self.places_of(destination);
-        let mut reasons = places.iter().map(|place| *place.stopped.borrow());
+        let states = self.states_of(destination);
+        let mut reasons = states.iter().map(|state| *state.stopped.borrow());
         let first = reasons.next()??;
         reasons.all(|reason| reason.is_some()).then_some(first)
     }
 
-    fn places_of(&self, destination: &str) -> Vec<Place> {
-        locked(&self.places)
+    fn states_of(&self, destination: &str) -> Vec<PartitionState> {
+        locked(&self.states)
             .iter()
             .filter(|(partition, _)| partition.split('/').next() == Some(destination))
-            .map(|(_, place)| place.clone())
+            .map(|(_, state)| state.clone())
             .collect()
     }
 }

@@ -62,12 +62,12 @@ impl Stopped {
 
 /// State that the relay handle and the task of a partition share.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct PartitionState {
     pub(super) enable: Arc<Notify>,
     pub(super) stopped: watch::Sender<Option<&'static str>>,
 }
 
-impl Default for Place {
+impl Default for PartitionState {
     fn default() -> Self {
         Self {
             enable: Arc::default(),
@@ -77,10 +77,10 @@ impl Default for Place {
 }
 
 /// The shared state of all partitions, by name.
-pub(super) type Places = Arc<Mutex<HashMap<String, Place>>>;
+pub(super) type PartitionStates = Arc<Mutex<HashMap<String, PartitionState>>>;
 
-pub(super) fn locked(places: &Places) -> MutexGuard<'_, HashMap<String, Place>> {
-    places.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn locked(states: &PartitionStates) -> MutexGuard<'_, HashMap<String, PartitionState>> {
+    states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Orders of the supervisor.
@@ -88,16 +88,16 @@ pub(super) fn locked(places: &Places) -> MutexGuard<'_, HashMap<String, Place>> 
 pub(super) struct Orders {
     pub(super) destination: Arc<Destination>,
     /// Whether this node may own the partition.
-    pub(super) may_carry: bool,
+    pub(super) may_own: bool,
     /// Whether the task must end.
     pub(super) ends: bool,
     /// Whether it ends because the process stops.
-    pub(super) shuts: bool,
+    pub(super) process_stops: bool,
     /// The epoch under which this node owns the partition according to the store. The task may not
     /// know it, if the response to its request was lost.
-    pub(super) held: Option<i64>,
+    pub(super) owned_epoch: Option<i64>,
     /// The number of the membership poll.
-    pub(super) look: u64,
+    pub(super) poll: u64,
 }
 
 /// The task of one partition.
@@ -109,26 +109,26 @@ pub(super) struct PartitionTask<S, D> {
     pub(super) settings: Settings,
     pub(super) notifier: Notifier,
     pub(super) orders: watch::Receiver<Orders>,
-    pub(super) place: Place,
+    pub(super) state: PartitionState,
 }
 
 impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         gauges::store_failed(&self.partition, 0);
-        while let Some(destination) = self.called().await {
+        while let Some(destination) = self.wait_until_allowed().await {
             let Some(opened) = self.open(&destination).await else {
                 continue;
             };
-            self.place.stopped.send_replace(None);
+            self.state.stopped.send_replace(None);
             let epoch = opened.epoch;
             // Attempts in flight are counted as after a crash, so that an event that causes a panic
             // runs out of attempts.
-            let carried = self.carry(Arc::clone(&destination), opened);
-            let carried = AssertUnwindSafe(carried).catch_unwind();
-            let carried = carried.await;
+            let stopped = self.run_worker(Arc::clone(&destination), opened);
+            let stopped = AssertUnwindSafe(stopped).catch_unwind();
+            let stopped = stopped.await;
             gauges::stopped(&self.partition);
-            match carried {
+            match stopped {
                 Ok(Stopped::Drained) => self.give_up(epoch).await,
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
                 Ok(Stopped::SetBack) => {
@@ -142,7 +142,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 Ok(Stopped::Fenced) => {
                     // The batches in the cache may belong to a history that the store has lost.
                     self.tail.forget().await;
-                    self.next_look().await;
+                    self.next_poll().await;
                 }
                 Err(_) => {
                     let destination = &self.partition;
@@ -158,34 +158,38 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         gauges::ended(&self.partition);
     }
 
-    /// Waits until this node may own the partition; `None` if the task must end.
-    async fn called(&mut self) -> Option<Arc<Destination>> {
+    /// Waits until this node may own the partition and the destination is not paused; `None` if the
+    /// task must end.
+    async fn wait_until_allowed(&mut self) -> Option<Arc<Destination>> {
         loop {
             let orders = self.orders.borrow_and_update().clone();
-            let is_over = !orders.may_carry || orders.ends;
-            if let Some(epoch) = orders.held.filter(|_| is_over && !orders.shuts) {
+            let is_over = !orders.may_own || orders.ends;
+            if let Some(epoch) = orders
+                .owned_epoch
+                .filter(|_| is_over && !orders.process_stops)
+            {
                 // While the store names this live node as the owner, no other node would take the
                 // partition.
-                self.let_go(epoch).await;
+                self.release(epoch).await;
             }
             if orders.ends {
                 return None;
             }
-            if orders.may_carry && !orders.destination.paused {
+            if orders.may_own && !orders.destination.paused {
                 return Some(orders.destination);
             }
-            let waits = if orders.may_carry { PAUSED } else { STANDBY };
-            if orders.look > 0 || orders.may_carry {
-                self.wait_as(waits);
+            let state = if orders.may_own { PAUSED } else { STANDBY };
+            if orders.poll > 0 || orders.may_own {
+                self.wait_as(state);
             }
-            if waits == STANDBY {
+            if state == STANDBY {
                 self.orders.changed().await.ok()?;
                 continue;
             }
-            let goes_on =
-                |orders: &Orders| orders.ends || !orders.may_carry || !orders.destination.paused;
+            let ends_wait =
+                |orders: &Orders| orders.ends || !orders.may_own || !orders.destination.paused;
             tokio::select! {
-                outcome = self.orders.wait_for(goes_on) => drop(outcome.ok()?),
+                outcome = self.orders.wait_for(ends_wait) => drop(outcome.ok()?),
                 // Events of a paused destination are late too.
                 () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
                     unreachable!("reporting never ends")
@@ -195,7 +199,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     }
 
     fn wait_as(&self, state: &'static str) {
-        if self.place.stopped.send_replace(Some(state)) != Some(state) {
+        if self.state.stopped.send_replace(Some(state)) != Some(state) {
             if state == STANDBY {
                 gauges::handed_over(&self.partition);
             } else {
@@ -214,12 +218,12 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     async fn open(&mut self, destination: &Arc<Destination>) -> Option<Opened> {
         let (mut wait, longest) = limits::STORE_BACKOFF;
         loop {
-            if is_called_off(&self.orders.borrow(), destination) {
+            if is_revoked(&self.orders.borrow(), destination) {
                 return None;
             }
             match self.take().await {
                 Ok(Some(opened)) => {
-                    self.say_opened(&opened);
+                    self.log_opened(&opened);
                     return Some(opened);
                 }
                 // Another node was faster, or a purge or an operator has locked the partition for a
@@ -234,7 +238,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             }
             tokio::select! {
                 () = sleep(wait) => {}
-                () = called_off(&mut self.orders, destination) => {}
+                () = revoked(&mut self.orders, destination) => {}
             }
             wait = (wait * 2).min(longest);
         }
@@ -243,14 +247,15 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     async fn take(&self) -> Result<Option<Opened>, StoreError> {
         match &self.settings.node {
             Some(node) => {
-                let lease = node.counts_for();
-                self.store.take(&self.partition, &node.name, lease).await
+                self.store
+                    .take(&self.partition, &node.name, node.lease)
+                    .await
             }
             None => self.store.open(&self.partition).await.map(Some),
         }
     }
 
-    fn say_opened(&self, opened: &Opened) {
+    fn log_opened(&self, opened: &Opened) {
         // This node counts the attempts whose outcome the last owner did not record.
         if opened.interrupted > 0 {
             counter!(
@@ -280,7 +285,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     }
 
     /// Runs the worker until something stops it, and reports the backlog.
-    async fn carry(&mut self, destination: Arc<Destination>, opened: Opened) -> Stopped {
+    async fn run_worker(&mut self, destination: Arc<Destination>, opened: Opened) -> Stopped {
         let draining = watch::Sender::new(None);
         let patience = limits::DRAIN.max(destination.timeout);
         let worker = Worker::new(
@@ -298,17 +303,22 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         let orders = &mut self.orders;
         let drain = async {
             loop {
-                called_off(orders, &destination).await;
+                revoked(orders, &destination).await;
                 // A process that stops does not wait as long as an attempt may take; a partition
                 // that is released does.
-                let shuts = orders.borrow().shuts;
-                draining.send_replace(Some(if shuts { limits::DRAIN } else { patience }));
-                let changes =
-                    |orders: &Orders| orders.shuts != shuts || !is_called_off(orders, &destination);
+                let process_stops = orders.borrow().process_stops;
+                draining.send_replace(Some(if process_stops {
+                    limits::DRAIN
+                } else {
+                    patience
+                }));
+                let changes = |orders: &Orders| {
+                    orders.process_stops != process_stops || !is_revoked(orders, &destination)
+                };
                 if orders.wait_for(changes).await.is_err() {
                     std::future::pending::<()>().await;
                 }
-                if !is_called_off(&orders.borrow(), &destination) {
+                if !is_revoked(&orders.borrow(), &destination) {
                     draining.send_replace(None);
                 }
             }
@@ -330,23 +340,23 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
 
     /// Releases the partition to other nodes, unless it has another owner already.
     async fn give_up(&self, epoch: i64) {
-        let keeps = {
+        let keeps_partition = {
             let orders = self.orders.borrow();
-            orders.may_carry && !orders.ends
+            orders.may_own && !orders.ends
         };
-        if keeps || self.settings.node.is_none() {
+        if keeps_partition || self.settings.node.is_none() {
             return;
         }
-        self.let_go(epoch).await;
+        self.release(epoch).await;
     }
 
-    async fn let_go(&self, epoch: i64) {
-        let given = timeout(
+    async fn release(&self, epoch: i64) {
+        let released = timeout(
             limits::STORE_BACKOFF.1,
             self.store.give_up(&self.partition, epoch),
         );
         // Otherwise the lease expires.
-        if !matches!(given.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
+        if !matches!(released.await, Ok(Ok(()) | Err(StoreError::Fenced))) {
             let destination = &self.partition;
             tracing::warn!(destination, "the destination could not be released");
         }
@@ -354,8 +364,8 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
 
     /// Waits until the destination is enabled, changes, or no longer belongs to this node: an
     /// operator may have resumed it while the last outcomes arrived.
-    async fn disabled(&mut self, carried: &Arc<Destination>, epoch: i64) {
-        self.place.stopped.send_replace(Some(DISABLED));
+    async fn disabled(&mut self, served: &Arc<Destination>, epoch: i64) {
+        self.state.stopped.send_replace(Some(DISABLED));
         let destination = &self.partition;
         tracing::error!(
             destination,
@@ -363,10 +373,10 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             to_state = "disabled",
             "the destination is disabled; its events are kept until it is enabled"
         );
-        let enabled = self.place.enable.notified();
+        let enabled = self.state.enable.notified();
         tokio::select! {
             () = enabled => return,
-            () = called_off(&mut self.orders, carried) => {}
+            () = revoked(&mut self.orders, served) => {}
             () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
                 unreachable!("reporting never ends")
             }
@@ -375,30 +385,30 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     }
 
     fn fenced(&self) {
-        self.place.stopped.send_replace(Some(FENCED));
+        self.state.stopped.send_replace(Some(FENCED));
         gauges::handed_over(&self.partition);
         let destination = &self.partition;
         tracing::error!(destination, "another relay has taken the destination over");
     }
 
     /// Waits for the next membership poll.
-    async fn next_look(&mut self) {
-        let seen = self.orders.borrow().look;
-        let looked = |orders: &Orders| orders.ends || orders.look > seen;
-        let _told = self.orders.wait_for(looked).await;
+    async fn next_poll(&mut self) {
+        let last_poll = self.orders.borrow().poll;
+        let is_newer = |orders: &Orders| orders.ends || orders.poll > last_poll;
+        let _changed = self.orders.wait_for(is_newer).await;
     }
 }
 
 /// Waits until this node may no longer own the partition, or until `destination` has changed.
-async fn called_off(orders: &mut watch::Receiver<Orders>, destination: &Arc<Destination>) {
-    let _told = orders
-        .wait_for(|orders| is_called_off(orders, destination))
+async fn revoked(orders: &mut watch::Receiver<Orders>, destination: &Arc<Destination>) {
+    let _changed = orders
+        .wait_for(|orders| is_revoked(orders, destination))
         .await;
 }
 
-fn is_called_off(orders: &Orders, destination: &Arc<Destination>) -> bool {
+fn is_revoked(orders: &Orders, destination: &Arc<Destination>) -> bool {
     orders.ends
-        || !orders.may_carry
+        || !orders.may_own
         || orders.destination.paused
         || !Arc::ptr_eq(&orders.destination, destination)
 }

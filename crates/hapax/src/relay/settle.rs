@@ -13,7 +13,6 @@ use crate::{
     delivery::{Arrived, Attempt, AttemptOutcome, CheckpointId, ParkedState, Settlement},
     limits::ERROR_BYTES,
     retry::Next,
-    seeded::{self, Bug},
     sink::{Outcome, Receipt, SinkError},
     telemetry,
 };
@@ -201,14 +200,6 @@ impl DeliveryQueue {
             from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
             "the event is a dead letter"
         );
-        if seeded::has(Bug::DroppedWhenExhausted) {
-            self.checkpoints.settle(item.position());
-            self.pending
-                .delivered
-                .extend(item.parked.then(|| item.position()));
-            self.release(&item);
-            return self.lane.go_on(&item);
-        }
         if self.destination.order == Order::KeySkip {
             self.release(&item);
             self.lane.go_on(&item);
@@ -243,12 +234,6 @@ impl DeliveryQueue {
                 from_state = if item.parked { "retrying" } else { "offered" },
                 to_state = "retrying", next_at = next_at.as_millis(), "the delivery is parked"
             );
-        }
-        if seeded::has(Bug::OrderByLuck) {
-            self.release(&item);
-            self.lane.go_on(&item);
-            let last_error = Some(one_line(error));
-            return self.park(item.position(), state, attempt, next_at, None, last_error);
         }
         let waiting = self.lane.hold_up(&item);
         if item.order_key.is_none() {

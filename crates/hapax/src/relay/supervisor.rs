@@ -27,7 +27,7 @@ use super::{
     Destination, Node, Settings, gauges,
     lease::{LOOKS, Shares},
     namesake::Namesakes,
-    partition_task::{Orders, PartitionTask, Places, locked},
+    partition_task::{Orders, PartitionStates, PartitionTask, locked},
     tail_cache::TailCache,
 };
 
@@ -40,15 +40,15 @@ pub(super) struct Supervisor<S, D> {
     store: D,
     settings: Settings,
     notifier: Notifier,
-    places: Places,
-    keepers: HashMap<String, (watch::Sender<Orders>, AbortHandle)>,
+    states: PartitionStates,
+    partition_tasks: HashMap<String, (watch::Sender<Orders>, AbortHandle)>,
     /// Tasks that were ordered to end and have not ended yet.
     ending: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
     shares: Shares,
     namesakes: Namesakes,
     /// When the membership was last read.
-    looked_at: Option<Instant>,
+    polled_at: Option<Instant>,
     /// Until when missing heartbeats of other nodes are ignored, because this node was blocked
     /// itself.
     away_until: Option<Instant>,
@@ -62,7 +62,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         store: D,
         settings: Settings,
         notifier: Notifier,
-        places: Places,
+        states: PartitionStates,
         namesakes: Namesakes,
     ) -> Self {
         let known = Arc::new(KnownDestinations::default());
@@ -74,13 +74,13 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             store,
             settings,
             notifier,
-            places,
-            keepers: HashMap::new(),
+            states,
+            partition_tasks: HashMap::new(),
             ending: HashMap::new(),
             tasks: JoinSet::new(),
             shares: Shares::default(),
             namesakes,
-            looked_at: None,
+            polled_at: None,
             away_until: None,
             known,
         }
@@ -97,7 +97,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         while !*draining.borrow_and_update() {
             let current = Arc::clone(&destinations.borrow_and_update());
             self.assign(&current, &tail);
-            self.look().await;
+            self.poll_membership().await;
             let next = Instant::now() + interval.unwrap_or(NEVER);
             tokio::select! {
                 () = sleep_until(next) => {}
@@ -116,7 +116,8 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         if self.settings.node.is_some() {
             // A task that died without an order is started again. A relay that does not share its
             // store was fenced permanently.
-            self.keepers.retain(|_, (_, task)| !task.is_finished());
+            self.partition_tasks
+                .retain(|_, (_, task)| !task.is_finished());
         }
         for destination in destinations {
             for number in 0..destination.partitions.get() {
@@ -131,14 +132,16 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 self.instruct(name, number, destination, tail);
             }
         }
-        let names = destinations.iter().map(|it| it.name.clone());
+        let names = destinations
+            .iter()
+            .map(|destination| destination.name.clone());
         self.known.set(names.collect());
-        let gone = |name: &String| !wanted.contains(name);
-        for (name, (orders, task)) in self.keepers.extract_if(|name, _| gone(name)) {
+        let is_removed = |name: &String| !wanted.contains(name);
+        for (name, (orders, task)) in self.partition_tasks.extract_if(|name, _| is_removed(name)) {
             orders.send_modify(|orders| orders.ends = true);
             self.ending.insert(name, task);
         }
-        locked(&self.places).retain(|name, _| wanted.contains(name));
+        locked(&self.states).retain(|name, _| wanted.contains(name));
     }
 
     fn instruct(
@@ -152,7 +155,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             // The new task starts when the old one has settled what it offered.
             return;
         }
-        if let Some((orders, _)) = self.keepers.get(&name) {
+        if let Some((orders, _)) = self.partition_tasks.get(&name) {
             orders.send_if_modified(|orders| {
                 let changed = !orders.destination.is_same(destination);
                 if changed {
@@ -162,17 +165,17 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             });
             return;
         }
-        let place = locked(&self.places)
+        let state = locked(&self.states)
             .entry(name.clone())
             .or_default()
             .clone();
         let orders = watch::Sender::new(Orders {
             destination: Arc::new(destination.clone()),
-            may_carry: self.settings.node.is_none(),
+            may_own: self.settings.node.is_none(),
             ends: false,
-            shuts: false,
-            held: None,
-            look: 0,
+            process_stops: false,
+            owned_epoch: None,
+            poll: 0,
         });
         let partition_task = PartitionTask {
             store: self.store.clone(),
@@ -182,34 +185,33 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             settings: self.settings.clone(),
             notifier: self.notifier.clone(),
             orders: orders.subscribe(),
-            place,
+            state,
         };
         let task = self.tasks.spawn(partition_task.run());
-        self.keepers.insert(name, (orders, task));
+        self.partition_tasks.insert(name, (orders, task));
     }
 
     /// Polls the membership, and orders each task to take or release its partition.
-    async fn look(&mut self) {
+    async fn poll_membership(&mut self) {
         let Some(node) = self.settings.node.clone() else {
             return;
         };
-        let counts_for = node.counts_for();
         let Node { name, lease } = node;
         let wanted = self.wanted();
         let knows: BTreeSet<String> = wanted.values().cloned().collect();
         let knows: Vec<String> = knows.into_iter().collect();
-        let asked = timeout(lease, self.store.heartbeat(&name, &knows, counts_for)).await;
-        let asked = match asked {
-            Ok(asked) => asked.map_err(|error| error.error_chain()),
+        let heartbeat = timeout(lease, self.store.heartbeat(&name, &knows, lease)).await;
+        let heartbeat = match heartbeat {
+            Ok(sent) => sent.map_err(|error| error.error_chain()),
             Err(_) => Err(format!("the store has not responded within {lease:?}")),
         };
-        let membership = match asked {
+        let membership = match heartbeat {
             Ok(membership) => membership,
             Err(error) => {
                 tracing::warn!(node = name, error, "the heartbeat could not be sent");
                 // A worker detects by itself that it was fenced. Without this count, failures of
                 // the store would not be counted for partitions that were never taken.
-                let waiting = self.keepers.keys();
+                let waiting = self.partition_tasks.keys();
                 return waiting.for_each(|partition| gauges::store_failed(partition, 1));
             }
         };
@@ -217,28 +219,28 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         // After it was blocked, this node keeps its partitions and takes no others.
         let was_away = self.was_away(lease);
         let shares = (!was_away).then(|| self.shares.of(&name, &wanted, &membership));
-        let held = membership.held.into_iter();
-        let held: HashMap<String, i64> = held
+        let owned = membership.held.into_iter();
+        let owned: HashMap<String, i64> = owned
             .filter(|held| held.node == name)
             .map(|held| (held.partition, held.epoch))
             .collect();
-        for (partition, (orders, _)) in &self.keepers {
-            let held = held.get(partition).copied();
+        for (partition, (orders, _)) in &self.partition_tasks {
+            let epoch = owned.get(partition).copied();
             orders.send_modify(|orders| {
-                let has_it = held.is_some();
-                orders.may_carry = shares
+                let owns_partition = epoch.is_some();
+                orders.may_own = shares
                     .as_ref()
-                    .map_or(has_it, |ours| ours.contains(partition));
-                orders.held = held;
-                orders.look += 1;
+                    .map_or(owns_partition, |ours| ours.contains(partition));
+                orders.owned_epoch = epoch;
+                orders.poll += 1;
             });
         }
     }
 
     /// The partitions that need an owner, each with its destination.
     fn wanted(&self) -> BTreeMap<String, String> {
-        let keepers = self.keepers.iter();
-        keepers
+        let partition_tasks = self.partition_tasks.iter();
+        partition_tasks
             .map(|(partition, (orders, _))| {
                 (partition.clone(), orders.borrow().destination.name.clone())
             })
@@ -249,7 +251,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
     /// heartbeats either: the store was unavailable, or this process was stopped.
     fn was_away(&mut self, lease: Duration) -> bool {
         let now = Instant::now();
-        let last = self.looked_at.replace(now);
+        let last = self.polled_at.replace(now);
         if last.is_some_and(|last| now > last + lease) {
             self.away_until = Some(now + lease);
         }
@@ -258,8 +260,8 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
 
     /// Ends all tasks and removes this node from the membership.
     async fn end(mut self) {
-        for (orders, _) in self.keepers.values() {
-            orders.send_modify(|orders| (orders.ends, orders.shuts) = (true, true));
+        for (orders, _) in self.partition_tasks.values() {
+            orders.send_modify(|orders| (orders.ends, orders.process_stops) = (true, true));
         }
         let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
         loop {
@@ -268,7 +270,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 ended = self.tasks.join_next() => if ended.is_none() { break },
                 () = sleep_until(Instant::now() + interval.unwrap_or(NEVER)) => {
                     if let Some(Node { name, lease }) = &self.settings.node {
-                        let _shown = timeout(*lease, self.store.heartbeat(name, &[], *lease)).await;
+                        let _sent = timeout(*lease, self.store.heartbeat(name, &[], *lease)).await;
                     }
                 }
             }

@@ -49,32 +49,31 @@ pub(super) struct Worker<S, D> {
     queue: DeliveryQueue,
     breaker: Breaker,
     rate: Option<Rate>,
-    on_the_wire: JoinSet<Vec<Tried>>,
+    in_flight: JoinSet<Vec<Tried>>,
     /// Last pause after the store has refused a settlement.
     backoff: Option<Duration>,
     /// Last pause after a read has failed, and its end.
     read_backoff: Option<(Duration, Instant)>,
-    /// Whether there may be more events in the outbox.
-    more: bool,
+    /// Whether the outbox may contain more events.
+    may_have_more: bool,
     /// Whether this is known from a notification.
     notified: bool,
     /// The read that is running in the background.
     reading: JoinSet<Result<Found, StoreError>>,
-    /// A batch that was read and waits until the store has been asked which of its keys are
-    /// blocked.
-    unasked: Option<Batch>,
+    /// A batch that is admitted after the store has been asked which of its keys are blocked.
+    unchecked_batch: Option<Batch>,
     /// The error of the last read.
-    unread: Option<StoreError>,
+    read_error: Option<StoreError>,
     /// Since when outcomes are waiting to be recorded.
     dirty_since: Option<Instant>,
     /// When a read last found events.
     found_at: Option<Instant>,
-    /// When to read the outbox without a notification.
-    look_at: Instant,
-    /// When to read parked rows without a notification.
-    look_parked_at: Instant,
+    /// When to poll the outbox, if there is no notification.
+    poll_at: Instant,
+    /// When to poll the parked rows, if there is no notification.
+    poll_parked_at: Instant,
     /// When events of other tenants were last read ahead.
-    past_at: Instant,
+    read_past_at: Instant,
     /// The type of the event that failed last.
     failed_kind: Option<String>,
     /// Position after which parked deliveries may be blocked although the destination keeps no
@@ -123,18 +122,18 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             queue: DeliveryQueue::new(partition, destination, opened, first),
             breaker: Breaker::default(),
             rate,
-            on_the_wire: JoinSet::new(),
+            in_flight: JoinSet::new(),
             backoff: None,
             read_backoff: None,
-            more: true,
+            may_have_more: true,
             notified: false,
             reading: JoinSet::new(),
-            unasked: None,
-            unread: None,
+            unchecked_batch: None,
+            read_error: None,
             dirty_since: None,
-            look_at: Instant::now(),
-            look_parked_at: Instant::now(),
-            past_at: Instant::now(),
+            poll_at: Instant::now(),
+            poll_parked_at: Instant::now(),
+            read_past_at: Instant::now(),
             failed_kind: None,
             keyed_after,
         }
@@ -154,7 +153,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                     return loop {
                         match self.drain().await {
                             Some(Stopped::Drained) => break Stopped::Disabled,
-                            Some(otherwise) => break otherwise,
+                            Some(stopped) => break stopped,
                             None => {}
                         }
                     };
@@ -209,24 +208,24 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if self.cannot_read_until() > Some(moment) {
             return Ok(());
         }
-        if self.look_at <= moment {
-            self.look_at = moment + self.settings.poll_idle;
-            self.more = true;
+        if self.poll_at <= moment {
+            self.poll_at = moment + self.settings.poll_idle;
+            self.may_have_more = true;
         }
-        self.take_in().await?;
-        self.read_on(moment);
-        let looks = self.look_parked_at <= moment;
-        if looks {
-            self.look_parked_at = moment + self.settings.poll_idle;
+        self.admit_checked().await?;
+        self.start_read(moment);
+        let polls_parked = self.poll_parked_at <= moment;
+        if polls_parked {
+            self.poll_parked_at = moment + self.settings.poll_idle;
         }
-        let falls_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
+        let is_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
         if self.keyed_after.is_some() {
             self.ignore_keys(moment).await?;
         }
-        if looks || falls_due {
+        if polls_parked || is_due {
             self.read_due().await?;
         }
-        self.unread.take().map_or(Ok(()), Err)
+        self.read_error.take().map_or(Ok(()), Err)
     }
 
     /// Unblocks deliveries of a destination that keeps no order: the store parks in bulk by key,
@@ -240,15 +239,15 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         self.keyed_after = ignored.await?;
         if self.keyed_after.is_some() {
             // The next iteration continues, and reads what is due.
-            self.look_parked_at = moment;
+            self.poll_parked_at = moment;
             self.queue.due_at = Some(self.settings.clock.now());
         }
         Ok(())
     }
 
     /// Starts to read the outbox, or to read ahead for other tenants.
-    fn read_on(&mut self, moment: Instant) {
-        if !self.more || !self.reading.is_empty() || self.unasked.is_some() {
+    fn start_read(&mut self, moment: Instant) {
+        if !self.may_have_more || !self.reading.is_empty() || self.unchecked_batch.is_some() {
             return;
         }
         let (tail, shards) = (Arc::clone(&self.tail), self.shards);
@@ -257,8 +256,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             let notified = std::mem::take(&mut self.notified);
             self.reading
                 .spawn(async move { tail.read(&from, shards, notified).await.map(Found::Next) });
-        } else if moment >= self.past_at + PAST_LOOK {
-            self.past_at = moment;
+        } else if moment >= self.read_past_at + PAST_LOOK {
+            self.read_past_at = moment;
             let Some((beyond, except, limit)) = self.queue.looks_past() else {
                 return;
             };
@@ -270,18 +269,18 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
     }
 
-    /// Admits what was read, after asking the store about its keys if necessary.
-    async fn take_in(&mut self) -> Result<(), StoreError> {
-        if let Some(batch) = &self.unasked {
+    /// Admits the unchecked batch, after asking the store which of its keys are blocked.
+    async fn admit_checked(&mut self) -> Result<(), StoreError> {
+        if let Some(batch) = &self.unchecked_batch {
             self.queue.ask(&self.store, batch).await?;
         }
-        if let Some(batch) = self.unasked.take() {
+        if let Some(batch) = self.unchecked_batch.take() {
             self.queue.admit(batch, self.settings.clock.now());
         }
         Ok(())
     }
 
-    /// Admits what was read.
+    /// Admits the result of a read.
     fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
         let now = self.settings.clock.now();
         match read {
@@ -290,23 +289,23 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 // The checkpoint also moves for a partition without events.
                 let high = self.queue.checkpoints.head().high;
                 let moves = !batch.events.is_empty() || batch.frontier.high > high;
-                self.more = moves || self.notified;
+                self.may_have_more = moves || self.notified;
                 let read_at = Instant::now();
-                if self.more {
+                if self.may_have_more {
                     self.found_at = Some(read_at);
                 }
-                self.look_at = read_at + self.pause(read_at);
+                self.poll_at = read_at + self.pause(read_at);
                 if moves && self.queue.asks_about(&batch).is_empty() {
                     self.queue.admit(batch, now);
                 } else if moves {
-                    self.unasked = Some(batch);
+                    self.unchecked_batch = Some(batch);
                 }
             }
             Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
-            Ok(Err(error)) => self.unread = Some(error),
+            Ok(Err(error)) => self.read_error = Some(error),
             Err(died) => {
                 let died = Box::new(died);
-                self.unread = Some(StoreError::Unavailable { source: died });
+                self.read_error = Some(StoreError::Unavailable { source: died });
             }
         }
     }
@@ -315,9 +314,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// time. If events arrive every few milliseconds, it stays short.
     fn pause(&self, now: Instant) -> Duration {
         let idle = self.settings.poll_idle;
-        let quiet = self.found_at.map(|at| now.duration_since(at));
-        let pause = quiet.map_or(idle, |quiet| quiet / POLL_PART);
-        let least = if self.on_the_wire.len() < LADEN {
+        let idle_for = self.found_at.map(|at| now.duration_since(at));
+        let pause = idle_for.map_or(idle, |idle_for| idle_for / POLL_PART);
+        let least = if self.in_flight.len() < LADEN {
             POLL_BUSY
         } else {
             POLL_LADEN
@@ -331,9 +330,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             return Ok(());
         }
         let name = &self.queue.partition;
-        let held: Vec<i64> = self.queue.revived.iter().copied().collect();
+        let in_memory: Vec<i64> = self.queue.revived.iter().copied().collect();
         let behind = self.queue.reads_behind();
-        let due = self.store.due(name, &held, room, behind).await?;
+        let due = self.store.due(name, &in_memory, room, behind).await?;
         let nearly_spent = self.queue.nearly_spent(&due);
         if !nearly_spent.is_empty() {
             let outlived = self.store.outlived(name, &nearly_spent).await?;
@@ -371,16 +370,16 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     /// Waits until an iteration has something to do.
     async fn wait(&mut self) {
-        let reads = self.reading.is_empty() && self.unread.is_none();
+        let reads = self.reading.is_empty() && self.read_error.is_none();
         let reads = reads && self.cannot_read_until() <= Some(Instant::now());
-        if self.more && self.queue.wants_more() && reads {
+        if self.may_have_more && self.queue.wants_more() && reads {
             return self.collect_finished();
         }
         let wake_at = self.wake_at();
         tokio::select! {
-            Some(finished) = self.on_the_wire.join_next() => self.conclude(finished),
+            Some(finished) = self.in_flight.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
-            () = self.subscription.notified() => (self.more, self.notified) = (true, true),
+            () = self.subscription.notified() => (self.may_have_more, self.notified) = (true, true),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
@@ -398,11 +397,11 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
         }
-        let has_room = self.on_the_wire.len() < self.queue.destination.concurrency;
+        let has_room = self.in_flight.len() < self.queue.destination.concurrency;
         if self.queue.lane.is_ready() && has_room {
             let patience = match (self.breaker.allows(now), &self.rate) {
                 (Allowed::NothingUntil(until), _) => until.since(now),
-                (Allowed::Probe, _) if !self.on_the_wire.is_empty() => self.settings.poll_idle,
+                (Allowed::Probe, _) if !self.in_flight.is_empty() => self.settings.poll_idle,
                 (_, Some(rate)) => rate.next(),
                 _ => Duration::ZERO,
             };
@@ -413,19 +412,19 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     /// The next time at which something may be read.
     fn reads_at(&self, moment: impl Fn(Timestamp) -> Instant) -> Instant {
-        let mut reads_at = self.look_parked_at;
+        let mut reads_at = self.poll_parked_at;
         if self.reading.is_empty() {
             // While the window is full, the only reason to wake up is to read ahead for other
             // tenants.
             reads_at = reads_at.min(if self.queue.wants_more() {
                 // After a failed read, the next one starts as soon as its pause is over.
-                if self.more {
+                if self.may_have_more {
                     Instant::now()
                 } else {
-                    self.look_at
+                    self.poll_at
                 }
             } else {
-                (self.past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
+                (self.read_past_at + PAST_LOOK).max(Instant::now() + POLL_BUSY)
             });
         }
         match self.queue.reads_parked_at() {
@@ -443,7 +442,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if let Some(read) = self.reading.try_join_next() {
             self.admit(read);
         }
-        while let Some(finished) = self.on_the_wire.try_join_next() {
+        while let Some(finished) = self.in_flight.try_join_next() {
             self.conclude(finished);
         }
     }
@@ -455,10 +454,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let began = Instant::now();
         let mut deadline = began + self.draining.borrow_and_update().unwrap_or(DRAIN);
         loop {
-            let lingers = self.dirty_since.map(|since| since + SETTLE_LINGER);
-            let until = lingers.map_or(deadline, |lingers| lingers.min(deadline));
+            let settle_at = self.dirty_since.map(|since| since + SETTLE_LINGER);
+            let until = settle_at.map_or(deadline, |settle_at| settle_at.min(deadline));
             tokio::select! {
-                finished = self.on_the_wire.join_next() => match finished {
+                finished = self.in_flight.join_next() => match finished {
                     None => break,
                     Some(finished) => self.conclude(finished),
                 },
@@ -478,7 +477,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 },
             }
         }
-        self.on_the_wire.abort_all();
+        self.in_flight.abort_all();
         let deadline = deadline.max(Instant::now() + STORE_BACKOFF.1);
         Some(self.settle_last(deadline).await)
     }

@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use crate::{clock::Timestamp, limits::RETRY_AFTER_MAX};
 
-/// Parses a `Retry-After` together with the `Date` of the same response; `None` if it is not valid.
-/// The result is at most [`RETRY_AFTER_MAX`].
-pub fn retry_after(asked: &str, date: Option<&str>, now: Timestamp) -> Option<Duration> {
-    let asked = asked.trim();
+/// The wait that a response asks for, at most [`RETRY_AFTER_MAX`]; `None` if it has no valid
+/// `Retry-After`. `header` looks up a header of the response by its name in lower case.
+pub fn retry_after<'a>(
+    header: impl Fn(&'static str) -> Option<&'a str>,
+    now: Timestamp,
+) -> Option<Duration> {
+    let asked = header("retry-after")?.trim();
     let wait = if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number with too many digits is a very long time, not zero.
         Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
     } else {
-        moment(asked)?.since(date.and_then(moment).unwrap_or(now))
+        moment(asked)?.since(header("date").and_then(moment).unwrap_or(now))
     };
     Some(wait.min(RETRY_AFTER_MAX))
 }
@@ -53,6 +56,7 @@ mod tests {
 
     #[test]
     fn one_that_says_nothing_asks_for_nothing() {
+        assert_eq!(retry_after(|_| None, NOW), None);
         for text in ["", "soon", "-1", "1.5", "Tue, 99 Nov 2023 22:14:20 GMT"] {
             check(text, None, None);
         }
@@ -60,7 +64,9 @@ mod tests {
 
     #[track_caller]
     fn check(asked: &str, date: Option<&str>, expected: Option<u64>) {
-        let wait = retry_after(asked, date, NOW).map(|wait| wait.as_secs());
+        let headers = [("retry-after", Some(asked)), ("date", date)];
+        let header = |name: &str| headers.iter().find(|(known, _)| *known == name)?.1;
+        let wait = retry_after(header, NOW).map(|wait| wait.as_secs());
         assert_eq!(wait, expected, "{asked}");
     }
 }

@@ -6,10 +6,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    limits::{BACKOFF_BASE, BACKOFF_CAP, SEND, SEND_ATTEMPTS},
-    seeded::{self, Bug},
-};
+use crate::limits::{BACKOFF_BASE, BACKOFF_CAP, SEND, SEND_ATTEMPTS};
 
 /// How often and how fast one operation is attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +46,6 @@ impl Backoff {
     /// `left` is the rest of the time limit, `unit` a uniform random number in `0.0..1.0`, and
     /// `asked` the minimum wait that the receiver asked for.
     pub fn after(&self, attempt: u32, left: Duration, unit: f64, asked: Option<Duration>) -> Again {
-        let asked = asked.filter(|_| !seeded::has(Bug::RetryAfterIgnored));
         if let Some(asked) = asked.filter(|asked| *asked >= left && !asked.is_zero()) {
             return Again::TooLate(asked);
         }

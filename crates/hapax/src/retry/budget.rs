@@ -5,10 +5,7 @@
 //! any time window is at most `max` plus what was added during the window. All amounts are
 //! integers, so that 10 % is exact at any rate.
 
-use crate::{
-    clock::Timestamp,
-    seeded::{self, Bug},
-};
+use crate::clock::Timestamp;
 
 /// One retry, in the unit of all amounts in this module.
 const RETRY: u64 = 1_000;
@@ -167,9 +164,6 @@ impl Balance {
     /// Whether a retry could be sent now.
     pub fn allows(&mut self, now: Timestamp) -> bool {
         self.pass(now);
-        if seeded::has(Bug::NoRetryBudget) {
-            return true;
-        }
         self.amount >= self.budget.reserve.saturating_add(self.budget.per_retry)
     }
 

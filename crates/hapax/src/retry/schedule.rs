@@ -5,8 +5,6 @@
 
 use std::{str::FromStr, time::Duration};
 
-use crate::seeded::{self, Bug};
-
 /// The decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -53,8 +51,7 @@ impl Schedule {
             return Next::DeadLetter;
         };
         let stretch = 1.0 + unit * f64::from(self.jitter_percent) / 100.0;
-        let heard = retry_after.filter(|_| !seeded::has(Bug::RetryAfterIgnored));
-        let asked = heard.unwrap_or_default();
+        let asked = retry_after.unwrap_or_default();
         Next::Retry((*wait).max(asked).mul_f64(stretch))
     }
 }

@@ -1,5 +1,7 @@
 //! Outcomes of calls to remote systems, and results of look-ups.
 
+use serde::Serialize;
+
 use crate::sink::BoxError;
 
 /// The outcome of a call to a remote system.
@@ -28,8 +30,9 @@ pub enum Found<T> {
 }
 
 /// Why a remote system refused a call.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{code}: {detail}")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Refusal {
     /// A code from a small set: `declined`, `out_of_stock`.
     pub code: String,

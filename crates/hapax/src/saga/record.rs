@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::Refusal;
 use crate::{
     clock::Timestamp,
     event::Headers,
+    json,
     key::{KeyError, Tenant},
     limits::{SAGA_INPUT_BYTES_MAX, SAGA_NAME_BYTES_MAX},
 };
@@ -164,7 +166,8 @@ impl State {
 }
 
 /// A step that has started, or its compensation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StepRecord {
     /// The name of the step.
     pub name: String,
@@ -173,12 +176,24 @@ pub struct StepRecord {
     /// The state.
     pub state: StepState,
     /// The key that the remote system received, the same for every attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_key: Option<String>,
     /// The request, fixed when the step started.
+    #[serde(
+        skip_serializing_if = "Bytes::is_empty",
+        serialize_with = "json::value"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub request: Bytes,
     /// The result.
+    #[serde(
+        skip_serializing_if = "Bytes::is_empty",
+        serialize_with = "json::value"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub made: Bytes,
     /// Why it was refused, or the error of the last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Refusal>,
     /// The number of attempts. It is incremented before each attempt.
     pub attempts: u32,
@@ -187,11 +202,14 @@ pub struct StepRecord {
     /// When it started; of a remote step, when it was first called under its key.
     pub began_at: Timestamp,
     /// When its outcome became known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }
 
 /// The direction of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Direction {
     /// The step is executed.
     Forward,
@@ -217,7 +235,9 @@ impl Direction {
 }
 
 /// The state of a step that has started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum StepState {
     /// It was intended. Whether a remote step has happened is not known.
     Open,
@@ -246,11 +266,17 @@ impl StepState {
 }
 
 /// A signal that a saga has received once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Signal {
     /// The name, such as `payment.succeeded`.
     pub name: String,
     /// The payload.
+    #[serde(
+        skip_serializing_if = "Bytes::is_empty",
+        serialize_with = "json::value"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub payload: Bytes,
     /// When it was received.
     pub received_at: Timestamp,

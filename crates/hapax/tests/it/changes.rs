@@ -123,7 +123,7 @@ async fn a_destination_in_partitions_gets_every_event_once() {
 }
 
 fn taking() -> Recorder {
-    Recorder::new(|_| Reply::Take)
+    Recorder::taking()
 }
 
 fn sink(recorder: &Recorder) -> Arc<dyn Sink> {

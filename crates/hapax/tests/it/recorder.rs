@@ -53,6 +53,19 @@ impl Recorder {
         }
     }
 
+    /// A sink that takes everything.
+    pub(crate) fn taking() -> Self {
+        Self::new(|_| Reply::Take)
+    }
+
+    /// A sink that takes everything but the event at this position.
+    pub(crate) fn except(position: i64, reply: fn() -> Reply) -> Self {
+        Self::new(move |offer| match offer.event.position {
+            at if at == position => reply(),
+            _ => Reply::Take,
+        })
+    }
+
     pub(crate) fn batches(mut self, batch_max: usize) -> Self {
         self.batch_max = batch_max;
         self

@@ -31,7 +31,7 @@ use crate::{
 async fn every_committed_event_arrives_in_commit_order() {
     let stage = Stage::new();
     stage.emit_many(2_500, 7).await;
-    let sink = Recorder::new(|_| Reply::Take).batches(100);
+    let sink = Recorder::taking().batches(100);
     let destination = Stage::destination("d", &sink).concurrency(1);
     let relay = stage.relay(vec![destination]);
     eventually(PATIENCE, async || sink.taken().len() == 2_500).await;
@@ -45,7 +45,7 @@ async fn every_committed_event_arrives_in_commit_order() {
 #[tokio::test]
 async fn a_destination_that_is_down_affects_no_other_and_catches_up() {
     let stage = Stage::new();
-    let up = Recorder::new(|_| Reply::Take);
+    let up = Recorder::taking();
     let down = Recorder::new(|_| unavailable());
     let patient = "0s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s";
     let relay = stage.relay(vec![
@@ -113,10 +113,7 @@ async fn order_is_kept_per_key_whatever_fails() {
 #[tokio::test]
 async fn a_key_waits_for_its_failing_event_while_others_go_on() {
     let stage = Stage::new();
-    let sink = Recorder::new(|offer| match offer.event.position {
-        1 => Reply::Fail(SinkError::rejected("no", "poison")),
-        _ => Reply::Take,
-    });
+    let sink = Recorder::except(1, || Reply::Fail(SinkError::rejected("no", "poison")));
     let relay = stage.relay(vec![Stage::destination("d", &sink).order(Order::Key)]);
     stage.emit(&["a", "a", "b", "a"]).await;
     eventually(PATIENCE, async || {
@@ -141,10 +138,7 @@ async fn a_key_waits_for_its_failing_event_while_others_go_on() {
 #[tokio::test]
 async fn key_skip_goes_on_behind_an_event_that_died() {
     let stage = Stage::new();
-    let sink = Recorder::new(|offer| match offer.event.position {
-        1 => unavailable(),
-        _ => Reply::Take,
-    });
+    let sink = Recorder::except(1, unavailable);
     let relay = stage.relay(vec![Stage::destination("d", &sink).order(Order::KeySkip)]);
     stage.emit(&["a", "a", "a"]).await;
     stage.as_time_passes(|| sink.taken() == [2, 3]).await;
@@ -231,8 +225,7 @@ async fn an_event_that_kills_its_relay_runs_out_of_attempts() {
 
 #[tokio::test]
 async fn draining_lets_what_is_on_the_wire_arrive() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     stage.emit_many(1_000, 10).await;
     for _ in 0..20 {
         let before = sink.taken().len();
@@ -364,8 +357,7 @@ async fn a_sink_that_panics_fails_its_own_offers_alone() {
 
 #[tokio::test]
 async fn an_event_that_asks_to_wait_is_delivered_when_its_time_has_come() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     let later = stage.now().after(Duration::from_hours(1));
     stage
@@ -381,10 +373,7 @@ async fn an_event_that_asks_to_wait_is_delivered_when_its_time_has_come() {
 #[tokio::test]
 async fn events_go_only_where_their_type_is_wanted() {
     let stage = Stage::new();
-    let (orders, users) = (
-        Recorder::new(|_| Reply::Take),
-        Recorder::new(|_| Reply::Take),
-    );
+    let (orders, users) = (Recorder::taking(), Recorder::taking());
     let relay = stage.relay(vec![
         Stage::destination("orders", &orders).only(["order.*"]),
         Stage::destination("users", &users).only(["user.signed_up"]),
@@ -404,8 +393,7 @@ async fn events_go_only_where_their_type_is_wanted() {
 
 #[tokio::test]
 async fn a_rate_holds_back_what_is_beyond_it() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let relay = stage.relay(vec![Stage::destination("d", &sink).per_second(10)]);
     stage.emit_many(30, 30).await;
     eventually(PATIENCE, async || sink.taken().len() == 1).await;
@@ -417,8 +405,7 @@ async fn a_rate_holds_back_what_is_beyond_it() {
 
 #[tokio::test]
 async fn two_relays_never_share_a_destination() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let first = stage.relay(vec![Stage::destination("d", &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || sink.taken() == [1]).await;

@@ -18,13 +18,16 @@ use hapax::{
         RetryPolicy, SagaRecord, State, Step, StepState,
     },
     sink::BoxError,
-    store::SagaRecords,
 };
 use hapax_sqlite::Tx;
 use hapax_testkit::wait::eventually;
 
 use crate::{
-    sagas::{LEASE, as_time_passes, run, run_with, stage_ended, start_as, until},
+    sagas::{
+        LEASE,
+        Local::{Nothing, Refuses},
+        begin, completed, ended_at_once, read, run, run_with, start_as, until,
+    },
     stage::{PATIENCE, Stage},
 };
 
@@ -36,18 +39,13 @@ async fn a_call_of_a_clock_that_was_ahead_is_looked_up_and_not_made_again() {
     let right = stage.clock.now();
     stage.clock.advance(DAYS);
     let far = Far::default();
-    let definition = || {
-        Definition::new("checkout", 1)
-            .deadline(Duration::from_hours(1))
-            .step(Step::remote("authorize", far.clone()))
-    };
-    let runner = run(&stage, definition());
-    start_as(&stage, "s1", &definition()).await;
+    let definition = Definition::new("checkout", 1)
+        .deadline(Duration::from_hours(1))
+        .step(Step::remote("authorize", far.clone()));
+    let runner = begin(&stage, definition).await;
     eventually(PATIENCE, async || far.calls() == 1).await;
     stage.clock.set(right);
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
     assert_eq!(far.calls(), 1);
 }
 
@@ -57,16 +55,14 @@ async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahe
     let stage = Stage::new();
     let right = stage.clock.now();
     let deadline = Duration::from_hours(10);
-    let definition = |far: &Far| {
-        Definition::new("checkout", 1)
-            .deadline(deadline)
-            .step(Step::remote("authorize", far.clone()))
-    };
     let far = Far::default();
     far.forgets();
-    start_as(&stage, "s1", &definition(&far)).await;
+    let definition = Definition::new("checkout", 1)
+        .deadline(deadline)
+        .step(Step::remote("authorize", far.clone()));
+    start_as(&stage, "s1", &definition).await;
     stage.clock.advance(deadline / 2);
-    let runner = run(&stage, definition(&far));
+    let runner = run(&stage, definition);
     eventually(PATIENCE, async || far.calls() == 1).await;
     stage.clock.set(right);
     eventually(PATIENCE, async || {
@@ -74,7 +70,7 @@ async fn that_nothing_happened_is_not_believed_of_a_call_of_a_clock_that_was_ahe
         far.look_ups() > 1
     })
     .await;
-    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    let saga = read(&stage).await;
     runner.drain().await;
     let step = saga.step("authorize", Direction::Forward).unwrap();
     assert_eq!((step.state, far.calls()), (StepState::Open, 1));
@@ -86,18 +82,15 @@ async fn a_wait_of_a_clock_that_was_ahead_is_counted_again() {
     let right = stage.clock.now();
     stage.clock.advance(DAYS);
     let rest = Duration::from_mins(2);
-    let definition = || Definition::new("checkout", 1).step(Step::pause("rest", rest));
-    let runner = run(&stage, definition());
-    start_as(&stage, "s1", &definition()).await;
+    let definition = Definition::new("checkout", 1).step(Step::pause("rest", rest));
+    let runner = begin(&stage, definition).await;
     let has_begun = async || {
-        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        let saga = read(&stage).await;
         saga.step("rest", Direction::Forward).is_some() && saga.waiting_for.is_some()
     };
     eventually(PATIENCE, has_begun).await;
     stage.clock.set(right);
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    let saga = completed(&stage, runner).await;
     let took = saga.ended_at.unwrap().since(right);
     assert!(took >= rest && took < 10 * rest, "{took:?}");
 }
@@ -164,8 +157,7 @@ async fn what_panics_before_it_begins_is_counted_and_asks_a_person() {
         let definition = Definition::new("checkout", 1)
             .step(step.retry_policy(retry_policy))
             .step(Step::local("check", Refuses));
-        start_as(&stage, "s1", &definition).await;
-        let runner = run(&stage, definition);
+        let runner = begin(&stage, definition).await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         runner.drain().await;
         assert_eq!(saga.status.reason.unwrap().code, "compensation_failed");
@@ -179,10 +171,9 @@ async fn an_end_that_panics_before_it_begins_is_left_to_a_person() {
         .deadline(Duration::from_secs(1))
         .step(Step::local("reserve", Nothing))
         .on_end(Panics);
-    start_as(&stage, "s1", &definition).await;
-    let runner = run(&stage, definition);
+    let runner = begin(&stage, definition).await;
     eventually(PATIENCE, async || {
-        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        let saga = read(&stage).await;
         saga.step("reserve", Direction::Forward).is_some()
     })
     .await;
@@ -196,10 +187,8 @@ async fn an_end_that_panics_before_it_begins_is_left_to_a_person() {
 async fn what_a_provider_says_is_kept_as_far_as_it_can_be() {
     let stage = Stage::new();
     let definition = Definition::new("checkout", 1).step(Step::remote("authorize", Wordy));
-    start_as(&stage, "s1", &definition).await;
-    let runner = run(&stage, definition);
-    let saga = stage_ended(&stage, "s1").await;
-    runner.drain().await;
+    let runner = begin(&stage, definition).await;
+    let saga = ended_at_once(&stage, runner).await;
     let why = saga
         .step("authorize", Direction::Forward)
         .unwrap()
@@ -259,30 +248,6 @@ impl RemoteStep for Far {
             }
             Found::Done(Bytes::new())
         }))
-    }
-}
-
-struct Nothing;
-
-impl LocalStep<Tx> for Nothing {
-    fn run<'a>(
-        &'a self,
-        _: &'a mut Tx,
-        _: &'a SagaRecord,
-    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
-        Box::pin(async { Ok(Ok(Bytes::new())) })
-    }
-}
-
-struct Refuses;
-
-impl LocalStep<Tx> for Refuses {
-    fn run<'a>(
-        &'a self,
-        _: &'a mut Tx,
-        _: &'a SagaRecord,
-    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
-        Box::pin(async { Ok(Err(Refusal::new("no", "not today"))) })
     }
 }
 

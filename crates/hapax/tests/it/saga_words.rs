@@ -18,7 +18,7 @@ use hapax::{
         Settings, State, Step, StepState,
     },
     sink::BoxError,
-    store::{Keys, SagaRecords, SagaRows, Transaction},
+    store::{Keys, SagaRows, Transaction},
 };
 use hapax_sqlite::{Sqlite, Tx};
 use hapax_testkit::{
@@ -28,7 +28,7 @@ use hapax_testkit::{
 use tokio::task;
 
 use crate::{
-    sagas::{LEASE, as_time_passes, run, run_with, start_as, until},
+    sagas::{LEASE, begin, completed, ended, read, run, run_with, start_as, until},
     stage::{PATIENCE, Stage},
 };
 
@@ -108,9 +108,7 @@ async fn a_word_that_settles_what_a_person_was_asked_is_one_commit_and_outlives_
         "the step was written without the state of the saga"
     );
     stage.execute("DROP TRIGGER refuse").await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -135,18 +133,14 @@ async fn a_word_that_comes_while_a_runner_drains_is_the_next_ones() {
     assert_eq!(saga.status.state, State::NeedsAttention);
     assert!(saga.wake_at.is_some(), "the saga must be due again");
     let runner = run(&stage, asking(&stage));
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
 }
 
 /// Runs one saga to its end, while the teller sends its signal.
 async fn run_to_end(stage: &Stage, teller: &Teller, definition: Definition<Tx>) -> SagaRecord {
-    start_as(stage, "s1", &definition).await;
-    let runner = run(stage, definition);
+    let runner = begin(stage, definition).await;
     begun(stage).await;
-    let saga = as_time_passes(stage, "s1").await;
-    runner.drain().await;
+    let saga = ended(stage, runner).await;
     assert!(teller.0.has_spoken.load(Ordering::SeqCst));
     saga
 }
@@ -164,10 +158,6 @@ fn asking(stage: &Stage) -> Definition<Tx> {
     Definition::new("checkout", 1)
         .deadline(DEADLINE)
         .step(Step::remote("capture", silent).settled_by("captured"))
-}
-
-async fn read(stage: &Stage) -> SagaRecord {
-    stage.store.saga("s1").await.unwrap().unwrap()
 }
 
 async fn tell(store: &Sqlite, id: &str, word: &str) {

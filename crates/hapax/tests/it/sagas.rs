@@ -29,18 +29,16 @@ use hapax_testkit::{
     wait::eventually,
 };
 
+use self::Local::{Nothing, Refuses, Swallows, Writes};
 use crate::stage::{PATIENCE, Stage};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
-    let stage = Stage::new();
-    let far = Far::default();
-    let runner = run(&stage, definition(&far));
-    start(&stage, "s1").await;
-    let saga = stage_ended(&stage, "s1").await;
-    runner.drain().await;
+    let (stage, far) = scene();
+    let runner = begin(&stage, definition(&far)).await;
+    let saga = ended_at_once(&stage, runner).await;
     assert_eq!(saga.status.state, State::Completed);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(rows(&saga), ["reserve", "authorize", "ship", "capture"]);
@@ -53,13 +51,10 @@ async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
 
 #[tokio::test]
 async fn a_refusal_undoes_what_was_done_in_reverse() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("ship", |_| Reply::Refuse);
-    let runner = run(&stage, definition(&far));
-    start(&stage, "s1").await;
-    let saga = stage_ended(&stage, "s1").await;
-    runner.drain().await;
+    let runner = begin(&stage, definition(&far)).await;
+    let saga = ended_at_once(&stage, runner).await;
     assert_eq!(saga.status.state, State::Failed);
     let reason = saga.status.reason.as_ref().unwrap();
     assert_eq!(reason.code, "no");
@@ -69,16 +64,14 @@ async fn a_refusal_undoes_what_was_done_in_reverse() {
 
 #[tokio::test]
 async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     let refuses = Definition::new("checkout", 1)
-        .step(Step::local("reserve", Write("reserved")).compensate_local(Write("released")))
+        .step(Step::local("reserve", Writes("reserved")).compensate_local(Writes("released")))
         .step(Step::local("check", Refuses))
         .on_end(Tell);
     let runner = run(&stage, refuses);
     start(&stage, "s1").await;
-    let saga = stage_ended(&stage, "s1").await;
-    runner.drain().await;
+    let saga = ended_at_once(&stage, runner).await;
     assert_eq!(saga.status.state, State::Failed);
     // The events of the refused step were rolled back with it.
     assert_eq!(kinds(&stage).await, ["reserved", "released", "saga.failed"]);
@@ -87,18 +80,14 @@ async fn a_refusal_of_the_first_step_leaves_nothing_of_it() {
 
 #[tokio::test]
 async fn an_answer_that_is_lost_is_asked_for_again_under_the_same_key() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("authorize", |attempt| match attempt {
         1 => Reply::DoAndLose,
         2 => Reply::Lose,
         _ => Reply::Forward,
     });
-    let runner = run(&stage, definition(&far));
-    start(&stage, "s1").await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    let runner = begin(&stage, definition(&far)).await;
+    let saga = completed(&stage, runner).await;
     let step = saga.step("authorize", Direction::Forward).unwrap();
     assert_eq!(step.attempts, 3);
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
@@ -115,14 +104,11 @@ async fn what_stays_unknown_is_looked_up() {
         (Reply::DoAndLose, State::Completed),
         (Reply::Lose, State::Failed),
     ] {
-        let stage = Stage::new();
-        let far = Far::default();
+        let (stage, far) = scene();
         far.now("authorize", move |_| reply);
-        let runner = run(&stage, impatient(&far));
-        start_as(&stage, "s1", &impatient(&far)).await;
+        let runner = begin(&stage, impatient(&far)).await;
         called(&far, "authorize").await;
-        let saga = as_time_passes(&stage, "s1").await;
-        runner.drain().await;
+        let saga = ended(&stage, runner).await;
         assert_eq!(saga.status.state, expected, "{reply:?}");
         let authorized = far.effects().contains(&"authorize".to_owned());
         assert_eq!(authorized, expected == State::Completed);
@@ -131,8 +117,7 @@ async fn what_stays_unknown_is_looked_up() {
 
 #[tokio::test]
 async fn what_arrived_while_the_word_that_it_had_not_was_on_its_way_is_not_forgotten() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("authorize", |_| Reply::Lose);
     let retry_policy = RetryPolicy {
         call: Duration::from_secs(2),
@@ -152,16 +137,14 @@ async fn what_arrived_while_the_word_that_it_had_not_was_on_its_way_is_not_forgo
         .step(Step::remote("authorize", overtaken).retry_policy(retry_policy));
     let runner = run(&stage, definition);
     start(&stage, "s1").await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
+    let saga = ended(&stage, runner).await;
     assert_eq!(far.effects(), ["authorize"]);
     assert_eq!(saga.status.state, State::Completed);
 }
 
 #[tokio::test]
 async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("authorize", |attempt| match attempt {
         1 => Reply::Lose,
         _ => Reply::Forward,
@@ -175,14 +158,12 @@ async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other(
     );
     start(&stage, "s1").await;
     let is_meant = async || {
-        let saga = stage.store.saga("s1").await.unwrap().unwrap();
+        let saga = read(&stage).await;
         saga.step("authorize", Direction::Forward).is_some()
     };
     eventually(PATIENCE, is_meant).await;
     stage.clock.set(speaks_at);
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
     assert_eq!(far.attempts("authorize"), 2);
     assert_eq!(far.keys("authorize").len(), 1);
 }
@@ -190,12 +171,10 @@ async fn what_could_not_be_asked_for_in_time_is_called_for_as_long_as_any_other(
 #[tokio::test]
 async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
     for (happened, expected) in [(true, State::Completed), (false, State::Failed)] {
-        let stage = Stage::new();
-        let far = Far::default();
+        let (stage, far) = scene();
         far.now("authorize", |_| Reply::DoAndLose);
         far.deaf();
-        let runner = run(&stage, impatient(&far));
-        start_as(&stage, "s1", &impatient(&far)).await;
+        let runner = begin(&stage, impatient(&far)).await;
         called(&far, "authorize").await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         let reason = saga.status.reason.as_ref().unwrap();
@@ -211,8 +190,7 @@ async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
             }
         };
         decide(&stage, "s1", &decision).await;
-        let saga = as_time_passes(&stage, "s1").await;
-        runner.drain().await;
+        let saga = ended(&stage, runner).await;
         assert_eq!(saga.status.state, expected);
     }
 }
@@ -220,8 +198,7 @@ async fn what_nobody_can_tell_is_left_to_a_person_who_decides() {
 #[tokio::test]
 async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
     for (happened, can_be_asked) in [(true, true), (false, true), (false, false)] {
-        let stage = Stage::new();
-        let far = Far::default();
+        let (stage, far) = scene();
         let lost = if happened {
             Reply::DoAndLose
         } else {
@@ -229,8 +206,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
         };
         far.now("authorize", move |_| lost);
         far.deaf();
-        let runner = run(&stage, impatient(&far));
-        start_as(&stage, "s1", &impatient(&far)).await;
+        let runner = begin(&stage, impatient(&far)).await;
         called(&far, "authorize").await;
         until(&stage, "s1", State::NeedsAttention).await;
         let calls = far.attempts("authorize");
@@ -242,9 +218,7 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
             within: Duration::from_mins(5),
         };
         decide(&stage, "s1", &retry).await;
-        let saga = as_time_passes(&stage, "s1").await;
-        runner.drain().await;
-        assert_eq!(saga.status.state, State::Completed);
+        completed(&stage, runner).await;
         let more = far.attempts("authorize") - calls;
         assert_eq!(more, u32::from(!happened), "{happened} {can_be_asked}");
         assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
@@ -255,16 +229,13 @@ async fn another_try_asks_first_and_calls_only_for_what_did_not_happen() {
 #[tokio::test]
 async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
     for can_be_asked in [true, false] {
-        let stage = Stage::new();
-        let far = Far::default();
+        let (stage, far) = scene();
         far.now("authorize", |_| Reply::Lose);
         if !can_be_asked {
             far.deaf();
         }
         let window = Duration::from_mins(2);
-        let definition = || patient(&far, window, Duration::from_secs(20));
-        let runner = run(&stage, definition());
-        start_as(&stage, "s1", &definition()).await;
+        let runner = begin(&stage, patient(&far, window, Duration::from_secs(20))).await;
         called(&far, "authorize").await;
         let saga = until(&stage, "s1", State::NeedsAttention).await;
         let closes_at = saga
@@ -290,8 +261,7 @@ async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
             far.attempts("authorize") > calls
         })
         .await;
-        let saga = as_time_passes(&stage, "s1").await;
-        runner.drain().await;
+        let saga = ended(&stage, runner).await;
         assert_eq!(saga.status.state, State::Completed, "{can_be_asked}");
         assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     }
@@ -299,27 +269,22 @@ async fn another_try_within_the_window_stands_until_the_outcome_is_known() {
 
 #[tokio::test]
 async fn a_word_from_the_provider_settles_what_nobody_could_tell() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("capture", |_| Reply::DoAndLose);
     far.deaf();
-    let runner = run(&stage, impatient(&far));
-    start_as(&stage, "s1", &impatient(&far)).await;
+    let runner = begin(&stage, impatient(&far)).await;
     called(&far, "capture").await;
     until(&stage, "s1", State::NeedsAttention).await;
     let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
     assert!(tx.signal_saga("s1", "captured", b"it").await.unwrap());
     tx.commit().await.unwrap();
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    let saga = completed(&stage, runner).await;
     assert_eq!(saga.made("capture").map(AsRef::as_ref), Some(&b"it"[..]));
 }
 
 #[tokio::test]
 async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("ship", |attempt| match attempt {
         1 => Reply::Hang,
         _ => Reply::Forward,
@@ -329,45 +294,36 @@ async fn a_saga_whose_worker_died_goes_on_where_its_rows_end() {
     eventually(PATIENCE, async || far.attempts("ship") == 1).await;
     // Like a crash: no move is completed.
     drop(runner);
-    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    let saga = read(&stage).await;
     let ship = saga.step("ship", Direction::Forward).unwrap();
     assert_eq!((ship.state, ship.attempts), (StepState::Open, 1));
     let runner = run(&stage, definition(&far));
     stage.clock.advance(LEASE);
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
     assert_eq!(kinds(&stage).await, ["reserved", "saga.completed"]);
 }
 
 #[tokio::test]
 async fn a_step_that_panics_is_tried_again_and_its_outcome_is_unknown() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     far.now("ship", |attempt| match attempt {
         1 => Reply::DoAndPanic,
         _ => Reply::Forward,
     });
-    let runner = run(&stage, definition(&far));
-    start(&stage, "s1").await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    let runner = begin(&stage, definition(&far)).await;
+    completed(&stage, runner).await;
     assert_eq!(far.effects(), ["authorize", "ship", "capture"]);
 }
 
 #[tokio::test]
 async fn a_request_that_panics_is_tried_again() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     let clumsy = Clumsy(far.desk("authorize"), AtomicU32::new(0));
     let definition = Definition::new("checkout", 1).step(Step::remote("authorize", clumsy));
     let runner = run(&stage, definition);
     start(&stage, "s1").await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    let saga = completed(&stage, runner).await;
     assert_eq!(
         saga.step("authorize", Direction::Forward).unwrap().attempts,
         2
@@ -383,17 +339,11 @@ async fn a_compensation_whose_rows_are_refused_is_counted_and_asks_a_person() {
         pause_max: Duration::from_millis(100),
         ..RetryPolicy::default()
     };
-    let definition = || {
-        Definition::new("checkout", 1)
-            .step(
-                Step::local("reserve", Write("reserved"))
-                    .compensate_local(Swallows)
-                    .retry_policy(retry_policy),
-            )
-            .step(Step::local("check", Refuses))
-    };
-    let runner = run(&stage, definition());
-    start_as(&stage, "s1", &definition()).await;
+    let reserve = Step::local("reserve", Writes("reserved")).compensate_local(Swallows);
+    let definition = Definition::new("checkout", 1)
+        .step(reserve.retry_policy(retry_policy))
+        .step(Step::local("check", Refuses));
+    let runner = begin(&stage, definition).await;
     let saga = until(&stage, "s1", State::NeedsAttention).await;
     runner.drain().await;
     assert_eq!(saga.status.reason.unwrap().code, "compensation_failed");
@@ -403,14 +353,11 @@ async fn a_compensation_whose_rows_are_refused_is_counted_and_asks_a_person() {
 async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
     let stage = Stage::new();
     let cannot = Arc::new(AtomicU32::new(1));
-    let definition = || {
-        Definition::new("checkout", 1)
-            .deadline(Duration::from_mins(1))
-            .step(Step::local("reserve", Write("reserved")))
-            .on_end(Halting(Arc::clone(&cannot)))
-    };
-    let runner = run(&stage, definition());
-    start_as(&stage, "s1", &definition()).await;
+    let definition = Definition::new("checkout", 1)
+        .deadline(Duration::from_mins(1))
+        .step(Step::local("reserve", Writes("reserved")))
+        .on_end(Halting(Arc::clone(&cannot)));
+    let runner = begin(&stage, definition).await;
     eventually(PATIENCE, async || cannot.load(Ordering::SeqCst) > 1).await;
     stage.clock.advance(Duration::from_mins(59));
     let tries = cannot.load(Ordering::SeqCst);
@@ -419,7 +366,7 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
         cannot.load(Ordering::SeqCst) > tries
     })
     .await;
-    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    let saga = read(&stage).await;
     assert_eq!(saga.status.state, State::Running);
     stage.clock.advance(Duration::from_mins(10));
     let saga = until(&stage, "s1", State::NeedsAttention).await;
@@ -429,15 +376,12 @@ async fn an_end_that_cannot_be_written_is_left_to_a_person_in_the_end() {
         within: Duration::from_mins(5),
     };
     decide(&stage, "s1", &retry).await;
-    let saga = as_time_passes(&stage, "s1").await;
-    runner.drain().await;
-    assert_eq!(saga.status.state, State::Completed);
+    completed(&stage, runner).await;
 }
 
 #[tokio::test]
 async fn two_workers_share_sagas_and_never_call_twice_for_one_step() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     let runners = [run(&stage, definition(&far)), run(&stage, definition(&far))];
     for number in 0..30 {
         start(&stage, &format!("s{number}")).await;
@@ -455,8 +399,7 @@ async fn two_workers_share_sagas_and_never_call_twice_for_one_step() {
 
 #[tokio::test]
 async fn a_saga_of_another_version_is_left_to_who_knows_it() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     let runner = run(&stage, definition(&far));
     let newer: Definition<Tx> = Definition::new("checkout", 2);
     let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
@@ -475,19 +418,17 @@ async fn a_saga_of_another_version_is_left_to_who_knows_it() {
 
 #[tokio::test]
 async fn a_runner_that_drains_leaves_its_sagas_due() {
-    let stage = Stage::new();
-    let far = Far::default();
+    let (stage, far) = scene();
     let gate = Arc::new(tokio::sync::Notify::new());
     far.now("ship", |_| Reply::Wait);
     far.gate(&gate);
-    let runner = run(&stage, definition(&far));
-    start(&stage, "s1").await;
+    let runner = begin(&stage, definition(&far)).await;
     eventually(PATIENCE, async || far.attempts("ship") == 1).await;
     let draining = tokio::spawn(runner.drain());
     gate.notify_one();
     draining.await.unwrap();
     // The running call has completed, and no further step has started.
-    let saga = stage.store.saga("s1").await.unwrap().unwrap();
+    let saga = read(&stage).await;
     assert_eq!(
         saga.step("ship", Direction::Forward).unwrap().state,
         StepState::Done
@@ -519,7 +460,7 @@ fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
     };
     Definition::new("checkout", 1)
         .deadline(deadline)
-        .step(Step::local("reserve", Write("reserved")).compensate_local(Write("released")))
+        .step(Step::local("reserve", Writes("reserved")).compensate_local(Writes("released")))
         .step(
             Step::remote("authorize", far.desk("authorize"))
                 .compensate_remote(far.desk("undo authorize"))
@@ -537,6 +478,42 @@ fn patient(far: &Far, window: Duration, deadline: Duration) -> Definition<Tx> {
                 .retry_policy(retry_policy),
         )
         .on_end(Tell)
+}
+
+fn scene() -> (Stage, Far) {
+    (Stage::new(), Far::default())
+}
+
+/// Starts the saga `s1`, and a worker that runs it.
+pub(crate) async fn begin(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
+    start_as(stage, "s1", &definition).await;
+    run(stage, definition)
+}
+
+/// Waits for the end of the saga `s1` while time passes, and drains its worker.
+pub(crate) async fn ended(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
+    let saga = as_time_passes(stage, "s1").await;
+    runner.drain().await;
+    saga
+}
+
+/// Waits for the success of the saga `s1` while time passes, and drains its worker.
+pub(crate) async fn completed(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
+    let saga = ended(stage, runner).await;
+    assert_eq!(saga.status.state, State::Completed, "{saga:?}");
+    saga
+}
+
+/// Waits for the end of the saga `s1` while the clock stands still, and drains its worker.
+pub(crate) async fn ended_at_once(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
+    let saga = stage_ended(stage, "s1").await;
+    runner.drain().await;
+    saga
+}
+
+/// The saga `s1`.
+pub(crate) async fn read(stage: &Stage) -> SagaRecord {
+    stage.store.saga("s1").await.unwrap().unwrap()
 }
 
 /// A worker that keeps the sagas that it runs, however much time passes.
@@ -633,50 +610,39 @@ pub(crate) async fn kinds(stage: &Stage) -> Vec<String> {
     events.iter().map(|it| it.event.kind.clone()).collect()
 }
 
-/// A local step that emits an event.
-struct Write(&'static str);
+/// What a local step does.
+pub(crate) enum Local {
+    Nothing,
+    /// Emits an event of this type.
+    Writes(&'static str),
+    /// Emits an event, and then refuses.
+    Refuses,
+    /// Ignores the error of a statement.
+    Swallows,
+}
 
-impl LocalStep<Tx> for Write {
+impl LocalStep<Tx> for Local {
     fn run<'a>(
         &'a self,
         tx: &'a mut Tx,
         saga: &'a SagaRecord,
     ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
         Box::pin(async move {
-            tx.emit(NewEvent::json(self.0, &saga.id))?;
-            Ok(Ok(Bytes::new()))
-        })
-    }
-}
-
-/// A local step that writes, and then refuses.
-struct Refuses;
-
-impl LocalStep<Tx> for Refuses {
-    fn run<'a>(
-        &'a self,
-        tx: &'a mut Tx,
-        saga: &'a SagaRecord,
-    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
-        Box::pin(async move {
-            tx.emit(NewEvent::json("never", &saga.id))?;
-            Ok(Err(Refusal::new("no", "not today")))
-        })
-    }
-}
-
-/// A local step that ignores the error of a statement.
-struct Swallows;
-
-impl LocalStep<Tx> for Swallows {
-    fn run<'a>(
-        &'a self,
-        tx: &'a mut Tx,
-        _: &'a SagaRecord,
-    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
-        Box::pin(async move {
-            let failed = tx.with(|conn| conn.execute("INSERT INTO nowhere DEFAULT VALUES", []));
-            assert!(failed.await.is_err());
+            match self {
+                Nothing => {}
+                Writes(kind) => {
+                    tx.emit(NewEvent::json(*kind, &saga.id))?;
+                }
+                Refuses => {
+                    tx.emit(NewEvent::json("never", &saga.id))?;
+                    return Ok(Err(Refusal::new("no", "not today")));
+                }
+                Swallows => {
+                    let insert = "INSERT INTO nowhere DEFAULT VALUES";
+                    let failed = tx.with(|conn| conn.execute(insert, []));
+                    assert!(failed.await.is_err());
+                }
+            }
             Ok(Ok(Bytes::new()))
         })
     }

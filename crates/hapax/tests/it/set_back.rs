@@ -4,7 +4,7 @@
 use hapax_testkit::wait::eventually;
 
 use crate::{
-    recorder::{Recorder, Reply},
+    recorder::Recorder,
     stage::{PATIENCE, Stage},
 };
 
@@ -12,8 +12,7 @@ const D: &str = "d";
 
 #[tokio::test]
 async fn of_a_store_that_is_set_back_under_a_relay_every_later_event_arrives() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let relay = stage.relay(vec![Stage::destination(D, &sink)]);
     delivered(&stage, &sink, 3).await;
     let image = stage.image();
@@ -29,8 +28,7 @@ async fn of_a_store_that_is_set_back_under_a_relay_every_later_event_arrives() {
 /// The relay has a higher epoch than the store, although no other relay took over.
 #[tokio::test]
 async fn a_relay_that_began_after_the_copy_was_taken_goes_on_too() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let first = stage.relay(vec![Stage::destination(D, &sink)]);
     delivered(&stage, &sink, 3).await;
     let image = stage.image();
@@ -49,8 +47,7 @@ async fn a_relay_that_began_after_the_copy_was_taken_goes_on_too() {
 /// store.
 #[tokio::test]
 async fn an_idle_relay_notices_and_delivers_what_the_copy_had_not_settled() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let first = stage.relay(vec![Stage::destination(D, &sink)]);
     delivered(&stage, &sink, 3).await;
     first.drain().await;

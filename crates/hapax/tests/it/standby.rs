@@ -21,9 +21,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 #[tokio::test]
 async fn a_relay_that_stands_by_takes_over_from_one_that_died() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, sink, [owner, waiting]) = two_that_take().await;
     drop(owner);
     // After the last heartbeat that the owner may have sent before it died.
     stage.emit(&["b"]).await;
@@ -36,10 +34,7 @@ async fn a_relay_that_stands_by_takes_over_from_one_that_died() {
 #[tokio::test]
 async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
     let stage = Stage::new();
-    let sink = Recorder::new(|offer| match offer.event.position {
-        5 => Reply::TakeAndHang,
-        _ => Reply::Take,
-    });
+    let sink = Recorder::except(5, || Reply::TakeAndHang);
     let [owner, waiting] = two_relays(&stage, &sink).await;
     stage.emit_many(8, 8).await;
     eventually(PATIENCE, async || sink.taken().len() == 9).await;
@@ -58,9 +53,7 @@ async fn what_the_dead_one_had_on_the_wire_is_offered_again_and_nothing_else() {
 
 #[tokio::test]
 async fn a_relay_that_lives_keeps_what_it_carries() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, _sink, [owner, waiting]) = two_that_take().await;
     time_passes(&stage, || {
         assert_eq!(owner.stopped(D), None);
         assert_eq!(waiting.stopped(D), Some("standby"));
@@ -70,9 +63,7 @@ async fn a_relay_that_lives_keeps_what_it_carries() {
 
 #[tokio::test]
 async fn a_relay_is_alive_from_one_sign_of_life_to_the_next() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, _sink, [owner, waiting]) = two_that_take().await;
     for _ in 0..15 {
         stage.clock.advance(LEASE / 5);
         let now = stage.clock.now();
@@ -84,9 +75,7 @@ async fn a_relay_is_alive_from_one_sign_of_life_to_the_next() {
 
 #[tokio::test]
 async fn a_relay_that_stands_by_enables_no_destination_that_another_disabled() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, sink, [owner, waiting]) = two_that_take().await;
     sink.now(|_| {
         Reply::Fail(SinkError::Gone {
             receipt: Receipt::default(),
@@ -106,9 +95,7 @@ async fn a_relay_that_stands_by_enables_no_destination_that_another_disabled() {
 
 #[tokio::test]
 async fn a_relay_that_drains_hands_over_at_once_and_repeats_nothing() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, sink, [owner, waiting]) = two_that_take().await;
     stage.emit_many(50, 5).await;
     eventually(PATIENCE, async || sink.taken().len() > 10).await;
     owner.drain().await;
@@ -122,9 +109,7 @@ async fn a_relay_that_drains_hands_over_at_once_and_repeats_nothing() {
 
 #[tokio::test]
 async fn a_relay_that_comes_again_under_its_name_has_at_once_what_it_held() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (stage, sink, [owner, waiting]) = two_that_take().await;
     drop(owner);
     let again = relay(&stage, "a", &[(D, &sink)]);
     stage.emit(&["b"]).await;
@@ -138,10 +123,7 @@ async fn a_relay_that_comes_again_under_its_name_has_at_once_what_it_held() {
 #[tokio::test]
 async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
     let stage = Stage::new();
-    let (x, y) = (
-        Recorder::new(|_| Reply::Take),
-        Recorder::new(|_| Reply::Take),
-    );
+    let (x, y) = (Recorder::taking(), Recorder::taking());
     let places = [("x", &x), ("y", &y)];
     let first = relay(&stage, "a", &places);
     stage.emit_many(100, 9).await;
@@ -169,11 +151,8 @@ async fn a_relay_that_joins_gets_its_share_and_nothing_is_repeated() {
 #[tokio::test]
 async fn a_partition_that_is_to_be_kept_after_all_goes_on_beside_a_slow_attempt() {
     let stage = Stage::new();
-    let x = Recorder::new(|_| Reply::Take);
-    let y = Recorder::new(|offer| match offer.event.position {
-        1 => Reply::TakeAndHang,
-        _ => Reply::Take,
-    });
+    let x = Recorder::taking();
+    let y = Recorder::except(1, || Reply::TakeAndHang);
     let places = [("x", &x), ("y", &y)];
     let first = relay(&stage, "a", &places);
     stage.emit(&["slow"]).await;
@@ -195,10 +174,7 @@ async fn a_partition_that_is_to_be_kept_after_all_goes_on_beside_a_slow_attempt(
 #[tokio::test]
 async fn nothing_is_let_go_for_a_relay_that_does_not_know_it() {
     let stage = Stage::new();
-    let (sink, others) = (
-        Recorder::new(|_| Reply::Take),
-        Recorder::new(|_| Reply::Take),
-    );
+    let (sink, others) = (Recorder::taking(), Recorder::taking());
     let owner = relay(&stage, "b", &[(D, &sink), ("e", &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || sink.taken().len() == 2).await;
@@ -213,9 +189,7 @@ async fn nothing_is_let_go_for_a_relay_that_does_not_know_it() {
 
 #[tokio::test]
 async fn a_relay_that_stands_by_drains_at_once() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
-    let [owner, waiting] = two_relays(&stage, &sink).await;
+    let (_stage, _sink, [owner, waiting]) = two_that_take().await;
     waiting.drain().await;
     assert_eq!(owner.stopped(D), None);
 }
@@ -231,11 +205,17 @@ async fn two_relays(stage: &Stage, sink: &Recorder) -> [RelayHandle; 2] {
     [first, second]
 }
 
+/// Two relays whose receiver takes everything.
+async fn two_that_take() -> (Stage, Recorder, [RelayHandle; 2]) {
+    let (stage, sink) = (Stage::new(), Recorder::taking());
+    let relays = two_relays(&stage, &sink).await;
+    (stage, sink, relays)
+}
+
 /// Two processes with one name.
 #[tokio::test]
 async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let first = relay_of(&stage, "a", 2, &[(D, &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || stage.backlog(D).await == 0).await;
@@ -266,8 +246,7 @@ async fn a_relay_takes_nothing_from_another_that_lives_under_its_name() {
 /// A process that was killed and is restarted waits for the lease of its predecessor.
 #[tokio::test]
 async fn a_relay_that_comes_again_under_its_name_has_its_partitions_after_a_lease() {
-    let stage = Stage::new();
-    let sink = Recorder::new(|_| Reply::Take);
+    let (stage, sink) = (Stage::new(), Recorder::taking());
     let first = relay_of(&stage, "a", 2, &[(D, &sink)]);
     stage.emit(&["a"]).await;
     eventually(PATIENCE, async || stage.backlog(D).await == 0).await;

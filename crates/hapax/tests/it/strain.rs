@@ -32,11 +32,7 @@ async fn an_event_that_hung_until_a_crash_does_not_keep_the_rest_from_being_read
     let stage = Stage::new();
     stage.emit_many(UNSETTLED_EVENTS, 1).await;
     stage.emit_many(1_500, 1).await;
-    let sink = Recorder::new(|offer| match offer.event.position {
-        1 => Reply::Hang,
-        _ => Reply::Take,
-    })
-    .batches(100);
+    let sink = Recorder::except(1, || Reply::Hang).batches(100);
     let destination = || {
         Stage::destination("d", &sink)
             .schedule("0s,0s,0s".parse().unwrap())
@@ -240,10 +236,7 @@ async fn what_was_blocked_goes_on_when_order_is_no_longer_kept() {
 #[tokio::test]
 async fn of_two_destinations_with_one_name_the_first_is_carried_alone() {
     let stage = Stage::new();
-    let (first, second) = (
-        Recorder::new(|_| Reply::Take),
-        Recorder::new(|_| Reply::Take),
-    );
+    let (first, second) = (Recorder::taking(), Recorder::taking());
     let relay = stage.relay(vec![
         Stage::destination("d", &first),
         Stage::destination("d", &second),
@@ -306,9 +299,8 @@ fn attempts_that_a_crash_cut_off_are_counted() {
 #[tokio::test]
 async fn an_event_that_makes_the_relay_panic_runs_out_of_attempts() {
     let stage = Stage::new();
-    let sink = Recorder::new(|offer| match offer.event.position {
-        1 => Reply::Fail(SinkError::unavailable("told", PanicsWhenRead)),
-        _ => Reply::Take,
+    let sink = Recorder::except(1, || {
+        Reply::Fail(SinkError::unavailable("told", PanicsWhenRead))
     });
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     stage.emit(&["a"]).await;
@@ -389,7 +381,7 @@ async fn large_events_that_fall_due_together_arrive() {
             .emit_event(NewEvent::json("order.created", &large).available_at(later))
             .await;
     }
-    let sink = Recorder::new(|_| Reply::Take);
+    let sink = Recorder::taking();
     let relay = stage.relay(vec![Stage::destination("d", &sink)]);
     eventually(PATIENCE, async || stage.parked("d").await == 20).await;
     stage.clock.set(later);

@@ -1,20 +1,21 @@
 //! Starts a provider as a separate process, with a ledger that survives its restarts.
 
 use std::{
-    fs,
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use hapax_testkit::http::{HttpAnswer, HttpClient};
+use hapax_testkit::{
+    http::{HttpAnswer, HttpClient},
+    program::Program,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A running provider.
 pub(crate) struct Provider {
-    child: Child,
-    program: &'static str,
+    program: Program,
+    path: &'static str,
     url: String,
     client: HttpClient,
     folder: TempDir,
@@ -23,25 +24,20 @@ pub(crate) struct Provider {
 impl Provider {
     /// Starts a payment provider with an empty ledger.
     pub(crate) fn payment() -> Self {
-        Self::start(
-            env!("CARGO_BIN_EXE_payment-provider"),
-            tempfile::tempdir().unwrap(),
-        )
+        Self::start(env!("CARGO_BIN_EXE_payment-provider"))
     }
 
     /// Starts a shipping provider with an empty ledger.
     pub(crate) fn shipping() -> Self {
-        Self::start(
-            env!("CARGO_BIN_EXE_shipping-provider"),
-            tempfile::tempdir().unwrap(),
-        )
+        Self::start(env!("CARGO_BIN_EXE_shipping-provider"))
     }
 
-    fn start(program: &'static str, folder: TempDir) -> Self {
-        let (child, url) = spawn(program, folder.path());
+    fn start(path: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, url) = start(path, folder.path());
         Self {
-            child,
             program,
+            path,
             url,
             client: HttpClient::new(),
             folder,
@@ -50,10 +46,9 @@ impl Provider {
 
     /// Kills the provider with SIGKILL, runs `meddle` on its ledger, and starts it again.
     pub(crate) fn killed_and_started_again(&mut self, meddle: impl FnOnce(&Path)) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.program.kill();
         meddle(&self.ledger_file());
-        (self.child, self.url) = spawn(self.program, self.folder.path());
+        (self.program, self.url) = start(self.path, self.folder.path());
     }
 
     pub(crate) fn ledger_file(&self) -> PathBuf {
@@ -62,7 +57,7 @@ impl Provider {
 
     /// Returns what the provider has written to stderr, across all restarts.
     pub(crate) fn said(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
+        self.program.log()
     }
 
     /// Posts under a key; returns `None` if the response was lost.
@@ -112,35 +107,19 @@ impl Provider {
     }
 }
 
-impl Drop for Provider {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
 /// A charge of 500.
 pub(crate) fn charge(card: &str) -> Value {
     json!({ "card": card, "amount": 500, "currency": "EUR" })
 }
 
-fn spawn(program: &str, folder: &Path) -> (Child, String) {
-    let log = fs::File::options()
-        .create(true)
-        .append(true)
-        .open(folder.join("log"));
-    let mut child = Command::new(program)
+fn start(path: &str, folder: &Path) -> (Program, String) {
+    let mut command = Command::new(path);
+    command
         .args(["--listen", "127.0.0.1:0", "--ledger"])
         .arg(folder.join("ledger"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log.unwrap())
-        .spawn()
-        .unwrap();
-    let mut first = String::new();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    stdout.read_line(&mut first).unwrap();
-    let url = first.trim_end().strip_prefix("listening on ");
+        .stdin(Stdio::null());
+    let (program, first) = Program::announced(command, &folder.join("log"));
+    let url = first.strip_prefix("listening on ");
     let url = url.unwrap_or_else(|| panic!("the provider did not start: {first:?}"));
-    (child, url.to_owned())
+    (program, url.to_owned())
 }

@@ -1,20 +1,19 @@
 //! The configuration of the shop: defaults, file, environment, flags.
 //!
-//! A later layer replaces the whole value of a setting in an earlier one. The order is: the
-//! defaults, the file of `--config`, `HAPAX__SECTION__NAME`, the flags. An unknown key is an error
-//! that names the closest known key. A value that cannot be parsed is an error that names its
-//! origin and never prints a secret. Nothing else in the shop reads the environment, except for the
-//! failpoints of tests.
+//! `hapax_runtime::config` merges the layers, and [`Settings`] reads them as text. A later layer
+//! replaces the whole value of a setting in an earlier one. An unknown key is an error that names
+//! the closest known key. A value that cannot be parsed is an error that names its source and never
+//! prints a secret. Nothing else in the shop reads the environment, except for the failpoints of
+//! tests.
 
 mod flags;
-mod layers;
+mod settings;
 mod storage;
 mod telemetry;
 mod values;
 
 use std::{collections::HashSet, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::Parser as _;
 use hapax::{
     idempotency::{OnExpired, OnFailure, OnStoreError},
     key::Tenant,
@@ -25,11 +24,12 @@ use hapax::{
 };
 use hapax_console::{BadToken, Given, Role};
 use hapax_http::Profile;
+use hapax_runtime::telemetry::Log;
 use http::Uri;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
-use self::{flags::Flags, layers::Layers};
+use self::settings::Settings;
 pub(crate) use self::{
     storage::{Place, Storage},
     telemetry::Telemetry,
@@ -103,13 +103,6 @@ pub(crate) struct Idempotency {
     pub(crate) quota: Quota,
 }
 
-/// The format and level of the log.
-#[derive(Debug)]
-pub(crate) struct Log {
-    pub(crate) json: bool,
-    pub(crate) level: tracing::Level,
-}
-
 /// A wrong flag or setting.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -142,49 +135,43 @@ impl Providers {
 }
 
 impl Config {
-    /// Reads all layers.
+    /// Reads all settings.
     pub(crate) fn load(
         arguments: impl Iterator<Item = OsString>,
         environment: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let flags = Flags::try_parse_from(arguments)?;
-        let mut layers = Layers::default();
-        if let Some(path) = flags.config.as_deref() {
-            layers.read_file(path).map_err(ConfigError::Setting)?;
-        }
-        layers
-            .read_environment(environment)
-            .map_err(ConfigError::Setting)?;
-        flags.write_to(&mut layers);
-        Self::read(&layers).map_err(ConfigError::Setting)
+        let flags = flags::command().try_get_matches_from(arguments)?;
+        let settings = Settings::read(&flags, environment);
+        let settings = settings.map_err(|wrong| ConfigError::Setting(wrong.to_string()))?;
+        Self::read(&settings).map_err(ConfigError::Setting)
     }
 
-    fn read(layers: &Layers) -> Result<Self, String> {
-        let data_dir = layers.one("data_dir", ".", |text| Ok(PathBuf::from(text)))?;
-        let demo = layers.one("demo", "true", values::switch)?;
-        let tokens = read_tokens(layers, demo)?;
+    fn read(settings: &Settings) -> Result<Self, String> {
+        let data_dir = settings.one("data_dir", ".", |text| Ok(PathBuf::from(text)))?;
+        let demo = settings.one("demo", "true", values::switch)?;
+        let tokens = read_tokens(settings, demo)?;
         Ok(Self {
-            listen: layers.one("listen", "127.0.0.1:8080", values::address)?,
-            storage: Storage::read(layers, data_dir.join("shop.db"))?,
-            webhook: read_webhook(layers)?,
-            smtp: layers.maybe("smtp.url", values::smtp)?,
-            smtp_schedule: layers.maybe("smtp.schedule", values::schedule)?,
-            thumbnail_schedule: layers.maybe("thumbnails.schedule", values::schedule)?,
+            listen: settings.one("listen", "127.0.0.1:8080", values::address)?,
+            storage: Storage::read(settings, data_dir.join("shop.db"))?,
+            webhook: read_webhook(settings)?,
+            smtp: settings.maybe("smtp.url", values::smtp)?,
+            smtp_schedule: settings.maybe("smtp.schedule", values::schedule)?,
+            thumbnail_schedule: settings.maybe("thumbnails.schedule", values::schedule)?,
             providers: Providers {
-                payment: layers.maybe("providers.payment", values::provider)?,
-                shipping: layers.maybe("providers.shipping", values::provider)?,
+                payment: settings.maybe("providers.payment", values::provider)?,
+                shipping: settings.maybe("providers.shipping", values::provider)?,
             },
-            operators: read_operators(layers)?,
-            inbox: read_inbox(layers, &tokens)?,
-            idempotency: read_idempotency(layers)?,
-            relay: layers.one("relay", "true", values::switch)?,
+            operators: read_operators(settings)?,
+            inbox: read_inbox(settings, &tokens)?,
+            idempotency: read_idempotency(settings)?,
+            relay: settings.one("relay", "true", values::switch)?,
             log: Log {
-                json: layers.one("log.format", "human", |text| {
+                json: settings.one("log.format", "human", |text| {
                     values::word(text, &[("human", false), ("json", true)])
                 })?,
-                level: layers.one("log.level", "info", values::level)?,
+                level: settings.one("log.level", "info", values::level)?,
             },
-            telemetry: Telemetry::read(layers)?,
+            telemetry: Telemetry::read(settings)?,
             data_dir,
             demo,
             tokens,
@@ -192,8 +179,8 @@ impl Config {
     }
 }
 
-fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)>, String> {
-    let mut pairs = layers.pairs("tokens")?;
+fn read_tokens(settings: &Settings, demo: bool) -> Result<Vec<(SecretString, Tenant)>, String> {
+    let mut pairs = settings.pairs("tokens")?;
     if pairs.is_empty() && demo {
         pairs = vec![
             ("demo-alice".to_owned(), "alice".to_owned()),
@@ -223,8 +210,8 @@ fn read_tokens(layers: &Layers, demo: bool) -> Result<Vec<(SecretString, Tenant)
         .collect()
 }
 
-fn read_operators(layers: &Layers) -> Result<hapax_console::Tokens, String> {
-    let pairs = layers.pairs("console.tokens")?;
+fn read_operators(settings: &Settings) -> Result<hapax_console::Tokens, String> {
+    let pairs = settings.pairs("console.tokens")?;
     let given = pairs.iter().map(|(name, token)| Given {
         name,
         token,
@@ -240,22 +227,22 @@ fn read_operators(layers: &Layers) -> Result<hapax_console::Tokens, String> {
     hapax_console::Tokens::of(given).map_err(bad)
 }
 
-fn read_webhook(layers: &Layers) -> Result<Webhook, String> {
+fn read_webhook(settings: &Settings) -> Result<Webhook, String> {
     Ok(Webhook {
-        urls: layers.list("webhook.urls"),
-        secret: layers.maybe("webhook.secret", values::signer)?,
-        schedule: layers.maybe("webhook.schedule", values::schedule)?,
-        allow_net: layers
-            .list("webhook.allow_net")
+        urls: settings.list("webhook.urls")?,
+        secret: settings.maybe("webhook.secret", values::signer)?,
+        schedule: settings.maybe("webhook.schedule", values::schedule)?,
+        allow_net: settings
+            .list("webhook.allow_net")?
             .iter()
             .map(|net| values::network(net).map_err(|bad| format!("webhook.allow_net {bad}")))
             .collect::<Result<_, _>>()?,
     })
 }
 
-fn read_inbox(layers: &Layers, tokens: &[(SecretString, Tenant)]) -> Result<Inbox, String> {
+fn read_inbox(settings: &Settings, tokens: &[(SecretString, Tenant)]) -> Result<Inbox, String> {
     let first = tokens.first().map_or("shop", |(_, tenant)| tenant.as_str());
-    let secrets = layers
+    let secrets = settings
         .pairs("inbox.secrets")?
         .into_iter()
         .map(|(source, secret)| {
@@ -265,7 +252,7 @@ fn read_inbox(layers: &Layers, tokens: &[(SecretString, Tenant)]) -> Result<Inbo
             Ok((source, secret))
         })
         .collect::<Result<_, String>>()?;
-    let tenant = layers.one("inbox.tenant", first, |text| {
+    let tenant = settings.one("inbox.tenant", first, |text| {
         Tenant::new(text).map_err(|error| error.to_string())
     })?;
     Ok(Inbox { secrets, tenant })
@@ -275,9 +262,9 @@ fn bound(text: &str) -> Result<u64, String> {
     values::count(text, 0, u64::MAX)
 }
 
-fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
+fn read_idempotency(settings: &Settings) -> Result<Idempotency, String> {
     let duration = |key, default, least, most| {
-        let read = layers.maybe(key, |text| values::duration(text, least, most))?;
+        let read = settings.maybe(key, |text| values::duration(text, least, most))?;
         Ok::<_, String>(read.unwrap_or(default))
     };
     let second = Duration::from_secs(1);
@@ -295,17 +282,17 @@ fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
             second,
             Duration::from_hours(1),
         )?,
-        cache_bytes: layers.maybe("idempotency.cache_bytes", |text| {
+        cache_bytes: settings.maybe("idempotency.cache_bytes", |text| {
             values::count(text, 0, 1 << 40)
         })?,
         quota: Quota {
-            keys: layers.maybe("idempotency.quota_keys", bound)?,
-            bytes: layers.maybe("idempotency.quota_bytes", bound)?,
+            keys: settings.maybe("idempotency.quota_keys", bound)?,
+            bytes: settings.maybe("idempotency.quota_bytes", bound)?,
         },
-        on_expired: layers.one("idempotency.on_expired", "new", |text| {
+        on_expired: settings.one("idempotency.on_expired", "new", |text| {
             values::word(text, &[("new", OnExpired::New), ("gone", OnExpired::Gone)])
         })?,
-        on_store_error: layers.one("idempotency.on_store_error", "closed", |text| {
+        on_store_error: settings.one("idempotency.on_store_error", "closed", |text| {
             values::word(
                 text,
                 &[
@@ -314,13 +301,13 @@ fn read_idempotency(layers: &Layers) -> Result<Idempotency, String> {
                 ],
             )
         })?,
-        on_failure: layers.one("idempotency.on_failure", "release", |text| {
+        on_failure: settings.one("idempotency.on_failure", "release", |text| {
             values::word(
                 text,
                 &[("release", OnFailure::Release), ("store", OnFailure::Store)],
             )
         })?,
-        profile: layers.one("idempotency.profile", "hapax", |text| {
+        profile: settings.one("idempotency.profile", "hapax", |text| {
             values::word(
                 text,
                 &[

@@ -8,7 +8,7 @@ use std::{fmt, fs, path::PathBuf};
 use hapax::keyring::{BadKey, Keyring};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{layers::Layers, values};
+use super::{settings::Settings, values};
 
 /// The database, and how to use it.
 #[derive(Debug)]
@@ -39,19 +39,20 @@ pub(crate) enum Place {
 const COUNT_MAX: usize = 10_000;
 
 impl Storage {
-    pub(super) fn read(layers: &Layers, file: PathBuf) -> Result<Self, String> {
-        let place = layers.maybe("database", place)?;
+    pub(super) fn read(settings: &Settings, file: PathBuf) -> Result<Self, String> {
+        let place = settings.maybe("database", place)?;
         Ok(Self {
             place: place.unwrap_or(Place::File(file)),
-            group_max: layers.maybe("store.group_max", |text| values::count(text, 1, COUNT_MAX))?,
-            connections: layers.maybe("store.connections", |text| {
+            group_max: settings
+                .maybe("store.group_max", |text| values::count(text, 1, COUNT_MAX))?,
+            connections: settings.maybe("store.connections", |text| {
                 values::count(text, 2, COUNT_MAX)
             })?,
-            pooled: layers.one("store.pooled", "false", values::switch)?,
-            makes_tables: layers.one("store.schema", "apply", |text| {
+            pooled: settings.one("store.pooled", "false", values::switch)?,
+            makes_tables: settings.one("store.schema", "apply", |text| {
                 values::word(text, &[("apply", true), ("check", false)])
             })?,
-            keyring: layers
+            keyring: settings
                 .maybe("store.encryption_keys", keyring)?
                 .unwrap_or_default(),
         })

@@ -1,8 +1,8 @@
 //! The settings of tracing: where spans are exported to, and how many.
 
-use hapax_otlp::{Endpoint, Headers, Settings};
+use hapax_otlp::{Endpoint, Headers};
 
-use super::{layers::Layers, values};
+use super::{settings::Settings, values};
 
 /// The settings of tracing.
 #[derive(Debug)]
@@ -18,28 +18,31 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    pub(super) fn read(layers: &Layers) -> Result<Self, String> {
+    pub(super) fn read(settings: &Settings) -> Result<Self, String> {
         let mut headers = Headers::default();
-        for (name, value) in layers.pairs("telemetry.otlp_headers")? {
+        for (name, value) in settings.pairs("telemetry.otlp_headers")? {
             if !headers.add(&name, &value) {
                 return Err(format!("telemetry.otlp_headers: invalid header {name:?}"));
             }
         }
         Ok(Self {
-            endpoint: layers.one("telemetry.otlp_endpoint", "", |text| {
+            endpoint: settings.one("telemetry.otlp_endpoint", "", |text| {
                 let endpoint = (!text.is_empty()).then(|| text.parse::<Endpoint>());
                 endpoint.transpose().map_err(|bad| bad.to_string())
             })?,
             headers,
-            service: layers.one("telemetry.service", "shop", |text| Ok(text.to_owned()))?,
-            sample: layers.one("telemetry.sample", "1", values::share)?,
+            service: settings.one("telemetry.service", "shop", |text| Ok(text.to_owned()))?,
+            sample: settings.one("telemetry.sample", "1", values::share)?,
         })
     }
 
     /// Returns the settings of the exporter; `None` if nothing is traced.
-    pub(crate) fn export(&self, now: fn() -> std::time::SystemTime) -> Option<Settings> {
+    pub(crate) fn export(
+        &self,
+        now: fn() -> std::time::SystemTime,
+    ) -> Option<hapax_otlp::Settings> {
         let endpoint = self.endpoint.clone()?;
-        let mut settings = Settings::new(endpoint, self.service.clone(), now);
+        let mut settings = hapax_otlp::Settings::new(endpoint, self.service.clone(), now);
         settings.headers = self.headers.clone();
         Some(settings)
     }

@@ -14,7 +14,7 @@ use hapax::{
     retry::{Schedule, parse_duration},
     signature::{KeyTextError, Signer, Verifier},
 };
-use hapax_console::nearest;
+use hapax_runtime::config::did_you_mean;
 use http::Uri;
 use ipnet::IpNet;
 use secrecy::SecretString;
@@ -25,8 +25,7 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String
         return Ok(*value);
     }
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-    let meant = nearest(text, known.iter().copied());
-    let meant = meant.map_or_else(String::new, |word| format!(": did you mean {word}?"));
+    let meant = did_you_mean(text, known.iter().copied());
     Err(format!(
         "must be one of {}, not {text:?}{meant}",
         known.join(", ")

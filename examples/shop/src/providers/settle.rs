@@ -11,7 +11,6 @@ use std::{future::Future, time::Duration};
 use hapax::{
     Random,
     saga::{Outcome, Refusal},
-    seeded::{self, Bug},
     sink::BoxError,
 };
 use tokio::time::{Instant, sleep};
@@ -65,9 +64,6 @@ pub(crate) async fn settle<T>(random: &Random, operation: &impl Operation<T>) ->
                     return Settled::Refused(refusal);
                 }
                 break (Some(refusal), CallError::of_this_call_alone().into());
-            }
-            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => {
-                return Settled::Nothing(error);
             }
             Outcome::Unknown(error) => error,
         };

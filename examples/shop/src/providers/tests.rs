@@ -10,7 +10,10 @@ use hapax::{
     event::Headers,
     saga::{Outcome, Refusal},
 };
-use hapax_testkit::http::{HttpReceiver, HttpReply};
+use hapax_testkit::{
+    assert_matches,
+    http::{HttpReceiver, HttpReply},
+};
 use http::Uri;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -58,7 +61,7 @@ async fn what_was_paid_is_done_and_found_under_its_key() {
         );
     }
     let absent = pay.look_up(label("z"), Wanted::capture(1)).await;
-    assert!(matches!(absent, Found::Absent), "{absent:?}");
+    assert_matches!(absent, Found::Absent);
     let again = pay.capture(label("h"), &authorized.id, 1).await;
     refused(again, "captured");
     refused(pay.void(label("i"), &other.id, 500).await, "voided");
@@ -116,11 +119,11 @@ async fn a_call_is_over_when_the_provider_says_so_or_it_never_went_out() {
     }
     let key = label("tok_timeout_applied");
     let found = far.payment.look_up(key, Wanted::charge(ORDER)).await;
-    assert!(matches!(found, Found::Done(_)), "{found:?}");
+    assert_matches!(found, Found::Done(_));
     let gone = payments("http://127.0.0.1:1");
     assert!(unknown(gone.charge(label("c"), ORDER).await));
     let found = gone.look_up(label("c"), Wanted::charge(ORDER)).await;
-    assert!(matches!(found, Found::Unknown(_)), "{found:?}");
+    assert_matches!(found, Found::Unknown(_));
 }
 
 #[tokio::test]
@@ -174,7 +177,7 @@ async fn what_was_made_counts_where_it_is_what_was_asked_for() {
         answer(&receiver, kind, amount, currency);
         assert!(!unknown(pay.charge(label("c"), ORDER).await));
         let found = pay.look_up(label("c"), Wanted::charge(ORDER)).await;
-        assert!(matches!(found, Found::Unknown(_)), "{found:?}");
+        assert_matches!(found, Found::Unknown(_));
     }
     answer(&receiver, "authorization", 499, "EUR");
     assert!(!unknown(pay.authorize(label("c"), ORDER).await));
@@ -192,27 +195,27 @@ async fn a_404_without_a_code_says_nothing_about_a_key() {
     receiver.reply(HttpReply::status(404).body("<html>"));
     let pay = payments(&receiver.url(""));
     let found = pay.look_up(label("k"), Wanted::charge(ORDER)).await;
-    assert!(matches!(found, Found::Unknown(_)), "{found:?}");
+    assert_matches!(found, Found::Unknown(_));
 }
 
 #[tokio::test]
 async fn a_key_that_is_absent_counts_only_when_every_call_has_ended() {
     let over = settled(|| lost(true), || Found::Absent).await;
-    assert!(matches!(over, Settled::Nothing(_)), "{over:?}");
+    assert_matches!(over, Settled::Nothing(_));
     let arriving = settled(|| lost(false), || Found::Absent).await;
-    assert!(matches!(arriving, Settled::Unknown(_)), "{arriving:?}");
+    assert_matches!(arriving, Settled::Unknown(_));
     let silent = settled(|| lost(true), || Found::Unknown("no".into())).await;
-    assert!(matches!(silent, Settled::Unknown(_)), "{silent:?}");
+    assert_matches!(silent, Settled::Unknown(_));
     let before = resumed(|| lost(true), || Found::Absent).await;
-    assert!(matches!(before, Settled::Unknown(_)), "{before:?}");
+    assert_matches!(before, Settled::Unknown(_));
 }
 
 #[tokio::test]
 async fn a_call_that_says_nothing_is_looked_up() {
     let found = settled(|| lost(true), || Found::Done(7)).await;
-    assert!(matches!(found, Settled::Done(7)), "{found:?}");
+    assert_matches!(found, Settled::Done(7));
     let found = settled(|| lost(true), || Found::Refused(refusal("declined"))).await;
-    assert!(matches!(found, Settled::Refused(_)), "{found:?}");
+    assert_matches!(found, Settled::Refused(_));
 }
 
 #[tokio::test]
@@ -223,7 +226,7 @@ async fn a_call_goes_out_again_until_it_is_answered() {
         _ => Outcome::Done(7),
     };
     let settled = settled(call, || unreachable!("nothing is to be looked up")).await;
-    assert!(matches!(settled, Settled::Done(7)), "{settled:?}");
+    assert_matches!(settled, Settled::Done(7));
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
@@ -231,7 +234,7 @@ async fn a_call_goes_out_again_until_it_is_answered() {
 async fn a_refusal_of_the_first_call_is_believed_at_once() {
     let call = || Outcome::Refused(refusal("declined"));
     let settled = settled(call, || unreachable!("nothing is to be looked up")).await;
-    assert!(matches!(settled, Settled::Refused(_)), "{settled:?}");
+    assert_matches!(settled, Settled::Refused(_));
 }
 
 #[tokio::test]
@@ -244,19 +247,19 @@ async fn a_refusal_behind_a_call_that_may_have_done_it_is_looked_up() {
         }
     };
     let found = settled(then(true, "unauthorized"), || Found::Done(7)).await;
-    assert!(matches!(found, Settled::Done(7)), "{found:?}");
+    assert_matches!(found, Settled::Done(7));
     let stands = || Found::Refused(refusal("declined"));
     let found = settled(then(false, "declined"), stands).await;
-    assert!(matches!(found, Settled::Refused(_)), "{found:?}");
+    assert_matches!(found, Settled::Refused(_));
     let over = settled(then(true, "invalid"), || Found::Absent).await;
-    assert!(matches!(over, Settled::Refused(_)), "{over:?}");
+    assert_matches!(over, Settled::Refused(_));
     let arriving = settled(then(false, "invalid"), || Found::Absent).await;
-    assert!(matches!(arriving, Settled::Unknown(_)), "{arriving:?}");
+    assert_matches!(arriving, Settled::Unknown(_));
     let refuses = || Outcome::Refused(refusal("unauthorized"));
     let before = resumed(refuses, || Found::Done(7)).await;
-    assert!(matches!(before, Settled::Done(7)), "{before:?}");
+    assert_matches!(before, Settled::Done(7));
     let before = resumed(refuses, || Found::Absent).await;
-    assert!(matches!(before, Settled::Unknown(_)), "{before:?}");
+    assert_matches!(before, Settled::Unknown(_));
 }
 
 #[tokio::test]

@@ -2,12 +2,14 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::{Command, Stdio},
 };
 
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{
+    program::{Program, packages},
+    wait::eventually,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,7 +18,7 @@ use crate::shop::PATIENCE;
 /// A running collector. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    child: Child,
+    _program: Program,
     folder: TempDir,
     pub(crate) url: String,
 }
@@ -35,24 +37,24 @@ impl Collector {
     fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otlp/collector.py");
-        let mut child = Command::new("python3")
+        let mut command = Command::new("python3");
+        command
             .arg(script)
             .arg(folder.path().join("spans"))
             .args(arguments)
-            .env("PYTHONPATH", packages())
+            .env("PYTHONPATH", packages(env!("CARGO_TARGET_TMPDIR"), "otlp"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the tests need python3");
-        let mut url = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        stdout.read_line(&mut url).unwrap();
-        assert!(url.starts_with("http://"), "the collector did not start");
+            .stdin(Stdio::null());
+        let (program, url) = Program::announced(command, &folder.path().join("log"));
+        assert!(
+            url.starts_with("http://"),
+            "no collector: {}",
+            program.log()
+        );
         Self {
-            child,
+            _program: program,
             folder,
-            url: url.trim().to_owned(),
+            url,
         }
     }
 
@@ -83,13 +85,6 @@ impl Collector {
         })
         .await;
         found
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 
@@ -129,13 +124,4 @@ impl Span {
     pub(crate) fn is(&self, service: &str, name: &str) -> bool {
         self.text("service") == service && self.text("name") == name
     }
-}
-
-fn packages() -> PathBuf {
-    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../otlp");
-    assert!(
-        packages.join("installed").exists(),
-        "OpenTelemetry's classes for Python are not installed: run `cargo x contract` once"
-    );
-    packages.canonicalize().unwrap()
 }

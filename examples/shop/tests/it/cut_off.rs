@@ -6,9 +6,8 @@ use hapax_testkit::{
 };
 use http::Method;
 
-use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, on_both_stores, problem};
+use crate::shop::{Home, JSON, PATIENCE, PAYMENT, Shop, Store, command, on_both_stores, problem};
 
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 /// The failpoints of a refund: after the amount is reserved, and around the call.
 const PLACES: [&str; 3] = [
     "refunds.reserved:1",
@@ -26,7 +25,9 @@ async fn a_refund_that_was_cut_off_is_finished_by_its_retry(on: Store) {
     for place in PLACES {
         let (home, charge) = die_at(on, place).await;
         let shop = Shop::start_in(home, &["--lease", "10s"]);
-        let answer = until_answered(&shop, &charge).await;
+        let answer = shop
+            .until_answered("/refunds", "r", &body(&charge, 400))
+            .await;
         assert_eq!(answer.header("idempotency-status"), Some("stored"));
         check_once(&shop, &charge).await;
     }
@@ -36,8 +37,10 @@ async fn a_refund_that_was_cut_off_is_finished_without_its_client(on: Store) {
     for place in PLACES {
         let (home, charge) = die_at(on, place).await;
         let shop = Shop::start_in(home, &["--lease", "1s"]);
-        eventually(PATIENCE, async || refunds(&shop).await == 1).await;
-        let answer = until_answered(&shop, &charge).await;
+        eventually(PATIENCE, async || shop.count_entries("refund").await == 1).await;
+        let answer = shop
+            .until_answered("/refunds", "r", &body(&charge, 400))
+            .await;
         assert_eq!(answer.header("idempotency-status"), Some("replayed"));
         check_once(&shop, &charge).await;
     }
@@ -50,7 +53,9 @@ async fn a_refund_that_was_cut_off_holds_its_amount(on: Store) {
     problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
     let rest = refund(&shop, "t", &charge, 500).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
-    let answer = until_answered(&shop, &charge).await;
+    let answer = shop
+        .until_answered("/refunds", "r", &body(&charge, 400))
+        .await;
     assert_eq!(answer.status, 201, "{}", answer.text());
 }
 
@@ -83,31 +88,10 @@ async fn check_once(shop: &Shop, charge: &str) {
         (&made[0]["charge"], &made[0]["amount"]),
         (&charge.into(), &400.into())
     );
-    assert_eq!(refunds(shop).await, 1);
+    assert_eq!(shop.count_entries("refund").await, 1);
     assert_eq!(shop.received("refund.succeeded", 1).await.len(), 1);
     let rest = refund(shop, "s", charge, 500).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
-}
-
-/// The number of refunds in the shop's ledger.
-async fn refunds(shop: &Shop) -> usize {
-    let ledger = shop.get("/ledger").await.json().unwrap();
-    let entries = ledger["entries"].as_array().unwrap().iter();
-    entries.filter(|entry| entry["kind"] == "refund").count()
-}
-
-/// Repeats the request until the response is final.
-async fn until_answered(shop: &Shop, charge: &str) -> HttpAnswer {
-    let mut answer = None;
-    eventually(PATIENCE, async || {
-        let outcome = refund(shop, "r", charge, 400).await;
-        let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
-        assert!(passing || outcome.status == 201, "{}", outcome.text());
-        answer = Some(outcome);
-        !passing
-    })
-    .await;
-    answer.unwrap()
 }
 
 async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer {

@@ -4,9 +4,7 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::{postgres::Cluster, wait::eventually};
 
-use crate::shop::{Home, ORDER, PATIENCE, Shop, Store, command, lasting, problem};
-
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+use crate::shop::{Home, ORDER, PATIENCE, PAYMENT, Shop, Store, command, lasting, problem};
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {
@@ -89,8 +87,7 @@ pub(crate) fn patient(home: &Home) -> Command {
         .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
         .arg(shop.get_program())
         .args(shop.get_args())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     patient
 }
 

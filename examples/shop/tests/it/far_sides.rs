@@ -14,14 +14,12 @@ use hapax_testkit::{
 };
 use http::Method;
 
-use crate::shop::{PATIENCE, Shop, Store, bought, on_both_stores, problem};
+use crate::shop::{CART, PATIENCE, PAYMENT, Shop, Store, bought, on_both_stores, problem};
 
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 const CHARGE: &str = r#"{"id":"ch_1","kind":"charge","amount":900,"currency":"EUR"}"#;
 const REFUND: &str = r#"{"id":"re_1","kind":"refund","amount":400,"currency":"EUR"}"#;
 const UNAUTHORIZED: &str = r#"{"code":"unauthorized","detail":"the credential was revoked"}"#;
 const NOT_FOUND: &str = r#"{"code":"not_found","detail":"no such key was used"}"#;
-const CART: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
 
 on_both_stores! {
     a_charge_that_is_booked_after_its_connection_closed_is_booked_once,
@@ -63,7 +61,7 @@ async fn a_charge_that_is_booked_after_its_connection_closed_is_booked_once(on: 
     let asked = received.iter().filter(|it| it.method == Method::POST);
     let booked: BTreeSet<_> = asked.map(key).collect();
     assert_eq!(booked.len(), 1, "{booked:?}");
-    assert_eq!(entries(&shop, "charge").await, 1);
+    assert_eq!(shop.count_entries("charge").await, 1);
 }
 
 async fn a_charge_that_was_made_before_a_call_was_refused_is_a_payment(on: Store) {
@@ -140,7 +138,7 @@ async fn a_refund_of_another_amount_is_not_done_and_holds_what_was_asked(on: Sto
     far.reply(HttpReply::status(201).body(REFUND.replace("400", "40")));
     let other = refund(&shop, "r", 400).await;
     problem(&other, 504, "DEPENDENCY.timeout");
-    assert_eq!(entries(&shop, "refund").await, 0);
+    assert_eq!(shop.count_entries("refund").await, 0);
     let beyond = refund(&shop, "s", 501).await;
     problem(&beyond, 409, "CONFLICT.refund.exceeds_charge");
 }
@@ -162,11 +160,4 @@ async fn refund(shop: &Shop, key: &str, amount: i64) -> HttpAnswer {
 
 fn key(request: &Received) -> String {
     request.header("idempotency-key").unwrap().to_owned()
-}
-
-/// The number of entries of this kind in the shop's ledger.
-async fn entries(shop: &Shop, kind: &str) -> usize {
-    let ledger = shop.get("/ledger").await.json().unwrap();
-    let entries = ledger["entries"].as_array().unwrap().iter();
-    entries.filter(|entry| entry["kind"] == kind).count()
 }

@@ -15,7 +15,7 @@ use hapax_testkit::{
 use http::Method;
 
 use crate::{
-    carrier::{Carrier, hapax},
+    carrier::{hapax, start_relay},
     collector::Collector,
     shop::{Home, JSON, PATIENCE, Shop, Store, command, command_in, on_both_stores, refused},
 };
@@ -175,20 +175,17 @@ async fn no_planted_secret_is_shown_by_the_relay() {
     let configuration = configuration(&far, &mail, &collector);
     let database = with_password(&home.database().url());
     let arguments = ["--log-level", "trace", "--admin-listen", "127.0.0.1:0"];
-    let relay = Carrier::start(&database, &configuration, &arguments).await;
+    let relay = start_relay(&database, &configuration, &arguments).await;
     let signup = r#"{"email":"planted.ann@example.com","name":"4242424242424242"}"#;
     shop.post("/signups", Some(KEY), signup).await;
     eventually(PATIENCE, async || {
-        let said = relay.said();
+        let said = relay.log();
         said.contains("status_5xx") && said.contains("server replied with 550")
     })
     .await;
     eventually(PATIENCE, async || !collector.spans().is_empty()).await;
-    let metrics = HttpClient::new()
-        .get(&format!("{}/metrics", relay.url))
-        .await;
-    check("metrics", &metrics.unwrap().text());
-    let admin = admin(&relay);
+    check("metrics", &relay.get("/metrics").await.text());
+    let admin = format!("http://{}", relay.admin_address());
     for token in [PLANTED[10].1, PLANTED[2].1] {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str())];
@@ -342,16 +339,4 @@ fn with_password(url: &str) -> String {
     let (user, place) = rest.split_once('@').unwrap_or(("postgres", rest));
     let user = user.split(':').next().unwrap();
     format!("{scheme}://{user}:planted-db-password@{place}")
-}
-
-/// The address of the admin API.
-fn admin(relay: &Carrier) -> String {
-    let said = relay.said();
-    let lines = said
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let mut found = lines.filter_map(|line: serde_json::Value| {
-        Some(line["fields"]["admin_listen"].as_str()?.to_owned())
-    });
-    format!("http://{}", found.next().unwrap())
 }

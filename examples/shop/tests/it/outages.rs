@@ -6,11 +6,10 @@ use hapax_testkit::{http::HttpAnswer, wait::eventually};
 use serde_json::json;
 
 use crate::{
-    shop::{Home, PATIENCE, Shop, Store, lasting, on_both_stores, problem},
+    shop::{Home, PATIENCE, PAYMENT, Shop, Store, check_replays, lasting, on_both_stores, problem},
     simulated_providers::Providers,
 };
 
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
 /// The maximum time for a payment if the provider fails.
 const BOUND: Duration = Duration::from_secs(15);
 
@@ -90,7 +89,7 @@ async fn a_charge_with_an_unknown_outcome_is_found_out_without_its_client(on: St
     let unknown = pay(&shop, "tok_ok").await;
     problem(&unknown, 504, "DEPENDENCY.timeout");
     providers.misbehave("any", "ok", 1).await;
-    eventually(PATIENCE, async || entries(&shop, "charge").await == 1).await;
+    eventually(PATIENCE, async || shop.count_entries("charge").await == 1).await;
     let paid = pay(&shop, "tok_ok").await;
     assert_eq!(paid.header("idempotency-status"), Some("replayed"));
     check_paid_once(&shop, &providers, "tok_ok", &paid).await;
@@ -133,7 +132,7 @@ async fn a_refund_that_the_provider_refuses_gives_its_reservation_back(on: Store
     assert_eq!(refused.header("idempotency-status"), Some("stored"));
     let again = refund(&shop, "r", &charge, 900).await;
     assert_eq!(lasting(&again), lasting(&refused));
-    assert_eq!(entries(&shop, "refund").await, 0);
+    assert_eq!(shop.count_entries("refund").await, 0);
     let rest = refund(&shop, "s", &charge, 800).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
     check_refunded(&shop, &providers, &[100, 800]).await;
@@ -227,23 +226,15 @@ async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer
     shop.post("/refunds", Some(key), &body).await
 }
 
-/// The number of entries of this kind in the shop's ledger.
-async fn entries(shop: &Shop, kind: &str) -> usize {
-    let ledger = shop.get("/ledger").await.json().unwrap();
-    let entries = ledger["entries"].as_array().unwrap().iter();
-    entries.filter(|entry| entry["kind"] == kind).count()
-}
-
 /// Checks that there is one charge at the provider, one entry, one event, and that this response is
 /// replayed.
 async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &HttpAnswer) {
     let again = pay(shop, card).await;
-    assert_eq!(again.header("idempotency-status"), Some("replayed"));
-    assert_eq!(lasting(&again), lasting(paid));
+    check_replays(&again, paid);
     let charges = providers.made("charge").await;
     assert_eq!(charges.len(), 1, "{charges:?}");
     assert_eq!(charges[0]["id"], paid.json().unwrap()["id"]);
-    assert_eq!(entries(shop, "charge").await, 1);
+    assert_eq!(shop.count_entries("charge").await, 1);
     assert_eq!(shop.received("payment.succeeded", 1).await.len(), 1);
 }
 

@@ -8,10 +8,10 @@ use hapax_testkit::{
 use http::Method;
 use tokio::task::JoinHandle;
 
-use crate::shop::{Home, JSON, PATIENCE, Shop, Store, command, lasting, on_both_stores};
-
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
+use crate::shop::{
+    Home, JSON, PATIENCE, PAYMENT, SLOW, Shop, Store, check_replays, command, lasting,
+    on_both_stores,
+};
 
 /// The failpoints of a payment: before the call to the provider, before the charge is recorded, and
 /// before the response is stored.
@@ -31,7 +31,7 @@ async fn a_payment_that_was_cut_off_is_finished_by_its_retry(on: Store) {
     for place in PLACES {
         let home = die_at(on, place).await;
         let shop = Shop::start_in(home, &["--lease", "10s"]);
-        let answer = until_answered(&shop).await;
+        let answer = shop.until_answered("/payments", "p", PAYMENT).await;
         assert_eq!(answer.header("idempotency-status"), Some("stored"));
         check_once(&shop, PAYMENT, &answer).await;
     }
@@ -44,10 +44,10 @@ async fn a_payment_that_was_cut_off_is_finished_without_its_client(on: Store) {
         eventually(PATIENCE, async || {
             let completed =
                 r#"hapax_idempotency_takeovers_total{operation="POST /payments",by="completer"}"#;
-            shop.metric(completed).await > 0.0 && entries(&shop).await == 1
+            shop.metric(completed).await > 0.0 && shop.entries("").await.len() == 1
         })
         .await;
-        let answer = until_answered(&shop).await;
+        let answer = shop.until_answered("/payments", "p", PAYMENT).await;
         assert_eq!(answer.header("idempotency-status"), Some("replayed"));
         check_once(&shop, PAYMENT, &answer).await;
     }
@@ -144,8 +144,7 @@ async fn owner_asleep(flags: &[&str]) -> (Shop, Shop, Paying) {
 async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &HttpAnswer) {
     asleep.signal("CONT");
     let late = stalled.await.unwrap().unwrap();
-    assert_eq!(late.header("idempotency-status"), Some("replayed"));
-    assert_eq!(lasting(&late), lasting(answer));
+    check_replays(&late, answer);
     check_count(takeovers(awake).await, 1);
     let fenced = r#"hapax_idempotency_fenced_total{operation="POST /payments"}"#;
     check_count(asleep.metric(fenced).await, 1);
@@ -165,9 +164,8 @@ async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
     let again = shop.post("/payments", Some("p"), payment).await;
     assert_eq!(lasting(&again), lasting(answer));
     let charge = answer.json().unwrap()["id"].as_str().unwrap().to_owned();
-    let ledger = shop.get("/ledger").await.json().unwrap();
-    let entries = ledger["entries"].as_array().unwrap();
-    assert_eq!(entries.len(), 1, "{ledger}");
+    let entries = shop.entries("").await;
+    assert_eq!(entries.len(), 1, "{entries:?}");
     assert_eq!(
         (&entries[0]["charge_id"], &entries[0]["amount"]),
         (&charge.as_str().into(), &900.into())
@@ -202,11 +200,6 @@ async fn provider_charged(home: &Home) {
     .await;
 }
 
-async fn entries(shop: &Shop) -> usize {
-    let ledger = shop.get("/ledger").await.json().unwrap();
-    ledger["entries"].as_array().unwrap().len()
-}
-
 /// Checks the value of a metric.
 #[track_caller]
 fn check_count(found: f64, expected: u32) {
@@ -218,20 +211,6 @@ fn check_count(found: f64, expected: u32) {
 
 async fn takeovers(shop: &Shop) -> f64 {
     shop.metric("hapax_idempotency_takeovers_total").await
-}
-
-/// Repeats the request until the response is final.
-async fn until_answered(shop: &Shop) -> HttpAnswer {
-    let mut answer = None;
-    eventually(PATIENCE, async || {
-        let outcome = shop.post("/payments", Some("p"), PAYMENT).await;
-        let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
-        assert!(passing || outcome.status == 201, "{}", outcome.text());
-        answer = Some(outcome);
-        !passing
-    })
-    .await;
-    answer.unwrap()
 }
 
 type Paying = JoinHandle<Result<HttpAnswer, String>>;

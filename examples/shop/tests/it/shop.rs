@@ -1,21 +1,18 @@
 //! Fixture: a shop process with a folder and a database, which ends with the test.
 
 use std::{
-    fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread::{self, JoinHandle},
+    process::{Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
     postgres::{Cluster, Database},
+    program::{Program, run_to_end},
     wait::eventually,
 };
 use http::Method;
@@ -31,10 +28,16 @@ pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 /// A valid order.
 pub(crate) const ORDER: &str = r#"{"customer_id":"ann","amount":500,"currency":"EUR"}"#;
 
+/// A valid payment.
+pub(crate) const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
+/// A valid payment that the provider takes seconds for.
+pub(crate) const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
+/// A valid checkout.
+pub(crate) const CART: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
+
 /// A running shop.
 pub(crate) struct Shop {
-    child: Child,
-    stdout: Option<JoinHandle<String>>,
+    program: Program,
     url: String,
     client: HttpClient,
     home: Home,
@@ -188,29 +191,15 @@ pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Comman
         .arg(folder)
         .args(flags)
         .env_clear()
-        .envs(hapax_testkit::seeded::variable())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     command
 }
 
 /// Runs a shop that must fail to start, and returns its exit code and error message.
 #[track_caller]
-pub(crate) fn refused(mut command: Command) -> (Option<i32>, String) {
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let id = child.id().to_string();
-    let (ended, over) = mpsc::channel::<()>();
-    // A shop that starts by mistake is killed after a while.
-    let watchdog = thread::spawn(move || {
-        if over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            let _gone = Command::new("kill").args(["-9", &id]).status();
-        }
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(ended);
-    watchdog.join().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), said)
+pub(crate) fn refused(command: Command) -> (Option<i32>, String) {
+    let ran = run_to_end(command);
+    (ran.code, ran.stderr)
 }
 
 impl Shop {
@@ -226,30 +215,14 @@ impl Shop {
     }
 
     /// Starts a shop with this command.
-    pub(crate) fn spawn(mut command: Command, home: Home) -> Self {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(home.path().join("log"))
-            .unwrap();
-        let mut child = command.stderr(log).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut first = String::new();
-        stdout.read_line(&mut first).unwrap();
-        let Some((_, url)) = first.trim_end().split_once("listens on ") else {
-            let log = fs::read_to_string(home.path().join("log")).unwrap();
-            panic!("the shop did not start: {first:?} {log}");
+    pub(crate) fn spawn(command: Command, home: Home) -> Self {
+        let (program, first) = Program::announced(command, &home.path().join("log"));
+        let Some((_, url)) = first.split_once("listens on ") else {
+            panic!("the shop did not start: {first:?} {}", program.log());
         };
-        let url = url.to_owned();
-        let stdout = thread::spawn(move || {
-            let mut rest = first;
-            stdout.read_to_string(&mut rest).unwrap();
-            rest
-        });
         Self {
-            child,
-            stdout: Some(stdout),
-            url,
+            url: url.to_owned(),
+            program,
             client: HttpClient::new(),
             home,
         }
@@ -271,18 +244,13 @@ impl Shop {
         self.home.path().join(name)
     }
 
-    /// Whether the process has ended.
-    pub(crate) fn is_dead(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.program.id()
     }
 
     /// The log so far.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.file("log")).unwrap()
+        self.program.log()
     }
 
     /// Sends a request without changes.
@@ -329,6 +297,43 @@ impl Shop {
         let token = format!("Bearer {token}");
         self.send(Method::GET, path, &[("authorization", &token)], "")
             .await
+    }
+
+    /// Sends JSON with POST as alice, and repeats the request until the response is final.
+    pub(crate) async fn until_answered(&self, path: &str, key: &str, body: &str) -> HttpAnswer {
+        let mut answer = None;
+        eventually(PATIENCE, async || {
+            let outcome = self.post(path, Some(key), body).await;
+            let passing = outcome.status == 409 && outcome.header("retry-after").is_some();
+            assert!(passing || outcome.status == 201, "{}", outcome.text());
+            answer = Some(outcome);
+            !passing
+        })
+        .await;
+        answer.unwrap()
+    }
+
+    /// Sends JSON with POST as alice, under each of these keys at once.
+    pub(crate) async fn at_once(
+        &self,
+        path: &str,
+        keys: impl Iterator<Item = String>,
+        body: &str,
+    ) -> Vec<HttpAnswer> {
+        let posts = keys.map(|key| async move { self.post(path, Some(&key), body).await });
+        join_all(posts).await
+    }
+
+    /// The entries of alice's ledger that fit this query, which may be empty.
+    pub(crate) async fn entries(&self, query: &str) -> Vec<Value> {
+        let ledger = self.get(&format!("/ledger{query}")).await.json().unwrap();
+        ledger["entries"].as_array().unwrap().clone()
+    }
+
+    /// The number of entries of this kind in alice's ledger.
+    pub(crate) async fn count_entries(&self, kind: &str) -> usize {
+        let entries = self.entries("").await;
+        entries.iter().filter(|it| it["kind"] == kind).count()
     }
 
     /// Waits until the demo's receiver has this many events of this type, and returns them.
@@ -380,37 +385,17 @@ impl Shop {
 
     /// Sends the signal with this name.
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.id().to_string();
-        let sent = Command::new("kill")
-            .args(["-s", name, &id])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        self.program.signal(name);
     }
 
     /// Waits until the process has ended, and returns its status and its standard output.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, String) {
-        let mut status = None;
-        eventually(PATIENCE, async || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        })
-        .await;
-        (status.unwrap(), self.stdout.take().unwrap().join().unwrap())
+        (self.program.ended().await, self.program.output())
     }
 
     /// Stops the shop as an operator would.
     pub(crate) async fn stop(mut self) {
-        self.signal("TERM");
-        let (status, _) = self.ended().await;
-        assert!(status.success(), "{status} {}", self.log());
-    }
-}
-
-impl Drop for Shop {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
+        self.program.stop().await;
     }
 }
 
@@ -434,6 +419,13 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
         .collect();
     headers.sort();
     (answer.status, headers, answer.body.to_vec())
+}
+
+/// Checks that a response is a replay of the first one.
+#[track_caller]
+pub(crate) fn check_replays(answer: &HttpAnswer, first: &HttpAnswer) {
+    assert_eq!(answer.header("idempotency-status"), Some("replayed"));
+    assert_eq!(lasting(answer), lasting(first));
 }
 
 /// Returns the state of a checkout that must succeed, and waits for it if necessary.

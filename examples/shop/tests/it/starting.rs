@@ -41,9 +41,7 @@ async fn what_a_shop_writes_is_for_its_owner_alone() {
         .args(["--listen", "127.0.0.1:0", "--data-dir"])
         .arg(&folder)
         .env_clear()
-        .envs(hapax_testkit::seeded::variable())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .stdin(Stdio::null());
     let shop = Shop::spawn(command, home.clone());
     assert_eq!(shop.post("/orders", Some("k"), ORDER).await.status, 201);
     let signup = r#"{"email":"ann@example.com","name":"Ann"}"#;
@@ -186,21 +184,6 @@ fn an_unknown_key_in_the_file_or_the_environment_names_the_nearest() {
         said.contains("did you mean HAPAX__IDEMPOTENCY__RETENTION?"),
         "{said}"
     );
-}
-
-#[test]
-fn a_shop_that_is_asked_for_a_bug_it_has_not_got_does_not_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = command_in(folder.path(), &[]);
-    command.env("HAPAX_SEEDED", "no-such-bug");
-    let (code, said) = refused(command);
-    assert_eq!(code, Some(1), "{said}");
-    let said = said.trim_end();
-    assert!(
-        said.contains("seeded bug") && said.contains("no-such-bug"),
-        "{said}"
-    );
-    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! Tests of many concurrent requests, with the same intent or with different ones.
 
+use hapax_testkit::http::HttpAnswer;
+
 use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores};
-use hapax_testkit::http::HttpClient;
-use tokio::task::JoinSet;
 
 on_both_stores! {
     two_hundred_requests_with_one_key_are_one_order_and_one_answer,
@@ -15,9 +15,7 @@ async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer(on: Stor
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201);
     assert!(answers.iter().all(|answer| lasting(answer) == first));
-    let stored = |answer: &&hapax_testkit::http::HttpAnswer| {
-        answer.header("idempotency-status") == Some("stored")
-    };
+    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
     let orders = shop.get("/orders").await.json().unwrap();
     assert_eq!(orders["items"].as_array().unwrap().len(), 1);
@@ -46,19 +44,7 @@ async fn a_storm_gets_through_two_connections() {
     assert_eq!(shop.received("order.created", 100).await.len(), 100);
 }
 
-async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<hapax_testkit::http::HttpAnswer> {
-    let client = HttpClient::new();
-    let mut requests = JoinSet::new();
-    for number in 0..200 {
-        let (client, url, key) = (client.clone(), shop.url("/orders"), key(number));
-        requests.spawn(async move {
-            let headers = [
-                ("content-type", "application/json"),
-                ("authorization", "Bearer demo-alice"),
-                ("idempotency-key", key.as_str()),
-            ];
-            client.post(&url, &headers, ORDER).await.unwrap()
-        });
-    }
-    requests.join_all().await
+/// Sends 200 orders at once, under these keys.
+async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<HttpAnswer> {
+    shop.at_once("/orders", (0..200).map(key), ORDER).await
 }

@@ -11,7 +11,7 @@ use hapax_testkit::{
 use http::Method;
 
 use crate::{
-    carrier::Carrier,
+    carrier::start_relay,
     collector::{Collector, Span},
     shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, bought, lasting},
 };
@@ -43,7 +43,7 @@ async fn one_trace_leads_from_the_request_through_the_relay_to_the_inbox_of_anot
         webhook("refusing", &refusing.url("/"))
     );
     let database = shop.home().database().url();
-    let relay = Carrier::start(&database, &configuration, &[]).await;
+    let relay = start_relay(&database, &configuration, &[]).await;
 
     let first = order(&shop, "k1", Some(SENT)).await;
     assert_eq!(first.status, 201, "{}", first.text());

@@ -9,7 +9,7 @@ use hapax::{
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, Shop, Store, on_both_stores, problem};
+use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -38,13 +38,8 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!(post(&shop, "psp", "msg_2", &body).await.status, 200);
 
-    let ledger = shop
-        .get("/ledger?charge_id=ch_foreign")
-        .await
-        .json()
-        .unwrap();
-    let entries = ledger["entries"].as_array().unwrap();
-    assert_eq!(entries.len(), 2, "{ledger}");
+    let entries = shop.entries("?charge_id=ch_foreign").await;
+    assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(entries[0]["source"], "psp");
     assert_eq!(entries[0]["kind"], "refund");
     assert_eq!(entries[0]["amount"], 250);
@@ -52,48 +47,25 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
 
 async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
     let shop = Shop::start(on, &SOURCE).await;
-    let payment = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-    let paid = shop
-        .post_as("demo-bob", "/payments", Some("p"), payment)
-        .await
-        .json()
-        .unwrap();
+    let paid = shop.post_as("demo-bob", "/payments", Some("p"), PAYMENT);
+    let paid = paid.await.json().unwrap();
     let charge = paid["id"].as_str().unwrap();
-    post(
-        &shop,
-        "psp",
-        "msg_1",
-        &succeeded("payment.succeeded", charge, 900),
-    )
-    .await;
-    let path = format!("/ledger?charge_id={charge}");
-    let entries = |ledger: serde_json::Value| ledger["entries"].as_array().unwrap().len();
-    assert_eq!(
-        entries(shop.get_as("demo-bob", &path).await.json().unwrap()),
-        2
-    );
-    assert_eq!(entries(shop.get(&path).await.json().unwrap()), 0);
+    let body = succeeded("payment.succeeded", charge, 900);
+    post(&shop, "psp", "msg_1", &body).await;
+    let query = format!("?charge_id={charge}");
+    let of_bob = shop.get_as("demo-bob", &format!("/ledger{query}")).await;
+    let of_bob = of_bob.json().unwrap()["entries"].clone();
+    assert_eq!(of_bob.as_array().unwrap().len(), 2);
+    assert!(shop.entries(&query).await.is_empty());
 }
 
 async fn a_known_id_with_another_payload_is_a_conflict(on: Store) {
     let shop = Shop::start(on, &SOURCE).await;
-    post(
-        &shop,
-        "psp",
-        "msg_1",
-        &succeeded("refund.succeeded", "ch_1", 250),
-    )
-    .await;
-    let other = post(
-        &shop,
-        "psp",
-        "msg_1",
-        &succeeded("refund.succeeded", "ch_1", 251),
-    )
-    .await;
+    let refunded = |amount| succeeded("refund.succeeded", "ch_1", amount);
+    post(&shop, "psp", "msg_1", &refunded(250)).await;
+    let other = post(&shop, "psp", "msg_1", &refunded(251)).await;
     problem(&other, 409, "CONFLICT.inbox.payload_mismatch");
-    let ledger = shop.get("/ledger?charge_id=ch_1").await.json().unwrap();
-    assert_eq!(ledger["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(shop.entries("?charge_id=ch_1").await.len(), 1);
 }
 
 async fn two_senders_may_give_their_webhooks_one_id(on: Store) {
@@ -128,12 +100,11 @@ async fn two_senders_may_give_their_webhooks_one_id(on: Store) {
         ("ch_1", vec!["bank"]),
         ("ch_2", vec!["bank", "marketplace"]),
     ] {
-        let path = format!("/ledger?charge_id={charge}");
-        let ledger = shop.get(&path).await.json().unwrap();
-        let entries = ledger["entries"].as_array().unwrap().iter();
-        let mut sources: Vec<_> = entries.filter_map(|it| it["source"].as_str()).collect();
+        let entries = shop.entries(&format!("?charge_id={charge}")).await;
+        let sources = entries.iter().filter_map(|it| it["source"].as_str());
+        let mut sources: Vec<_> = sources.collect();
         sources.sort_unstable();
-        assert_eq!(sources, expected, "{ledger}");
+        assert_eq!(sources, expected, "{entries:?}");
     }
 }
 
@@ -143,12 +114,7 @@ async fn another_type_is_accepted_and_ignored(on: Store) {
     assert_eq!(post(&shop, "psp", "msg_1", body).await.status, 200);
     let again = post(&shop, "psp", "msg_1", body).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
-    assert!(
-        shop.get("/ledger").await.json().unwrap()["entries"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    );
+    assert!(shop.entries("").await.is_empty());
 }
 
 async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry(on: Store) {
@@ -172,12 +138,7 @@ async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry(on: Stor
     assert!(matches!(bare.status, 400 | 401), "{}", bare.text());
     let old = signed(&shop, "psp", "msg_1", now() - 3600, &body).await;
     assert_eq!(old.status, 401, "{}", old.text());
-    assert!(
-        shop.get("/ledger").await.json().unwrap()["entries"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    );
+    assert!(shop.entries("").await.is_empty());
 }
 
 async fn a_malformed_webhook_is_refused_and_can_come_again(on: Store) {

@@ -1,12 +1,15 @@
 //! Starts a service in another language as a separate process.
 
 use std::{
-    fs::File,
+    fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
-use hapax_testkit::port::free_port;
+use hapax_testkit::{
+    port::free_port,
+    program::{Program, packages},
+};
 
 /// The languages of the examples.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct Service {
     pub(crate) url: String,
     port: u16,
     database: String,
-    child: Child,
+    program: Program,
 }
 
 impl Service {
@@ -37,7 +40,7 @@ impl Service {
             name: name.to_owned(),
             url: format!("http://127.0.0.1:{port}"),
             port,
-            child: spawn(language, &database, name, port),
+            program: start(language, &database, name, port),
             database,
         }
     }
@@ -45,101 +48,73 @@ impl Service {
     /// Kills the service with SIGKILL, and starts it again on the same port.
     pub(crate) fn kill_and_restart(&mut self) {
         self.kill();
-        self.child = spawn(self.language, &self.database, &self.name, self.port);
+        self.program = start(self.language, &self.database, &self.name, self.port);
     }
 
     /// Kills the service with SIGKILL, and waits until it has exited.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().expect("a child can be killed");
-        self.child.wait().expect("a child can be waited for");
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        self.program.kill();
     }
 }
 
 /// Runs a script in the source folder of a service, and returns its output.
 #[track_caller]
 pub(crate) fn say(language: Language, script: &str) -> String {
-    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
     let mut command = match language {
-        Language::Python => {
-            let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
-            let mut command = Command::new("python3");
-            command
-                .args(["-c", script])
-                .current_dir(sources)
-                .env("PYTHONPATH", installed(&packages.join("python")))
-                .env("PYTHONDONTWRITEBYTECODE", "1");
-            command
-        }
-        Language::Node => {
-            let mut command = Command::new("node");
-            command
-                .args(["--input-type=module", "--eval", script])
-                .current_dir(installed(&packages.join("node")));
-            command
-        }
+        Language::Python => python(&["-c", script]),
+        Language::Node => node(&["--input-type=module", "--eval", script]),
     };
     let ran = command.output().expect("the script can be started");
     assert!(ran.status.success(), "{ran:?}");
     String::from_utf8(ran.stdout).expect("the output is UTF-8")
 }
 
-fn spawn(language: Language, database: &str, name: &str, port: u16) -> Child {
-    let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../sql-contract");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+fn start(language: Language, database: &str, name: &str, port: u16) -> Program {
+    let port = port.to_string();
     let mut command = match language {
-        Language::Python => {
-            let mut command = Command::new("python3");
-            command
-                .args(["-m", "uvicorn", "app:app", "--no-access-log", "--port"])
-                .arg(port.to_string())
-                .current_dir(sources.join("python"))
-                .env("PYTHONPATH", installed(&packages.join("python")))
-                .env("PYTHONDONTWRITEBYTECODE", "1");
-            command
-        }
-        Language::Node => {
-            let mut command = Command::new("node");
-            command
-                .arg("app.js")
-                .current_dir(installed(&packages.join("node")))
-                .env("PORT", port.to_string());
-            command
-        }
+        Language::Python => python(&[
+            "-m",
+            "uvicorn",
+            "app:app",
+            "--no-access-log",
+            "--port",
+            &port,
+        ]),
+        Language::Node => node(&["app.js"]),
     };
-    let log = log(language, name);
     command
+        .env("PORT", &port)
         .env("DATABASE_URL", database)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file handle can be cloned"))
-        .stderr(log)
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+        .stdin(Stdio::null());
+    Program::start(command, &log(language, name))
 }
 
-fn installed(packages: &Path) -> PathBuf {
-    let there = packages.join("installed").exists();
-    assert!(
-        there,
-        "the packages of the examples are not installed: run `cargo x contract` once"
-    );
-    packages.canonicalize().expect("the folder exists")
+fn python(arguments: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python"))
+        .env("PYTHONPATH", installed("python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
-/// Opens the log of the service, which is kept for the analysis of failed tests.
-fn log(language: Language, name: &str) -> File {
+fn node(arguments: &[&str]) -> Command {
+    let mut command = Command::new("node");
+    command.args(arguments).current_dir(installed("node"));
+    command
+}
+
+fn installed(language: &str) -> PathBuf {
+    packages(
+        env!("CARGO_TARGET_TMPDIR"),
+        &format!("sql-contract/{language}"),
+    )
+}
+
+/// The log of the service, which is kept for the analysis of failed tests.
+fn log(language: Language, name: &str) -> PathBuf {
     let logs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sql-contract");
-    std::fs::create_dir_all(&logs).expect("the log folder can be created");
-    let file = format!("{language:?}-{}-{name}.log", std::process::id());
-    File::options()
-        .create(true)
-        .append(true)
-        .open(logs.join(file))
-        .expect("the log can be opened")
+    fs::create_dir_all(&logs).expect("the log folder can be created");
+    logs.join(format!("{language:?}-{}-{name}.log", std::process::id()))
 }

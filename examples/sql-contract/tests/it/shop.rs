@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hapax::{Clock, Random};
+use hapax::Random;
 use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
 use hapax_testkit::{
+    clock::system_clock,
     http::{HttpAnswer, HttpClient},
     postgres::{Database, connect, server},
     wait::Patience,
@@ -29,9 +30,7 @@ impl Shop {
     /// Creates a database, and starts a process for each of `languages`.
     pub(crate) async fn open(languages: &[Language]) -> Self {
         let database = Database::fresh().await;
-        #[expect(clippy::disallowed_methods, reason = "the tests pass the time in")]
-        let clock = Clock::new(std::time::SystemTime::now);
-        let settings = Settings::new(database.url(), clock, Random::new(|| 0));
+        let settings = Settings::new(database.url(), system_clock(), Random::new(|| 0));
         let store = Postgres::open(settings).await.expect("a new schema");
         store.close();
         let client = database.client().await;

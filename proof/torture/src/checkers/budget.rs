@@ -1,6 +1,6 @@
 //! Retry budget checker: retries of a client add no more than the budget to a receiver's load.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use super::{Violation, violated};
 use crate::{
@@ -9,14 +9,10 @@ use crate::{
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// The contract's budget: in every window of ten seconds, a tenth of the first attempts, half a
-/// retry a second, and five at once.
-const WINDOW: u64 = 10 * SECOND;
-const PER_REQUEST: f64 = 0.1;
-const PER_SECOND: f64 = 0.5;
-const AT_ONCE: f64 = 5.0;
-/// Allowance between sending and arrival: the receiver may be killed, and the machine is busy.
-const BELATED: u64 = 3 * SECOND;
+const MILLISECOND: u64 = 1_000_000;
+/// Allowance between sending and arrival, in milliseconds: the receiver may be killed, and the
+/// machine is busy.
+const BELATED: u64 = 3_000;
 /// Allowed difference between the clocks at both ends of a wait.
 const EARLY: u64 = SECOND / 20;
 
@@ -41,29 +37,41 @@ pub(crate) fn retries(artifacts: &Artifacts) -> usize {
 
 fn too_many(who: &str, asked: &[&Asked]) -> Option<Violation> {
     let mut seen = HashSet::new();
-    let (mut retries, mut firsts) = (VecDeque::new(), VecDeque::new());
-    for it in asked {
-        if seen.insert(&it.id) {
-            firsts.push_back(it.at);
-            continue;
-        }
-        retries.push_back(it.at);
-        let from = it.at.saturating_sub(WINDOW);
-        while retries.front().is_some_and(|at| *at < from) {
-            retries.pop_front();
-        }
-        while firsts.front().is_some_and(|at| *at + BELATED < from) {
-            firsts.pop_front();
-        }
-        #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-        let (made, first) = (retries.len() as f64, firsts.len() as f64);
-        #[expect(clippy::cast_precision_loss, reason = "a window is short")]
-        let seconds = (WINDOW + BELATED) as f64 / SECOND as f64;
-        let most = first.mul_add(PER_REQUEST, PER_SECOND.mul_add(seconds, AT_ONCE));
-        if made > most.ceil() {
-            let what =
-                format!("{who} retried {made} times within ten seconds, of {first} first attempts");
-            return Some(violated(12, what));
+    let sent = asked
+        .iter()
+        .map(|it| (it.at / MILLISECOND, !seen.insert(&it.id)));
+    let over = over_budget(&sent.collect::<Vec<_>>(), BELATED)?;
+    Some(violated(12, format!("{who}: {over}")))
+}
+
+/// The first window with more retries than the budget allows: five at once, half a retry a second,
+/// and a tenth for each first attempt; from ten seconds on that is a tenth and one retry a second.
+///
+/// Each attempt is a time in milliseconds and whether it is a retry, in the order of time. Times
+/// may be off by `slack` milliseconds.
+pub(crate) fn over_budget(sent: &[(u64, bool)], slack: u64) -> Option<String> {
+    for (begin, (from, _)) in sent
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, is_retry))| *is_retry)
+    {
+        // A first attempt at the same time may have been recorded slightly earlier.
+        let before = sent[..begin].iter().rev();
+        let before = before.take_while(|(at, _)| at + slack >= *from);
+        let mut firsts = before.filter(|(_, is_retry)| !is_retry).count() as u64;
+        let mut retries = 0;
+        for (at, is_retry) in &sent[begin..] {
+            if !is_retry {
+                firsts += 1;
+                continue;
+            }
+            retries += 1;
+            let width = at - from + slack;
+            let bound = (5_000 + firsts * 100 + width / 2).min(firsts * 100 + width.max(10_000));
+            if retries * 1_000 > bound {
+                let what = format!("{retries} retries of {firsts} in {width} ms from {from} ms");
+                return Some(what);
+            }
         }
     }
     None

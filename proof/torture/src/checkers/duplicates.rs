@@ -74,7 +74,7 @@ fn pairs(received: &Received) -> Vec<[&Arrival; 2]> {
 }
 
 fn cause(name: &str, first: &Arrival, again: &Arrival, artifacts: &Artifacts) -> Option<String> {
-    if !matches!(first.mood.as_str(), "kind" | "slow" | "late") {
+    if !matches!(first.mood.as_str(), "kind" | "slow" | "late" | "held") {
         return Some(format!("receiver: {}", first.mood));
     }
     let ended = first.answered.unwrap_or(first.at);
@@ -110,6 +110,7 @@ fn cause(name: &str, first: &Arrival, again: &Arrival, artifacts: &Artifacts) ->
 fn does_harm(fault: &Fault) -> bool {
     let always = [
         "place",
+        "kill delivering",
         "pause",
         "lock",
         "net",
@@ -133,6 +134,7 @@ fn concerns(fault: &Fault, name: &str) -> bool {
         // No relay ever touches a table of the shop's own.
         "lock" => carrier == "Shop(" || !fault.how.contains("\"shop_"),
         "clock" => fault.how.contains(carrier) || fault.how.contains("None"),
+        "kill delivering" => carrier == "Shop(",
         "replay" => name == "feed",
         "kill" | "kill again" | "pause" | "kill in drain" | "place" => {
             fault.how.contains(carrier) || fault.how.contains(far)

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{Violation, violated};
 use crate::{
     artifacts::{Artifacts, Received},
-    deployment::{LOST, Store},
+    clients::Kind,
+    deployment::{LOST, PICKED, Store},
 };
 
 /// Destination whose receiver refuses some events permanently.
@@ -29,6 +30,8 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
         }
         found.extend(far(artifacts, &stored_rows));
     }
+    found.extend(told(artifacts));
+    found.extend(demo(artifacts));
     found.extend(mails(artifacts));
     found.extend(picky(artifacts));
     let unfinished = artifacts.rows("unfinished").iter();
@@ -79,17 +82,21 @@ fn expected(artifacts: &Artifacts) -> BTreeSet<Subject> {
     expected
 }
 
-fn subject(said: &Value) -> Subject {
-    let kind = text(&said["type"]);
-    let member = match kind.as_str() {
+/// The member of an event's data that holds the id of the row.
+fn member(kind: &str) -> &'static str {
+    match kind {
         "payment.succeeded" => "charge_id",
         "refund.succeeded" => "refund_id",
         "user.signed_up" => "user_id",
         "file.uploaded" => "upload_id",
         "checkout.completed" | "checkout.failed" => "checkout_id",
         _ => "id",
-    };
-    let mut of = text(&said["data"][member]);
+    }
+}
+
+fn subject(said: &Value) -> Subject {
+    let kind = text(&said["type"]);
+    let mut of = text(&said["data"][member(&kind)]);
     if kind == "order.updated" {
         of = format!("{of}/{}", said["data"]["version"]);
     }
@@ -142,6 +149,57 @@ fn compared(
         found.push(violated(5, what));
     }
     found
+}
+
+/// Events whose data is not in the response that acknowledged their effect.
+fn told(artifacts: &Artifacts) -> Vec<Violation> {
+    let said = artifacts.hook.said.values();
+    let said: HashMap<_, _> = said.map(|said| (subject(said), &said["data"])).collect();
+    let mut found = Vec::new();
+    for wished in &artifacts.operations {
+        let kind = match wished.operation.kind {
+            Kind::Order => "order.created",
+            Kind::Update => "order.updated",
+            Kind::Payment => "payment.succeeded",
+            Kind::Refund => "refund.succeeded",
+            Kind::Signup => "user.signed_up",
+            _ => continue,
+        };
+        let Some(outcome) = wished.granted() else {
+            continue;
+        };
+        let mut of = text(&outcome["id"]);
+        if wished.operation.kind == Kind::Update {
+            of = format!("{of}/{}", outcome["version"]);
+        }
+        let data = said
+            .get(&(kind.to_owned(), of))
+            .and_then(|it| it.as_object());
+        let mut data = data.into_iter().flatten();
+        if data.any(|(name, value)| name != member(kind) && outcome[name] != *value) {
+            let what = format!("the event of {} does not say {outcome}", wished.name());
+            found.push(violated(6, what));
+        }
+    }
+    found
+}
+
+/// The demo's receiver has each event of the first receiver, with one effect.
+fn demo(artifacts: &Artifacts) -> Vec<Violation> {
+    let Some(seen) = artifacts.listed["demo"].as_array() else {
+        return Vec::new();
+    };
+    let effects = |row: &Value| (text(&row["event_id"]), row["effects"].as_u64());
+    let seen: BTreeMap<_, _> = seen.iter().map(effects).collect();
+    let hook: BTreeSet<_> = artifacts.hook.said.keys().cloned().collect();
+    let all: BTreeSet<_> = hook.iter().chain(seen.keys()).collect();
+    let odd = all.into_iter().filter_map(|id| {
+        let effects = seen.get(id).copied().flatten().unwrap_or_default();
+        let is_sound = effects == 1 && hook.contains(id);
+        let what = format!("event {id} had {effects} effects at the demo's receiver");
+        (!is_sound).then(|| violated(if effects > 1 { 8 } else { 6 }, what))
+    });
+    odd.collect()
 }
 
 /// Rows that the PostgreSQL sink wrote to the other database: each event once, in order.
@@ -216,8 +274,7 @@ fn picky(artifacts: &Artifacts) -> Vec<Violation> {
         .filter(|row| row["destination"] == PICKY)
         .filter_map(|row| Some((row["event_id"].as_str()?, row["attempts"].as_u64()?)))
         .collect();
-    let kinds = ["user.signed_up", "payment.succeeded", "order.created"];
-    let theirs = |said: &Value| kinds.iter().any(|kind| said["type"] == *kind);
+    let theirs = |said: &Value| PICKED.iter().any(|kind| said["type"] == *kind);
     let said = artifacts.feed.said.iter().filter(|(_, said)| theirs(said));
     let forfeited = artifacts.forfeited();
     let said = said.filter(|(_, said)| !forfeited.contains(&subject(said).1));

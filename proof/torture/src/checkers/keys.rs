@@ -5,13 +5,17 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Attempt, Wished, body},
+    artifacts::{Artifacts, Attempt, Fault, Wished, body},
     clients::Kind,
 };
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
+    let has_only_deaths = artifacts.faults.iter().all(is_end);
     for wished in &artifacts.operations {
+        if has_only_deaths {
+            found.extend(failed(wished));
+        }
         found.extend(ran_again(wished));
         found.extend(differs(wished));
         found.extend(unexpected(wished));
@@ -72,6 +76,20 @@ fn unexpected(wished: &Wished) -> Option<Violation> {
     let is_confused = wished.operation.kind == Kind::Market || code.starts_with("CONFLICT.inbox");
     let of = if is_confused { 8 } else { 2 };
     (!is_expected).then(|| violated(of, format!("{name} was answered {status} {code}")))
+}
+
+/// Whether a fault ends a process or the server, or only waits.
+fn is_end(fault: &Fault) -> bool {
+    fault.is_deadly() || matches!(fault.word.as_str(), "term" | "calm")
+}
+
+/// A response that a death cannot cause: a killed shop sends none, and one that is stopping or has
+/// no server says so.
+fn failed(wished: &Wished) -> Option<Violation> {
+    let passing = wished.asked().filter(|it| it.answer["lasting"] == false);
+    let mut statuses = passing.filter_map(|it| it.answer["status"].as_u64());
+    let odd = statuses.find(|it| !matches!(it, 409 | 503 | 504))?;
+    Some(violated(2, format!("{} was answered {odd}", wished.name())))
 }
 
 fn mismatch(wished: &Wished, attempt: &Attempt) -> Option<Violation> {

@@ -11,6 +11,7 @@ mod events;
 mod duplicates;
 mod money;
 mod fences;
+mod listed;
 mod bounds;
 mod floods;
 mod budget;
@@ -22,7 +23,7 @@ mod tests;
 use std::fmt;
 
 use crate::artifacts::Artifacts;
-pub(crate) use budget::retries;
+pub(crate) use budget::{over_budget, retries};
 pub(crate) use duplicates::causes;
 
 /// The invariants, by number.
@@ -59,7 +60,7 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
-    let checkers: [fn(&Artifacts) -> Vec<Violation>; 11] = [
+    let checkers: [fn(&Artifacts) -> Vec<Violation>; 12] = [
         keys::violations,
         effects::violations,
         notes::violations,
@@ -68,6 +69,7 @@ pub(crate) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
         duplicates::violations,
         money::violations,
         |artifacts| fences::violations(artifacts).into_iter().collect(),
+        listed::violations,
         bounds::violations,
         floods::violations,
         budget::violations,

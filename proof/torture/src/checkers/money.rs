@@ -63,6 +63,9 @@ fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
         *granted.entry(of).or_default() +=
             wished.operation.body["amount"].as_i64().unwrap_or_default();
     }
+    let pending = artifacts.rows("refunds").iter();
+    let pending = pending.filter(|row| row["state"] == "pending");
+    found.extend(pending.map(|row| violated(11, format!("a refund has not ended: {row}"))));
     for row in artifacts.rows("charges") {
         let id = row["id"].as_str().unwrap_or_default();
         let sum = |sums: &BTreeMap<String, i64>| sums.get(id).copied().unwrap_or_default();
@@ -116,7 +119,17 @@ fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
         ));
     }
     found.extend(unlike(artifacts));
+    found.extend(captures(artifacts));
     found
+}
+
+/// Captures of other amounts than the carts of the completed checkouts.
+fn captures(artifacts: &Artifacts) -> Option<Violation> {
+    let carts: Vec<_> = completed(artifacts).map(cart).collect();
+    let asked = by_amount(carts.iter().collect());
+    let captured = by_amount(artifacts.paid("capture"));
+    let what = format!("carts of {asked:?} were completed, and {captured:?} captured");
+    (captured != asked).then(|| violated(11, what))
 }
 
 /// Checkouts whose end is not the one that their address asks for.
@@ -166,9 +179,7 @@ fn stock(artifacts: &Artifacts) -> Vec<Violation> {
     }
     let mut shipped: BTreeMap<String, i64> = BTreeMap::new();
     for row in completed(artifacts) {
-        let cart = row["cart"].as_str().unwrap_or_default();
-        let cart: Value = serde_json::from_str(cart).unwrap_or_default();
-        for item in cart["items"].as_array().into_iter().flatten() {
+        for item in cart(row)["items"].as_array().into_iter().flatten() {
             let sku = item["sku"].as_str().unwrap_or_default().to_owned();
             *shipped.entry(sku).or_default() += item["quantity"].as_i64().unwrap_or_default();
         }
@@ -242,6 +253,12 @@ fn ledger(artifacts: &Artifacts) -> Vec<Violation> {
 
 fn has_ended(saga: &Value) -> bool {
     matches!(saga["state"].as_str(), Some("completed" | "failed"))
+}
+
+/// What a checkout is about.
+fn cart(saga: &Value) -> Value {
+    let cart = saga["cart"].as_str().unwrap_or_default();
+    serde_json::from_str(cart).unwrap_or_default()
 }
 
 fn completed(artifacts: &Artifacts) -> impl Iterator<Item = &Value> {

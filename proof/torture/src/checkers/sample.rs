@@ -20,6 +20,8 @@ pub(super) struct Sample {
     pub(super) lines: BTreeMap<&'static str, Vec<Value>>,
     pub(super) rows: Value,
     pub(super) run: Value,
+    /// What the API shows, if it is not what the rows are.
+    pub(super) listed: Option<Value>,
 }
 
 impl Sample {
@@ -29,9 +31,10 @@ impl Sample {
             lines: BTreeMap::new(),
             rows: rows(),
             run: json!({ "store": "postgres", "drained_ms": 100, "quiet_from": 90 * SECOND }),
+            listed: None,
         };
-        let order = json!({ "id": "ord_1", "version": 1, "note": "alice/0" });
-        let updated = json!({ "id": "ord_1", "version": 2, "note": "alice/0" });
+        let of_it = |version: u64, amount: u64| json!({ "id": "ord_1", "version": version, "note": "alice/0", "amount": amount });
+        let (order, updated) = (of_it(1, 1000), of_it(2, 1010));
         sample.grant_all(&order, &updated);
         sample.write_notes();
         sample.deliver_all(&order, &updated);
@@ -108,9 +111,9 @@ impl Sample {
             ),
             (
                 "payment.jsonl",
-                json!({ "kind": "authorization", "amount": 7 }),
+                json!({ "kind": "authorization", "amount": 500 }),
             ),
-            ("payment.jsonl", json!({ "kind": "capture", "amount": 7 })),
+            ("payment.jsonl", json!({ "kind": "capture", "amount": 500 })),
             ("shipping.jsonl", json!({ "kind": "shipment" })),
         ] {
             self.add(file, json!({ "status": 201, "object": made }));
@@ -295,7 +298,12 @@ impl Sample {
             let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
             fs::write(path(name), lines.join("\n") + "\n").expect("a file can be written");
         }
-        for (name, value) in [("rows.json", &self.rows), ("run.json", &self.run)] {
+        let listed = self.listed.clone().unwrap_or_else(|| listed(&self.rows));
+        for (name, value) in [
+            ("rows.json", &self.rows),
+            ("run.json", &self.run),
+            ("listed.json", &listed),
+        ] {
             fs::write(path(name), value.to_string()).expect("a file can be written");
         }
         Artifacts::read(folder.path()).expect("the files are as a run leaves them")
@@ -314,6 +322,24 @@ pub(super) fn answer(status: u16, came: &str, body: &Value) -> Value {
         "status": status, "came": came, "lasting": status < 500, "headers": [],
         "body": body.to_string(),
     })
+}
+
+/// The API of a shop that shows these rows.
+pub(super) fn listed(rows: &Value) -> Value {
+    let of = |table: &str| rows[table].as_array().cloned().unwrap_or_default();
+    let orders = of("orders").into_iter().map(|order| {
+        let tenant = order["note"]
+            .as_str()
+            .and_then(|note| note.split('/').next());
+        json!({ "tenant": tenant, "order": order })
+    });
+    let orders: Vec<_> = orders.collect();
+    let read = of("orders").into_iter();
+    let read: BTreeMap<_, _> = read
+        .map(|it| (it["id"].as_str().unwrap_or_default().to_owned(), it))
+        .collect();
+    let ledger = ["ledger", "messages", "market"].map(of).concat();
+    json!({ "orders": orders, "ledger": ledger, "read": read, "demo": null })
 }
 
 /// The rows that the shops and the destinations have at the end.

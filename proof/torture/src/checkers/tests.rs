@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    sample::{RECEIVERS, SECOND, Sample, answer},
+    sample::{RECEIVERS, SECOND, Sample, answer, listed},
     violations,
 };
 use crate::{
@@ -273,7 +273,10 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
                     Operation::order("bob", 100 + number),
                     format!("ord_b{number}"),
                 );
-                let outcome = json!({ "id": id, "version": 1, "note": operation.body["note"] });
+                let outcome = json!({
+                    "id": id, "version": 1, "note": operation.body["note"],
+                    "amount": operation.body["amount"],
+                });
                 run.ask_at(
                     &operation,
                     false,
@@ -281,10 +284,7 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
                     answer(201, "stored", &outcome),
                     45 * SECOND,
                 );
-                let row = json!({
-                    "id": id, "note": operation.body["note"], "amount": operation.body["amount"], "version": 1,
-                });
-                run.push("orders", row);
+                run.push("orders", outcome.clone());
                 run.deliver("order.created", &id, &outcome);
                 run.add(
                     "feed.jsonl",
@@ -349,6 +349,128 @@ fn an_answer_that_nothing_explains_is_found() {
     check(&[2], |run| {
         let operation = Operation::signup("alice", 8);
         run.ask(&operation, false, "fail", answer(404, "", &Value::Null));
+    });
+}
+
+#[test]
+fn a_failure_that_no_death_causes_is_found() {
+    let failed = |run: &mut Sample, status: u64| {
+        let mut failed = answer(201, "", &Value::Null);
+        (failed["status"], failed["lasting"]) = (json!(status), json!(false));
+        run.ask(&Operation::payment("alice", 2), false, "info", failed);
+    };
+    for status in [409, 503, 504] {
+        check(&[], |run| failed(run, status));
+    }
+    check(&[2], |run| failed(run, 500));
+    // Other faults may cause it.
+    check(&[], |run| {
+        strike(run, "full disk", "Full(1s)", true);
+        failed(run, 500);
+    });
+}
+
+#[test]
+fn an_order_that_the_api_does_not_show_or_shows_otherwise_is_found() {
+    let plant = |change: fn(&mut Value)| {
+        move |run: &mut Sample| {
+            let mut listed = listed(&run.rows);
+            change(&mut listed);
+            run.listed = Some(listed);
+        }
+    };
+    check(
+        &[2],
+        plant(|listed| drop(listed["orders"].as_array_mut().unwrap().remove(0))),
+    );
+    check(
+        &[2],
+        plant(|listed| listed["orders"][0]["tenant"] = json!("bob")),
+    );
+    check(
+        &[2],
+        plant(|listed| listed["read"]["ord_1"]["amount"] = json!(1)),
+    );
+    check(
+        &[2],
+        plant(|listed| listed["orders"][0]["order"]["amount"] = json!(1)),
+    );
+    check(
+        &[2],
+        plant(|listed| listed["read"]["ord_1"] = json!({ "status": 404 })),
+    );
+    check(
+        &[2],
+        plant(|listed| drop(listed["ledger"].as_array_mut().unwrap().remove(0))),
+    );
+    check(
+        &[2],
+        plant(|listed| listed["ledger"][0]["amount"] = json!(1)),
+    );
+}
+
+#[test]
+fn an_event_that_says_something_else_than_the_response_is_found() {
+    check(&[6], |run| {
+        let hook = run.lines.get_mut("hook.jsonl").unwrap();
+        let signed_up = hook.iter_mut().find(|it| it["id"] == "ev_usr_1").unwrap();
+        let data = json!({ "user_id": "usr_1", "email": "somebody@else.example" });
+        signed_up["body"] = json!({ "type": "user.signed_up", "data": data })
+            .to_string()
+            .into();
+    });
+}
+
+#[test]
+fn an_event_without_one_effect_at_the_demos_receiver_is_found() {
+    for (effects, expected) in [(1, &[][..]), (0, &[6]), (2, &[8])] {
+        check(expected, |run| {
+            let hook = run.lines["hook.jsonl"].iter();
+            let seen = hook.map(|line| json!({ "event_id": line["id"], "effects": 1 }));
+            let mut seen: Vec<_> = seen.collect();
+            seen[0]["effects"] = json!(effects);
+            let mut listed = listed(&run.rows);
+            listed["demo"] = json!(seen);
+            run.listed = Some(listed);
+        });
+    }
+    for is_known in [true, false] {
+        check(&[6], |run| {
+            let hook = run.lines["hook.jsonl"].iter();
+            let seen = hook.map(|line| json!({ "event_id": line["id"], "effects": 1 }));
+            let mut seen: Vec<_> = seen.skip(usize::from(is_known)).collect();
+            if !is_known {
+                seen.push(json!({ "event_id": "ev_unknown", "effects": 1 }));
+            }
+            let mut listed = listed(&run.rows);
+            listed["demo"] = json!(seen);
+            run.listed = Some(listed);
+        });
+    }
+}
+
+#[test]
+fn a_duplicate_of_an_event_that_was_held_is_explained_by_the_death_alone() {
+    for (word, expected) in [("kill delivering", &[][..]), ("double", &[7])] {
+        check(expected, |run| {
+            strike(run, word, "KillDelivering", true);
+            remove(run, "hook.jsonl", "ev_rf_1");
+            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
+            let body = body.to_string();
+            run.arrive("hook.jsonl", "ev_rf_1", "held", 40 * SECOND, Some(&body));
+            run.arrive("hook.jsonl", "ev_rf_1", "kind", 41 * SECOND, None);
+        });
+    }
+}
+
+#[test]
+fn a_capture_of_another_amount_is_found() {
+    check(&[11], |run| {
+        let payment = run.lines.get_mut("payment.jsonl").unwrap();
+        let capture = payment
+            .iter_mut()
+            .find(|it| it["object"]["kind"] == "capture");
+        capture.unwrap()["object"]["amount"] = json!(600);
     });
 }
 

@@ -63,6 +63,11 @@ impl Customer {
         Ok(())
     }
 
+    /// A new operation of this client.
+    pub(super) fn mint(&self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+        operation(self.tenant, self.desk.mint())
+    }
+
     /// An order, and sometimes changes of it, one upon the other.
     async fn order(&mut self) -> anyhow::Result<()> {
         let operation = Operation::order(self.tenant, self.desk.mint());
@@ -183,7 +188,7 @@ impl Customer {
 
     /// Asks under the same key until the answer is one that will stay; `None` when the run is over
     /// before that.
-    async fn until_answered(
+    pub(super) async fn until_answered(
         &self,
         operation: &Operation,
         is_new: bool,

@@ -10,7 +10,7 @@ mod history;
 mod wire;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -71,14 +71,14 @@ pub(crate) struct Flags {
     /// Seed of the random choices
     #[arg(long)]
     seed: u64,
-    /// A bug of this process, in a build that has them
-    #[arg(long, env = "HAPAX_SEEDED")]
-    bug: Option<String>,
 }
 
 /// A client that repeats, at one shop, operations of other clients.
 #[derive(Debug)]
 pub(crate) struct Witness(Wire);
+
+/// A client in this process, whose operations a scenario chooses; it has a history like others.
+pub(crate) struct Script(Customer);
 
 /// State shared by the clients of one process.
 #[derive(Debug)]
@@ -94,9 +94,6 @@ pub(crate) struct Desk {
 
 /// Continues where the history ends, until stopped and all operations have a final response.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
-    if let Some(bug) = &flags.bug {
-        hapax::seeded::plant(bug)?;
-    }
     let mut outcome = signal(SignalKind::terminate())?;
     let (history, memory) = History::open(&flags.history)?;
     let desk = Arc::new(Desk {
@@ -149,6 +146,38 @@ impl Witness {
             pace(AGAIN).await;
         }
         Ok(Value::Null)
+    }
+}
+
+impl Script {
+    /// Begins a history; the client uses this shop, and is the first of a run without others.
+    pub(crate) fn begin(history: &Path, shop: String) -> anyhow::Result<Self> {
+        let desk = Desk {
+            history: History::open(history)?.0,
+            wire: Wire::to(vec![shop]),
+            number: 0,
+            pause: 0,
+            next: AtomicU64::new(0),
+            is_closing: AtomicBool::new(false),
+        };
+        Ok(Self(Customer::new(
+            &Arc::new(desk),
+            TENANTS[0],
+            0,
+            Vec::new(),
+        )))
+    }
+
+    /// A new operation.
+    pub(crate) fn want(&self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+        self.0.mint(operation)
+    }
+
+    /// Repeats an operation until its response is final; returns the response in the format of the
+    /// history.
+    pub(crate) async fn until_answered(&self, operation: &Operation) -> anyhow::Result<Value> {
+        let answer = self.0.until_answered(operation, true, false).await?;
+        Ok(answer.map(|it| it.json_line()).unwrap_or_default())
     }
 }
 

@@ -156,9 +156,15 @@ impl Operation {
 
     /// The same key, for something else: what must never happen.
     pub(crate) fn altered(&self) -> Option<Self> {
-        let amount = self.body["amount"].as_u64()? + 1;
         let mut altered = self.clone();
-        altered.body["amount"] = json!(amount);
+        let body = &mut altered.body;
+        match self.kind {
+            Kind::Signup => body["name"] = json!("Bea"),
+            Kind::Message | Kind::Market => {
+                body["data"]["amount"] = json!(body["data"]["amount"].as_u64()? + 1);
+            }
+            _ => body["amount"] = json!(body["amount"].as_u64()? + 1),
+        }
         Some(altered)
     }
 

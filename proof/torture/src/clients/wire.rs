@@ -222,3 +222,36 @@ fn signed(
         (signature::SIGNATURE_HEADER, signature),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_would_not_come_again_is_passing() {
+        let is_passing = |status| Answer::sample(status).is_passing();
+        for passing in [408, 425, 429, 500, 503] {
+            assert!(is_passing(passing), "{passing}");
+        }
+        for lasting in [200, 201, 402, 404, 409, 422] {
+            assert!(!is_passing(lasting), "{lasting}");
+        }
+        assert!(with(409, "retry-after", "1").is_passing());
+    }
+
+    #[test]
+    fn what_belongs_to_one_exchange_is_not_part_of_a_replay() {
+        let headers = |name, value| with(201, name, value).json_line()["headers"].clone();
+        for (name, value) in [("connection", "close"), ("idempotency-status", "stored")] {
+            assert_eq!(headers(name, value), json!([]), "{name}");
+        }
+        assert_eq!(headers("etag", "\"1\""), json!([["etag", "\"1\""]]));
+    }
+
+    fn with(status: u16, name: &str, value: &str) -> Answer {
+        Answer {
+            headers: vec![(name.to_owned(), value.to_owned())],
+            ..Answer::sample(status)
+        }
+    }
+}

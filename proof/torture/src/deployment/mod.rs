@@ -28,11 +28,13 @@ use hapax_testkit::{
 use crate::preload;
 pub(crate) use far::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
-pub(crate) use shops::beside as shop_beside;
+pub(crate) use shops::{PICKED, beside as shop_beside};
 pub(crate) use silence::{LOST, Silence};
 
 /// The longest that a start or a stop may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The receiver that relays deliver to.
+pub(crate) const FEED: usize = 1;
 /// How long a silent process keeps its leases.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
@@ -45,7 +47,7 @@ pub(crate) struct Retention {
 
 /// Retention of keys: longer than clients remember them, including jumps of the clock and late
 /// responses. On a busy machine, a client that is killed repeatedly may return after forty seconds.
-const RETENTION: Retention = Retention {
+pub(crate) const RETENTION: Retention = Retention {
     keys: Duration::from_mins(2),
     events: Duration::from_mins(1),
 };
@@ -75,6 +77,8 @@ pub(crate) struct Deployment {
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
     pub(crate) http: HttpClient,
+    /// Whether the first shop has the demo, whose receiver gets every event as well.
+    pub(crate) has_demo: bool,
     /// Whether shops and relays can change over to another release.
     pub(crate) has_releases: bool,
     /// A name server that never answers, which the relays have for theirs.
@@ -143,6 +147,19 @@ impl Binaries {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+
+    /// Makes the tables of Hapax in a database.
+    pub(crate) fn migrate(&self, url: &str) -> anyhow::Result<()> {
+        let mut hapax = std::process::Command::new(self.path("hapax"));
+        let migrated = hapax.args(["migrate", "--database", url]).output()?;
+        if !migrated.status.success() {
+            bail!(
+                "hapax migrate: {}",
+                String::from_utf8_lossy(&migrated.stderr)
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Store {
@@ -170,8 +187,9 @@ impl Deployment {
         binaries: &Binaries,
         seed: u64,
         seeded: Option<&str>,
+        retention: Option<Retention>,
     ) -> anyhow::Result<Self> {
-        Self::on(store, folder, binaries, seed, seeded, None).await
+        Self::on(store, folder, binaries, seed, seeded, retention, None).await
     }
 
     /// The same, on a disk which may lose what was not flushed.
@@ -181,6 +199,7 @@ impl Deployment {
         binaries: &Binaries,
         seed: u64,
         seeded: Option<&str>,
+        retention: Option<Retention>,
         disk: Option<&Disk>,
     ) -> anyhow::Result<Self> {
         let ports = Ports::free(store);
@@ -199,6 +218,7 @@ impl Deployment {
             links: Links::open(&ports, server.as_ref()),
             server,
             http: HttpClient::new(),
+            has_demo: false,
             has_releases: false,
             silence: match store {
                 Store::Sqlite => None,
@@ -209,7 +229,6 @@ impl Deployment {
         };
         deployment.start_far(binaries, seed).await?;
         deployment.shops = shops::shops(&deployment, binaries)?;
-        let retention = disk.is_none().then_some(RETENTION);
         deployment.relays = shops::relays(&deployment, binaries, retention).await?;
         deployment.expose_to_faults(disk);
         deployment.clients = shops::clients(&deployment, seed)?;
@@ -222,6 +241,12 @@ impl Deployment {
             deployment.seed_bug(bug);
         }
         Ok(deployment)
+    }
+
+    /// From its next start on, the first shop has the demo.
+    pub(crate) fn add_demo(&mut self) {
+        self.shops[0].remove_argument("--no-demo");
+        self.has_demo = true;
     }
 
     /// Shops and relays may change over to the programs in this folder, and back.
@@ -259,6 +284,12 @@ impl Deployment {
         Ok(())
     }
 
+    /// Starts everything, and the clients when the shops take requests.
+    pub(crate) async fn begin(&mut self) -> anyhow::Result<()> {
+        self.up().await?;
+        self.clients.iter_mut().try_for_each(Program::start)
+    }
+
     /// The port of a shop.
     pub(crate) fn shop_port(&self, at: usize) -> u16 {
         self.ports.shops[at]
@@ -290,9 +321,9 @@ impl Deployment {
         )
     }
 
-    /// Tells the receiver of the feed what to do, as soon as it listens.
-    pub(crate) async fn tell_feed(&self, path: &str) -> anyhow::Result<()> {
-        let url = format!("http://127.0.0.1:{}{path}", self.ports.receivers[1]);
+    /// Tells a receiver of webhooks what to do, as soon as it listens.
+    pub(crate) async fn tell_receiver(&self, at: usize, path: &str) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}{path}", self.ports.receivers[at]);
         let patience = Patience::within(PATIENCE);
         while self.http.get(&url).await.is_err() {
             patience.pause().await;
@@ -402,10 +433,13 @@ impl Links {
 
 impl Server {
     async fn start(disk: Option<&Disk>, trouble: &Path) -> Self {
-        let settings = [("max_connections", "60"), ("log_lock_waits", "on")];
-        let cluster = match disk {
-            Some(disk) => Cluster::start_on(disk, &settings).await,
-            None => Cluster::start_in_trouble(trouble, &settings).await,
+        let mut settings = vec![("max_connections", "60"), ("log_lock_waits", "on")];
+        let cluster = if let Some(disk) = disk {
+            Cluster::start_on(disk, &settings).await
+        } else {
+            // After a crash, one call for all files: each alone takes ten seconds in sum.
+            settings.push(("recovery_init_sync_method", "syncfs"));
+            Cluster::start_in_trouble(trouble, &settings).await
         };
         let database = Database::on(&cluster.url()).await;
         Self {

@@ -103,6 +103,11 @@ impl Program {
         self.arguments.push(argument);
     }
 
+    /// From the next start on it does not have this argument.
+    pub(super) fn remove_argument(&mut self, argument: &str) {
+        self.arguments.retain(|it| it != argument);
+    }
+
     /// There is another release of it in this folder.
     pub(super) fn has_other(&mut self, folder: &Path) -> anyhow::Result<()> {
         let name = self.binary.file_name().context("a program has a name")?;

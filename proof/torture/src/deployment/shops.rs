@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use hapax_testkit::port::free_port;
 use tokio_postgres::NoTls;
 
@@ -26,6 +26,9 @@ const DESCRIPTORS: &str = "--nofile=256";
 
 /// Key that encrypts declared destinations: 32 bytes, in Base64.
 const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// The types of the events that go to the receiver that refuses some permanently.
+pub(crate) const PICKED: [&str; 3] = ["user.signed_up", "payment.succeeded", "order.created"];
 
 /// The table that the far database takes events into.
 const FAR_TABLE: &str = "
@@ -176,15 +179,7 @@ async fn make_databases(server: &Server, binaries: &Binaries) -> anyhow::Result<
         .batch_execute(&format!("CREATE DATABASE {name}"))
         .await?;
     for url in [&server.url, &far] {
-        let migrated = std::process::Command::new(binaries.path("hapax"))
-            .args(["migrate", "--database", url])
-            .output()?;
-        if !migrated.status.success() {
-            bail!(
-                "hapax migrate: {}",
-                String::from_utf8_lossy(&migrated.stderr)
-            );
-        }
+        binaries.migrate(url)?;
     }
     for (url, table) in [(&far, FAR_TABLE), (&server.url, sql_contract_client::TABLE)] {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
@@ -216,7 +211,7 @@ fn configuration(deployment: &Deployment, far: &str, retention: Option<Retention
         "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{SEALING_KEY}\"\n\
          [destinations.feed]\norder = \"key\"\npartitions = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
-         [destinations.picky]\nevents = [\"user.signed_up\", \"payment.succeeded\", \"order.created\"]\n\
+         [destinations.picky]\nevents = {PICKED:?}\n\
          schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
          sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
          [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\

@@ -11,19 +11,21 @@ use hapax_testkit::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Storm, doubles, flood::Flood, memories, restore::restore, silence::silence};
+use super::{
+    Storm, delivering, doubles, flood::Flood, memories, restore::restore, silence::silence,
+};
 use crate::{
-    deployment::{Deployment, LEASE, PATIENCE, Program, died},
+    deployment::{Deployment, FEED, LEASE, PATIENCE, Program, died},
     lines::{moment, now},
     stored_rows::StoredRows,
 };
 
 /// How long a shop or a relay may take to reach a named place under load.
-const REACH: Duration = Duration::from_secs(8);
+pub(super) const REACH: Duration = Duration::from_secs(8);
 /// How long only one shop runs: a failpoint that only the owner of a partition reaches may be in
 /// another shop, and is reached here when that one stops.
 const SHARED: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How long a response may take to appear in the stored rows without a fault.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Events of so many nanoseconds are replayed.
@@ -58,6 +60,8 @@ pub(crate) enum Injection {
     Kill(Who, Duration),
     /// SIGKILL while it recovers from SIGKILL.
     KillAgain(Who, Duration),
+    /// SIGKILL of all shops while an event is being delivered.
+    KillDelivering,
     /// SIGSTOP for so long, which may be past its lease.
     Pause(Who, Duration),
     /// SIGTERM, and SIGKILL in the middle of its drain where that is asked for.
@@ -119,6 +123,7 @@ impl Injection {
         match self {
             Self::Kill(..) => "kill",
             Self::KillAgain(..) => "kill again",
+            Self::KillDelivering => "kill delivering",
             Self::Pause(..) => "pause",
             Self::Term(_, None) => "term",
             Self::Term(_, Some(_)) => "kill in drain",
@@ -158,6 +163,7 @@ impl Injection {
                 pace(*gap).await;
                 kill(deployment, *who, Duration::ZERO).await?
             }
+            Self::KillDelivering => delivering::kill(nemesis).await?,
             Self::Pause(who, time) => pause(deployment, *who, *time).await?,
             Self::Term(who, cut) => term(deployment, *who, *cut).await?,
             Self::ChangeOver(who) => {
@@ -449,9 +455,9 @@ async fn gone(nemesis: &Storm) -> anyhow::Result<bool> {
     }
     // Requests resumed earlier have continued by now.
     is_disabled(nemesis, false).await?;
-    nemesis.deployment.tell_feed("/gone").await?;
+    nemesis.deployment.tell_receiver(FEED, "/gone").await?;
     let bit = is_disabled(nemesis, true).await?;
-    nemesis.deployment.tell_feed("/back").await?;
+    nemesis.deployment.tell_receiver(FEED, "/back").await?;
     // The last to hear of it have written it down.
     pace(SETTLED).await;
     admin(nemesis, &["destinations", "resume", "feed"]).await?;

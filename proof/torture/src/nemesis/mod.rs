@@ -9,6 +9,7 @@ mod injections;
 mod plan;
 mod operator;
 mod restore;
+mod delivering;
 mod doubles;
 mod memories;
 mod flood;
@@ -25,10 +26,11 @@ use crate::{
     deployment::{Binaries, Deployment},
     lines::{self, Lines, now},
 };
-pub(crate) use injection::{Injection, REPLAYED};
+pub(crate) use injection::{Injection, REPLAYED, Who};
 pub(crate) use injections::Injections;
 pub(crate) use operator::LEDGER;
-pub(crate) use plan::{exhaustive, places};
+pub(crate) use plan::{MODES, exhaustive, places};
+pub(crate) use restore::UNDER_WAY;
 
 /// Blows between two calms.
 const CALM_EVERY: u64 = 25;
@@ -49,9 +51,9 @@ pub(crate) struct Storm {
     pub(crate) binaries: Binaries,
     log: Lines,
     sizes: Lines,
-    random: fastrand::Rng,
+    pub(crate) random: fastrand::Rng,
     deck: plan::Deck,
-    operator: operator::Operator,
+    pub(crate) operator: operator::Operator,
     bodies: flood::Bodies,
     looked_at: Instant,
 }
@@ -114,11 +116,16 @@ impl Storm {
         Ok(())
     }
 
-    async fn strike(&mut self, number: u64, injection: &Injection) -> anyhow::Result<()> {
+    /// Injects one fault, and logs it; whether it had an effect.
+    pub(crate) async fn strike(
+        &mut self,
+        number: u64,
+        injection: &Injection,
+    ) -> anyhow::Result<bool> {
         let mut line = injection.strike(self).await?;
         line["number"] = json!(number);
         self.log.add(&line)?;
-        Ok(())
+        Ok(line["bit"] == true)
     }
 
     async fn calm(&mut self) -> anyhow::Result<()> {

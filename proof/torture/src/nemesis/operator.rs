@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const LEDGER: &str = "operator.jsonl";
 
 #[derive(Debug)]
-pub(super) struct Operator {
+pub(crate) struct Operator {
     lines: Lines,
     next: u64,
 }
@@ -31,7 +31,7 @@ impl Operator {
     }
 
     /// A new operation; tenants take turns.
-    pub(super) fn want(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+    pub(crate) fn want(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
         let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
         // No process of clients has this number.
         let number = self.next * PROCESSES_MAX + PROCESSES_MAX - 1;
@@ -40,7 +40,7 @@ impl Operator {
     }
 
     /// Repeats a request at this shop until the response is final; returns whether it was.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         name: &str,
         address: &str,

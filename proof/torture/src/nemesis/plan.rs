@@ -60,7 +60,7 @@ const OPERATIONS: [&str; 7] = [
     "ship",
     "cancel",
 ];
-const MODES: [&str; 6] = [
+pub(crate) const MODES: [&str; 6] = [
     "applied_then_lost",
     "lost_before",
     "error_before",

@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_millis(1_500);
 const DELIVERED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// Work that must be finished before a backup counts as taken from a quiet deployment.
-const UNDER_WAY: [&str; 3] = [
+pub(crate) const UNDER_WAY: [&str; 3] = [
     "SELECT id FROM @saga WHERE state = 'running'",
     "SELECT id FROM shop_upload WHERE state = 'pending'",
     "SELECT key FROM @idempotency_key WHERE state = 'in_progress'",

@@ -86,12 +86,17 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
         lies: flags.lying,
     };
     let binaries = Binaries::beside()?;
-    let mut deployment =
-        Deployment::on(flags.store, &folder, &binaries, seed, None, Some(&disk)).await?;
-    deployment.up().await?;
-    for clients in &mut deployment.clients {
-        clients.start()?;
-    }
+    let mut deployment = Deployment::on(
+        flags.store,
+        &folder,
+        &binaries,
+        seed,
+        None,
+        None,
+        Some(&disk),
+    )
+    .await?;
+    deployment.begin().await?;
     say(&format!(
         "power of {}, seed {seed}, in {}\n\n\
          | lost of what was not flushed | bytes | acknowledged | took requests after ms | violations |\n\

@@ -1,10 +1,8 @@
 //! The audit log of operators' actions.
 
-use hapax::key::Tenant;
-use hapax_postgres::admin::{
-    Actor,
-    audit::{self, Acts},
-    destinations,
+use hapax::{
+    admin::{Actor, AuditAdmin as _, AuditFilter, DestinationAdmin as _},
+    key::Tenant,
 };
 
 use super::scene::Scene;
@@ -15,30 +13,31 @@ async fn the_log_is_listed_by_who_and_what_and_nobody_rewrites_it() {
     let store = scene.store();
     let alice = Actor::new("alice").of(Tenant::new("a").unwrap());
     let spec = r#"{"tenant":"a"}"#;
-    destinations::create(store, &scene.ops, "one", "{}", None)
+    store
+        .create_destination(&scene.ops, "one", "{}", None)
         .await
         .unwrap();
-    destinations::create(store, &alice, "two", spec, None)
+    store
+        .create_destination(&alice, "two", spec, None)
         .await
         .unwrap();
-    destinations::pause(store, &scene.ops, "two").await.unwrap();
-    let all = Acts::default();
-    let page = audit::list(store, &scene.ops, &all, None, 2).await.unwrap();
+    store.pause_destination(&scene.ops, "two").await.unwrap();
+    let all = AuditFilter::default();
+    let page = store.audit_log(&scene.ops, &all, None, 2).await.unwrap();
     assert_eq!(page.items.len(), 2);
-    let rest = audit::list(store, &scene.ops, &all, page.next, 2)
+    let rest = store
+        .audit_log(&scene.ops, &all, page.next.as_deref(), 2)
         .await
         .unwrap();
     assert_eq!((rest.items.len(), rest.next), (1, None));
-    let hers = audit::list(store, &alice, &all, None, 10).await.unwrap();
+    let hers = store.audit_log(&alice, &all, None, 10).await.unwrap();
     assert_eq!(hers.items.len(), 1);
     assert_eq!(hers.items[0].object, "destination two");
-    let acts = Acts {
+    let acts = AuditFilter {
         action: Some("pause".to_owned()),
-        ..Acts::default()
+        ..AuditFilter::default()
     };
-    let pauses = audit::list(store, &scene.ops, &acts, None, 10)
-        .await
-        .unwrap();
+    let pauses = store.audit_log(&scene.ops, &acts, None, 10).await.unwrap();
     assert_eq!(pauses.items[0].actor, "ops");
     for rewriting in [
         "UPDATE hapax.audit_log SET actor = 'nobody'",
@@ -59,7 +58,9 @@ async fn an_act_that_is_rolled_back_leaves_no_line() {
         FOR EACH ROW EXECUTE FUNCTION refuse()";
     scene.fixture.plain.batch_execute(spoil).await.unwrap();
     assert!(
-        destinations::create(scene.store(), &scene.ops, "a", "{}", None)
+        scene
+            .store()
+            .create_destination(&scene.ops, "a", "{}", None)
             .await
             .is_err()
     );
@@ -69,7 +70,9 @@ async fn an_act_that_is_rolled_back_leaves_no_line() {
     scene.fixture.plain.batch_execute(full).await.unwrap();
     // If the line of an action cannot be written to the log, the action is not performed.
     assert!(
-        destinations::create(scene.store(), &scene.ops, "a", "{}", None)
+        scene
+            .store()
+            .create_destination(&scene.ops, "a", "{}", None)
             .await
             .is_err()
     );

@@ -1,15 +1,14 @@
 //! The list of deliveries, and replaying, editing or discarding single dead letters.
 
 use hapax::{
+    admin::{
+        Actor, AdminError, Delivery, DeliveryAdmin as _, DeliveryFilter, DeliveryStatus,
+        EventAdmin as _, EventFilter,
+    },
     delivery::ParkedState,
     event::{Headers, NewEvent, Payload},
     key::Tenant,
     store::{DeadLetters as _, Keys as _, Settlements as _, Transaction as _},
-};
-use hapax_postgres::admin::{
-    Actor, AdminError, Filter, dead_letters,
-    deliveries::{self, Delivery},
-    events::{self, DeliveryStatus},
 };
 use hapax_testkit::events::keyring;
 
@@ -19,24 +18,25 @@ use crate::fixture::Fixture;
 #[tokio::test]
 async fn deliveries_are_listed_by_a_filter_in_pages() {
     let scene = parked_in_three_partitions().await;
-    let count = async |filter: &Filter, destination: Option<&str>, states: &[DeliveryStatus]| {
-        let found = pages(&scene, &scene.ops, filter, destination, states).await;
-        found.len()
-    };
-    let all = Filter::default();
+    let count =
+        async |filter: &EventFilter, destination: Option<&str>, states: &[DeliveryStatus]| {
+            let found = pages(&scene, &scene.ops, filter, destination, states).await;
+            found.len()
+        };
+    let all = EventFilter::default();
     assert_eq!(count(&all, None, &[]).await, 9);
     assert_eq!(count(&all, Some("a"), &[]).await, 6);
     assert_eq!(count(&all, Some("b"), &[DeliveryStatus::Dead]).await, 1);
     let parked = [DeliveryStatus::Retrying, DeliveryStatus::Scheduled];
     assert_eq!(count(&all, None, &parked).await, 6);
-    let mail = Filter {
+    let mail = EventFilter {
         kind: Some("mail.*".to_owned()),
-        ..Filter::default()
+        ..EventFilter::default()
     };
     assert_eq!(count(&mail, None, &[]).await, 3);
-    let tried = Filter {
+    let tried = EventFilter {
         attempts_min: 4,
-        ..Filter::default()
+        ..EventFilter::default()
     };
     assert_eq!(count(&tried, None, &[]).await, 0);
     for (words, expected) in [
@@ -46,17 +46,20 @@ async fn deliveries_are_listed_by_a_filter_in_pages() {
         ("'; --", 0),
         ("\0", 0),
     ] {
-        let filter = Filter {
+        let filter = EventFilter {
             error: Some(words.to_owned()),
-            ..Filter::default()
+            ..EventFilter::default()
         };
         assert_eq!(count(&filter, None, &[]).await, expected, "{words}");
     }
     let hers = Actor::new("bob").of(Tenant::new("b").unwrap());
     let mine = pages(&scene, &hers, &all, None, &[]).await;
     assert!(mine.len() == 3 && mine.iter().all(|it| it.tenant.as_deref() == Some("b")));
-    let wrong = [DeliveryStatus::Unread];
-    let outcome = deliveries::list(scene.store(), &scene.ops, &all, None, &wrong, None, 1).await;
+    let wrong = DeliveryFilter {
+        states: vec![DeliveryStatus::Unread],
+        ..DeliveryFilter::default()
+    };
+    let outcome = scene.store().deliveries(&scene.ops, &wrong, None, 1).await;
     assert!(
         matches!(outcome, Err(AdminError::Invalid { .. })),
         "{outcome:?}"
@@ -73,11 +76,15 @@ async fn a_page_that_fits_nothing_still_leads_on() {
         .iter()
         .map(|position| park(*position, ParkedState::Retrying, None));
     scene.settle("a", parks.collect()).await;
-    let filter = Filter {
+    let filter = EventFilter {
         kind: Some("rare".to_owned()),
-        ..Filter::default()
+        ..EventFilter::default()
     };
-    let first = deliveries::list(scene.store(), &scene.ops, &filter, None, &[], None, 5).await;
+    let rare = DeliveryFilter {
+        events: filter.clone(),
+        ..DeliveryFilter::default()
+    };
+    let first = scene.store().deliveries(&scene.ops, &rare, None, 5).await;
     let first = first.unwrap();
     assert!(first.items.is_empty() && first.next.is_some());
     assert_eq!(
@@ -93,12 +100,12 @@ async fn a_dead_letter_is_replayed_once_and_its_key_keeps_its_place() {
     let at = positions(&scene).await;
     scene.pass("a", &[at[0]]).await;
     let (one, two) = tokio::join!(
-        dead_letters::replay(scene.store(), &scene.ops, "a", at[0]),
-        dead_letters::replay(scene.store(), &scene.ops, "a", at[0]),
+        scene.store().replay_dead_letter(&scene.ops, "a", at[0]),
+        scene.store().replay_dead_letter(&scene.ops, "a", at[0]),
     );
     let lost = if one.is_ok() { two } else { one };
     assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
-    let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
+    let found = pages(&scene, &scene.ops, &EventFilter::default(), None, &[]).await;
     assert_eq!(
         (found[0].state.as_str(), found[0].attempts),
         ("retrying", 0)
@@ -110,7 +117,10 @@ async fn a_dead_letter_is_replayed_once_and_its_key_keeps_its_place() {
     let refused = ("replay".to_owned(), "refused".to_owned());
     let done = ("replay".to_owned(), "done".to_owned());
     assert_eq!(scene.acts().await, [done, refused]);
-    let unknown = dead_letters::replay(scene.store(), &scene.ops, "a", at[1]).await;
+    let unknown = scene
+        .store()
+        .replay_dead_letter(&scene.ops, "a", at[1])
+        .await;
     assert!(
         matches!(unknown, Err(AdminError::NotFound { .. })),
         "{unknown:?}"
@@ -133,19 +143,27 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
         )
         .await;
     for reason in ["", "  ", &"x".repeat(1025)] {
-        let outcome = dead_letters::discard(scene.store(), &scene.ops, "a", at[0], reason).await;
+        let outcome = scene
+            .store()
+            .discard_dead_letter(&scene.ops, "a", at[0], reason)
+            .await;
         assert!(
             matches!(outcome, Err(AdminError::Invalid { .. })),
             "{outcome:?}"
         );
     }
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
-    let outcome = dead_letters::discard(scene.store(), &his, "a", at[0], "mine").await;
+    let outcome = scene
+        .store()
+        .discard_dead_letter(&his, "a", at[0], "mine")
+        .await;
     assert!(
         matches!(outcome, Err(AdminError::NotFound { .. })),
         "{outcome:?}"
     );
-    dead_letters::discard(scene.store(), &scene.ops, "a", at[0], "no such shop")
+    scene
+        .store()
+        .discard_dead_letter(&scene.ops, "a", at[0], "no such shop")
         .await
         .unwrap();
     let discarded = (at[0], "discarded".to_owned());
@@ -153,7 +171,7 @@ async fn a_discarded_dead_letter_lets_its_key_go_and_says_why() {
         scene.states("a").await,
         [discarded, (at[1], "retrying".to_owned())]
     );
-    let found = pages(&scene, &scene.ops, &Filter::default(), None, &[]).await;
+    let found = pages(&scene, &scene.ops, &EventFilter::default(), None, &[]).await;
     assert_eq!(found[1].reason.as_deref(), Some("no such shop"));
 }
 
@@ -166,15 +184,13 @@ async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() 
     }
     let (store, ops) = (scene.store(), &scene.ops);
     let patch = r#"{"to":"right","card":null}"#;
-    dead_letters::edit_and_replay(store, ops, "a", at, patch)
-        .await
-        .unwrap();
-    dead_letters::replay(store, ops, "b", at).await.unwrap();
+    store.edit_dead_letter(ops, "a", at, patch).await.unwrap();
+    store.replay_dead_letter(ops, "b", at).await.unwrap();
     assert_eq!(due(&scene, "a").await, [r#"{"amount":12.50,"to":"right"}"#]);
     assert_eq!(due(&scene, "b").await, [ADDRESSED]);
-    let event = events::at(store, ops, at).await.unwrap().unwrap();
+    let event = store.event_at(ops, at).await.unwrap().unwrap();
     assert_eq!(event.event.payload.bytes(), ADDRESSED.as_bytes());
-    let traces = events::trace(store, at).await.unwrap();
+    let traces = store.trace(at).await.unwrap();
     let edited: Vec<bool> = traces.iter().map(|it| it.edited.is_some()).collect();
     assert_eq!(edited, [true, false]);
     // The next edit applies to the payload that was last offered.
@@ -182,7 +198,8 @@ async fn an_edited_dead_letter_says_what_was_written_at_its_destination_alone() 
     let letters = store.dead_letters("a", 0, 10).await.unwrap();
     let offered = letters[0].event.event.payload.bytes();
     assert_eq!(offered, br#"{"amount":12.50,"to":"right"}"#);
-    dead_letters::edit_and_replay(store, ops, "a", at, r#"{"cc":["x"]}"#)
+    store
+        .edit_dead_letter(ops, "a", at, r#"{"cc":["x"]}"#)
         .await
         .unwrap();
     let both = r#"{"amount":12.50,"cc":["x"],"to":"right"}"#;
@@ -214,28 +231,28 @@ async fn an_edit_that_cannot_be_made_changes_nothing() {
     let (store, ops) = (scene.store(), &scene.ops);
     let long = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
     for patch in ["", "[]", "null", r#""right""#, "{", &long] {
-        let outcome = dead_letters::edit_and_replay(store, ops, "a", at, patch).await;
+        let outcome = store.edit_dead_letter(ops, "a", at, patch).await;
         assert!(
-            matches!(outcome, Err(AdminError::Invalid { field: "patch", .. })),
+            matches!(outcome, Err(AdminError::Invalid { ref field, .. }) if field == "patch"),
             "{outcome:?}"
         );
     }
     let right = r#"{"to":"right"}"#;
-    let outcome = dead_letters::edit_and_replay(store, ops, "a", image, right).await;
+    let outcome = store.edit_dead_letter(ops, "a", image, right).await;
     assert!(
         matches!(outcome, Err(AdminError::Conflict { .. })),
         "{outcome:?}"
     );
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
-    let outcome = dead_letters::edit_and_replay(store, &his, "a", at, right).await;
+    let outcome = store.edit_dead_letter(&his, "a", at, right).await;
     assert!(
         matches!(outcome, Err(AdminError::NotFound { .. })),
         "{outcome:?}"
     );
     let dead = |it: i64| (it, "dead".to_owned());
     assert_eq!(scene.states("a").await, [dead(at), dead(image)]);
-    dead_letters::replay(store, ops, "a", at).await.unwrap();
-    let outcome = dead_letters::edit_and_replay(store, ops, "a", at, right).await;
+    store.replay_dead_letter(ops, "a", at).await.unwrap();
+    let outcome = store.edit_dead_letter(ops, "a", at, right).await;
     assert!(
         matches!(outcome, Err(AdminError::Conflict { .. })),
         "{outcome:?}"
@@ -257,9 +274,7 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[1]).reading()).await;
     let (store, ops) = (scene.store(), &scene.ops);
     let patch = r#"{"to":"nobody else"}"#;
-    dead_letters::edit_and_replay(store, ops, "a", at, patch)
-        .await
-        .unwrap();
+    store.edit_dead_letter(ops, "a", at, patch).await.unwrap();
     let offered = r#"{"amount":12.50,"card":"4242","to":"nobody else"}"#;
     assert_eq!(due(&scene, "a").await, [offered]);
     let plain = "SELECT count(*) FROM hapax.delivery WHERE payload IS NOT NULL
@@ -269,7 +284,10 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     scene.pass("a", &[at]).await;
     let database = scene.fixture.database.clone();
     scene.fixture = Fixture::on(database, |it| it.keyring = keyring(&[2])).await;
-    let outcome = dead_letters::edit_and_replay(scene.store(), &scene.ops, "a", at, patch).await;
+    let outcome = scene
+        .store()
+        .edit_dead_letter(&scene.ops, "a", at, patch)
+        .await;
     assert!(
         matches!(outcome, Err(AdminError::Conflict { .. })),
         "{outcome:?}"
@@ -327,21 +345,20 @@ async fn positions(scene: &Scene) -> Vec<i64> {
 async fn pages(
     scene: &Scene,
     actor: &Actor,
-    filter: &Filter,
+    filter: &EventFilter,
     destination: Option<&str>,
     states: &[DeliveryStatus],
 ) -> Vec<Delivery> {
-    let (mut all, mut before) = (Vec::new(), None);
+    let filter = DeliveryFilter {
+        events: filter.clone(),
+        destination: destination.map(str::to_owned),
+        states: states.to_vec(),
+    };
+    let (mut all, mut before) = (Vec::new(), None::<String>);
     loop {
-        let page = deliveries::list(
-            scene.store(),
-            actor,
-            filter,
-            destination,
-            states,
-            before.as_ref(),
-            2,
-        );
+        let page = scene
+            .store()
+            .deliveries(actor, &filter, before.as_deref(), 2);
         let page = page.await.unwrap();
         all.extend(page.items);
         before = page.next;

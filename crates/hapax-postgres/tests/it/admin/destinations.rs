@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use hapax::{
+    admin::{Actor, AdminError, DestinationAdmin as _, JobAdmin as _, Ran},
     delivery::Settlement,
     key::Tenant,
     store::{Partitions as _, Settlements as _, StoreError},
 };
-use hapax_postgres::admin::{Actor, AdminError, destinations, jobs};
 
 use super::scene::Scene;
 
@@ -17,42 +17,47 @@ const SPEC: &str = r#"{"sink":{"webhook":{"url":"https://example.com/"}}}"#;
 async fn a_destination_is_created_changed_paused_resumed_and_listed() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
-    let created = destinations::create(store, ops, "orders", SPEC, Some(b"sealed"))
+    let created = store
+        .create_destination(ops, "orders", SPEC, Some(b"sealed"))
         .await
         .unwrap();
     assert_eq!(created.spec.as_deref(), Some(SPEC));
     assert_eq!(created.sealed.as_deref(), Some(&b"sealed"[..]));
-    let changed = destinations::change(store, ops, "orders", created.version, "{}", None).await;
+    let changed = store
+        .change_destination(ops, "orders", created.version, "{}", None)
+        .await;
     let changed = changed.unwrap();
     assert!(changed.version > created.version);
     assert_eq!(changed.sealed, None);
 
-    assert!(destinations::pause(store, ops, "orders").await.unwrap());
-    assert!(!destinations::pause(store, ops, "orders").await.unwrap());
-    let paused = destinations::get(store, ops, "orders").await.unwrap();
+    assert!(store.pause_destination(ops, "orders").await.unwrap());
+    assert!(!store.pause_destination(ops, "orders").await.unwrap());
+    let paused = store.declaration(ops, "orders").await.unwrap();
     assert_eq!(paused.paused_by.as_deref(), Some("ops"));
     assert!(paused.version > changed.version);
-    assert!(destinations::resume(store, ops, "orders").await.unwrap());
-    assert!(!destinations::resume(store, ops, "orders").await.unwrap());
+    assert!(store.resume_destination(ops, "orders").await.unwrap());
+    assert!(!store.resume_destination(ops, "orders").await.unwrap());
 
-    destinations::create(store, ops, "billing", SPEC, None)
+    store
+        .create_destination(ops, "billing", SPEC, None)
         .await
         .unwrap();
-    let page = destinations::list(store, ops, None, 1).await.unwrap();
+    let page = store.declarations(ops, None, 1).await.unwrap();
     assert_eq!(
         (page.items[0].name.as_str(), page.next.as_deref()),
         ("billing", Some("billing"))
     );
-    let page = destinations::list(store, ops, page.next.as_deref(), 0)
+    let page = store
+        .declarations(ops, page.next.as_deref(), 0)
         .await
         .unwrap();
     assert_eq!(page.items[0].name, "orders");
     scene.pass("listed/1", &[]).await;
-    assert!(!destinations::resume(store, ops, "listed").await.unwrap());
+    assert!(!store.resume_destination(ops, "listed").await.unwrap());
     let gone = "UPDATE hapax.destination SET disabled_at = now() WHERE name = 'listed/1'";
     scene.fixture.plain.batch_execute(gone).await.unwrap();
-    assert!(destinations::resume(store, ops, "listed").await.unwrap());
-    let resumed = destinations::get(store, ops, "listed").await.unwrap();
+    assert!(store.resume_destination(ops, "listed").await.unwrap());
+    let resumed = store.declaration(ops, "listed").await.unwrap();
     assert!(resumed.version > paused.version && resumed.paused_at.is_none());
 
     let done = |action: &str| (action.to_owned(), "done".to_owned());
@@ -76,37 +81,32 @@ async fn what_cannot_be_declared_is_refused() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     for name in ["", "a/b", "a\0b", &"a".repeat(256)] {
-        let refused = destinations::create(store, ops, name, SPEC, None).await;
+        let refused = store.create_destination(ops, name, SPEC, None).await;
         check_invalid(&refused, "name");
     }
     for spec in ["", "7", "[]", "{"] {
         check_invalid(
-            &destinations::create(store, ops, "a", spec, None).await,
+            &store.create_destination(ops, "a", spec, None).await,
             "spec",
         );
     }
-    let created = destinations::create(store, ops, "a", r#"{"partitions":4}"#, None)
+    let created = store
+        .create_destination(ops, "a", r#"{"partitions":4}"#, None)
         .await
         .unwrap();
-    let split = destinations::change(
-        store,
-        ops,
-        "a",
-        created.version,
-        r#"{"partitions":2}"#,
-        None,
-    );
+    let split = store.change_destination(ops, "a", created.version, r#"{"partitions":2}"#, None);
     check_invalid(&split.await, "partitions");
-    let twice = destinations::create(store, ops, "a", SPEC, None).await;
+    let twice = store.create_destination(ops, "a", SPEC, None).await;
     assert!(
         matches!(twice, Err(AdminError::Conflict { .. })),
         "{twice:?}"
     );
     for unknown in [
-        destinations::pause(store, ops, "nobody").await.map(drop),
-        destinations::remove(store, ops, "nobody").await.map(drop),
-        destinations::get(store, ops, "nobody").await.map(drop),
-        destinations::change(store, ops, "nobody", 1, SPEC, None)
+        store.pause_destination(ops, "nobody").await.map(drop),
+        store.remove_destination(ops, "nobody").await.map(drop),
+        store.declaration(ops, "nobody").await.map(drop),
+        store
+            .change_destination(ops, "nobody", 1, SPEC, None)
             .await
             .map(drop),
     ] {
@@ -126,28 +126,22 @@ async fn what_cannot_be_declared_is_refused() {
 async fn of_two_operators_who_change_one_version_one_gets_a_conflict() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
-    let created = destinations::create(store, ops, "a", SPEC, None)
+    let created = store
+        .create_destination(ops, "a", SPEC, None)
         .await
         .unwrap();
     let other = Actor::new("other");
     let (one, two) = tokio::join!(
-        destinations::change(store, ops, "a", created.version, r#"{"by":"ops"}"#, None),
-        destinations::change(
-            store,
-            &other,
-            "a",
-            created.version,
-            r#"{"by":"other"}"#,
-            None
-        ),
+        store.change_destination(ops, "a", created.version, r#"{"by":"ops"}"#, None),
+        store.change_destination(&other, "a", created.version, r#"{"by":"other"}"#, None),
     );
     let (won, lost) = if one.is_ok() { (one, two) } else { (two, one) };
     assert!(matches!(lost, Err(AdminError::Conflict { .. })), "{lost:?}");
-    let known = destinations::get(store, ops, "a").await.unwrap();
+    let known = store.declaration(ops, "a").await.unwrap();
     assert_eq!(known, won.unwrap());
     let creations = tokio::join!(
-        destinations::create(store, ops, "b", SPEC, None),
-        destinations::create(store, &other, "b", SPEC, None),
+        store.create_destination(ops, "b", SPEC, None),
+        store.create_destination(&other, "b", SPEC, None),
     );
     assert!(creations.0.is_ok() != creations.1.is_ok(), "{creations:?}");
 }
@@ -156,7 +150,8 @@ async fn of_two_operators_who_change_one_version_one_gets_a_conflict() {
 async fn who_asks_for_changes_misses_none_that_commits_late() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
-    destinations::create(store, ops, "a", SPEC, None)
+    store
+        .create_destination(ops, "a", SPEC, None)
         .await
         .unwrap();
     let seen = store.changes(0).await.unwrap();
@@ -178,7 +173,7 @@ async fn who_asks_for_changes_misses_none_that_commits_late() {
     .unwrap();
     let next = {
         let (store, ops) = (store.clone(), ops.clone());
-        tokio::spawn(async move { destinations::create(&store, &ops, "b", SPEC, None).await })
+        tokio::spawn(async move { store.create_destination(&ops, "b", SPEC, None).await })
     };
     let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -204,32 +199,30 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     scene.emit("order.created", None, 3).await;
-    destinations::create(store, ops, "a", r#"{"partitions":2}"#, None)
+    store
+        .create_destination(ops, "a", r#"{"partitions":2}"#, None)
         .await
         .unwrap();
     let events = scene.events().await;
     for partition in ["a/0", "a/1", "other"] {
         scene.pass(partition, &[events[0].position]).await;
     }
-    let job = destinations::remove(store, ops, "a").await.unwrap();
-    assert_eq!(
-        destinations::remove(store, ops, "a").await.unwrap().id,
-        job.id
-    );
-    let known = destinations::get(store, ops, "a").await.unwrap();
+    let job = store.remove_destination(ops, "a").await.unwrap();
+    assert_eq!(store.remove_destination(ops, "a").await.unwrap().id, job.id);
+    let known = store.declaration(ops, "a").await.unwrap();
     assert!(known.removed_at.is_some());
-    let refused = destinations::pause(store, ops, "a").await;
+    let refused = store.pause_destination(ops, "a").await;
     assert!(
         matches!(refused, Err(AdminError::NotFound { .. })),
         "{refused:?}"
     );
-    let early = destinations::create(store, ops, "a", SPEC, None).await;
+    let early = store.create_destination(ops, "a", SPEC, None).await;
     assert!(
         matches!(early, Err(AdminError::Conflict { .. })),
         "{early:?}"
     );
     // Relays have some time to notice the removal; no relay can open the destination again.
-    assert_eq!(jobs::run_one(store).await.unwrap(), jobs::Ran::Nothing);
+    assert_eq!(store.run_job().await.unwrap(), Ran::Nothing);
     assert!(matches!(
         store.open("a/0").await,
         Err(StoreError::Statement { .. })
@@ -246,10 +239,11 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
         assert_eq!(scene.fixture.count(&sql).await, 0, "{table}");
     }
     assert_eq!(scene.states("other").await.len(), 1);
-    let job = jobs::get(store, ops, job.id).await.unwrap();
+    let job = store.job(ops, job.id).await.unwrap();
     assert_eq!((job.state.as_str(), job.done), ("done", 2));
     assert!(
-        destinations::list(store, ops, None, 10)
+        store
+            .declarations(ops, None, 10)
             .await
             .unwrap()
             .items
@@ -257,12 +251,13 @@ async fn a_removed_destination_is_taken_apart_and_its_name_is_free_again() {
     );
     assert!(store.changes(0).await.unwrap()[0].purged_at.is_some());
 
-    let anew = destinations::create(store, ops, "a", SPEC, None)
+    let anew = store
+        .create_destination(ops, "a", SPEC, None)
         .await
         .unwrap();
     assert!(anew.removed_at.is_none());
     assert_eq!(store.open("a").await.unwrap().epoch, 1);
-    let again = destinations::remove(store, ops, "a").await.unwrap();
+    let again = store.remove_destination(ops, "a").await.unwrap();
     assert_ne!(again.id, job.id);
 }
 
@@ -274,7 +269,8 @@ async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_again() 
     let take = async |node| store.take("a", node, lease).await.unwrap().unwrap().epoch;
     let mut before = Vec::new();
     for owners in [["one", "one"], ["two", "two"], ["two", "two"]] {
-        destinations::create(store, ops, "a", SPEC, None)
+        store
+            .create_destination(ops, "a", SPEC, None)
             .await
             .unwrap();
         for node in owners {
@@ -292,7 +288,7 @@ async fn an_owner_from_before_a_removal_owns_nothing_of_what_is_created_again() 
             }
             before.push(epoch);
         }
-        destinations::remove(store, ops, "a").await.unwrap();
+        store.remove_destination(ops, "a").await.unwrap();
         scene.hurry().await;
         scene.work().await;
     }
@@ -304,30 +300,31 @@ async fn a_removal_that_was_given_up_goes_on_when_it_is_asked_for_again() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     scene.emit("order.created", None, 1).await;
-    destinations::create(store, ops, "a", SPEC, None)
+    store
+        .create_destination(ops, "a", SPEC, None)
         .await
         .unwrap();
     scene.pass("a", &[scene.events().await[0].position]).await;
-    let job = destinations::remove(store, ops, "a").await.unwrap();
+    let job = store.remove_destination(ops, "a").await.unwrap();
     let refuse = "CREATE FUNCTION stay() RETURNS trigger LANGUAGE plpgsql
             AS $$ BEGIN RAISE 'nothing is deleted here'; END $$;
         CREATE TRIGGER stays BEFORE DELETE ON hapax.delivery EXECUTE FUNCTION stay()";
     scene.fixture.plain.batch_execute(refuse).await.unwrap();
     for _ in 0..10 {
         scene.hurry().await;
-        let ran = jobs::run_one(store).await.unwrap();
-        assert_eq!(ran, jobs::Ran::Failed { job: job.id });
+        let ran = store.run_job().await.unwrap();
+        assert_eq!(ran, Ran::Failed { job: job.id });
     }
-    let failed = jobs::get(store, ops, job.id).await.unwrap();
+    let failed = store.job(ops, job.id).await.unwrap();
     assert_eq!((failed.state.as_str(), failed.failures), ("failed", 10));
 
     let mend = "DROP TRIGGER stays ON hapax.delivery";
     scene.fixture.plain.batch_execute(mend).await.unwrap();
     let hers = Actor::new("alice").of(Tenant::new("a").unwrap());
-    assert!(destinations::remove(store, &hers, "a").await.is_err());
+    assert!(store.remove_destination(&hers, "a").await.is_err());
     let (one, two) = tokio::join!(
-        destinations::remove(store, ops, "a"),
-        destinations::remove(store, ops, "a"),
+        store.remove_destination(ops, "a"),
+        store.remove_destination(ops, "a"),
     );
     for again in [one.unwrap(), two.unwrap()] {
         assert_eq!((again.id, again.state.as_str()), (job.id, "waiting"));
@@ -340,10 +337,11 @@ async fn a_removal_that_was_given_up_goes_on_when_it_is_asked_for_again() {
     let acts = [done("create"), done("remove"), done("remove")];
     assert_eq!(scene.acts().await, acts);
     scene.work().await;
-    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    let ended = store.job(ops, job.id).await.unwrap();
     assert_eq!((ended.state.as_str(), ended.done), ("done", 1));
     assert!(scene.states("a").await.is_empty());
-    destinations::create(store, ops, "a", SPEC, None)
+    store
+        .create_destination(ops, "a", SPEC, None)
         .await
         .unwrap();
 }
@@ -353,20 +351,23 @@ async fn a_destination_of_a_configuration_file_is_paused_and_removed_like_any() 
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     scene.pass("filed", &[]).await;
-    assert!(destinations::pause(store, ops, "filed").await.unwrap());
-    let known = destinations::get(store, ops, "filed").await.unwrap();
+    assert!(store.pause_destination(ops, "filed").await.unwrap());
+    let known = store.declaration(ops, "filed").await.unwrap();
     assert!(known.spec.is_none() && known.paused_at.is_some());
-    let refused = destinations::change(store, ops, "filed", known.version, SPEC, None).await;
+    let refused = store
+        .change_destination(ops, "filed", known.version, SPEC, None)
+        .await;
     assert!(
         matches!(refused, Err(AdminError::Conflict { .. })),
         "{refused:?}"
     );
     // If the destination is also declared here, it stays paused.
-    let declared = destinations::create(store, ops, "filed", SPEC, None)
+    let declared = store
+        .create_destination(ops, "filed", SPEC, None)
         .await
         .unwrap();
     assert!(declared.paused_at.is_some());
-    destinations::remove(store, ops, "filed").await.unwrap();
+    store.remove_destination(ops, "filed").await.unwrap();
     scene.hurry().await;
     scene.work().await;
     assert_eq!(
@@ -383,22 +384,25 @@ async fn an_operator_of_a_tenant_sees_and_touches_that_tenants_destinations_alon
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     let hers = Actor::new("alice").of(Tenant::new("a").unwrap());
-    destinations::create(store, ops, "all", SPEC, None)
+    store
+        .create_destination(ops, "all", SPEC, None)
         .await
         .unwrap();
-    let created = destinations::create(store, ops, "of-b", r#"{"tenant":"b"}"#, None)
+    let created = store
+        .create_destination(ops, "of-b", r#"{"tenant":"b"}"#, None)
         .await
         .unwrap();
     for spec in [SPEC, r#"{"tenant":"b"}"#] {
         check_invalid(
-            &destinations::create(store, &hers, "mine", spec, None).await,
+            &store.create_destination(&hers, "mine", spec, None).await,
             "tenant",
         );
     }
-    destinations::create(store, &hers, "mine", r#"{"tenant":"a"}"#, None)
+    store
+        .create_destination(&hers, "mine", r#"{"tenant":"a"}"#, None)
         .await
         .unwrap();
-    let page = destinations::list(store, &hers, None, 10).await.unwrap();
+    let page = store.declarations(&hers, None, 10).await.unwrap();
     assert_eq!(
         page.items
             .iter()
@@ -408,10 +412,11 @@ async fn an_operator_of_a_tenant_sees_and_touches_that_tenants_destinations_alon
     );
     let stolen = r#"{"tenant":"a"}"#;
     for refused in [
-        destinations::get(store, &hers, "of-b").await.map(drop),
-        destinations::pause(store, &hers, "all").await.map(drop),
-        destinations::remove(store, &hers, "of-b").await.map(drop),
-        destinations::change(store, &hers, "of-b", created.version, stolen, None)
+        store.declaration(&hers, "of-b").await.map(drop),
+        store.pause_destination(&hers, "all").await.map(drop),
+        store.remove_destination(&hers, "of-b").await.map(drop),
+        store
+            .change_destination(&hers, "of-b", created.version, stolen, None)
             .await
             .map(drop),
     ] {

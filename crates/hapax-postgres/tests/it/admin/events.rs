@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hapax::{delivery::ParkedState, event::EventId, key::Tenant};
-use hapax_postgres::admin::{
-    Actor, Filter,
-    events::{self, DeliveryStatus},
+use hapax::{
+    admin::{Actor, DeliveryStatus, EventAdmin as _, EventFilter},
+    delivery::ParkedState,
+    event::EventId,
+    key::Tenant,
 };
 
 use super::scene::{Scene, park};
@@ -17,7 +18,7 @@ async fn events_are_listed_by_a_filter_in_pages_the_newest_first() {
     scene.emit("order.created", Some("a"), 5).await;
     scene.emit("order_created", Some("b"), 2).await;
     scene.emit("mail.sent", None, 1).await;
-    assert_eq!(pages(&scene, &Filter::default(), 3).await.len(), 8);
+    assert_eq!(pages(&scene, &EventFilter::default(), 3).await.len(), 8);
     check(&scene, 5, |it| it.kind = Some("order.*".to_owned())).await;
     check(&scene, 2, |it| it.kind = Some("order_*".to_owned())).await;
     check(&scene, 8, |it| it.kind = Some("*".to_owned())).await;
@@ -54,13 +55,18 @@ async fn a_hostile_filter_finds_nothing_and_breaks_nothing() {
     }
     let extremes = [i64::MIN, i64::MAX].map(hapax::Timestamp::from_millis);
     for extreme in extremes {
-        let filter = Filter {
+        let filter = EventFilter {
             since: Some(extreme),
-            ..Filter::default()
+            ..EventFilter::default()
         };
-        let _told = events::list(scene.store(), &scene.ops, &filter, None, 10).await;
+        let _told = scene.store().events(&scene.ops, &filter, None, 10).await;
     }
-    assert_eq!(pages(&scene, &Filter::default(), usize::MAX).await.len(), 2);
+    assert_eq!(
+        pages(&scene, &EventFilter::default(), usize::MAX)
+            .await
+            .len(),
+        2
+    );
 }
 
 #[tokio::test]
@@ -69,7 +75,9 @@ async fn an_event_is_found_by_its_id_however_wrong_its_clock_was() {
     scene.emit("order.created", Some("a"), 20).await;
     let all = scene.events().await;
     for event in &all {
-        let found = events::find(scene.store(), &scene.ops, event.event.id)
+        let found = scene
+            .store()
+            .find_event(&scene.ops, event.event.id)
             .await
             .unwrap();
         assert_eq!(found.unwrap().position, event.position);
@@ -78,41 +86,53 @@ async fn an_event_is_found_by_its_id_however_wrong_its_clock_was() {
         WHERE id % 3 = 0";
     scene.fixture.plain.execute(skewed, &[]).await.unwrap();
     for event in &all {
-        let found = events::find(scene.store(), &scene.ops, event.event.id)
+        let found = scene
+            .store()
+            .find_event(&scene.ops, event.event.id)
             .await
             .unwrap();
         assert!(found.is_some(), "{event:?}");
     }
     let hers = Actor::new("bob").of(Tenant::new("b").unwrap());
     assert!(
-        events::find(scene.store(), &hers, all[0].event.id)
+        scene
+            .store()
+            .find_event(&hers, all[0].event.id)
             .await
             .unwrap()
             .is_none()
     );
     assert!(
-        events::at(scene.store(), &hers, all[0].position)
+        scene
+            .store()
+            .event_at(&hers, all[0].position)
             .await
             .unwrap()
             .is_none()
     );
     let nobody: EventId = "01890000-0000-7000-8000-000000000000".parse().unwrap();
     assert!(
-        events::find(scene.store(), &scene.ops, nobody)
+        scene
+            .store()
+            .find_event(&scene.ops, nobody)
             .await
             .unwrap()
             .is_none()
     );
-    let filter = Filter {
+    let filter = EventFilter {
         event_id: Some(all[7].event.id),
-        ..Filter::default()
+        ..EventFilter::default()
     };
-    let page = events::list(scene.store(), &scene.ops, &filter, None, 10)
+    let page = scene
+        .store()
+        .events(&scene.ops, &filter, None, 10)
         .await
         .unwrap();
     assert_eq!(page.items[0].position, all[7].position);
     assert!(
-        events::list(scene.store(), &hers, &filter, None, 10)
+        scene
+            .store()
+            .events(&hers, &filter, None, 10)
             .await
             .unwrap()
             .items
@@ -133,19 +153,19 @@ async fn an_id_that_was_made_elsewhere_is_found_by_whoever_looks_at_every_event(
     );
     scene.fixture.plain.batch_execute(&planted).await.unwrap();
     let (store, ops) = (scene.store(), &scene.ops);
-    let near = events::find_near(store, ops, foreign).await.unwrap();
+    let near = store.find_event_near(ops, foreign).await.unwrap();
     assert!(near.is_none(), "{near:?}");
-    let found = events::find(store, ops, foreign).await.unwrap().unwrap();
+    let found = store.find_event(ops, foreign).await.unwrap().unwrap();
     assert_eq!(found.event.id, foreign);
     // A page of the list scans a bounded number of events; the next page continues with older ones
     // until the event is found.
-    let filter = Filter {
+    let filter = EventFilter {
         event_id: Some(foreign),
-        ..Filter::default()
+        ..EventFilter::default()
     };
-    let first = events::list(store, ops, &filter, None, 10).await.unwrap();
+    let first = store.events(ops, &filter, None, 10).await.unwrap();
     assert!(first.items.is_empty() && first.next.is_some(), "{first:?}");
-    let second = events::list(store, ops, &filter, first.next, 10).await;
+    let second = store.events(ops, &filter, first.next.as_deref(), 10).await;
     assert_eq!(second.unwrap().items[0].position, found.position);
 }
 
@@ -168,7 +188,7 @@ async fn a_trace_tells_where_an_event_stands_everywhere() {
     hapax::store::Partitions::open(scene.store(), "unread")
         .await
         .unwrap();
-    let of = async |position| events::trace(scene.store(), position).await.unwrap();
+    let of = async |position| scene.store().trace(position).await.unwrap();
     let traces = of(at[1]).await;
     assert_eq!(traces.len(), 2);
     assert_eq!(
@@ -182,10 +202,12 @@ async fn a_trace_tells_where_an_event_stands_everywhere() {
     assert!(of(i64::MAX).await.is_empty());
 }
 
-async fn pages(scene: &Scene, filter: &Filter, limit: usize) -> Vec<i64> {
+async fn pages(scene: &Scene, filter: &EventFilter, limit: usize) -> Vec<i64> {
     let (mut all, mut before) = (Vec::new(), None);
     loop {
-        let page = events::list(scene.store(), &scene.ops, filter, before, limit)
+        let page = scene
+            .store()
+            .events(&scene.ops, filter, before.as_deref(), limit)
             .await
             .unwrap();
         all.extend(page.items.iter().map(|it| it.position));
@@ -197,11 +219,13 @@ async fn pages(scene: &Scene, filter: &Filter, limit: usize) -> Vec<i64> {
     }
 }
 
-async fn check(scene: &Scene, count: usize, set: impl FnOnce(&mut Filter)) {
-    let mut filter = Filter::default();
+async fn check(scene: &Scene, count: usize, set: impl FnOnce(&mut EventFilter)) {
+    let mut filter = EventFilter::default();
     set(&mut filter);
     assert_eq!(pages(scene, &filter, 2).await.len(), count, "{filter:?}");
-    let counted = events::count(scene.store(), &scene.ops, &filter)
+    let counted = scene
+        .store()
+        .count_events(&scene.ops, &filter)
         .await
         .unwrap();
     assert_eq!(counted, count as u64, "{filter:?}");

@@ -5,10 +5,14 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use hapax::{delivery::ParkedState, failpoint::Failpoints, key::Tenant, store::Settlements as _};
-use hapax_postgres::admin::{
-    Actor, AdminError, Filter, dead_letters,
-    jobs::{self, Asked, Ran, Seen},
+use hapax::{
+    admin::{
+        Actor, AdminError, DeliveryAdmin as _, EventFilter, Job, JobAdmin as _, JobOptions, Ran,
+    },
+    delivery::ParkedState,
+    failpoint::Failpoints,
+    key::Tenant,
+    store::Settlements as _,
 };
 use hapax_testkit::wait::Patience;
 
@@ -24,11 +28,11 @@ async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
     for partition in ["a/0", "a/1"] {
         scene.pass(partition, &at).await;
     }
-    let filter = Filter {
+    let filter = EventFilter {
         kind: Some("order.*".to_owned()),
-        ..Filter::default()
+        ..EventFilter::default()
     };
-    let job = replay(&scene, &scene.ops, &filter, &Asked::default())
+    let job = replay(&scene, &scene.ops, &filter, &JobOptions::default())
         .await
         .unwrap();
     assert_eq!(
@@ -45,15 +49,14 @@ async fn the_dead_letters_that_a_filter_fits_are_replayed_by_a_job() {
             .collect();
         assert_eq!(states, ["retrying", "retrying", "retrying", "dead", "dead"]);
     }
-    let ended = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let ended = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!((ended.done, ended.state.as_str()), (6, "done"));
     assert!(ended.ended_at.is_some());
 
     let his = Actor::new("bob").of(Tenant::new("b").unwrap());
-    assert!(jobs::get(scene.store(), &his, job.id).await.is_err());
-    let (all, asked) = (Filter::default(), Asked::default());
-    let discard =
-        jobs::discard_dead_letters(scene.store(), &his, "a", &all, "too old", &asked).await;
+    assert!(scene.store().job(&his, job.id).await.is_err());
+    let (all, asked) = (EventFilter::default(), JobOptions::default());
+    let discard = discard(&scene, &his, &all, &asked).await;
     assert_eq!(discard.unwrap().total, Some(4));
     scene.work().await;
     let states: Vec<_> = scene
@@ -89,36 +92,39 @@ async fn what_dies_between_the_count_and_the_job_is_not_in_it() {
     scene.emit("order.created", None, 4).await;
     let at = positions(&scene).await;
     scene.pass("a", &at[..2]).await;
-    let (store, ops, any) = (scene.store(), &scene.ops, Filter::default());
-    let seen: Seen = Seen::now(store).await.unwrap().to_string().parse().unwrap();
+    let (store, ops, any) = (scene.store(), &scene.ops, EventFilter::default());
+    let seen = store.seen().await.unwrap();
     let count = async || {
-        dead_letters::count(store, ops, "a", &any, &seen)
+        store
+            .count_dead_letters(ops, "a", &any, &seen)
             .await
             .unwrap()
     };
     assert_eq!(count().await, 2);
     // One counted event is replayed and becomes dead again, one earlier event becomes dead, and so
     // does a new one.
-    dead_letters::replay(store, ops, "a", at[1]).await.unwrap();
+    store.replay_dead_letter(ops, "a", at[1]).await.unwrap();
     scene.emit("order.created", None, 1).await;
     let newest = *positions(&scene).await.last().unwrap();
     scene.pass("a", &[at[1], at[2], newest]).await;
     assert_eq!(count().await, 1);
-    let asked = Asked {
+    let asked = JobOptions {
         seen: Some(seen.clone()),
-        ..Asked::default()
+        ..JobOptions::default()
     };
-    let job = jobs::discard_dead_letters(store, ops, "a", &any, "too old", &asked).await;
+    let job = discard(&scene, ops, &any, &asked).await;
     let job = job.unwrap();
     assert_eq!(job.total, Some(1));
     scene.work().await;
-    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    let ended = store.job(ops, job.id).await.unwrap();
     assert_eq!((ended.done, ended.state.as_str()), (1, "done"));
     let states = scene.states("a").await;
     let dead = states.iter().filter(|it| it.1 == "dead").map(|it| it.0);
     assert_eq!(dead.collect::<Vec<_>>(), [at[1], at[2], newest]);
     // Without an earlier count, the job covers what is dead now.
-    let job = replay(&scene, ops, &any, &Asked::default()).await.unwrap();
+    let job = replay(&scene, ops, &any, &JobOptions::default())
+        .await
+        .unwrap();
     assert_eq!(job.total, Some(3));
 }
 
@@ -133,14 +139,14 @@ async fn check_bound(discards: bool, arguments: &str) {
     // These changes are older than the job by every clock.
     let earlier = "UPDATE hapax.delivery SET changed_at = changed_at - interval '1 minute'";
     scene.fixture.plain.execute(earlier, &[]).await.unwrap();
-    let (store, ops, any) = (scene.store(), &scene.ops, Filter::default());
-    let asked = Asked {
+    let (store, ops, any) = (scene.store(), &scene.ops, EventFilter::default());
+    let asked = JobOptions {
         per_second: Some(1),
         request_key: None,
         seen: None,
     };
     let job = if discards {
-        jobs::discard_dead_letters(store, ops, "a", &any, "too old", &asked).await
+        discard(&scene, ops, &any, &asked).await
     } else {
         replay(&scene, ops, &any, &asked).await
     };
@@ -148,7 +154,7 @@ async fn check_bound(discards: bool, arguments: &str) {
     assert_eq!(job.total, Some(4));
     let spelled = format!("UPDATE hapax.job SET arguments = {arguments}");
     scene.fixture.plain.execute(&spelled, &[]).await.unwrap();
-    dead_letters::replay(store, ops, "a", at[4]).await.unwrap();
+    store.replay_dead_letter(ops, "a", at[4]).await.unwrap();
     let mut died = vec![at[0], at[4]];
     scene.pass("a", &died).await;
     for batches in 0.. {
@@ -161,7 +167,7 @@ async fn check_bound(discards: bool, arguments: &str) {
             WHERE state = 'dead' AND position = ANY ($1)";
         scene.fixture.plain.execute(later, &[&died]).await.unwrap();
         scene.hurry().await;
-        if jobs::run_one(store).await.unwrap() == Ran::Nothing {
+        if store.run_job().await.unwrap() == Ran::Nothing {
             break;
         }
         scene.emit("order.created", None, 1).await;
@@ -173,7 +179,7 @@ async fn check_bound(discards: bool, arguments: &str) {
     let dead = states.iter().filter(|it| it.1 == "dead").map(|it| it.0);
     died.sort_unstable();
     assert_eq!(dead.collect::<Vec<_>>(), died);
-    let ended = jobs::get(store, ops, job.id).await.unwrap();
+    let ended = store.job(ops, job.id).await.unwrap();
     assert_eq!((ended.done, ended.state.as_str()), (3, "done"));
 }
 
@@ -183,12 +189,12 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
     scene.emit("order.created", None, 25).await;
     let at = positions(&scene).await;
     scene.pass("a", &at).await;
-    let asked = Asked {
+    let asked = JobOptions {
         per_second: Some(5),
         request_key: None,
         seen: None,
     };
-    let job = replay(&scene, &scene.ops, &Filter::default(), &asked)
+    let job = replay(&scene, &scene.ops, &EventFilter::default(), &asked)
         .await
         .unwrap();
     // A worker whose connection is cut just before every second commit.
@@ -210,12 +216,12 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
     let (mut batches, mut cuts) = (0, 0);
     loop {
         scene.hurry().await;
-        match jobs::run_one(&worker).await {
+        match worker.run_job().await {
             Ok(Ran::Nothing) => break,
             Ok(_) => batches += 1,
             Err(_) => cuts += 1,
         }
-        let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+        let found = scene.store().job(&scene.ops, job.id).await.unwrap();
         let replayed = scene
             .states("a")
             .await
@@ -225,7 +231,7 @@ async fn a_job_that_is_killed_anywhere_goes_on_and_does_nothing_twice() {
         assert_eq!(found.done, replayed as u64);
     }
     assert!(cuts >= 5, "{cuts} of {batches}");
-    let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!(
         (found.done, found.state.as_str(), found.failures),
         (25, "done", 0)
@@ -255,9 +261,14 @@ async fn of_many_workers_one_has_a_job() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 2_000).await;
     scene.pass("a", &positions(&scene).await).await;
-    let job = replay(&scene, &scene.ops, &Filter::default(), &Asked::default())
-        .await
-        .unwrap();
+    let job = replay(
+        &scene,
+        &scene.ops,
+        &EventFilter::default(),
+        &JobOptions::default(),
+    )
+    .await
+    .unwrap();
     let others: Vec<Fixture> = vec![scene.fixture.beside().await, scene.fixture.beside().await];
     let (ops, id) = (&scene.ops, job.id);
     let work = |store: hapax_postgres::Postgres| {
@@ -265,13 +276,8 @@ async fn of_many_workers_one_has_a_job() {
         async move {
             let mut done = 0;
             let patience = Patience::within(PATIENCE);
-            while jobs::get(&store, &ops, id)
-                .await
-                .unwrap()
-                .ended_at
-                .is_none()
-            {
-                match jobs::run_one(&store).await.unwrap() {
+            while store.job(&ops, id).await.unwrap().ended_at.is_none() {
+                match store.run_job().await.unwrap() {
                     Ran::Batch { done: more, .. } => done += more,
                     // Another worker has the job.
                     _ => patience.pause().await,
@@ -286,7 +292,7 @@ async fn of_many_workers_one_has_a_job() {
         tokio::spawn(work(others[1].store.clone())),
     );
     assert_eq!(one.unwrap() + two.unwrap() + three.unwrap(), 2_000);
-    let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!((found.done, found.state.as_str()), (2_000, "done"));
 }
 
@@ -307,7 +313,9 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
         .await;
     // This event has not been read by the partition, which will read it in the ordinary way.
     scene.emit("order.created", None, 1).await;
-    let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();
+    let job = offer(&scene, "a", &EventFilter::default(), None)
+        .await
+        .unwrap();
     assert_eq!(job.total, Some(7));
     scene.work().await;
     let states: Vec<_> = scene.states("a").await.into_iter().map(|it| it.1).collect();
@@ -322,7 +330,7 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
             "scheduled"
         ]
     );
-    let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!((found.done, found.state.as_str()), (4, "done"));
     let due = scene.store().due("a", &[], 100, 0).await.unwrap();
     let asked: Vec<_> = due
@@ -335,18 +343,14 @@ async fn events_are_offered_again_and_none_that_still_waits_twice() {
     // already waiting.
     assert_eq!(asked, [at[0], at[3], at[4], at[5]]);
     // An event that is emitted after the job was created is not part of it.
-    let job = offer(&scene, "a", &Filter::default(), None).await.unwrap();
+    let job = offer(&scene, "a", &EventFilter::default(), None)
+        .await
+        .unwrap();
     scene.emit("order.created", None, 1).await;
     scene.pass("a", &[]).await;
     scene.work().await;
     assert_eq!(scene.states("a").await.len(), 7);
-    assert_eq!(
-        jobs::get(scene.store(), &scene.ops, job.id)
-            .await
-            .unwrap()
-            .done,
-        1
-    );
+    assert_eq!(scene.store().job(&scene.ops, job.id).await.unwrap().done, 1);
 }
 
 #[tokio::test]
@@ -356,9 +360,9 @@ async fn one_event_is_offered_again_by_its_id_without_a_look_at_the_others() {
     scene.pass("a", &[]).await;
     let events = scene.events().await;
     for which in [0, 7, 29] {
-        let filter = Filter {
+        let filter = EventFilter {
             event_id: Some(events[which].event.id),
-            ..Filter::default()
+            ..EventFilter::default()
         };
         let job = offer(&scene, "a", &filter, None).await.unwrap();
         assert_eq!(job.total, Some(1));
@@ -380,15 +384,15 @@ async fn an_event_is_offered_again_to_the_partition_that_has_its_shard() {
     for partition in ["a/0", "a/1", "a/2"] {
         scene.pass(partition, &[]).await;
     }
-    let some = offer(&scene, "a", &Filter::default(), None).await;
+    let some = offer(&scene, "a", &EventFilter::default(), None).await;
     assert!(matches!(some, Err(AdminError::Conflict { .. })), "{some:?}");
     scene.pass("a/3", &[]).await;
-    let outcome = offer(&scene, "a", &Filter::default(), Some(2)).await;
+    let outcome = offer(&scene, "a", &EventFilter::default(), Some(2)).await;
     assert!(
         matches!(outcome, Err(AdminError::Conflict { .. })),
         "{outcome:?}"
     );
-    offer(&scene, "a", &Filter::default(), Some(4))
+    offer(&scene, "a", &EventFilter::default(), Some(4))
         .await
         .unwrap();
     scene.work().await;
@@ -409,16 +413,16 @@ async fn a_job_is_rate_limited_and_cancelled() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 30).await;
     scene.pass("a", &positions(&scene).await).await;
-    let asked = Asked {
+    let asked = JobOptions {
         per_second: Some(10),
         request_key: None,
         seen: None,
     };
-    let job = replay(&scene, &scene.ops, &Filter::default(), &asked)
+    let job = replay(&scene, &scene.ops, &EventFilter::default(), &asked)
         .await
         .unwrap();
     let before = scene.moment().await;
-    let ran = jobs::run_one(scene.store()).await.unwrap();
+    let ran = scene.store().run_job().await.unwrap();
     assert_ne!(ran, Ran::Nothing);
     // At ten per second, the next batch is due a second later.
     let waits = "SELECT extract(epoch FROM next_at)::float8 FROM hapax.job";
@@ -426,24 +430,22 @@ async fn a_job_is_rate_limited_and_cancelled() {
     assert!(next.get::<_, f64>(0) >= before + 1.0);
     scene.put_off().await;
     assert_eq!(scene.work().await, 0);
-    jobs::cancel(scene.store(), &scene.ops, job.id)
-        .await
-        .unwrap();
-    let again = jobs::cancel(scene.store(), &scene.ops, job.id).await;
+    scene.store().cancel_job(&scene.ops, job.id).await.unwrap();
+    let again = scene.store().cancel_job(&scene.ops, job.id).await;
     assert!(
         matches!(again, Err(AdminError::Conflict { .. })),
         "{again:?}"
     );
     scene.hurry().await;
     assert_eq!(scene.work().await, 0);
-    let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!((found.done, found.state.as_str()), (10, "cancelled"));
-    let never = Asked {
+    let never = JobOptions {
         per_second: Some(0),
         request_key: None,
         seen: None,
     };
-    let never = replay(&scene, &scene.ops, &Filter::default(), &never).await;
+    let never = replay(&scene, &scene.ops, &EventFilter::default(), &never).await;
     assert!(
         matches!(never, Err(AdminError::Invalid { .. })),
         "{never:?}"
@@ -455,14 +457,14 @@ async fn asked_for_twice_under_one_key_a_job_is_begun_once() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 3).await;
     scene.pass("a", &positions(&scene).await).await;
-    let asked = Asked {
+    let asked = JobOptions {
         per_second: None,
         request_key: Some("k1".to_owned()),
         seen: None,
     };
-    let filter = Filter {
+    let filter = EventFilter {
         kind: Some("order.*".to_owned()),
-        ..Filter::default()
+        ..EventFilter::default()
     };
     let (one, two) = tokio::join!(
         replay(&scene, &scene.ops, &filter, &asked),
@@ -472,7 +474,7 @@ async fn asked_for_twice_under_one_key_a_job_is_begun_once() {
     scene.work().await;
     let late = replay(&scene, &scene.ops, &filter, &asked).await.unwrap();
     assert_eq!(late.state, "done");
-    let other = replay(&scene, &scene.ops, &Filter::default(), &asked).await;
+    let other = replay(&scene, &scene.ops, &EventFilter::default(), &asked).await;
     assert!(
         matches!(other, Err(AdminError::Conflict { .. })),
         "{other:?}"
@@ -492,17 +494,22 @@ async fn a_job_that_cannot_be_done_is_given_up_and_says_why() {
     let scene = Scene::new().await;
     scene.emit("order.created", None, 1).await;
     scene.pass("a", &positions(&scene).await).await;
-    let job = replay(&scene, &scene.ops, &Filter::default(), &Asked::default())
-        .await
-        .unwrap();
+    let job = replay(
+        &scene,
+        &scene.ops,
+        &EventFilter::default(),
+        &JobOptions::default(),
+    )
+    .await
+    .unwrap();
     let spoil = "UPDATE hapax.job SET arguments = '{'";
     scene.fixture.plain.execute(spoil, &[]).await.unwrap();
     for _ in 0..10 {
         scene.hurry().await;
-        let ran = jobs::run_one(scene.store()).await.unwrap();
+        let ran = scene.store().run_job().await.unwrap();
         assert_eq!(ran, Ran::Failed { job: job.id });
     }
-    let found = jobs::get(scene.store(), &scene.ops, job.id).await.unwrap();
+    let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!(found.state, "failed");
     assert!(found.error.unwrap().contains("arguments of job"));
     scene.hurry().await;
@@ -512,28 +519,37 @@ async fn a_job_that_cannot_be_done_is_given_up_and_says_why() {
 async fn replay(
     scene: &Scene,
     actor: &Actor,
-    filter: &Filter,
-    asked: &Asked,
-) -> Result<jobs::Job, AdminError> {
-    jobs::replay_dead_letters(scene.store(), actor, "a", filter, asked).await
+    filter: &EventFilter,
+    asked: &JobOptions,
+) -> Result<Job, AdminError> {
+    let begun = scene
+        .store()
+        .start_dead_letter_job(actor, "a", filter, None, asked);
+    begun.await
+}
+
+async fn discard(
+    scene: &Scene,
+    actor: &Actor,
+    filter: &EventFilter,
+    asked: &JobOptions,
+) -> Result<Job, AdminError> {
+    let (store, reason) = (scene.store(), Some("too old"));
+    let begun = store.start_dead_letter_job(actor, "a", filter, reason, asked);
+    begun.await
 }
 
 async fn offer(
     scene: &Scene,
     destination: &str,
-    filter: &Filter,
+    filter: &EventFilter,
     partitions: Option<u8>,
-) -> Result<jobs::Job, AdminError> {
-    let asked = Asked::default();
-    jobs::replay_events(
-        scene.store(),
-        &scene.ops,
-        destination,
-        filter,
-        partitions,
-        &asked,
-    )
-    .await
+) -> Result<Job, AdminError> {
+    let asked = JobOptions::default();
+    scene
+        .store()
+        .start_event_job(&scene.ops, destination, filter, partitions, &asked)
+        .await
 }
 
 async fn positions(scene: &Scene) -> Vec<i64> {

@@ -5,19 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::{
+    admin::{Actor, AdminError, AuditAdmin as _, AuditFilter, SagaAdmin as _},
     event::Headers,
     key::Tenant,
     saga::{Decision, Definition, Filter, Owned, SagaRecord, SagaStatus, State},
     store::{Keys as _, SagaRecords as _, SagaRows as _, Sagas as _, StoreError, Transaction as _},
 };
-use hapax_postgres::{
-    Postgres, Tx,
-    admin::{
-        Actor, AdminError,
-        audit::{self, Acts},
-        sagas,
-    },
-};
+use hapax_postgres::{Postgres, Tx};
 
 use super::scene::Scene;
 
@@ -42,7 +36,9 @@ async fn a_decision_and_its_line_are_one_transaction() {
     let mend = "DROP TRIGGER refuse ON hapax.audit_log";
     scene.fixture.plain.batch_execute(mend).await.unwrap();
     decide(store, &scene.ops, "s1").await.unwrap();
-    let log = audit::list(store, &scene.ops, &Acts::default(), None, 10).await;
+    let log = store
+        .audit_log(&scene.ops, &AuditFilter::default(), None, 10)
+        .await;
     let log = log.unwrap().items;
     assert_eq!(log.len(), 1);
     assert_eq!(
@@ -57,9 +53,9 @@ async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_abou
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     asking(store, "s1", None).await;
-    let seen = sagas::get(store, ops, "s1").await.unwrap().saga.epoch;
+    let seen = store.look_at_saga(ops, "s1").await.unwrap().saga.epoch;
     let decide = async |epoch: i64, decision: &Decision| {
-        sagas::decide(store, ops, "s1", epoch, decision, "asked them").await
+        store.decide(ops, "s1", epoch, decision, "asked them").await
     };
     // Another operator has the saga retried, and it needs attention again.
     let within = Duration::from_mins(15);
@@ -71,7 +67,7 @@ async fn a_saga_that_somebody_has_had_since_it_was_looked_at_is_not_decided_abou
         matches!(&outcome, Err(AdminError::Conflict { what }) if what.contains("look at it again")),
         "{outcome:?}"
     );
-    let look = sagas::get(store, ops, "s1").await.unwrap();
+    let look = store.look_at_saga(ops, "s1").await.unwrap();
     assert_eq!(look.saga.status.state, State::NeedsAttention);
     assert_eq!(
         look.saga.epoch,
@@ -89,13 +85,13 @@ async fn of_many_decisions_about_one_epoch_at_once_one_is_carried_out() {
     let scene = Scene::new().await;
     let (store, ops) = (scene.store(), &scene.ops);
     asking(store, "s1", None).await;
-    let seen = sagas::get(store, ops, "s1").await.unwrap().saga.epoch;
+    let seen = store.look_at_saga(ops, "s1").await.unwrap().saga.epoch;
     let decided = (0..10).map(|_| {
         let (store, ops) = (store.clone(), ops.clone());
         let within = Duration::from_mins(15);
         tokio::spawn(async move {
             let retry = Decision::Retry { within };
-            sagas::decide(&store, &ops, "s1", seen, &retry, "why").await
+            store.decide(&ops, "s1", seen, &retry, "why").await
         })
     });
     let decided = futures_util::future::join_all(decided).await;
@@ -103,7 +99,7 @@ async fn of_many_decisions_about_one_epoch_at_once_one_is_carried_out() {
     assert_eq!(done, 1, "{decided:?}");
     let acts = scene.acts().await;
     assert_eq!(acts.iter().filter(|act| act.1 == "done").count(), 1);
-    let saga = sagas::get(store, ops, "s1").await.unwrap().saga;
+    let saga = store.look_at_saga(ops, "s1").await.unwrap().saga;
     assert_eq!(saga.status.state, State::Running);
 }
 
@@ -130,14 +126,14 @@ async fn an_actor_of_a_tenant_sees_and_decides_about_its_own_sagas() {
     }
     let alice = Actor::new("alice").of(Tenant::new("a").unwrap());
     let seen = async |actor: &Actor| {
-        let page = sagas::list(store, actor, &Filter::default(), 10).await;
+        let page = store.list_sagas(actor, &Filter::default(), 10).await;
         let items = page.unwrap().items.into_iter();
         items.map(|look| look.saga.id).collect::<Vec<_>>()
     };
     assert_eq!(seen(&scene.ops).await, ["s1", "s2", "s3"]);
     assert_eq!(seen(&alice).await, ["s2"]);
     for id in ["s1", "s3", "s4"] {
-        let outcome = sagas::get(store, &alice, id).await;
+        let outcome = store.look_at_saga(&alice, id).await;
         assert!(
             matches!(outcome, Err(AdminError::NotFound { .. })),
             "{outcome:?}"
@@ -181,7 +177,7 @@ async fn the_pages_of_a_tenant_end_at_its_own_sagas_and_leave_none_out() {
                 after,
                 ..Filter::default()
             };
-            let page = sagas::list(scene.store(), &alice, &filter, limit).await;
+            let page = scene.store().list_sagas(&alice, &filter, limit).await;
             let page = page.unwrap();
             seen.extend(page.items.into_iter().map(|look| look.saga.id));
             after = page.next;
@@ -201,19 +197,19 @@ fn checkout() -> Definition<Tx> {
 
 async fn decide(store: &Postgres, actor: &Actor, id: &str) -> Result<(), AdminError> {
     let within = Duration::from_mins(15);
-    let epoch = match sagas::get(store, actor, id).await {
+    let epoch = match store.look_at_saga(actor, id).await {
         Ok(look) => look.saga.epoch,
         Err(_) => 0,
     };
-    sagas::decide(
-        store,
-        actor,
-        id,
-        epoch,
-        &Decision::Retry { within },
-        "it is well again",
-    )
-    .await
+    store
+        .decide(
+            actor,
+            id,
+            epoch,
+            &Decision::Retry { within },
+            "it is well again",
+        )
+        .await
 }
 
 /// A saga that needs attention, as its worker gave it back.

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use hapax::{
     Timestamp,
+    admin::{Actor, JobAdmin as _, Ran},
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement, Shards},
     event::{Headers, NewEvent},
     key::Tenant,
     outbox::OutboxEvent,
     store::{Keys as _, Partitions as _, Settlements as _, Source, Transaction as _},
 };
-use hapax_postgres::{
-    Postgres,
-    admin::{Actor, jobs},
-};
+use hapax_postgres::Postgres;
 
 use crate::fixture::{Fixture, PATIENCE};
 
@@ -94,7 +92,7 @@ impl Scene {
     /// Runs jobs until none is due; returns how many batches that took.
     pub(crate) async fn work(&self) -> usize {
         let mut batches = 0;
-        while jobs::run_one(self.store()).await.unwrap() != jobs::Ran::Nothing {
+        while self.store().run_job().await.unwrap() != Ran::Nothing {
             batches += 1;
             assert!(batches < 10_000, "a job does not end");
         }

@@ -2,21 +2,17 @@
 
 use bytes::Bytes;
 use hapax::{
+    admin::{
+        Actor, Cause, Count, CountKind, DestinationAdmin as _, OverviewAdmin as _, Stalled,
+        StalledItem, StateCount,
+    },
     delivery::{Park, ParkedState},
     event::Headers,
     key::Tenant,
     saga::{Definition, State},
     store::{Effect, Keys as _, SagaRows as _, Transaction as _},
 };
-use hapax_postgres::{
-    Tx,
-    admin::{
-        Actor, destinations,
-        keys::State as KeyState,
-        overview::{Count, CountKind, overview},
-        stalled::{Cause, Stalled, What, stalled},
-    },
-};
+use hapax_postgres::Tx;
 use hapax_testkit::events::{claim, response};
 
 use super::scene::{Scene, park};
@@ -47,7 +43,12 @@ async fn a_partition_without_an_owner_is_distinguished_from_one_whose_owner_is_s
         .unwrap();
     let [it] = told(&scene).await.try_into().unwrap();
     assert_eq!((it.cause, it.waiting), (Cause::Unowned { last: None }, 3));
-    assert_eq!(it.what, What::Partition("orders".to_owned()));
+    assert_eq!(
+        it.what,
+        StalledItem::Partition {
+            partition: "orders".to_owned()
+        }
+    );
     // The last heartbeat is an hour old, and no other relay lives.
     let silent = "
         INSERT INTO hapax.heartbeat (half, number, node, is_alive, seen_at)
@@ -82,7 +83,9 @@ async fn what_an_operator_paused_and_what_is_gone_are_reported_by_name() {
         scene.pass(partition, &[]).await;
     }
     scene.fixture.plain.batch_execute(LIVES).await.unwrap();
-    destinations::pause(scene.store(), &scene.ops, "orders")
+    scene
+        .store()
+        .pause_destination(&scene.ops, "orders")
         .await
         .unwrap();
     let gone = "UPDATE hapax.destination SET disabled_at = now(), disabled_reason = '410 Gone'
@@ -94,7 +97,9 @@ async fn what_an_operator_paused_and_what_is_gone_are_reported_by_name() {
     let by = Some("ops".to_owned());
     assert_eq!(paused.cause, Cause::Paused { by });
     assert!(paused.since.is_some());
-    destinations::resume(scene.store(), &scene.ops, "orders")
+    scene
+        .store()
+        .resume_destination(&scene.ops, "orders")
         .await
         .unwrap();
     assert_eq!(told(&scene).await.len(), 1);
@@ -121,7 +126,7 @@ async fn the_blocker_of_a_key_is_shown_with_the_number_of_waiting_events() {
     scene.fixture.plain.batch_execute(LIVES).await.unwrap();
     let all = told(&scene).await;
     let of = |id: &str| {
-        let is = |it: &&Stalled| matches!(&it.what, What::OrderKey { aggregate_id, .. } if aggregate_id == id);
+        let is = |it: &&Stalled| matches!(&it.what, StalledItem::OrderKey { aggregate_id, .. } if aggregate_id == id);
         all.iter().find(is)
     };
     let dead = of("1").unwrap();
@@ -134,7 +139,12 @@ async fn the_blocker_of_a_key_is_shown_with_the_number_of_waiting_events() {
     assert!(of("3").is_none(), "{all:?}");
     let partition = all
         .iter()
-        .find(|it| it.what == What::Partition("orders".to_owned()))
+        .find(|it| {
+            it.what
+                == StalledItem::Partition {
+                    partition: "orders".to_owned(),
+                }
+        })
         .unwrap();
     assert!(
         matches!(partition.cause, Cause::WaitsForRetry { .. }),
@@ -177,7 +187,7 @@ async fn events_that_the_receiver_declines_are_reported_by_type() {
     let all = told(&scene).await;
     let declined = all.iter().find(|it| it.cause.as_str() == "declined");
     let declined = declined.unwrap_or_else(|| panic!("{all:?}"));
-    let kind = |kind: &str| What::EventType {
+    let kind = |kind: &str| StalledItem::EventType {
         partition: "orders".to_owned(),
         kind: kind.to_owned(),
     };
@@ -204,7 +214,7 @@ async fn sagas_that_need_a_person_or_a_worker_are_reported_by_kind() {
     assert_eq!((asking.cause, asking.waiting), (Cause::NeedsAttention, 1));
     assert_eq!(
         asking.what,
-        What::Sagas {
+        StalledItem::Sagas {
             name: name(),
             version: 1
         }
@@ -212,13 +222,15 @@ async fn sagas_that_need_a_person_or_a_worker_are_reported_by_kind() {
     assert_eq!((overdue.cause, overdue.waiting), (Cause::NobodyKnows, 2));
     assert_eq!(
         overdue.what,
-        What::Sagas {
+        StalledItem::Sagas {
             name: name(),
             version: 2
         }
     );
     let alice = Actor::new("alice").of(Tenant::new("alice").unwrap());
-    let [own] = stalled(scene.store(), &alice)
+    let [own] = scene
+        .store()
+        .stalled(&alice)
         .await
         .unwrap()
         .try_into()
@@ -242,22 +254,25 @@ async fn an_actor_of_a_tenant_sees_its_own_destinations() {
     scene.fixture.plain.batch_execute(declare).await.unwrap();
     assert_eq!(told(&scene).await.len(), 2);
     let alice = Actor::new("alice").of(Tenant::new("alice").unwrap());
-    let [own] = stalled(scene.store(), &alice)
+    let [own] = scene
+        .store()
+        .stalled(&alice)
         .await
         .unwrap()
         .try_into()
         .unwrap();
-    assert_eq!(own.what, What::Partition("hers".to_owned()));
-    let figures = overview(scene.store(), &alice).await.unwrap();
+    assert_eq!(
+        own.what,
+        StalledItem::Partition {
+            partition: "hers".to_owned()
+        }
+    );
+    let figures = scene.store().overview(&alice).await.unwrap();
     assert_eq!(figures.destinations.len(), 1);
     assert_eq!((figures.committed.number, figures.keys_stored), (2, None));
     let bob = Actor::new("bob").of(Tenant::new("bob").unwrap());
     assert_eq!(
-        overview(scene.store(), &bob)
-            .await
-            .unwrap()
-            .committed
-            .number,
+        scene.store().overview(&bob).await.unwrap().committed.number,
         0
     );
 }
@@ -292,7 +307,7 @@ async fn the_overview_counts_what_there_is() {
         number,
         kind: CountKind::Exact,
     };
-    let all = overview(scene.store(), &scene.ops).await.unwrap();
+    let all = scene.store().overview(&scene.ops).await.unwrap();
     assert_eq!(all.committed, exact(9));
     let [orders] = all.destinations.as_slice() else {
         panic!("{all:?}");
@@ -304,9 +319,11 @@ async fn the_overview_counts_what_there_is() {
     assert_eq!((orders.delivered, orders.failed), (exact(3), exact(1)));
     assert_eq!((all.delivered, all.failed), (exact(3), exact(1)));
     assert!(orders.lag.is_some());
-    assert_eq!(all.keys, [(KeyState::Completed, exact(1))]);
-    let running = all.sagas.iter().find(|(state, _)| *state == State::Running);
-    assert_eq!(running.unwrap().1, exact(1));
+    let count = exact(1);
+    let state = "completed";
+    assert_eq!(all.keys, [StateCount { state, count }]);
+    let running = all.sagas.iter().find(|it| it.state == "running");
+    assert_eq!(running.unwrap().count, count);
     assert_eq!(all.sagas.len(), State::ALL.len());
 }
 
@@ -315,7 +332,7 @@ async fn what_is_too_much_to_count_is_estimated_and_said_so() {
     let scene = Scene::new().await;
     scene.pass("orders", &[]).await;
     scene.emit("order.created", None, 2_500).await;
-    let all = overview(scene.store(), &scene.ops).await.unwrap();
+    let all = scene.store().overview(&scene.ops).await.unwrap();
     let backlog = all.destinations[0].backlog;
     assert_eq!(backlog.kind, CountKind::About);
     assert!((2_400..=2_600).contains(&backlog.number), "{backlog:?}");
@@ -346,7 +363,7 @@ async fn what_happens_too_often_to_be_counted_is_shown_as_a_rate() {
                now() - (24000 - n) * interval '5 milliseconds', now() + interval '1 day'
         FROM generate_series(1, 24000) AS n ORDER BY n";
     scene.fixture.plain.batch_execute(busy).await.unwrap();
-    let all = overview(scene.store(), &scene.ops).await.unwrap();
+    let all = scene.store().overview(&scene.ops).await.unwrap();
     let is_about = |count: Count, number: u64| {
         // The time between inserting the rows and reading them is part of the measured minute.
         assert_eq!(count.kind, CountKind::About, "{count:?}");
@@ -356,11 +373,11 @@ async fn what_happens_too_often_to_be_counted_is_shown_as_a_rate() {
     is_about(all.committed, 6_000);
     is_about(all.delivered, 12_000);
     is_about(all.failed, 6_000);
-    is_about(all.keys[0].1, 12_000);
+    is_about(all.keys[0].count, 12_000);
 }
 
 async fn told(scene: &Scene) -> Vec<Stalled> {
-    stalled(scene.store(), &scene.ops).await.unwrap()
+    scene.store().stalled(&scene.ops).await.unwrap()
 }
 
 async fn saga(scene: &Scene, id: &str, tenant: &str) {

@@ -2,20 +2,14 @@
 
 use bytes::Bytes;
 use hapax::{
+    admin::{Actor, AdminError, DeliveryStatus, EventAdmin as _, Timeline, TimelineAdmin as _},
     event::{EventId, Headers, NewEvent},
     inbox::Acceptance,
     key::Tenant,
     saga::Definition,
     store::{Effect, Keys as _, SagaRows as _, Transaction as _},
 };
-use hapax_postgres::{
-    Tx,
-    admin::{
-        Actor, AdminError,
-        events::DeliveryStatus,
-        timeline::{self, Timeline},
-    },
-};
+use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::events::{claim_of, event, message, response, scope};
 
 use super::scene::Scene;
@@ -33,7 +27,8 @@ async fn a_request_is_followed_from_its_key_to_whoever_took_its_events() {
     let position = scene.events().await[1].position;
     scene.pass("orders", &[position]).await;
 
-    let by_key = timeline::of_key(store, &scene.ops, None, None, "k")
+    let by_key = store
+        .timeline_of_key(&scene.ops, None, None, "k")
         .await
         .unwrap();
     check(&by_key, &ids);
@@ -47,7 +42,7 @@ async fn a_request_is_followed_from_its_key_to_whoever_took_its_events() {
     assert_eq!(first.traces[0].status, DeliveryStatus::Passed);
     assert_eq!(second.traces[0].status, DeliveryStatus::Dead);
     for id in &ids {
-        let by_event = timeline::of_event(store, &scene.ops, *id).await.unwrap();
+        let by_event = of_event(store, &scene.ops, *id).await.unwrap();
         check(&by_event, &ids);
         assert_eq!(by_event.key.unwrap().summary.key, "k");
     }
@@ -67,10 +62,7 @@ async fn a_saga_and_what_it_emits_later_belong_to_the_request_that_began_it() {
     tx.start_saga(&new).await.unwrap();
     tx.complete(&response("{}"), Effect::Keep).await.unwrap();
     // A step emits in the same way: with the headers of its saga.
-    let saga = timeline::of_event(store, &scene.ops, first)
-        .await
-        .unwrap()
-        .sagas;
+    let saga = of_event(store, &scene.ops, first).await.unwrap().sagas;
     assert_eq!(saga.len(), 1);
     let tenant = Tenant::new("alice").ok();
     let mut tx = store
@@ -80,7 +72,7 @@ async fn a_saga_and_what_it_emits_later_belong_to_the_request_that_began_it() {
     let later = tx.emit(event("2")).unwrap();
     tx.commit().await.unwrap();
     for id in [first, later] {
-        let found = timeline::of_event(store, &scene.ops, id).await.unwrap();
+        let found = of_event(store, &scene.ops, id).await.unwrap();
         check(&found, &[first, later]);
         assert_eq!(found.sagas[0].saga.id, "s1");
         let of_answer: Vec<bool> = found.events.iter().map(|it| it.is_of_answer).collect();
@@ -94,7 +86,7 @@ async fn an_event_without_a_key_is_shown_with_its_transaction() {
     scene.emit("order.created", None, 2).await;
     scene.emit("order.created", None, 1).await;
     let events = scene.events().await;
-    let found = timeline::of_event(scene.store(), &scene.ops, events[0].event.id)
+    let found = of_event(scene.store(), &scene.ops, events[0].event.id)
         .await
         .unwrap();
     assert!(found.key.is_none() && found.sagas.is_empty());
@@ -107,14 +99,17 @@ async fn an_event_without_a_key_is_shown_with_its_transaction() {
         .batch_execute("DELETE FROM hapax.idempotency_key")
         .await
         .unwrap();
-    let found = timeline::of_event(scene.store(), &scene.ops, ids[0])
-        .await
-        .unwrap();
+    let found = of_event(scene.store(), &scene.ops, ids[0]).await.unwrap();
     assert!(found.key.is_none());
     check(&found, &ids);
     let nothing = "0190b6e2-0000-7000-8000-000000000000".parse().unwrap();
-    missing(&timeline::of_event(scene.store(), &scene.ops, nothing).await);
-    missing(&timeline::of_key(scene.store(), &scene.ops, None, None, "k").await);
+    missing(&of_event(scene.store(), &scene.ops, nothing).await);
+    missing(
+        &scene
+            .store()
+            .timeline_of_key(&scene.ops, None, None, "k")
+            .await,
+    );
 }
 
 #[tokio::test]
@@ -127,24 +122,23 @@ async fn an_actor_of_a_tenant_follows_its_own_requests() {
     );
     scene.pass("orders", &[]).await;
     let alice = Actor::new("alice").of(Tenant::new("alice").unwrap());
-    let own = timeline::of_key(store, &alice, None, None, "k")
+    let own = store
+        .timeline_of_key(&alice, None, None, "k")
         .await
         .unwrap();
     check(&own, &hers);
     // The destinations of other tenants' events are hidden from an actor of a tenant.
     assert!(own.events.iter().all(|it| it.traces.is_empty()), "{own:?}");
-    check(
-        &timeline::of_event(store, &alice, hers[0]).await.unwrap(),
-        &hers,
-    );
-    missing(&timeline::of_event(store, &alice, his[0]).await);
-    missing(&timeline::of_key(store, &alice, Some("bob"), None, "k").await);
-    let outcome = timeline::of_key(store, &scene.ops, None, None, "k").await;
+    check(&of_event(store, &alice, hers[0]).await.unwrap(), &hers);
+    missing(&of_event(store, &alice, his[0]).await);
+    missing(&store.timeline_of_key(&alice, Some("bob"), None, "k").await);
+    let outcome = store.timeline_of_key(&scene.ops, None, None, "k").await;
     assert!(
         matches!(outcome, Err(AdminError::Invalid { .. })),
         "{outcome:?}"
     );
-    let his_own = timeline::of_key(store, &scene.ops, Some("bob"), None, "k")
+    let his_own = store
+        .timeline_of_key(&scene.ops, Some("bob"), None, "k")
         .await
         .unwrap();
     check(&his_own, &his);
@@ -163,9 +157,11 @@ async fn requests_that_were_committed_together_have_a_timeline_each() {
     let together = format!("BEGIN; {together}; COMMIT");
     scene.fixture.plain.batch_execute(&together).await.unwrap();
     let store = scene.store();
-    let by_key = timeline::of_key(store, &scene.ops, Some("alice"), None, "k").await;
+    let by_key = store
+        .timeline_of_key(&scene.ops, Some("alice"), None, "k")
+        .await;
     check(&by_key.unwrap(), &ids);
-    let by_event = timeline::of_event(store, &scene.ops, ids[0]).await.unwrap();
+    let by_event = of_event(store, &scene.ops, ids[0]).await.unwrap();
     check(&by_event, &ids);
     let key = by_event.key.unwrap().summary;
     assert_eq!((key.tenant.as_str(), key.key.as_str()), ("alice", "k"));
@@ -181,6 +177,12 @@ async fn request(scene: &Scene, tenant: &str, key: &str) -> Vec<EventId> {
     let ids = vec![emit(&mut tx, "order.created"), emit(&mut tx, "mail.wanted")];
     tx.complete(&response("{}"), Effect::Keep).await.unwrap();
     ids
+}
+
+async fn of_event(store: &Postgres, actor: &Actor, id: EventId) -> Result<Timeline, AdminError> {
+    let found = store.find_event(actor, id).await?;
+    let event = found.ok_or_else(|| AdminError::not_found("event"))?;
+    store.timeline_of_event(actor, event).await
 }
 
 #[track_caller]

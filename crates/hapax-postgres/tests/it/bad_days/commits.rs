@@ -9,6 +9,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     proxy::{Deed, Moment, Trap},
     wait::eventually,
@@ -38,10 +39,7 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     let day = Day::new().await;
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
     let outcome = order(&day.node, Way::Handler, "h").await;
-    assert!(
-        matches!(outcome, Err(StoreError::Conflict { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::Conflict { .. }));
     assert_eq!(trap.count(), 1);
     day.settle(Way::Handler, "h", outcome).await;
     // The store itself runs a single-shot request again.
@@ -66,10 +64,7 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
             day.proxy.refuse(true).await;
             day.proxy.reset();
             let outcome = ordered.await.unwrap();
-            assert!(
-                matches!(outcome, Err(StoreError::Unavailable { .. })),
-                "{key}: {outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
             day.proxy.heal().await;
             day.settle(way, &key, outcome).await;
         }
@@ -90,10 +85,7 @@ async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
         let trap = day.proxy.once(Moment::commit(), deed);
         let outcome = tx.complete(&response(&key), Effect::Keep).await;
         assert_eq!(trap.count(), 1);
-        assert!(
-            matches!(outcome, Err(StoreError::Unavailable { .. })),
-            "{key}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
         let committed = i64::from(deed == Deed::CutAfter);
         assert_eq!(day.effects(&key).await.0, committed, "{key}");
     }
@@ -131,10 +123,7 @@ async fn without_a_key_a_lost_commit_is_unavailable_and_whole_or_nothing() {
         tx.emit(event(&note)).unwrap();
         let trap = day.proxy.once(Moment::commit(), deed);
         let outcome = tx.commit().await;
-        assert!(
-            matches!(outcome, Err(StoreError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
         assert_eq!(trap.count(), 1);
         day.good.idle().await;
         assert_eq!(day.effects(&note).await, (effects, effects, 0), "{deed:?}");
@@ -235,7 +224,7 @@ async fn group(
 async fn check_members(day: &Day, told: Vec<Result<ClaimOutcome<Duration>, StoreError>>) -> usize {
     for (number, told) in told.into_iter().enumerate() {
         let key = format!("k{number}");
-        assert!(matches!(told, Ok(ClaimOutcome::Open(_))), "{key}: {told:?}");
+        assert_matches!(told, Ok(ClaimOutcome::Open(_)), "{key}");
         day.settle(Way::PlannedRequest, &key, Ok(response(&key)))
             .await;
     }

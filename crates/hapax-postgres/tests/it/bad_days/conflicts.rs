@@ -9,6 +9,7 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     wait::Patience,
 };
@@ -23,7 +24,7 @@ const TAKE: &str = "UPDATE stock SET left_over = left_over - 1 WHERE id = $1";
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_transactions_that_lock_each_other_out_one_loses_and_both_end() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     // Both lock their first row before either requests its second.
     let crossing = Arc::new(Barrier::new(2));
     let take = async |key: &'static str, rows: [i32; 2]| {
@@ -51,7 +52,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
         settings.url += "?options=-c%20default_transaction_isolation%3Dserializable";
     })
     .await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     let crossing = Arc::new(Barrier::new(2));
     // Each transaction reads both rows and updates one, so only one order of the two is
     // serializable.
@@ -84,7 +85,7 @@ async fn of_two_serializable_transactions_that_depend_on_each_other_one_runs_aga
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
     let fixture = Fixture::new().await;
-    fixture.plain.batch_execute(STOCK).await.unwrap();
+    fixture.run(STOCK).await;
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
         let mut tx = fixture.claim(claim(&key)).await;
@@ -97,13 +98,10 @@ async fn a_lost_transaction_commits_nothing_whatever_its_handler_answers() {
         let lost = tx
             .execute("SELECT * FROM stock FOR UPDATE NOWAIT", &[])
             .await;
-        assert!(matches!(lost, Err(StoreError::Conflict { .. })), "{lost:?}");
+        assert_matches!(lost, Err(StoreError::Conflict { .. }));
         assert!(tx.has_conflict());
         let outcome = tx.complete(&response(&key), effect).await;
-        assert!(
-            matches!(outcome, Err(StoreError::Conflict { .. })),
-            "{effect:?}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::Conflict { .. }), "{effect:?}");
         blocker.batch_execute("COMMIT").await.unwrap();
         fixture.idle().await;
         assert_eq!(fixture.notes().await, [""; 0]);

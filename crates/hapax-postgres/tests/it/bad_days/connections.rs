@@ -8,6 +8,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     proxy::{Deed, Moment},
     wait::eventually,
@@ -31,10 +32,7 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
     for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         let start = Instant::now();
         let outcome = order(&day.node, way, "k").await;
-        assert!(
-            matches!(outcome, Err(StoreError::Unavailable { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
         assert!(
             start.elapsed() >= SHORT,
             "the request did not wait for a connection"
@@ -84,10 +82,7 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
     running_statement(&day, "SELECT pg_sleep(30)").await;
     assert!(terminate(&day).await > 0);
     let (slept, committed) = running.await.unwrap();
-    assert!(
-        matches!(slept, Err(StoreError::Unavailable { .. })),
-        "{slept:?}"
-    );
+    assert_matches!(slept, Err(StoreError::Unavailable { .. }));
     assert!(committed.is_err());
     day.good.idle().await;
     assert_eq!(day.effects("k").await, (0, 0, 0));
@@ -121,7 +116,7 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
         .await
         .unwrap();
     let outcome = tx.execute("SELECT pg_sleep(30)", &[]).await;
-    assert!(matches!(outcome, Err(StoreError::TimedOut)), "{outcome:?}");
+    assert_matches!(outcome, Err(StoreError::TimedOut));
     let kept = tx.complete(&response("k"), Effect::Keep).await;
     let outcome = kept.map(|_| response("k"));
     assert!(outcome.is_err());
@@ -157,10 +152,10 @@ async fn a_connection_that_may_be_in_the_middle_of_something_is_never_given_back
         tx.execute(INSERT, &[&"lost"]).await.unwrap();
         let trap = day.proxy.once(Moment::containing("SELECT 'lost'"), deed);
         let outcome = tx.execute("SELECT 'lost'", &[]).await;
-        assert!(matches!(
+        assert_matches!(
             outcome,
             Err(StoreError::Unavailable { .. } | StoreError::TimedOut)
-        ));
+        );
         assert_eq!(trap.count(), 1);
         drop(tx);
         // A connection that is handed out now is not in a transaction and returns the results of

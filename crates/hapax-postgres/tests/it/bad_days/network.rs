@@ -5,6 +5,7 @@ use std::time::Instant;
 use hapax::store::StoreError;
 use hapax_postgres::{OpenError, Postgres};
 use hapax_testkit::{
+    assert_matches,
     postgres::Database,
     proxy::{Deed, Direction, Fault, Moment, Proxy},
 };
@@ -178,8 +179,5 @@ fn check_unopened(opened: &Result<Postgres, OpenError>) {
 
 #[track_caller]
 fn check_unavailable<T: std::fmt::Debug>(outcome: &Result<T, StoreError>) {
-    assert!(
-        matches!(outcome, Err(StoreError::Unavailable { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
 }

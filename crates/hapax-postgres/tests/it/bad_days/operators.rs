@@ -8,6 +8,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction},
 };
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, response},
     wait::eventually,
 };
@@ -114,6 +115,6 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
             .claim(claim(&format!("k{number}")))
             .await
             .unwrap();
-        assert!(matches!(claimed, ClaimOutcome::Open(_)), "{claimed:?}");
+        assert_matches!(claimed, ClaimOutcome::Open(_));
     }
 }

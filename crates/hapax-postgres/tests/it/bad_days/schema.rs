@@ -32,7 +32,7 @@ async fn tables_of_a_later_version_are_refused_and_left_alone() {
     let fixture = Fixture::new().await;
     let later = "INSERT INTO hapax.migration (namespace, version, name, checksum)
         VALUES ('hapax', 999, 'later', 'x')";
-    fixture.plain.batch_execute(later).await.unwrap();
+    fixture.run(later).await;
     let opened = Postgres::open(settings(&fixture.database.url())).await;
     let Err(OpenError::Schema {
         source: SchemaError::Newer { found: 999, .. },
@@ -49,7 +49,7 @@ async fn tables_that_another_file_made_are_refused() {
     let fixture = Fixture::new().await;
     let changed =
         "UPDATE hapax.migration SET checksum = 'x' WHERE namespace = 'hapax' AND version = 1";
-    fixture.plain.batch_execute(changed).await.unwrap();
+    fixture.run(changed).await;
     let opened = Postgres::open(settings(&fixture.database.url())).await;
     let Err(OpenError::Schema {
         source: SchemaError::Changed { version: 1, .. },

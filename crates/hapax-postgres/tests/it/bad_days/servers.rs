@@ -11,6 +11,7 @@ use std::{
 use hapax::store::{Keys, StoreError, Transaction};
 use hapax_postgres::{OpenError, Postgres};
 use hapax_testkit::{
+    assert_matches,
     events::response,
     postgres::{Cluster, connect},
     proxy::Proxy,
@@ -107,17 +108,14 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     let standby = cluster.standby().await;
 
     let opened = Postgres::open(settings(&standby.url())).await;
-    assert!(matches!(opened, Err(OpenError::Standby)), "{opened:?}");
+    assert_matches!(opened, Err(OpenError::Standby));
 
     proxy.lead_to(standby.address());
     proxy.reset();
     for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
         for _ in 0..3 {
             let outcome = order(&node, way, "k").await;
-            assert!(
-                matches!(outcome, Err(StoreError::Unavailable { .. })),
-                "{way:?}: {outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{way:?}");
         }
     }
     // A transaction without a key gets the same error.
@@ -126,10 +124,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
         .await
         .unwrap();
     let outcome = tx.execute(INSERT, &[&"k"]).await;
-    assert!(
-        matches!(outcome, Err(StoreError::Unavailable { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
     tx.rollback().await;
 
     // The address leads to the primary again; no test code resets the connections to the standby.
@@ -161,10 +156,7 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     .await;
     drop(cluster);
     let outcome = order(&node, Way::Handler, "l").await;
-    assert!(
-        matches!(outcome, Err(StoreError::Unavailable { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
     standby.promote().await;
     proxy.lead_to(standby.address());
     assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));

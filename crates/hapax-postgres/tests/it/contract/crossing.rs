@@ -12,6 +12,7 @@ use hapax::{
     store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Source, Transaction},
 };
 use hapax_testkit::{
+    assert_matches,
     events::{claim as rust_claim, fingerprint, keyring, message},
     wait::Patience,
 };
@@ -84,10 +85,7 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     let mut other = rust_claim("sql");
     other.fingerprint = fingerprint(2);
     let known = fixture.store.claim(other).await.unwrap();
-    assert!(
-        matches!(known, ClaimOutcome::Taken(Taken::Mismatch)),
-        "{known:?}"
-    );
+    assert_matches!(known, ClaimOutcome::Taken(Taken::Mismatch));
 }
 
 #[tokio::test]
@@ -102,10 +100,7 @@ async fn the_store_and_sql_shut_each_other_out() {
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "k").await;
     let known = fixture.store.claim(rust_claim("k")).await.unwrap();
-    assert!(
-        matches!(known, ClaimOutcome::Taken(Taken::InProgress)),
-        "{known:?}"
-    );
+    assert_matches!(known, ClaimOutcome::Taken(Taken::InProgress));
     tx.rollback().await.unwrap();
     fixture.claim(rust_claim("k")).await.rollback().await;
 }

@@ -13,9 +13,9 @@ async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event
     let fixture = Fixture::new().await;
     let role = format!("service_of_{}", fixture.database.name());
     let create = format!("CREATE ROLE {role}; GRANT ALL ON note TO {role}");
-    fixture.plain.batch_execute(&create).await.unwrap();
+    fixture.run(&create).await;
     let grants = grants().replace(SERVICE, &role);
-    fixture.plain.batch_execute(&grants).await.unwrap();
+    fixture.run(&grants).await;
     let mut client = fixture.database.client().await;
     let become_it = format!("SET SESSION AUTHORIZATION {role}");
     client.batch_execute(&become_it).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event
         assert_eq!(super::state(outcome), "42501", "{refused}");
     }
     let leave = format!("DROP OWNED BY {role}; DROP ROLE {role}");
-    fixture.plain.batch_execute(&leave).await.unwrap();
+    fixture.run(&leave).await;
 }
 
 /// The block of the reference that contains the grants.

@@ -93,7 +93,7 @@ async fn a_setting_that_somebody_made_up_overwrites_nothing() {
     let forged = "BEGIN; SELECT set_config('hapax.claim', jsonb_build_object('tenant', 'alice',
         'operation', 'POST /orders', 'key', 'k', 'fingerprint', '00', 'retention', 1,
         'on_expired', 'new')::text, true)";
-    fixture.plain.batch_execute(forged).await.unwrap();
+    fixture.run(forged).await;
     let (state, words) = refused(complete(&fixture.plain, "k", "second").await);
     assert_eq!(state, "23505", "{words}");
 }
@@ -102,7 +102,7 @@ async fn a_setting_that_somebody_made_up_overwrites_nothing() {
 async fn whoever_may_not_delete_events_cannot_have_them_emptied() {
     let fixture = Fixture::new().await;
     let other = "GRANT USAGE ON SCHEMA hapax TO pg_monitor; SET SESSION AUTHORIZATION pg_monitor";
-    fixture.plain.batch_execute(other).await.unwrap();
+    fixture.run(other).await;
     for call in [
         "rotate(1, now())",
         "empty_segment(0, 1, now())",
@@ -142,7 +142,7 @@ async fn no_function_looks_where_its_caller_does() {
         CREATE FUNCTION evil.octet_length(text) RETURNS integer LANGUAGE sql RETURN 0;
         CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql RETURN 'infinity'::timestamptz;
         SET search_path = evil, pg_catalog";
-    fixture.plain.batch_execute(evil).await.unwrap();
+    fixture.run(evil).await;
     let mut client = fixture.database.client().await;
     client
         .batch_execute("SET search_path = evil, pg_catalog")

@@ -124,7 +124,7 @@ async fn a_sweep_that_dies_in_the_middle_has_swept_nothing() {
     // The checkpoint of a partition that does not settle is copied from one half to the other.
     for half in [0, 1, 0, 1] {
         let sweep = format!("SELECT hapax.sweep_checkpoints({half}::int2)");
-        fixture.plain.batch_execute(&sweep).await.unwrap();
+        fixture.run(&sweep).await;
         check(&fixture, "hook", 8).await;
         check(&fixture, "mail", 7).await;
         assert_eq!(
@@ -154,7 +154,7 @@ async fn a_settlement_that_comes_again_after_a_sweep_is_known() {
     assert!(discarded.unwrap());
     for half in [0, 1, 0] {
         let sweep = format!("SELECT hapax.sweep_checkpoints({half}::int2)");
-        fixture.plain.batch_execute(&sweep).await.unwrap();
+        fixture.run(&sweep).await;
     }
     fixture.store.settle(dying()).await.unwrap();
     let dead = fixture.store.dead_letters("hook", 0, 10).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_sweep_that_could_not_see_the_last_checkpoint_is_refused() {
             format!("BEGIN ISOLATION LEVEL {level}; SELECT hapax.sweep_checkpoints(0::int2)");
         let refused = fixture.plain.batch_execute(&sweep).await.unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "HX002");
-        fixture.plain.batch_execute("ROLLBACK").await.unwrap();
+        fixture.run("ROLLBACK").await;
     }
     check(&fixture, "hook", 1).await;
 }
@@ -270,7 +270,7 @@ async fn quick() -> Fixture {
     let fixture = emitted(3).await;
     let name = fixture.database.name();
     let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
-    fixture.plain.batch_execute(&off).await.unwrap();
+    fixture.run(&off).await;
     fixture.beside().await
 }
 

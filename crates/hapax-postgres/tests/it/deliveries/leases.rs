@@ -8,7 +8,7 @@ use hapax::{
     delivery::Settlement,
     store::{Partitions, Settlements, StoreError},
 };
-use hapax_testkit::wait::eventually;
+use hapax_testkit::{assert_matches, wait::eventually};
 use tokio::time::timeout;
 
 use super::{emitted, settlement};
@@ -144,7 +144,7 @@ async fn the_owner_of_a_partition_that_was_removed_is_fenced() {
         ..settlement("hook", opened.epoch, 1)
     };
     let outcome = fixture.store.settle(late).await;
-    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
+    assert_matches!(outcome, Err(StoreError::Fenced));
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn signs_of_life_stay_few_while_a_snapshot_is_pinned() {
         "ALTER DATABASE {} SET synchronous_commit = off",
         fixture.database.name()
     );
-    fixture.plain.batch_execute(&off).await.unwrap();
+    fixture.run(&off).await;
     let pinned = pin(&fixture).await;
     fixture.store.take("hook", "one", LEASE).await.unwrap();
     for number in 0..1_200 {
@@ -204,7 +204,7 @@ async fn a_sweep_of_signs_keeps_the_last_of_each_node() {
     fixture.store.leave("two").await.unwrap();
     for half in [0, 1, 0] {
         let sweep = format!("SELECT hapax.sweep_heartbeats({half}::int2)");
-        fixture.plain.batch_execute(&sweep).await.unwrap();
+        fixture.run(&sweep).await;
         let kept = "SELECT count(*) FROM hapax.heartbeat WHERE is_alive = (node = 'one')";
         assert_eq!(fixture.count(kept).await, 2);
         assert_eq!(

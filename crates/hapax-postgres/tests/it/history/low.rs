@@ -9,6 +9,7 @@ use hapax::{
     },
 };
 use hapax_postgres::Postgres;
+use hapax_testkit::assert_matches;
 use tokio_postgres::Client;
 
 use super::{EMIT, at, positions, read, settlement};
@@ -28,8 +29,9 @@ async fn passed() -> (Fixture, Frontier) {
     let head = batch.unwrap().frontier;
     let settled = settlement(opened.epoch, Some(at(&head)));
     fixture.store.settle(settled).await.unwrap();
-    let purge = "DELETE FROM hapax.outbox_event WHERE id <= 20";
-    fixture.plain.batch_execute(purge).await.unwrap();
+    fixture
+        .run("DELETE FROM hapax.outbox_event WHERE id <= 20")
+        .await;
     (fixture, head)
 }
 
@@ -71,7 +73,7 @@ async fn an_id_that_is_given_again_is_no_fault_of_the_statement() {
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
     let error = tx.commit().await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    assert_matches!(error, StoreError::Unavailable { .. });
     fixture.store.open(PARTITION).await.unwrap();
     let mut tx = fixture.store.begin(None, Headers::new()).await.unwrap();
     tx.emit(NewEvent::json("order.created", &1)).unwrap();
@@ -110,7 +112,7 @@ async fn one_low_sequence_or_one_misplaced_event_is_enough_when_a_partition_is_o
         assert_eq!(fixture.count(LOW).await, 0, "{sequence}");
     }
     let left = "INSERT INTO hapax.misplaced (until, beyond, noted_at) VALUES (30, 25, now())";
-    fixture.plain.batch_execute(left).await.unwrap();
+    fixture.run(left).await;
     fixture.store.open(PARTITION).await.unwrap();
     let misplaced = "SELECT count(*) FROM hapax.misplaced";
     assert_eq!(fixture.count(misplaced).await, 0);
@@ -131,10 +133,7 @@ async fn an_owner_settles_nothing_while_a_sequence_stands_too_low() {
         };
         set(&fixture.plain, sequence, 1).await;
         let outcome = fixture.store.settle(next).await;
-        assert!(
-            matches!(outcome, Err(StoreError::SetBack { .. })),
-            "{sequence}: {outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::SetBack { .. }), "{sequence}");
         let written = "SELECT max(checkpoint_settlement) FROM hapax.position";
         assert_eq!(fixture.count(written).await, 0, "{sequence}");
     }
@@ -148,7 +147,7 @@ const LOW: &str = "SELECT count(*) FROM hapax.low_sequences()";
 async fn ids_that_have_caught_up_unseen_are_not_trusted() {
     let (fixture, head) = passed().await;
     let seen = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
-    fixture.plain.batch_execute(seen).await.unwrap();
+    fixture.run(seen).await;
     for sequence in ["outbox_event_id", "checkpoint_number"] {
         set(&fixture.plain, sequence, 1).await;
     }
@@ -211,8 +210,9 @@ async fn a_frontier_is_of_the_history_of_its_cluster_its_timeline_and_its_databa
 #[tokio::test]
 async fn what_was_copied_and_not_written_here_stays_where_it_is() {
     let (fixture, _) = passed().await;
-    let copied = "UPDATE hapax.outbox_event SET xid = '9000000000'";
-    fixture.plain.batch_execute(copied).await.unwrap();
+    fixture
+        .run("UPDATE hapax.outbox_event SET xid = '9000000000'")
+        .await;
     set(&fixture.plain, "checkpoint_number", 1).await;
     fixture.store.open(PARTITION).await.unwrap();
     let stays = "SELECT count(*) FROM hapax.outbox_event WHERE id BETWEEN 21 AND 30";
@@ -224,7 +224,7 @@ async fn what_was_copied_and_not_written_here_stays_where_it_is() {
 async fn whoever_reads_on_in_another_history_raises_the_sequences_first() {
     let (fixture, head) = passed().await;
     let other = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
-    fixture.plain.batch_execute(other).await.unwrap();
+    fixture.run(other).await;
     for sequence in ["outbox_event_id", "checkpoint_number"] {
         set(&fixture.plain, sequence, 1).await;
     }
@@ -250,10 +250,7 @@ async fn beyond_a_frontier_that_nobody_wrote_down_no_sequence_is_raised() {
     let ahead = read(&fixture.store, &head).await.frontier;
     set(&fixture.plain, "outbox_event_id", 31).await;
     let outcome = Source::read(&fixture.store, &ahead, Shards::ALL, 10).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
 }
 
 /// A read waits for such a writer instead of passing its event.
@@ -279,9 +276,9 @@ async fn parked_deliveries_keep_their_events() {
         INSERT INTO hapax.delivery (destination, position, state, attempt, next_at, changed_at)
         VALUES ('hook', 25, 'dead', 3, now(), now())";
     let (fixture, head) = passed().await;
-    fixture.plain.batch_execute(PARK).await.unwrap();
+    fixture.run(PARK).await;
     let unknown = "UPDATE hapax.checkpoint_log SET snapshot = replace(snapshot, '/0000', '/F000')";
-    fixture.plain.batch_execute(unknown).await.unwrap();
+    fixture.run(unknown).await;
     set(&fixture.plain, "outbox_event_id", 29).await;
     let opened = fixture.store.open(PARTITION).await.unwrap();
     assert_eq!(opened.checkpoint.frontier.high, head.high);
@@ -297,7 +294,7 @@ async fn a_frontier_that_names_no_database_goes_on() {
     let (fixture, _) = passed().await;
     let strip = r"UPDATE hapax.checkpoint_log
         SET snapshot = regexp_replace(snapshot, '(\d+/[0-9A-F]{8})/\d+', '\1')";
-    fixture.plain.batch_execute(strip).await.unwrap();
+    fixture.run(strip).await;
     let store = Postgres::open(settings(&fixture.database.url()))
         .await
         .unwrap();

@@ -6,7 +6,7 @@ use hapax::{
     store::{Batch, Settlements, Source, StoreError},
 };
 use hapax_postgres::Postgres;
-use hapax_testkit::proxy::Proxy;
+use hapax_testkit::{assert_matches, proxy::Proxy};
 
 use super::{EMIT, Parted, at, positions, read, settlement};
 use crate::fixture::settings;
@@ -16,10 +16,7 @@ async fn a_frontier_of_a_history_that_was_lost_is_fenced_and_one_that_stands_goe
     for parted in [Parted::by_failover().await, Parted::by_restore().await] {
         let lost = parted.lost().await;
         let outcome = Source::read(&parted.new, &lost.frontier, Shards::ALL, 10).await;
-        assert!(
-            matches!(outcome, Err(StoreError::SetBack { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::SetBack { .. }));
         let batch = read(&parted.new, &parted.stands.frontier).await;
         assert_eq!(positions(&batch), [2, 3, 4]);
         assert_eq!(read(&parted.new, &batch.frontier).await.events.len(), 0);
@@ -40,10 +37,7 @@ async fn what_stands_where_another_connection_leads_does_not_stand_here() {
         .unwrap();
     proxy.lead_to(old.address());
     let outcome = Source::read(&store, &lost, Shards::ALL, 10).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
 }
 
 #[tokio::test]
@@ -86,10 +80,7 @@ async fn what_is_late_of_a_lost_history_is_not_looked_for_in_another() {
     }
     again.commit().await.unwrap();
     let outcome = Source::read(&parted.new, &piece.frontier, Shards::ALL, 10).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
     assert_eq!(positions(&read(&parted.old, &piece.frontier).await), [3, 4]);
 }
 
@@ -105,10 +96,7 @@ async fn after_a_fence_no_connection_is_used_that_leads_to_the_lost_history() {
         .unwrap();
     proxy.lead_to(new.address());
     let outcome = Source::read(&store, &kept.frontier, Shards::ALL, 10).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
     let batch = read(&store, &parted.stands.frontier).await;
     let ids = |batch: &Batch| -> Vec<EventId> {
         batch.events.iter().map(|event| event.event.id).collect()

@@ -11,7 +11,7 @@ use hapax::{
     store::{Settlements, StoreError},
 };
 use hapax_postgres::{Postgres, Schema};
-use hapax_testkit::postgres::connect;
+use hapax_testkit::{assert_matches, postgres::connect};
 use tokio_postgres::Client;
 
 use super::{Parted, at, read, settlement};
@@ -227,7 +227,7 @@ fn park() -> Park {
 
 async fn check_fenced(store: &Postgres, settlement: Settlement) {
     let outcome = store.settle(settlement).await;
-    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
+    assert_matches!(outcome, Err(StoreError::Fenced));
 }
 
 async fn check_untouched(plain: &Client) {

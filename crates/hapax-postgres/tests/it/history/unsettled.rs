@@ -10,7 +10,7 @@ use hapax::{
     store::{Batch, Partitions, Settlements, Source, StoreError},
 };
 use hapax_postgres::Postgres;
-use hapax_testkit::postgres::Cluster;
+use hapax_testkit::{assert_matches, postgres::Cluster};
 
 use super::{EMIT, PARTITION, at, positions, read, settlement};
 use crate::{
@@ -47,16 +47,10 @@ async fn what_has_the_ids_of_events_that_were_read_and_not_settled_is_not_passed
                 ..of(read, newest)
             };
             let outcome = store.settle(settled).await;
-            assert!(
-                matches!(outcome, Err(StoreError::SetBack { .. })),
-                "{outcome:?}"
-            );
+            assert_matches!(outcome, Err(StoreError::SetBack { .. }));
         }
         let outcome = store.settle(of(&lost, newest)).await;
-        assert!(
-            matches!(outcome, Err(StoreError::SetBack { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(StoreError::SetBack { .. }));
         let opened = store.open(PARTITION).await.unwrap();
         assert_eq!(opened.checkpoint.frontier, from);
         let kept = read(&store, &from).await;
@@ -79,17 +73,15 @@ async fn an_event_that_is_not_there_is_no_event_that_stands() {
     emit(&fixture.plain, 3).await;
     let opened = fixture.store.open(PARTITION).await.unwrap();
     let batch = read(&fixture.store, &opened.checkpoint.frontier).await;
-    let gone = "DELETE FROM hapax.outbox_event WHERE id = 3";
-    fixture.plain.batch_execute(gone).await.unwrap();
+    fixture
+        .run("DELETE FROM hapax.outbox_event WHERE id = 3")
+        .await;
     let settled = Settlement {
         epoch: opened.epoch,
         ..of(&batch, opened.newest)
     };
     let outcome = fixture.store.settle(settled).await;
-    assert!(
-        matches!(outcome, Err(StoreError::SetBack { .. })),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(StoreError::SetBack { .. }));
     let written = "SELECT count(*) FROM hapax.position WHERE checkpoint_settlement > 0";
     assert_eq!(fixture.count(written).await, 0);
 }
@@ -188,7 +180,7 @@ async fn what_was_read_and_spilled_is_fenced_and_no_sign_of_another_history() {
         ..of(&first, opened.newest)
     };
     let outcome = fixture.store.settle(settled.clone()).await;
-    assert!(matches!(outcome, Err(StoreError::Fenced)), "{outcome:?}");
+    assert_matches!(outcome, Err(StoreError::Fenced));
     let opened = fixture.store.open("slow").await.unwrap();
     let next = slowly(&fixture, &opened.checkpoint.frontier).await;
     let settled = Settlement {

@@ -5,18 +5,14 @@
 //! all types with every version of PostgreSQL, use `cargo x matrix`. The tests in this folder run
 //! every time.
 
-mod certificates;
-mod pooler;
 mod pooled;
 mod role;
 mod tls;
 
 use hapax::{Clock, Random};
 use hapax_postgres::{Migration, Postgres, Schema, Settings, Time};
-use hapax_testkit::postgres::{Database, connect, server};
+use hapax_testkit::postgres::{Database, Pooler, connect, server};
 use tokio_postgres::Client;
-
-use pooler::Pooler;
 
 /// How a store reaches its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,13 @@ use hapax::{
 };
 use hapax_postgres::{Postgres, Statement, Value};
 use hapax_testkit::{
+    assert_matches,
     events::{claim, response, single_shot},
-    postgres::{Database, server},
+    postgres::{Database, Pooler, server},
 };
 use tokio_postgres::Client;
 
-use super::{pooler::Pooler, variable};
+use super::variable;
 use crate::{
     conformance::Server,
     fixture::{INSERT, ROWS, settings},
@@ -202,10 +203,7 @@ async fn parameters_too_few_or_too_many_are_refused() {
                 .read("SELECT $1::int8", &params)
                 .await
                 .unwrap_err();
-            assert!(
-                matches!(refused, StoreError::Statement { .. }),
-                "{refused:?}"
-            );
+            assert_matches!(refused, StoreError::Statement { .. });
         }
         pooled
             .store

@@ -3,6 +3,7 @@
 use hapax::store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Transaction};
 use hapax_postgres::{Migration, OpenError, Postgres, Schema, SchemaError, Settings, Statement};
 use hapax_testkit::{
+    assert_matches,
     events::{claim, event, message, response, single_shot},
     postgres::{Cluster, Database},
 };
@@ -61,16 +62,13 @@ async fn a_service_that_may_not_migrate_says_which_version_is_missing() {
     let (cluster, store) = served().await;
     let two = [TABLES[0], (2, "more", "CREATE TABLE more ()")];
     let refused = store.migrate("test", &two).await.unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            SchemaError::Older {
-                found: 1,
-                known: 2,
-                ..
-            }
-        ),
-        "{refused}"
+    assert_matches!(
+        refused,
+        SchemaError::Older {
+            found: 1,
+            known: 2,
+            ..
+        }
     );
     let empty = Database::on(&cluster.url()).await;
     let mut settings = settings(&url(&empty, SERVICE));

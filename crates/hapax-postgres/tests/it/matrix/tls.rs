@@ -2,9 +2,12 @@
 
 use hapax::store::Keys;
 use hapax_postgres::{OpenError, Postgres};
-use hapax_testkit::{postgres::Cluster, wait::eventually};
+use hapax_testkit::{
+    assert_matches,
+    postgres::{Certificates, Cluster},
+    wait::eventually,
+};
 
-use super::certificates::Certificates;
 use crate::fixture::{PATIENCE, settings};
 
 const IS_PRIVATE: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -86,7 +89,7 @@ async fn a_file_without_certificates_is_refused_and_named() {
         settings.root_certificates = Some(path.clone());
         let error = Postgres::open(settings).await.err().unwrap();
         let said = error.to_string();
-        assert!(matches!(error, OpenError::Settings { .. }), "{said}");
+        assert_matches!(error, OpenError::Settings { .. }, "{said}");
         assert!(
             said.contains(path.to_str().unwrap()) && said.contains(problem),
             "{said}"

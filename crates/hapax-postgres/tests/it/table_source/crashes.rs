@@ -13,7 +13,7 @@ use std::{
 use hapax_postgres::Imported;
 use hapax_testkit::wait::eventually;
 
-use super::{TOPIC, events, imported, run, topic};
+use super::{TOPIC, events, imported, topic};
 use crate::fixture::{Fixture, PATIENCE};
 
 const ROWS: usize = 1_000;
@@ -26,14 +26,12 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
     let (fixture, first) = imported(TOPIC, table.clone()).await;
     let other = Fixture::on(Arc::clone(&fixture.database), |_| {}).await;
     let second = Imported::open(&other.store, table).await.unwrap();
-    run(
-        &fixture,
-        &format!(
+    fixture
+        .run(&format!(
             "INSERT INTO outbox (topic, payload)
              SELECT 'a', number::text FROM generate_series(1, {ROWS}) AS number"
-        ),
-    )
-    .await;
+        ))
+        .await;
     let done = Arc::new(AtomicBool::new(false));
     let movers = [first, second].map(|imported| {
         let done = Arc::clone(&done);
@@ -84,11 +82,9 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_dropped_in_the_middle_leaves_its_rows() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) SELECT 'a', '{}' FROM generate_series(1, 400)",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) SELECT 'a', '{}' FROM generate_series(1, 400)")
+        .await;
     let other = fixture.database.client().await;
     other
         .batch_execute("BEGIN; LOCK TABLE hapax.set_aside")

@@ -4,13 +4,13 @@
 use hapax_postgres::{Imported, Postgres, Schema, TableSource};
 use hapax_testkit::postgres::connect;
 
-use super::{TOPIC, events, imported, move_batch, run, topic};
+use super::{TOPIC, events, imported, move_batch, topic};
 use crate::fixture::{Fixture, settings};
 
 #[tokio::test]
 async fn a_table_or_column_that_is_not_there_is_named() {
     let fixture = Fixture::new().await;
-    run(&fixture, TOPIC).await;
+    fixture.run(TOPIC).await;
     check(
         &fixture,
         |it| it.table = "outbocks".to_owned(),
@@ -36,11 +36,9 @@ async fn a_table_or_column_that_is_not_there_is_named() {
          it is of type text, not int2 or int4 or int8",
     )
     .await;
-    run(
-        &fixture,
-        "CREATE VIEW looks AS SELECT id, topic, payload, published_at FROM outbox",
-    )
-    .await;
+    fixture
+        .run("CREATE VIEW looks AS SELECT id, topic, payload, published_at FROM outbox")
+        .await;
     check(
         &fixture,
         |it| it.table = "looks".to_owned(),
@@ -52,7 +50,7 @@ async fn a_table_or_column_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_description_that_contradicts_itself_is_refused() {
     let fixture = Fixture::new().await;
-    run(&fixture, TOPIC).await;
+    fixture.run(TOPIC).await;
     check(
         &fixture,
         |it| it.kind = None,
@@ -75,7 +73,7 @@ async fn a_description_that_contradicts_itself_is_refused() {
 #[tokio::test]
 async fn a_key_that_tells_no_rows_apart_is_refused() {
     let fixture = Fixture::new().await;
-    run(&fixture, TOPIC).await;
+    fixture.run(TOPIC).await;
     check(
         &fixture,
         |it| it.key = vec!["topic".to_owned()],
@@ -88,18 +86,16 @@ async fn a_key_that_tells_no_rows_apart_is_refused() {
         "cannot be order: it may be null",
     )
     .await;
-    run(
-        &fixture,
-        "CREATE UNIQUE INDEX ON outbox (topic) WHERE id > 5",
-    )
-    .await;
+    fixture
+        .run("CREATE UNIQUE INDEX ON outbox (topic) WHERE id > 5")
+        .await;
     check(
         &fixture,
         |it| it.key = vec!["topic".to_owned()],
         "no unique index",
     )
     .await;
-    run(&fixture, "CREATE UNIQUE INDEX ON outbox (topic)").await;
+    fixture.run("CREATE UNIQUE INDEX ON outbox (topic)").await;
     let mut table = topic();
     table.key = vec!["topic".to_owned()];
     assert!(Imported::open(&fixture.store, table).await.is_ok());
@@ -108,17 +104,15 @@ async fn a_key_that_tells_no_rows_apart_is_refused() {
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_as_its_grant() {
     let fixture = Fixture::new().await;
-    run(&fixture, TOPIC).await;
+    fixture.run(TOPIC).await;
     let role = format!("{}_mover", fixture.database.name());
-    run(
-        &fixture,
-        &format!(
+    fixture
+        .run(&format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
              GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
              GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role}"
-        ),
-    )
-    .await;
+        ))
+        .await;
     let url = fixture
         .database
         .url()
@@ -138,15 +132,13 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
                     .find("GRANT ")
                     .expect("the error does not name a grant");
                 grants.push(refusal[at..].to_owned());
-                run(&fixture, &format!("{} TO {role}", &refusal[at..])).await;
+                fixture.run(&format!("{} TO {role}", &refusal[at..])).await;
             }
         }
     };
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', '{}')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}')")
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 1);
     assert_eq!(
         grants,
@@ -159,18 +151,19 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
         ]
     );
     store.close();
-    run(&fixture, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    fixture
+        .run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
 }
 
 /// Row-level security hides rows without an error; if it hides all of them, the source reports it.
 #[tokio::test]
 async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let fixture = Fixture::new().await;
-    run(&fixture, TOPIC).await;
+    fixture.run(TOPIC).await;
     let role = format!("{}_mover", fixture.database.name());
-    run(
-        &fixture,
-        &format!(
+    fixture
+        .run(&format!(
             "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
              GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
              GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role};
@@ -179,9 +172,8 @@ async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
              ALTER TABLE outbox ENABLE ROW LEVEL SECURITY;
              CREATE POLICY others ON outbox TO postgres USING (true);
              CREATE POLICY reads ON outbox FOR SELECT TO {role} USING (true)"
-        ),
-    )
-    .await;
+        ))
+        .await;
     let url = fixture.database.url();
     let url = url.replace("postgres://postgres@", &format!("postgres://{role}@"));
     let mut settings = settings(&url);
@@ -191,11 +183,13 @@ async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let refusal = refused.to_string();
     assert!(refusal.contains("row-level security"), "{refusal}");
     let marks = format!("CREATE POLICY marks ON outbox FOR UPDATE TO {role} USING (true)");
-    run(&fixture, &marks).await;
+    fixture.run(&marks).await;
     let imported = Imported::open(&store, topic()).await.unwrap();
     assert_eq!(move_batch(&imported).await.rows, 1);
     store.close();
-    run(&fixture, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    fixture
+        .run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
 }
 
 #[tokio::test]
@@ -217,20 +211,18 @@ async fn hostile_names_and_constants_are_names_and_constants() {
     described.kind_constant = Some("order.changed".to_owned());
     described.tenant_constant = Some("o'tool\\e\"".to_owned());
     let (fixture, imported) = imported(&ddl, described).await;
-    run(
-        &fixture,
-        &format!(
+    fixture
+        .run(&format!(
             "INSERT INTO \"sch.ema\".{} VALUES (1, '{{}}')",
             quote(table)
-        ),
-    )
-    .await;
+        ))
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 1);
     let events = events(&fixture).await;
     let tenant = events[0].event.tenant.as_ref().unwrap();
     assert_eq!(tenant.as_str(), "o'tool\\e\"");
     let _still_there = fixture.notes().await;
-    run(&fixture, imported.index()).await;
+    fixture.run(imported.index()).await;
     drop(connect(&fixture.database.url()).await);
 }
 
@@ -242,7 +234,7 @@ async fn a_table_without_its_index_says_which_it_wants() {
         first.index(),
         "CREATE INDEX CONCURRENTLY ON \"public\".\"outbox\" (\"id\") WHERE \"published_at\" IS NULL"
     );
-    run(&fixture, first.index()).await;
+    fixture.run(first.index()).await;
     let again = Imported::open(&fixture.store, topic()).await.unwrap();
     assert!(again.is_served());
 }

@@ -33,17 +33,12 @@ pub(crate) fn topic() -> TableSource {
 /// A database with the table that `ddl` creates, and a source that reads it.
 pub(crate) async fn imported(ddl: &str, table: TableSource) -> (Fixture, Imported) {
     let fixture = Fixture::new().await;
-    run(&fixture, ddl).await;
+    fixture.run(ddl).await;
     let imported = Imported::open(&fixture.store, table).await;
     (
         fixture,
         imported.expect("the description does not fit the table"),
     )
-}
-
-pub(crate) async fn run(fixture: &Fixture, sql: &str) {
-    let ran = fixture.plain.batch_execute(sql).await;
-    ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
 pub(crate) async fn move_batch(imported: &Imported) -> Moved {

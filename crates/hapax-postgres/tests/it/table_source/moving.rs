@@ -7,35 +7,33 @@ use hapax_postgres::{Imported, Moved, TableSource};
 use hapax_testkit::wait::eventually;
 use tokio::sync::oneshot;
 
-use super::{TOPIC, events, imported, kinds, move_batch, run, samples::AGGREGATE, topic};
+use super::{TOPIC, events, imported, kinds, move_batch, samples::AGGREGATE, topic};
 use crate::fixture::{Fixture, PATIENCE};
 
 #[tokio::test]
 async fn of_two_that_move_one_does_and_the_other_says_so() {
     let (fixture, mine) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', '{}')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}')")
+        .await;
     let other = fixture.beside().await;
     let mut named = topic();
     // The lock depends on the table, not on the name of the source.
     named.name = "otherwise".to_owned();
     let theirs = Imported::open(&other.store, named).await.unwrap();
-    run(
-        &fixture,
-        "BEGIN; SELECT pg_advisory_xact_lock(
+    fixture
+        .run(
+            "BEGIN; SELECT pg_advisory_xact_lock(
             hashtext('hapax.set_aside'), 'outbox'::regclass::oid::int4)",
-    )
-    .await;
+        )
+        .await;
     let busy = Moved {
         is_busy: true,
         ..Moved::default()
     };
     assert_eq!(move_batch(&mine).await, busy);
     assert_eq!(move_batch(&theirs).await, busy);
-    run(&fixture, "COMMIT").await;
+    fixture.run("COMMIT").await;
     assert_eq!(move_batch(&theirs).await.rows, 1);
     assert_eq!(move_batch(&mine).await, Moved::default());
 }
@@ -43,13 +41,13 @@ async fn of_two_that_move_one_does_and_the_other_says_so() {
 #[tokio::test]
 async fn a_row_that_somebody_holds_is_passed_and_its_key_waits_for_it() {
     let (fixture, imported) = imported(&AGGREGATE.ddl(), AGGREGATE.table()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
+    fixture
+        .run(
+            "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
          SELECT 'order', aggregate, aggregate || number, number, '{}'
          FROM unnest('{a,b}'::text[]) AS aggregate, generate_series(1, 3) AS number",
-    )
-    .await;
+        )
+        .await;
     let other = fixture.database.client().await;
     let hold = "BEGIN; SELECT FROM outbox WHERE aggregate_id = 'a' AND sequence = 2 FOR UPDATE";
     other.batch_execute(hold).await.unwrap();
@@ -65,14 +63,11 @@ async fn a_row_that_somebody_holds_is_passed_and_its_key_waits_for_it() {
 #[tokio::test]
 async fn a_busy_aggregate_that_waits_stops_no_other() {
     let (fixture, imported) = imported(&AGGREGATE.ddl(), AGGREGATE.table()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
+    fixture.run("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
          SELECT 'order', aggregate, aggregate || number, number, '{}'
          FROM unnest('{a,b}'::text[]) AS aggregate, generate_series(1, 600) AS number;
          INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
-         SELECT 'order', 'c', 'c' || number, number + 600, '{}' FROM generate_series(1, 3) AS number",
-    )
+         SELECT 'order', 'c', 'c' || number, number + 600, '{}' FROM generate_series(1, 3) AS number")
     .await;
     let other = fixture.database.client().await;
     let hold =
@@ -96,11 +91,9 @@ async fn a_busy_aggregate_that_waits_stops_no_other() {
 #[tokio::test]
 async fn a_row_that_another_publisher_took_meanwhile_is_not_moved() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('theirs', '{}'), ('ours', '{}')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('theirs', '{}'), ('ours', '{}')")
+        .await;
     let other = fixture.database.client().await;
     let take = "BEGIN; UPDATE outbox SET published_at = now() WHERE topic = 'theirs'";
     other.batch_execute(take).await.unwrap();
@@ -113,14 +106,12 @@ async fn a_row_that_another_publisher_took_meanwhile_is_not_moved() {
 #[tokio::test]
 async fn a_row_has_one_id_for_all_time() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', '{}'), ('b', '{}')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}'), ('b', '{}')")
+        .await;
     move_batch(&imported).await;
     // If the service publishes a row again, consumers see the event id that they know.
-    run(&fixture, "UPDATE outbox SET published_at = NULL").await;
+    fixture.run("UPDATE outbox SET published_at = NULL").await;
     move_batch(&imported).await;
     let events = events(&fixture).await;
     let ids: Vec<_> = events.iter().map(|it| it.event.id.to_string()).collect();
@@ -134,14 +125,14 @@ async fn a_batch_is_bounded_in_rows_and_in_bytes() {
     let mut table = topic();
     table.batch = 40;
     let (fixture, imported) = imported(TOPIC, table).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload)
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload)
          SELECT 'small', '{}' FROM generate_series(1, 50);
          INSERT INTO outbox (topic, payload)
          SELECT 'large', to_json(repeat('x', 1000000)) FROM generate_series(1, 8)",
-    )
-    .await;
+        )
+        .await;
     let mut batches = Vec::new();
     loop {
         let moved = move_batch(&imported).await.rows;
@@ -156,16 +147,16 @@ async fn a_batch_is_bounded_in_rows_and_in_bytes() {
 #[tokio::test]
 async fn a_backlog_is_found_by_its_index_however_long_it_is() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(&fixture, imported.index()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload, published_at)
+    fixture.run(imported.index()).await;
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload, published_at)
          SELECT 'a', '{}', CASE WHEN number <= 50000 THEN now() END
          FROM generate_series(1, 100000) AS number; ANALYZE outbox;
          INSERT INTO hapax.set_aside SELECT 'orders', number, '', now()
          FROM generate_series(50001, 50100) AS number",
-    )
-    .await;
+        )
+        .await;
     let before = reads(&fixture).await;
     for _ in 0..5 {
         assert_eq!(move_batch(&imported).await.rows, 500);
@@ -183,11 +174,11 @@ async fn a_mover_goes_on_until_it_is_stopped() {
         let _stopped = stopped.await;
     }));
     for count in 1..=3 {
-        run(
-            &fixture,
-            "INSERT INTO outbox (topic, payload) SELECT 'a', '{}' FROM generate_series(1, 700)",
-        )
-        .await;
+        fixture
+            .run(
+                "INSERT INTO outbox (topic, payload) SELECT 'a', '{}' FROM generate_series(1, 700)",
+            )
+            .await;
         subscription.notified().await;
         eventually(PATIENCE, async || {
             kinds(&fixture).await.len() == count * 700
@@ -196,14 +187,12 @@ async fn a_mover_goes_on_until_it_is_stopped() {
     }
     // If the table is missing, a batch fails and the running mover waits. A batch that finds the
     // other mover's lock moves nothing and does not fail, so the test repeats it.
-    run(&fixture, "ALTER TABLE outbox RENAME TO gone").await;
+    fixture.run("ALTER TABLE outbox RENAME TO gone").await;
     eventually(PATIENCE, async || imported.move_batch().await.is_err()).await;
-    run(&fixture, "ALTER TABLE gone RENAME TO outbox").await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('back', '{}')",
-    )
-    .await;
+    fixture.run("ALTER TABLE gone RENAME TO outbox").await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('back', '{}')")
+        .await;
     eventually(PATIENCE, async || kinds(&fixture).await.len() == 2101).await;
     stop.send(()).unwrap();
     tokio::time::timeout(Duration::from_secs(5), running)
@@ -221,11 +210,9 @@ async fn a_constant_type_stands_only_where_there_is_an_id() {
     table.aggregate_type_constant = Some("order".to_owned());
     table.aggregate_id = Some("who".to_owned());
     let (fixture, imported) = imported(ddl, table).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox VALUES (1, 'w', '{}'), (2, NULL, '{}')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox VALUES (1, 'w', '{}'), (2, NULL, '{}')")
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 2);
     let events = events(&fixture).await;
     let about = events.iter().map(|it| it.event.aggregate.is_some());

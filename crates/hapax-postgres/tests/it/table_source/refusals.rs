@@ -3,19 +3,19 @@
 use hapax::limits::PAYLOAD_BYTES_MAX;
 use hapax_postgres::{Imported, Moved, TableSource};
 
-use super::{TOPIC, events, imported, kinds, move_batch, run, topic};
+use super::{TOPIC, events, imported, kinds, move_batch, topic};
 use crate::fixture::Fixture;
 
 #[tokio::test]
 async fn a_row_that_cannot_be_an_event_blocks_no_other_and_says_why() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload) VALUES
             ('first', '{}'), ('', '{}'), ('with space', '{}'), ('empty', ''), ('none', NULL),
             ('torn', '{'), ('deep', repeat('[', 100000)), ('last', '{}')",
-    )
-    .await;
+        )
+        .await;
     let large = "INSERT INTO outbox (topic, payload) VALUES ('large', to_json(repeat('x', $1)))";
     let size = i32::try_from(PAYLOAD_BYTES_MAX).unwrap();
     for more in [-2, -1] {
@@ -58,15 +58,13 @@ async fn a_row_that_cannot_be_an_event_blocks_no_other_and_says_why() {
 #[tokio::test]
 async fn a_row_that_was_mended_goes_when_its_line_is_deleted() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', 'torn')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', 'torn')")
+        .await;
     assert_eq!(move_batch(&imported).await.set_aside, 1);
-    run(&fixture, "UPDATE outbox SET payload = '{}'").await;
+    fixture.run("UPDATE outbox SET payload = '{}'").await;
     assert_eq!(move_batch(&imported).await, Moved::default());
-    run(&fixture, "DELETE FROM hapax.set_aside").await;
+    fixture.run("DELETE FROM hapax.set_aside").await;
     assert_eq!(move_batch(&imported).await.rows, 1);
 }
 
@@ -75,13 +73,13 @@ async fn a_head_full_of_bad_rows_is_passed() {
     let mut table = topic();
     table.batch = 10;
     let (fixture, imported) = imported(TOPIC, table).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload)
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload)
          SELECT 'a', CASE WHEN number < 100 THEN 'torn' ELSE '{}' END
          FROM generate_series(1, 100) AS number",
-    )
-    .await;
+        )
+        .await;
     let mut batches = 0;
     while kinds(&fixture).await.is_empty() {
         let moved = move_batch(&imported).await;
@@ -99,11 +97,9 @@ async fn deleted_rows_go_and_bad_ones_stay() {
     let mut table = topic();
     (table.published, table.delete) = (None, true);
     let (fixture, imported) = imported(TOPIC, table).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', '{}'), ('b', 'torn')",
-    )
-    .await;
+    fixture
+        .run("INSERT INTO outbox (topic, payload) VALUES ('a', '{}'), ('b', 'torn')")
+        .await;
     let moved = move_batch(&imported).await;
     assert_eq!((moved.rows, moved.set_aside), (1, 1));
     assert_eq!(fixture.count("SELECT count(*) FROM outbox").await, 1);
@@ -151,10 +147,7 @@ async fn bytes_go_with_their_media_type() {
     table.kind_constant = Some("a".to_owned());
     table.headers = Some("headers".to_owned());
     let (fixture, imported) = imported(ddl, table).await;
-    run(
-        &fixture,
-        r#"INSERT INTO outbox VALUES (1, '\x00ff0a', NULL), (2, '\x', '{"content-type": "x/y"}')"#,
-    )
+    fixture.run(r#"INSERT INTO outbox VALUES (1, '\x00ff0a', NULL), (2, '\x', '{"content-type": "x/y"}')"#)
     .await;
     assert_eq!(move_batch(&imported).await.rows, 2);
     let events = events(&fixture).await;
@@ -172,14 +165,14 @@ async fn a_media_type_that_is_none_goes_with_no_bytes() {
     table.kind_constant = Some("a".to_owned());
     table.headers = Some("headers".to_owned());
     let (fixture, imported) = imported(ddl, table).await;
-    run(
-        &fixture,
-        r#"INSERT INTO outbox SELECT row_number() OVER (), '\x00', of_type
+    fixture
+        .run(
+            r#"INSERT INTO outbox SELECT row_number() OVER (), '\x00', of_type
            FROM (VALUES (jsonb_build_object('content-type', '')), ('{"content-type": null}'),
                         (jsonb_build_object('content-type', repeat('x', 255))),
                         (jsonb_build_object('content-type', repeat('x', 256)))) AS told (of_type)"#,
-    )
-    .await;
+        )
+        .await;
     assert_eq!(move_batch(&imported).await.rows, 1);
     let problems = problems(&fixture).await;
     let problem = "the content type is not 1 to 255 bytes without control characters";
@@ -190,13 +183,13 @@ async fn a_media_type_that_is_none_goes_with_no_bytes() {
 #[tokio::test]
 async fn a_trigger_that_keeps_a_row_unmarked_keeps_it_unmoved() {
     let (fixture, imported) = imported(TOPIC, topic()).await;
-    run(
-        &fixture,
-        "INSERT INTO outbox (topic, payload) VALUES ('a', '{}');
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload) VALUES ('a', '{}');
          CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
          CREATE TRIGGER no BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION no()",
-    )
-    .await;
+        )
+        .await;
     assert!(Imported::move_batch(&imported).await.is_err());
     assert_eq!(kinds(&fixture).await, [""; 0]);
 }
@@ -248,12 +241,9 @@ async fn insert_rows(fixture: &Fixture) {
             ", payload"
         };
         let value = if columns == "payload" { "" } else { ", '{}'" };
-        run(
-            fixture,
-            &format!(
+        fixture.run(&format!(
                 "INSERT INTO outbox (id, topic, {columns}{payload}) VALUES ({id}, 'a', {values}{value})"
-            ),
-        )
+            ))
         .await;
     }
 }

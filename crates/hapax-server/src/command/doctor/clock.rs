@@ -5,7 +5,7 @@
 
 use hapax_postgres::tokio_postgres::Client;
 
-use super::{Finding, Unanswered, word};
+use super::{Finding, QueryError, first_text};
 use crate::environment;
 
 /// Milliseconds from which schedules are visibly wrong.
@@ -14,29 +14,29 @@ const WARN: i64 = 2_000;
 /// error of their own clocks.
 const ERROR: i64 = 240_000;
 
-pub(super) async fn look(client: &Client) -> Result<Finding, Unanswered> {
+pub(super) async fn check(client: &Client) -> Result<Finding, QueryError> {
     let clock = environment::clock();
     // The first query includes the time in which a pooler opens a connection.
-    word(client, "SELECT 1").await?;
+    first_text(client, "SELECT 1").await?;
     let before = clock.now().as_millis();
-    let theirs = word(
+    let database = first_text(
         client,
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8",
     )
     .await?;
     let after = clock.now().as_millis();
-    let theirs = theirs.parse::<i64>().unwrap_or(before);
+    let database = database.parse::<i64>().unwrap_or(before);
     // The database read its clock at some moment between the two. Only what exceeds this interval
     // is a difference.
-    let ahead = if theirs < before {
-        before - theirs
+    let ahead = if database < before {
+        before - database
     } else {
-        (after - theirs).min(0)
+        (after - database).min(0)
     };
-    Ok(judged(ahead))
+    Ok(evaluate(ahead))
 }
 
-fn judged(ahead_ms: i64) -> Finding {
+fn evaluate(ahead_ms: i64) -> Finding {
     let off = ahead_ms.abs();
     let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
     let found = format!("this machine's clock is {off} ms {side} the database's");
@@ -63,15 +63,15 @@ mod tests {
     use crate::command::doctor::Severity;
 
     #[test]
-    fn a_clock_is_judged_by_what_it_breaks() {
+    fn a_clock_is_evaluated_by_what_it_breaks() {
         for (ahead, severity) in [
             (0, Severity::Ok),
             (-1_999, Severity::Ok),
             (2_000, Severity::Warning),
             (-3_600_000, Severity::Error),
         ] {
-            assert_eq!(judged(ahead).severity, severity, "{ahead}");
+            assert_eq!(evaluate(ahead).severity, severity, "{ahead}");
         }
-        assert!(judged(-5_000).found.contains("5000 ms behind"));
+        assert!(evaluate(-5_000).found.contains("5000 ms behind"));
     }
 }

@@ -1,7 +1,7 @@
 //! `hapax doctor`: finds problems and says how to solve them.
 //!
-//! Each finding has a severity and a remedy. The command changes nothing. What it cannot check,
-//! because the database cannot be reached or a privilege is missing, is a finding too. The exit
+//! Each finding has a severity and a remedy. The command changes nothing. If a check cannot run,
+//! because the database cannot be reached or a privilege is missing, that is a finding too. The exit
 //! code is the worst severity: 0 for notes only, 1 for warnings, 2 for errors.
 
 mod server;
@@ -10,7 +10,7 @@ mod pooler;
 mod sessions;
 mod stalled;
 mod clock;
-mod reach;
+mod receivers;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -93,16 +93,16 @@ impl Finding {
 }
 
 /// The error of a query that failed, for a finding.
-type Unanswered = Error;
+type QueryError = Error;
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     note("looking at the database ...");
     let mut findings = database(&context, args.open_max).await?;
     if !args.database_only {
         note("looking at the destinations ...");
-        findings.extend(reach::look(&context).await);
+        findings.extend(receivers::check(&context).await);
     }
-    tell(&findings, context.output)?;
+    print(&findings, context.output)?;
     let worst = findings.iter().map(|finding| finding.severity).max();
     Ok(ExitCode::from(match worst {
         Some(Severity::Error) => 2,
@@ -125,7 +125,7 @@ async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>,
         }
     };
     let mut findings = Vec::new();
-    if let Err(error) = ask_all(context, &settings, &client, open_max, &mut findings).await {
+    if let Err(error) = run_checks(context, &settings, &client, open_max, &mut findings).await {
         let error_chain = environment::error_chain(&error);
         let remedy = "look into the server's log; then run `hapax doctor` again";
         findings.push(Finding::error("questions", error_chain, remedy));
@@ -133,13 +133,13 @@ async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>,
     Ok(findings)
 }
 
-async fn ask_all(
+async fn run_checks(
     context: &Context,
     settings: &hapax_postgres::Settings,
     client: &Client,
     open_max: Duration,
     findings: &mut Vec<Finding>,
-) -> Result<(), Unanswered> {
+) -> Result<(), QueryError> {
     findings.extend(server::version(client).await?);
     if server::is_standby(client).await? {
         let remedy = "connect to the primary: a standby does not show which transactions are open";
@@ -151,13 +151,13 @@ async fn ask_all(
         return Ok(());
     }
     findings.push(Finding::ok("standby", "the database is a primary"));
-    findings.push(pooler::look(client, settings).await?);
-    findings.extend(schema::look(context, settings, client).await?);
-    findings.push(clock::look(client).await?);
+    findings.push(pooler::check(client, settings).await?);
+    findings.extend(schema::check(context, settings, client).await?);
+    findings.push(clock::check(client).await?);
     findings.extend(server::durability(client).await?);
     findings.extend(server::room(client, settings).await?);
-    findings.extend(sessions::look(client, open_max).await?);
-    findings.extend(stalled::look(context).await);
+    findings.extend(sessions::check(client, open_max).await?);
+    findings.extend(stalled::check(context).await);
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn store(context: &Context) -> Option<Postgres> {
     Postgres::open(settings).await.ok()
 }
 
-fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<()> {
+fn print(findings: &[Finding], output: crate::output::Output) -> std::io::Result<()> {
     if output.json {
         return output.json(&findings);
     }
@@ -180,13 +180,13 @@ fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<
             found,
             remedy,
         } = finding;
-        let word = match severity {
+        let severity = match severity {
             Severity::Ok => "ok",
             Severity::Note => "note",
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        output.line(format_args!("{word:<8} {check}: {found}"))?;
+        output.line(format_args!("{severity:<8} {check}: {found}"))?;
         if !remedy.is_empty() {
             output.line(format_args!("         -> {remedy}"))?;
         }
@@ -195,7 +195,7 @@ fn tell(findings: &[Finding], output: crate::output::Output) -> std::io::Result<
 }
 
 /// Runs a query without preparing it, because there may be a pooler.
-async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Unanswered> {
+async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, QueryError> {
     let messages = client.simple_query(sql).await?;
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
@@ -205,7 +205,7 @@ async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Unanswe
 }
 
 /// The first column of the first row as text.
-async fn word(client: &Client, sql: &str) -> Result<String, Unanswered> {
+async fn first_text(client: &Client, sql: &str) -> Result<String, QueryError> {
     let rows = rows(client, sql).await?;
     let first = rows.first().and_then(|row| row.get(0));
     Ok(first.unwrap_or_default().to_owned())

@@ -5,13 +5,13 @@
 
 use hapax_postgres::{Settings, tokio_postgres::Client};
 
-use super::{Finding, Unanswered, word};
+use super::{Finding, QueryError, first_text};
 
 /// Number of tries. Another client may use the server connection in between.
 const TRIES: usize = 8;
 const PROCESS: &str = "SELECT pg_backend_pid()";
 
-pub(super) async fn look(client: &Client, settings: &Settings) -> Result<Finding, Unanswered> {
+pub(super) async fn check(client: &Client, settings: &Settings) -> Result<Finding, QueryError> {
     let Ok(other) = hapax_postgres::dial(settings).await else {
         let remedy = "raise max_connections or the pooler's limit";
         return Ok(Finding::warning(
@@ -39,11 +39,11 @@ pub(super) async fn look(client: &Client, settings: &Settings) -> Result<Finding
     })
 }
 
-async fn shares_process(one: &Client, other: &Client) -> Result<bool, Unanswered> {
+async fn shares_process(one: &Client, other: &Client) -> Result<bool, QueryError> {
     for _ in 0..TRIES {
-        let free = word(one, PROCESS).await?;
+        let free = first_text(one, PROCESS).await?;
         other.batch_execute("BEGIN").await?;
-        let taken = word(other, PROCESS).await;
+        let taken = first_text(other, PROCESS).await;
         other.batch_execute("ROLLBACK").await?;
         if free == taken? {
             return Ok(true);

@@ -2,10 +2,10 @@
 
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
 
-use super::{Context, Finding, Unanswered, rows, word};
+use super::{Context, Finding, QueryError, first_text, rows};
 use crate::environment::error_chain;
 
-/// The privileges that the role lacks, one object per row, according to the guide to roles.
+/// The privileges that the role lacks of those in the guide to roles, one object per row.
 const LACKS: &str = "
     SELECT format('USAGE ON SCHEMA %I', 'hapax')
      WHERE NOT has_schema_privilege('hapax', 'USAGE')
@@ -29,17 +29,17 @@ const IS_RAISABLE: &str = "SELECT to_regprocedure('hapax.low_sequences()') IS NO
 const LOW: &str = "SELECT sequence, drawn, highest FROM hapax.low_sequences()";
 const MISPLACED: &str = "SELECT hapax.has_misplaced()";
 /// Partitions whose checkpoint was read in another history than that of this database.
-const ELSEWHERE: &str = "SELECT partition FROM hapax.position \
+const OTHER_HISTORY: &str = "SELECT partition FROM hapax.position \
                          WHERE NOT pg_is_in_recovery() \
                            AND NOT hapax.is_read_in(hapax.history(), snapshot) ORDER BY partition";
-const IS_THERE: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
+const SCHEMA_EXISTS: &str = "SELECT to_regnamespace('hapax') IS NOT NULL";
 
-pub(super) async fn look(
+pub(super) async fn check(
     context: &Context,
     settings: &Settings,
     client: &Client,
-) -> Result<Vec<Finding>, Unanswered> {
-    if word(client, IS_THERE).await? != "t" {
+) -> Result<Vec<Finding>, QueryError> {
+    if first_text(client, SCHEMA_EXISTS).await? != "t" {
         let found = "there is no schema hapax in this database";
         return Ok(vec![Finding::error(
             "schema",
@@ -55,14 +55,14 @@ pub(super) async fn look(
             "the role may use every table and sequence",
         ));
         findings.push(version(context, settings).await);
-        let cache = word(client, CACHE).await?;
+        let cache = first_text(client, CACHE).await?;
         if !matches!(cache.as_str(), "1" | "") {
             let found =
                 format!("the sequence of events has CACHE {cache}: the order of a key is not kept");
             let remedy = "ALTER SEQUENCE hapax.outbox_event_id CACHE 1";
             findings.push(Finding::error("sequence", found, remedy));
         }
-        if word(client, IS_RAISABLE).await? == "t" {
+        if first_text(client, IS_RAISABLE).await? == "t" {
             findings.extend(sequences(client).await?);
             findings.extend(history(client).await?);
         }
@@ -72,9 +72,9 @@ pub(super) async fn look(
 
 /// Sequences below a number that was already used, and events that were written meanwhile. A
 /// restore or a replication did not copy them.
-async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
-    let remedy = "as the owner: SELECT * FROM hapax.raise_sequences(), until it says is_all; a relay \
-                  that starts does the same";
+async fn sequences(client: &Client) -> Result<Vec<Finding>, QueryError> {
+    let remedy = "as the owner: SELECT * FROM hapax.raise_sequences(), until its column is_all is \
+                  true; a relay that starts does the same";
     let low = rows(client, LOW).await?;
     let mut findings = Vec::new();
     for row in &low {
@@ -85,20 +85,23 @@ async fn sequences(client: &Client) -> Result<Vec<Finding>, Unanswered> {
         }
         findings.push(Finding::error("sequence", found, remedy));
     }
-    if word(client, MISPLACED).await? == "t" {
+    if first_text(client, MISPLACED).await? == "t" {
         let found = "events that were written while the sequence was too low are not all delivered";
         findings.push(Finding::error("sequence", found, remedy));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("sequence", "none is behind what was given"));
+        findings.push(Finding::ok(
+            "sequence",
+            "no sequence is below a number that was used",
+        ));
     }
     Ok(findings)
 }
 
 /// Checkpoints from another database, server or timeline: a backup was restored, or a standby was
 /// promoted.
-async fn history(client: &Client) -> Result<Option<Finding>, Unanswered> {
-    let partitions = rows(client, ELSEWHERE).await?;
+async fn history(client: &Client) -> Result<Option<Finding>, QueryError> {
+    let partitions = rows(client, OTHER_HISTORY).await?;
     let partitions: Vec<&str> = partitions.iter().filter_map(|row| row.get(0)).collect();
     let found = format!(
         "the checkpoints of {} were read in another database, on another server or timeline",
@@ -109,8 +112,8 @@ async fn history(client: &Client) -> Result<Option<Finding>, Unanswered> {
     Ok((!partitions.is_empty()).then(|| Finding::warning("history", found, remedy)))
 }
 
-async fn grants(client: &Client) -> Result<Vec<Finding>, Unanswered> {
-    let role = word(client, "SELECT quote_ident(current_user)").await?;
+async fn grants(client: &Client) -> Result<Vec<Finding>, QueryError> {
+    let role = first_text(client, "SELECT quote_ident(current_user)").await?;
     let lacking = rows(client, LACKS).await?;
     let lacking = lacking.iter().filter_map(|row| row.get(0));
     Ok(lacking

@@ -2,7 +2,7 @@
 
 use hapax_postgres::tokio_postgres::Client;
 
-use super::{Finding, Unanswered, rows, word};
+use super::{Finding, QueryError, first_text, rows};
 
 /// The oldest supported version. The store relies on its snapshots and functions.
 const VERSION_MIN: u32 = 140_000;
@@ -10,9 +10,9 @@ const VERSION_MIN: u32 = 140_000;
 /// a wraparound.
 const WRAP_WARN: i64 = 1_500_000_000;
 
-pub(super) async fn version(client: &Client) -> Result<Option<Finding>, Unanswered> {
-    let number = word(client, "SHOW server_version_num").await?;
-    let shown = word(client, "SHOW server_version").await?;
+pub(super) async fn version(client: &Client) -> Result<Option<Finding>, QueryError> {
+    let number = first_text(client, "SHOW server_version_num").await?;
+    let shown = first_text(client, "SHOW server_version").await?;
     let found = format!("PostgreSQL {shown}");
     Ok(Some(match number.parse::<u32>() {
         Ok(number) if number < VERSION_MIN => {
@@ -22,16 +22,16 @@ pub(super) async fn version(client: &Client) -> Result<Option<Finding>, Unanswer
     }))
 }
 
-pub(super) async fn is_standby(client: &Client) -> Result<bool, Unanswered> {
-    Ok(word(client, "SELECT pg_is_in_recovery()").await? == "t")
+pub(super) async fn is_standby(client: &Client) -> Result<bool, QueryError> {
+    Ok(first_text(client, "SELECT pg_is_in_recovery()").await? == "t")
 }
 
 /// Settings that decide what is lost in a crash.
-pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswered> {
+pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, QueryError> {
     let mut findings = Vec::new();
     for setting in ["fsync", "full_page_writes"] {
         findings.push(
-            if word(client, &format!("SHOW {setting}")).await? == "off" {
+            if first_text(client, &format!("SHOW {setting}")).await? == "off" {
                 let found = format!(
                     "{setting} is off: a crash of the machine can lose or tear committed rows"
                 );
@@ -45,7 +45,7 @@ pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswer
             },
         );
     }
-    let commit = word(client, "SHOW synchronous_commit").await?;
+    let commit = first_text(client, "SHOW synchronous_commit").await?;
     findings.push(if commit == "off" {
         let found = "synchronous_commit is off for this role: a crash loses the last commits, \
                      their events and what was settled";
@@ -55,7 +55,7 @@ pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswer
     } else {
         Finding::ok("synchronous_commit", commit)
     });
-    findings.push(if word(client, "SHOW autovacuum").await? == "off" {
+    findings.push(if first_text(client, "SHOW autovacuum").await? == "off" {
         let remedy = "set autovacuum = on in postgresql.conf";
         Finding::warning(
             "autovacuum",
@@ -72,7 +72,7 @@ pub(super) async fn durability(client: &Client) -> Result<Vec<Finding>, Unanswer
 pub(super) async fn room(
     client: &Client,
     settings: &hapax_postgres::Settings,
-) -> Result<Vec<Finding>, Unanswered> {
+) -> Result<Vec<Finding>, QueryError> {
     const ROOM: &str = "SELECT current_setting('max_connections')::int
             - current_setting('superuser_reserved_connections')::int
             - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),

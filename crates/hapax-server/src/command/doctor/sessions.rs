@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hapax_postgres::tokio_postgres::{Client, SimpleQueryRow};
 
-use super::{Finding, Unanswered, rows};
+use super::{Finding, QueryError, rows};
 
 const IDLE: &str = "
     SELECT pid, coalesce(application_name, ''), extract(epoch FROM now() - state_change)::int8
@@ -35,7 +35,7 @@ const BOUNDED: &str = "
     SELECT 1 FROM pg_settings
      WHERE name = 'idle_in_transaction_session_timeout' AND reset_val = '0'";
 
-pub(super) async fn look(client: &Client, open_max: Duration) -> Result<Vec<Finding>, Unanswered> {
+pub(super) async fn check(client: &Client, open_max: Duration) -> Result<Vec<Finding>, QueryError> {
     let open_max = format!("{} milliseconds", open_max.as_millis());
     let older = |sql: &str| sql.replace("{open_max}", &open_max);
     let mut findings = Vec::new();
@@ -43,7 +43,7 @@ pub(super) async fn look(client: &Client, open_max: Duration) -> Result<Vec<Find
         let [id, name, age] = columns(&row);
         let found = format!("session {id} ({name}) has been idle in a transaction for {age} s");
         let remedy = format!(
-            "mend whoever leaves it open; SELECT pg_terminate_backend({id}) ends it, and \
+            "correct the program that leaves it open; SELECT pg_terminate_backend({id}) ends it, and \
              idle_in_transaction_session_timeout ends the next one"
         );
         findings.push(Finding::warning("sessions", found, remedy));
@@ -72,7 +72,8 @@ pub(super) async fn look(client: &Client, open_max: Duration) -> Result<Vec<Find
         findings.push(Finding::ok("sessions", "no session blocks others"));
     }
     if !rows(client, BOUNDED).await?.is_empty() {
-        let found = "idle_in_transaction_session_timeout is 0: a writer that hangs holds its locks for ever";
+        let found =
+            "idle_in_transaction_session_timeout is 0: a writer that hangs holds its locks forever";
         let remedy = "ALTER DATABASE ... SET idle_in_transaction_session_timeout = '5min'";
         findings.push(Finding::note("sessions", found, remedy));
     }

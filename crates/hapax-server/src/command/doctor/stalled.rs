@@ -2,30 +2,27 @@
 //!
 //! Open transactions are reported by `sessions`, which needs fewer privileges.
 
-use hapax_postgres::admin::{
-    Actor,
-    stalled::{Cause, Stalled, What, stalled},
-};
+use hapax::admin::{Actor, Cause, OverviewAdmin as _, Stalled, StalledItem};
 
 use super::{Context, Finding};
-use crate::{admin::moment, environment};
+use crate::environment;
 
-pub(super) async fn look(context: &Context) -> Vec<Finding> {
+pub(super) async fn check(context: &Context) -> Vec<Finding> {
     // If the tables do not exist or cannot be read, another check reports that.
     let Some(store) = super::store(context).await else {
         return Vec::new();
     };
-    let looked = stalled(&store, &Actor::new("")).await;
+    let looked = store.stalled(&Actor::new("")).await;
     store.close();
     match looked {
         Ok(all) => {
-            let outcome = all.iter().filter_map(finding);
-            let mut findings: Vec<Finding> = outcome.collect();
+            let stalled = all.iter().filter_map(finding);
+            let mut findings: Vec<Finding> = stalled.collect();
             for (check, fine) in [
                 ("stalled", "every destination moves"),
                 ("sagas", "none needs attention or is overdue"),
             ] {
-                if !findings.iter().any(|it| it.check == check) {
+                if !findings.iter().any(|finding| finding.check == check) {
                     findings.push(Finding::ok(check, fine));
                 }
             }
@@ -39,17 +36,18 @@ pub(super) async fn look(context: &Context) -> Vec<Finding> {
     }
 }
 
-fn finding(it: &Stalled) -> Option<Finding> {
+fn finding(stalled: &Stalled) -> Option<Finding> {
     let Stalled {
         what,
         cause,
         since,
         waiting,
-    } = it;
-    if let What::Sagas { name, version } = what {
+        ..
+    } = stalled;
+    if let StalledItem::Sagas { name, version } = what {
         return Some(sagas(name, *version, cause, *waiting));
     }
-    let since = since.map(|at| format!(" since {}", moment(at)));
+    let since = since.map(|at| format!(" since {at}"));
     let since = since.unwrap_or_default();
     let found = format!("{what}: {cause}{since}; {waiting} wait");
     let remedy = match cause {
@@ -70,7 +68,7 @@ fn finding(it: &Stalled) -> Option<Finding> {
         Cause::NotSettling => "look at its relay's log and at hapax_relay_breaker_open",
         Cause::Paused { .. } => return Some(Finding::note("stalled", found, "")),
         Cause::WaitsForRetry { next_at, .. } => {
-            let found = format!("{found}, until {}", moment(*next_at));
+            let found = format!("{found}, until {next_at}");
             return Some(Finding::note("stalled", found, ""));
         }
         // Reported by `sessions` and `prepared`.

@@ -6,18 +6,13 @@ mod show;
 use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
-use hapax::{
-    limits::SAGA_DEADLINE,
-    retry::parse_duration,
-    saga::{Decision, Filter, State},
-};
-use hapax_postgres::admin::sagas;
+use hapax::{admin::SagaView, limits::SAGA_DEADLINE, retry::parse_duration, saga::Decision};
 
 use super::{Context, Failure};
 use crate::{
     admin::{
-        PageView, SagaView,
         command_context::{CommandContext, Consent},
+        sagas::{AskSagas, page},
     },
     output::USAGE,
 };
@@ -31,7 +26,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List sagas by id
-    List(Which),
+    List(AskSagas),
     /// Show a saga: its steps, what it waits for, and why it is not moving
     Show {
         /// Saga id
@@ -44,26 +39,6 @@ enum Verb {
         #[command(subcommand)]
         what: What,
     },
-}
-
-/// Which sagas to list.
-#[derive(Debug, clap::Args)]
-struct Which {
-    /// Only sagas in this state, such as running
-    #[arg(long, value_parser = state)]
-    state: Option<State>,
-    /// Only sagas with this name, such as checkout
-    #[arg(long)]
-    name: Option<String>,
-    /// Only sagas with this version of their definition
-    #[arg(long, value_name = "NUMBER", id = "of_version")]
-    version: Option<u32>,
-    /// Maximum number of sagas
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
-    limit: usize,
-    /// Start of the page: `next` of the previous page
-    #[arg(long, value_name = "ID")]
-    after: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -134,9 +109,9 @@ struct Why {
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(which) => list(&cx, which).await?,
+        Verb::List(ask) => list(&cx, ask).await?,
         Verb::Show { id } => {
-            let look = sagas::get(&cx.store, &cx.actor, &id).await?;
+            let look = cx.store().look_at_saga(&cx.actor, &id).await?;
             show::tell(&cx, SagaView::whole(look, &cx.mask))?;
         }
         Verb::Decide { id, what } => decide(&cx, &id, what).await?,
@@ -144,41 +119,30 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(cx: &CommandContext, which: Which) -> Result<(), Failure> {
-    let filter = Filter {
-        name: which.name,
-        version: which.version,
-        state: which.state,
-        after: which.after,
-    };
-    let page = sagas::list(&cx.store, &cx.actor, &filter, which.limit).await?;
-    let page = PageView::of(page, SagaView::brief, |next| next);
-    if cx.output.json {
-        return Ok(cx.output.json(&page)?);
-    }
+async fn list(cx: &CommandContext, ask: AskSagas) -> Result<(), Failure> {
+    let page = page(cx.store(), &cx.actor, ask).await?;
     let row = |it: SagaView| {
         [
             it.id,
             format!("{} {}", it.name, it.version),
             it.state.to_owned(),
-            it.created_at,
+            it.created_at.to_string(),
             it.why,
         ]
     };
-    let rows: Vec<_> = page.items.into_iter().map(row).collect();
-    cx.output
-        .table(["ID", "KIND", "STATE", "BEGAN", "WHY"], &rows)?;
-    Ok(())
+    let header = ["ID", "KIND", "STATE", "BEGAN", "WHY"];
+    cx.page(page, header, row)
 }
 
 async fn decide(cx: &CommandContext, id: &str, what: What) -> Result<(), Failure> {
     let (decision, why) = what.spelled()?;
-    let (store, actor) = (&cx.store, &cx.actor);
-    let look = sagas::get(store, actor, id).await?;
+    let (store, actor) = (cx.store(), &cx.actor);
+    let look = store.look_at_saga(actor, id).await?;
     let question = format!("{} Is that meant?", decision.says(&look.saga));
     cx.confirm(why.consent, &question)?;
     let epoch = why.epoch.unwrap_or(look.saga.epoch);
-    sagas::decide(store, actor, id, epoch, &decision, &why.reason).await?;
+    let decided = store.decide(actor, id, epoch, &decision, &why.reason);
+    decided.await?;
     let said = serde_json::json!({"id": id, "decision": decision.as_str()});
     cx.say(&said, || match decision {
         Decision::Close => format!("saga {id} is closed as failed"),
@@ -217,9 +181,4 @@ impl Within {
     fn or_as_ever(&self) -> Duration {
         self.within.unwrap_or(SAGA_DEADLINE)
     }
-}
-
-fn state(word: &str) -> Result<State, String> {
-    let words = State::ALL.map(State::as_str).join(", ");
-    State::named(word).ok_or_else(|| format!("it must be one of {words}"))
 }

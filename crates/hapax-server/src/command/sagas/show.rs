@@ -1,11 +1,12 @@
 //! Prints one saga: its state, why it is not moving, and all steps.
 
+use hapax::{
+    admin::SagaView,
+    saga::{Signal, StepRecord, StepState},
+};
 use serde_json::Value;
 
-use crate::{
-    admin::{ReasonView, SagaView, SignalView, StepView, command_context::CommandContext},
-    command::Failure,
-};
+use crate::{admin::command_context::CommandContext, command::Failure};
 
 pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
     if cx.output.json {
@@ -25,18 +26,20 @@ pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
         fact("why", saga.why),
         fact("epoch", saga.epoch.to_string()),
     ];
-    facts.extend(saga.reason.map(|it| fact("reason", it.words())));
+    facts.extend(saga.reason.map(|it| fact("reason", it.to_string())));
     facts.extend(saga.waiting_for.map(|it| fact("waits for", it)));
     facts.extend(saga.tenant.map(|it| fact("tenant", it)));
-    facts.push(fact("began", saga.created_at));
-    facts.push(fact("deadline", saga.deadline_at));
-    facts.extend(saga.ended_at.map(|it| fact("ended", it)));
+    facts.push(fact("began", saga.created_at.to_string()));
+    facts.push(fact("deadline", saga.deadline_at.to_string()));
+    facts.extend(saga.ended_at.map(|it| fact("ended", it.to_string())));
     facts.extend(
         saga.headers
             .into_iter()
             .map(|(name, value)| fact(&format!("header {name}"), value)),
     );
-    facts.extend(saga.input.map(|it| fact("input", it.to_string())));
+    if !saga.input.is_empty() {
+        facts.push(fact("input", text(&saga.input)));
+    }
     out.table(["SAGA", ""], &facts)?;
     out.line("")?;
     let rows: Vec<_> = saga.steps.into_iter().flatten().map(step).collect();
@@ -58,36 +61,33 @@ pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
     Ok(())
 }
 
-fn step(step: StepView) -> [String; 7] {
-    let came = match (step.error, step.made) {
-        (Some(error), _) => error.words(),
-        (None, made) => words(made),
+fn step(step: StepRecord) -> [String; 7] {
+    let came = match step.error {
+        Some(error) => error.to_string(),
+        None => text(&step.made),
     };
     let came = match step.state {
-        "open" => format!("{came} (not before {})", step.next_at),
+        StepState::Open => format!("{came} (not before {})", step.next_at),
         _ => came,
     };
     [
         step.name,
-        step.direction.to_owned(),
-        step.state.to_owned(),
+        step.direction.as_str().to_owned(),
+        step.state.as_str().to_owned(),
         step.attempts.to_string(),
-        step.began_at,
+        step.began_at.to_string(),
         step.provider_key.unwrap_or_default(),
         came.trim_start().to_owned(),
     ]
 }
 
-fn signal(signal: SignalView) -> [String; 3] {
-    [signal.name, signal.received_at, words(signal.payload)]
+fn signal(signal: Signal) -> [String; 3] {
+    let payload = text(&signal.payload);
+    [signal.name, signal.received_at.to_string(), payload]
 }
 
-impl ReasonView {
-    fn words(&self) -> String {
-        format!("{}: {}", self.code, self.detail)
-    }
-}
-
-fn words(said: Option<Value>) -> String {
-    said.map(|it| it.to_string()).unwrap_or_default()
+/// A masked value as JSON on one line.
+fn text(value: &[u8]) -> String {
+    let value: Option<Value> = serde_json::from_slice(value).ok();
+    value.map(|value| value.to_string()).unwrap_or_default()
 }

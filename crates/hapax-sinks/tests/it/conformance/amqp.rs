@@ -75,10 +75,7 @@ impl SinkUnderTest for Exchange {
                 self.corner.unbind("all", "#").await;
             }
             Mood::Hang => self.proxy.black_hole(),
-            Mood::Down => {
-                self.proxy.refuse(true).await;
-                self.proxy.reset();
-            }
+            Mood::Down => self.proxy.shut().await,
             Mood::Refuse | Mood::Gone | Mood::Talk => return false,
         }
         true

@@ -3,27 +3,23 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
 use bytes::Bytes;
 use hapax::{
-    Random,
     event::{EventId, NewEvent},
     sink::Sink,
 };
 use hapax_sinks::handler::{Handler, HandlerError};
-use hapax_sqlite::{Settings, Sqlite, Tx};
+use hapax_sqlite::{Sqlite, Tx};
 use hapax_testkit::{
     sink::{Arrival, Mood, SinkUnderTest},
     sink_suite,
 };
 use tempfile::TempDir;
 
-use crate::events::clock;
+use crate::consumer::store;
 
 struct Function {
     sink: Arc<Handler<Sqlite>>,
@@ -37,7 +33,8 @@ sink_suite!(Function);
 
 impl SinkUnderTest for Function {
     async fn fresh() -> Self {
-        let (store, directory) = store().await;
+        let tables = "CREATE TABLE arrivals (id TEXT, payload BLOB)";
+        let (store, directory) = store(tables).await;
         let mood = Arc::new(Mutex::new(Mood::Accept));
         let moods = Arc::<Mutex<HashMap<EventId, Mood>>>::default();
         let (usual, special) = (mood.clone(), moods.clone());
@@ -103,19 +100,4 @@ impl SinkUnderTest for Function {
 
 fn is_known(mood: Mood) -> bool {
     matches!(mood, Mood::Accept | Mood::Fail | Mood::Refuse | Mood::Hang)
-}
-
-async fn store() -> (Sqlite, TempDir) {
-    let directory = tempfile::tempdir().unwrap();
-    let bits = AtomicU64::new(1);
-    let random = Random::new(move || bits.fetch_add(1, Ordering::SeqCst));
-    let settings = Settings::new(directory.path().join("law.db"), clock(), random);
-    let store = Sqlite::open(settings).unwrap();
-    let table = (
-        1,
-        "arrivals",
-        "CREATE TABLE arrivals (id TEXT, payload BLOB)",
-    );
-    store.migrate("law", &[table]).await.unwrap();
-    (store, directory)
 }

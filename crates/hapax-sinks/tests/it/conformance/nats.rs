@@ -68,10 +68,7 @@ impl SinkUnderTest for Stream {
             }
             Mood::Refuse => settings.max_message_size = 1,
             Mood::Hang => self.proxy.black_hole(),
-            Mood::Down => {
-                self.proxy.refuse(true).await;
-                self.proxy.reset();
-            }
+            Mood::Down => self.proxy.shut().await,
             Mood::Talk | Mood::Gone => return false,
         }
         self.direct.update_stream(settings).await.unwrap();

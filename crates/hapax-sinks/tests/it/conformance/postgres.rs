@@ -73,10 +73,7 @@ impl SinkUnderTest for Table {
             }
             Mood::Fail | Mood::Refuse => self.say(None, mood).await,
             Mood::Hang => self.proxy.black_hole(),
-            Mood::Down => {
-                self.proxy.refuse(true).await;
-                self.proxy.reset();
-            }
+            Mood::Down => self.proxy.shut().await,
             Mood::Talk | Mood::Gone => return false,
         }
         true

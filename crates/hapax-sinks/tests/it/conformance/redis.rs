@@ -75,10 +75,7 @@ impl SinkUnderTest for Stream {
                 set.exec_async(&mut direct).await.unwrap();
             }
             Mood::Hang => self.proxy.black_hole(),
-            Mood::Down => {
-                self.proxy.refuse(true).await;
-                self.proxy.reset();
-            }
+            Mood::Down => self.proxy.shut().await,
             // Redis has no response for a permanent refusal.
             Mood::Talk | Mood::Gone | Mood::Refuse => return false,
         }

@@ -22,15 +22,13 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             return Vec::new();
         }
         let destination = &self.queue.destination;
-        let free = destination
-            .concurrency
-            .saturating_sub(self.on_the_wire.len());
+        let free = destination.concurrency.saturating_sub(self.in_flight.len());
         let now = self.settings.clock.now();
         let mut count = free * destination.sink.batch_max().max(1);
         let allowed = self.breaker.allows(now);
         match allowed {
             Allowed::All => {}
-            Allowed::Probe if self.on_the_wire.is_empty() => count = count.min(1),
+            Allowed::Probe if self.in_flight.is_empty() => count = count.min(1),
             Allowed::Probe | Allowed::NothingUntil(_) => count = 0,
         }
         if let Some(rate) = &mut self.rate {
@@ -52,7 +50,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let destination = &self.queue.destination;
         let free = destination
             .concurrency
-            .saturating_sub(self.on_the_wire.len())
+            .saturating_sub(self.in_flight.len())
             .max(1);
         let size = chosen
             .len()
@@ -69,7 +67,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 ..
             } = self.settings.clone();
             let destination = Arc::clone(destination);
-            self.on_the_wire
+            self.in_flight
                 .spawn(offer(destination, items, clock, failpoints, traces));
         }
     }
@@ -79,7 +77,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let Ok(tried) = finished else { return };
         let now = self.settings.clock.now();
         for tried in tried {
-            self.judge(&tried, now);
+            self.update_breaker(&tried, now);
             self.queue.conclude(tried, now, self.settings.random.unit());
         }
         if self.breaker.is_hopeless() {
@@ -92,7 +90,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     /// Records the outcome of an attempt in the breaker.
-    fn judge(&mut self, tried: &Tried, now: Timestamp) {
+    fn update_breaker(&mut self, tried: &Tried, now: Timestamp) {
         let was_open = self.breaker.is_open();
         match &tried.outcome {
             Ok(_) => self.breaker.succeeded(),
@@ -107,12 +105,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if was_open == is_open {
             return;
         }
-        let word = |open| if open { "open" } else { "closed" };
+        let state = |is_open| if is_open { "open" } else { "closed" };
         gauges::breaker(&self.queue.partition, is_open);
         tracing::warn!(
             destination = self.queue.partition,
-            from_state = word(was_open),
-            to_state = word(is_open),
+            from_state = state(was_open),
+            to_state = state(is_open),
             "the state of the breaker has changed"
         );
     }

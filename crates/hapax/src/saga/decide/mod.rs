@@ -10,7 +10,6 @@ use super::{Definition, Direction, Refusal, SagaRecord, Step, StepBody, StepReco
 use crate::{
     clock::Timestamp,
     limits::{CLOCK_AHEAD, SAGA_UNDO_ATTEMPTS},
-    seeded::{self, Bug},
 };
 
 /// The next move of a saga.
@@ -153,9 +152,6 @@ fn open<Tx>(
         // A failed local step was rolled back, so nothing of it has happened.
         StepBody::Local(_) if is_late && is_past_pivot => Move::Ask(late(last_words(row))),
         StepBody::Local(_) if is_late => Move::StartCompensation(late(last_words(row))),
-        StepBody::Remote(_) if seeded::has(Bug::RefundOnUnknown) && row.attempts > 0 => {
-            Move::StartCompensation(Refusal::new("unknown", last_words(row)))
-        }
         StepBody::Remote(_)
             if is_late && !is_past_pivot && (step.compensate_unknown || !was_sent(row)) =>
         {

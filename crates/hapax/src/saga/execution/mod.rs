@@ -41,26 +41,26 @@ pub(super) struct Execution<'a, S: Sagas<Tx: SagaRows>> {
 }
 
 impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
-    /// Executes a move, and records an attempt at a step in a span and the log.
-    pub(super) async fn make(&mut self, step: Move) -> Result<(), StoreError> {
+    /// Executes a move. An attempt at a step is also recorded in a span and in the log.
+    pub(super) async fn make(&mut self, next: Move) -> Result<(), StoreError> {
         let (Move::Run {
-            step: place,
+            step: index,
             direction,
         }
         | Move::Call {
-            step: place,
+            step: index,
             direction,
         }
         | Move::LookUp {
-            step: place,
+            step: index,
             direction,
-        }) = step
+        }) = next
         else {
-            return self.carry_out(step).await;
+            return self.execute(next).await;
         };
-        let name = self.step(place).name;
+        let name = self.step(index).name;
         let span = self.begin_span(name, direction);
-        let made = self.carry_out(step).instrument(span.clone()).await;
+        let made = self.execute(next).instrument(span.clone()).await;
         if let Some(row) = self.saga.step(name, direction) {
             self.report(&span, row);
         }
@@ -74,13 +74,13 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     /// The span of one attempt at a step, below the request that started the saga. Events and calls
     /// of the step are below this span.
     fn begin_span(&mut self, step: &'static str, direction: Direction) -> Span {
-        let place = self.settings.traces.below_headers(&self.saga.headers);
-        let Some(own) = place.context().filter(|_| place.is_recorded()) else {
+        let span_place = self.settings.traces.below_headers(&self.saga.headers);
+        let Some(own) = span_place.context().filter(|_| span_place.is_recorded()) else {
             return Span::none();
         };
         let headers = &mut self.owned.headers;
         headers.insert(TRACEPARENT.to_owned(), own.to_string());
-        step_span(&self.saga, step, direction, &place)
+        step_span(&self.saga, step, direction, &span_place)
     }
 
     /// Logs the state of a step after an attempt, without the provider's message, which may contain
@@ -107,16 +107,16 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
         );
     }
 
-    async fn carry_out(&mut self, step: Move) -> Result<(), StoreError> {
-        match step {
+    async fn execute(&mut self, next: Move) -> Result<(), StoreError> {
+        match next {
             Move::Run { step, direction } => self.run(step, direction).await,
             Move::Call { step, direction } => self.call(step, direction).await,
             Move::LookUp { step, direction } => self.look_up(step, direction).await,
             Move::Await { step } => {
-                let row = self.meant(step, Direction::Forward);
+                let row = self.step_row(step, Direction::Forward);
                 let row = StepRecord {
                     began_at: self.now(),
-                    // If the clock is wrong now, this is when it started.
+                    // If the clock is wrong now, `next_at` still has the time of the first start.
                     next_at: row.next_at.max(row.began_at),
                     ..row
                 };
@@ -124,7 +124,7 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             }
             Move::Settle { step, signal } => self.settle(step, signal).await,
             Move::TimeOut { step } => {
-                let row = self.meant(step, Direction::Forward);
+                let row = self.step_row(step, Direction::Forward);
                 let why = Refusal::new("timeout", format!("no signal arrived for {}", row.name));
                 self.write_unless_signalled(refused(row, why, self.now()))
                     .await
@@ -151,15 +151,15 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
         }
     }
 
-    async fn run(&mut self, place: usize, direction: Direction) -> Result<(), StoreError> {
-        let Some(StepBody::Local(act)) = self.step(place).act(direction) else {
+    async fn run(&mut self, index: usize, direction: Direction) -> Result<(), StoreError> {
+        let Some(StepBody::Local(action)) = self.step(index).act(direction) else {
             return Ok(());
         };
-        let act = Arc::clone(act);
-        let row = tried(self.meant(place, direction));
-        match self.try_locally(&*act, &row).await? {
+        let action = Arc::clone(action);
+        let row = with_attempt(self.step_row(index, direction));
+        match self.try_locally(&*action, &row).await? {
             Ok(made) => {
-                self.keep(done(row, made, self.now()));
+                self.replace_row(done(row, made, self.now()));
                 Ok(())
             }
             Err(Some(why)) => self.write(refused(row, why, self.now())).await,
@@ -171,13 +171,13 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     /// recorded.
     async fn try_locally(
         &mut self,
-        act: &dyn LocalStep<S::Tx>,
+        action: &dyn LocalStep<S::Tx>,
         row: &StepRecord,
     ) -> Result<Result<Bytes, Option<Refusal>>, StoreError> {
         let mut tx = self.lock().await?;
-        let (within, saga) = (&mut tx, &self.saga);
-        let ran = caught(move || act.run(within, saga)).await;
-        let why = match ran {
+        let (tx_of_step, saga) = (&mut tx, &self.saga);
+        let result = caught(move || action.run(tx_of_step, saga)).await;
+        let why = match result {
             Ok(Ok(Ok(made))) if made.len() <= SAGA_INPUT_BYTES_MAX => {
                 let row_done = done(row.clone(), made.clone(), self.now());
                 match self.conclude(tx, &row_done).await {
@@ -222,17 +222,17 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
 
     async fn settle(
         &mut self,
-        place: usize,
+        index: usize,
         signal: Option<&'static str>,
     ) -> Result<(), StoreError> {
         let signals = self.saga.signals.iter();
-        let mut said = signals.filter(|it| Some(it.name.as_str()) == signal);
-        let made = said.next().map(|it| it.payload.clone());
-        let row = self.meant(place, Direction::Forward);
-        let row = done(row, made.unwrap_or_default(), self.now());
-        let asked = self.saga.status.state == State::NeedsAttention;
+        let mut received = signals.filter(|received| Some(received.name.as_str()) == signal);
+        let payload = received.next().map(|received| received.payload.clone());
+        let row = self.step_row(index, Direction::Forward);
+        let row = done(row, payload.unwrap_or_default(), self.now());
+        let needs_attention = self.saga.status.state == State::NeedsAttention;
         // The unknown outcome has become known by a signal, and the saga continues.
-        let status = asked.then(|| SagaStatus {
+        let status = needs_attention.then(|| SagaStatus {
             reason: None,
             ..self.saga.running_again(self.now())
         });
@@ -244,7 +244,7 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             tx.write_status(&self.owned, status).await?;
         }
         tx.commit().await?;
-        self.keep(row);
+        self.replace_row(row);
         self.saga.status = status.unwrap_or_else(|| self.saga.status.clone());
         Ok(())
     }
@@ -253,8 +253,8 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     async fn end(&mut self, state: State) -> Result<(), StoreError> {
         let mut tx = self.lock().await?;
         if let Some(on_end) = self.definition.end_hook() {
-            let (within, saga) = (&mut tx, &self.saga);
-            let written = caught(move || on_end.write(within, saga, state)).await;
+            let (tx_of_step, saga) = (&mut tx, &self.saga);
+            let written = caught(move || on_end.write(tx_of_step, saga, state)).await;
             let why = match written {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error),
@@ -277,15 +277,15 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
         Ok(())
     }
 
-    /// If the end cannot be written, it is attempted again, and left to an operator long after the
-    /// deadline.
+    /// Handles an end that cannot be written: it is attempted again until [`SAGA_ENDING`] after the
+    /// deadline, and is then left to an operator.
     async fn cannot_end(&mut self, source: BoxError) -> Result<(), StoreError> {
         if self.now() < self.saga.status.deadline_at.after(SAGA_ENDING) {
             return Err(StoreError::Statement { source });
         }
         let status = SagaStatus {
             state: State::NeedsAttention,
-            reason: Some(kept(Refusal::new("ending", error_chain(&*source)))),
+            reason: Some(storable(Refusal::new("ending", error_chain(&*source)))),
             ..self.saga.status.clone()
         };
         self.write_status_unless_signalled(status).await
@@ -307,61 +307,61 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
 
     async fn write(&mut self, row: StepRecord) -> Result<(), StoreError> {
         let tx = self.lock().await?;
-        self.write_in(tx, row).await
+        self.write_and_commit(tx, row).await
     }
 
     /// Writes the state of a step, unless a signal has arrived.
     async fn write_unless_signalled(&mut self, row: StepRecord) -> Result<(), StoreError> {
         match self.lock_unless_signalled().await? {
-            Some(tx) => self.write_in(tx, row).await,
+            Some(tx) => self.write_and_commit(tx, row).await,
             None => Ok(()),
         }
     }
 
-    async fn write_in(&mut self, mut tx: S::Tx, row: StepRecord) -> Result<(), StoreError> {
+    async fn write_and_commit(&mut self, mut tx: S::Tx, row: StepRecord) -> Result<(), StoreError> {
         tx.write_step(&self.owned, &row).await?;
         tx.commit().await?;
-        self.keep(row);
+        self.replace_row(row);
         Ok(())
     }
 
     async fn lock(&self) -> Result<S::Tx, StoreError> {
-        let held = self
+        let locked = self
             .store
             .lock_saga(&self.owned, self.settings.lease)
             .await?;
-        Ok(held.tx)
+        Ok(locked.tx)
     }
 
     /// Opens a transaction for a conclusion from the absence of a signal; none if a signal has
     /// arrived that was not read yet.
     async fn lock_unless_signalled(&mut self) -> Result<Option<S::Tx>, StoreError> {
-        let held = self
+        let locked = self
             .store
             .lock_saga(&self.owned, self.settings.lease)
             .await?;
-        if held.signals_seen <= self.saga.signals.len() {
-            return Ok(Some(held.tx));
+        if locked.signals_seen <= self.saga.signals.len() {
+            return Ok(Some(locked.tx));
         }
-        held.tx.rollback().await;
+        locked.tx.rollback().await;
         self.is_signalled = true;
         Ok(None)
     }
 
     /// Replaces a row in memory after its commit, for the next decision.
-    fn keep(&mut self, row: StepRecord) {
+    fn replace_row(&mut self, row: StepRecord) {
         let steps = &mut self.saga.steps;
-        let same =
+        let is_same =
             |other: &&mut StepRecord| other.name == row.name && other.direction == row.direction;
-        match steps.iter_mut().find(same) {
+        match steps.iter_mut().find(is_same) {
             Some(old) => *old = row,
             None => steps.push(row),
         }
     }
 
-    /// The row of a step, or a new one if it has not started.
-    fn meant(&self, place: usize, direction: Direction) -> StepRecord {
-        let name = self.step(place).name;
+    /// The row of a step, or the row that the step gets when it starts.
+    fn step_row(&self, index: usize, direction: Direction) -> StepRecord {
+        let name = self.step(index).name;
         let now = self.now();
         let first = || StepRecord {
             name: name.to_owned(),
@@ -392,20 +392,20 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
         let retry_policy = step.map(|step| step.retry_policy).unwrap_or_default();
         let pause = retry_policy.after(row.attempts, self.settings.random.unit());
         StepRecord {
-            error: Some(kept(Refusal::new(code, why))),
+            error: Some(storable(Refusal::new(code, why))),
             next_at: self.now().after(pause),
             ..row
         }
     }
 
-    fn is_past_pivot(&self, place: usize) -> bool {
-        self.definition.steps()[..place]
+    fn is_past_pivot(&self, index: usize) -> bool {
+        self.definition.steps()[..index]
             .iter()
             .any(|step| step.is_pivot)
     }
 
-    fn step(&self, place: usize) -> &Step<S::Tx> {
-        &self.definition.steps()[place]
+    fn step(&self, index: usize) -> &Step<S::Tx> {
+        &self.definition.steps()[index]
     }
 
     fn now(&self) -> Timestamp {
@@ -443,7 +443,7 @@ async fn caught<'a, T>(run: impl FnOnce() -> BoxFuture<'a, T> + Send + 'a) -> Re
     ran.map_err(|_| Panicked)
 }
 
-fn tried(row: StepRecord) -> StepRecord {
+fn with_attempt(row: StepRecord) -> StepRecord {
     StepRecord {
         attempts: row.attempts.saturating_add(1),
         ..row
@@ -463,7 +463,7 @@ fn done(row: StepRecord, made: Bytes, now: Timestamp) -> StepRecord {
 fn refused(row: StepRecord, why: Refusal, now: Timestamp) -> StepRecord {
     StepRecord {
         state: StepState::Refused,
-        error: Some(kept(why)),
+        error: Some(storable(why)),
         ended_at: Some(now),
         ..row
     }
@@ -471,11 +471,11 @@ fn refused(row: StepRecord, why: Refusal, now: Timestamp) -> StepRecord {
 
 /// A refusal as a store keeps it: a provider's message may have any length, and PostgreSQL cannot
 /// store a text with a zero byte.
-fn kept(why: Refusal) -> Refusal {
-    let keep = |said: String| {
-        let mut said = said.replace('\0', "\u{fffd}");
-        said.truncate(said.floor_char_boundary(ERROR_BYTES));
-        said
+fn storable(why: Refusal) -> Refusal {
+    let shorten = |text: String| {
+        let mut text = text.replace('\0', "\u{fffd}");
+        text.truncate(text.floor_char_boundary(ERROR_BYTES));
+        text
     };
-    Refusal::new(keep(why.code), keep(why.detail))
+    Refusal::new(shorten(why.code), shorten(why.detail))
 }

@@ -1,8 +1,8 @@
 //! A remote step: commits its intent, calls the remote system, and looks the outcome up.
 //!
 //! The intent is committed before the call and the outcome after it. A crash in between leaves an
-//! open row, whose outcome is unknown. That the remote system does not know the key counts as "not
-//! happened" only when no call can arrive there any more.
+//! open row, whose outcome is unknown. If the remote system does not know the key, the call counts
+//! as "not happened" only after the settle time, when it cannot arrive any more.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use super::{Execution, PANICKED, Panicked, caught, done, refused, tried};
+use super::{Execution, PANICKED, Panicked, caught, done, refused, with_attempt};
 use crate::{
     Timestamp,
     limits::SAGA_INPUT_BYTES_MAX,
@@ -22,7 +22,6 @@ use crate::{
         Call, Direction, Found, Outcome, Refusal, RemoteStep, StepBody, StepRecord,
         decide::is_ahead, decision::RETRIED, provider_key,
     },
-    seeded::{self, Bug},
     store::{SagaRows, Sagas, StoreError},
     telemetry::error_chain,
 };
@@ -30,17 +29,17 @@ use crate::{
 impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     pub(super) async fn call(
         &mut self,
-        place: usize,
+        index: usize,
         direction: Direction,
     ) -> Result<(), StoreError> {
-        let Some(StepBody::Remote(act)) = self.step(place).act(direction) else {
+        let Some(StepBody::Remote(action)) = self.step(index).act(direction) else {
             return Ok(());
         };
-        let act = Arc::clone(act);
-        let mut row = tried(self.meant(place, direction));
+        let action = Arc::clone(action);
+        let mut row = with_attempt(self.step_row(index, direction));
         if row.provider_key.is_none() {
-            let asked = catch_unwind(AssertUnwindSafe(|| act.request(&self.saga)));
-            match asked.unwrap_or_else(|_| Err(PANICKED.into())) {
+            let request = catch_unwind(AssertUnwindSafe(|| action.request(&self.saga)));
+            match request.unwrap_or_else(|_| Err(PANICKED.into())) {
                 Ok(request) if request.len() <= SAGA_INPUT_BYTES_MAX => row.request = request,
                 Ok(request) => {
                     let why = format!(
@@ -59,21 +58,13 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             // intent.
             row.began_at = self.now();
         }
-        if seeded::has(Bug::ProviderKeyPerAttempt) {
-            row.provider_key = Some(self.fresh_key(&row, f64::from(row.attempts)));
-        }
-        if seeded::has(Bug::CompensationAfterCall) {
-            row.provider_key = Some(self.fresh_key(&row, self.settings.random.unit()));
-        }
         // The attempt is counted and the key is recorded before any byte is sent.
         row.next_at = self.now();
         self.settings.failpoints.hit("saga.intent.before");
-        if !seeded::has(Bug::CompensationAfterCall) {
-            self.write(row.clone()).await?;
-        }
+        self.write(row.clone()).await?;
         self.settings.failpoints.hit("saga.intent.after");
-        let unknown = unknown(&row);
-        let outcome = self.ask(&*act, &row, place).await;
+        let unknown_code = unknown_code(&row);
+        let outcome = self.ask(&*action, &row, index).await;
         self.settings.failpoints.hit("saga.call.after");
         let row = match outcome {
             Outcome::Done(made) if made.len() > SAGA_INPUT_BYTES_MAX => {
@@ -81,76 +72,71 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
                     "a response of {} bytes, at most {SAGA_INPUT_BYTES_MAX} are allowed",
                     made.len()
                 );
-                self.failed(row, unknown, why)
+                self.failed(row, unknown_code, why)
             }
             Outcome::Done(made) => done(row, made, self.now()),
             Outcome::Refused(why) => refused(row, why, self.now()),
-            Outcome::Unknown(error) if seeded::has(Bug::TimeoutIsFailure) => refused(
-                row,
-                Refusal::new("failed", error_chain(&*error)),
-                self.now(),
-            ),
-            Outcome::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
+            Outcome::Unknown(error) => self.failed(row, unknown_code, error_chain(&*error)),
         };
         self.write(row).await?;
         self.settings.failpoints.hit("saga.outcome.after");
         Ok(())
     }
 
-    async fn ask(&self, act: &dyn RemoteStep, row: &StepRecord, place: usize) -> Outcome<Bytes> {
+    async fn ask(&self, action: &dyn RemoteStep, row: &StepRecord, index: usize) -> Outcome<Bytes> {
         let call = self.as_call(row);
-        let longest = self.call_max(place);
+        let call_max = self.call_max(index);
         self.settings.failpoints.hit("saga.call.before");
-        match timeout(longest, caught(|| act.call(&call))).await {
+        match timeout(call_max, caught(|| action.call(&call))).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(Panicked)) => Outcome::Unknown(PANICKED.into()),
-            Err(_) => Outcome::Unknown(format!("no response within {longest:?}").into()),
+            Err(_) => Outcome::Unknown(format!("no response within {call_max:?}").into()),
         }
     }
 
     pub(super) async fn look_up(
         &mut self,
-        place: usize,
+        index: usize,
         direction: Direction,
     ) -> Result<(), StoreError> {
-        let Some(StepBody::Remote(act)) = self.step(place).act(direction) else {
+        let Some(StepBody::Remote(action)) = self.step(index).act(direction) else {
             return Ok(());
         };
-        let act = Arc::clone(act);
-        let row = tried(self.meant(place, direction));
+        let action = Arc::clone(action);
+        let row = with_attempt(self.step_row(index, direction));
         let asked_at = self.now();
         let call = self.as_call(&row);
-        let longest = self.call_max(place);
-        let unknown = unknown(&row);
-        let asks = catch_unwind(AssertUnwindSafe(|| act.look_up(&call)));
-        let panics = || -> Option<BoxFuture<'_, _>> {
+        let call_max = self.call_max(index);
+        let unknown_code = unknown_code(&row);
+        let look_up = catch_unwind(AssertUnwindSafe(|| action.look_up(&call)));
+        let panicked = || -> Option<BoxFuture<'_, _>> {
             Some(Box::pin(async { Found::Unknown(PANICKED.into()) }))
         };
-        let found = match asks.unwrap_or_else(|_| panics()) {
+        let found = match look_up.unwrap_or_else(|_| panicked()) {
             None if is_retried(&row) => None,
             None => Some(Found::Unknown(
                 "the remote system cannot look up a key".into(),
             )),
-            Some(asked) => Some(match timeout(longest, caught(|| asked)).await {
+            Some(look_up) => Some(match timeout(call_max, caught(|| look_up)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Panicked)) => Found::Unknown(PANICKED.into()),
-                Err(_) => Found::Unknown(format!("no response within {longest:?}").into()),
+                Err(_) => Found::Unknown(format!("no response within {call_max:?}").into()),
             }),
         };
         let Some(found) = found else {
             // The operator who requested another attempt knows that the outcome cannot be looked
             // up.
-            return self.write(self.anew(row)).await;
+            return self.write(self.restarted(row)).await;
         };
-        let is_silence = matches!(found, Found::Absent);
+        let is_absent = matches!(found, Found::Absent);
         let row = match found {
             Found::Done(made) if made.len() <= SAGA_INPUT_BYTES_MAX => done(row, made, self.now()),
-            Found::Done(_) => self.failed(row, unknown, "the response is too long".to_owned()),
+            Found::Done(_) => self.failed(row, unknown_code, "the response is too long".to_owned()),
             Found::Refused(why) => refused(row, why, self.now()),
-            Found::Absent => self.absent(row, place, direction, asked_at),
-            Found::Unknown(error) => self.failed(row, unknown, error_chain(&*error)),
+            Found::Absent => self.absent(row, index, direction, asked_at),
+            Found::Unknown(error) => self.failed(row, unknown_code, error_chain(&*error)),
         };
-        if is_silence {
+        if is_absent {
             return self.write_unless_signalled(row).await;
         }
         self.write(row).await
@@ -163,30 +149,30 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
     fn absent(
         &self,
         row: StepRecord,
-        place: usize,
+        index: usize,
         direction: Direction,
         asked_at: Timestamp,
     ) -> StepRecord {
-        let retry_policy = self.step(place).retry_policy;
+        let retry_policy = self.step(index).retry_policy;
         if is_ahead(row.began_at, asked_at) {
             // The last call may have been made just now: its age is unknown until the clock has
             // reached the recorded time.
             let why =
                 "the remote system does not know the key, and the clock was ahead when it was used";
-            let code = unknown(&row);
+            let code = unknown_code(&row);
             return self.failed(row, code, why.to_owned());
         }
-        let quiet_at = row
+        let settle_time_ends_at = row
             .began_at
             .after(retry_policy.window)
             .after(retry_policy.settle_time);
-        if asked_at < quiet_at {
+        if asked_at < settle_time_ends_at {
             // A call that was given up may still arrive.
             let code = if is_retried(&row) { RETRIED } else { "absent" };
             let why = Refusal::new(code, "the remote system does not know the key so far");
             return StepRecord {
                 error: Some(why),
-                next_at: quiet_at,
+                next_at: settle_time_ends_at,
                 ..row
             };
         }
@@ -195,15 +181,15 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
             let why = "the remote system does not know the key, and may have forgotten it";
             return self.failed(row, "unknown", why.to_owned());
         }
-        if direction == Direction::Compensate || self.is_past_pivot(place) || is_retried(&row) {
-            return self.anew(row);
+        if direction == Direction::Compensate || self.is_past_pivot(index) || is_retried(&row) {
+            return self.restarted(row);
         }
         let why = Refusal::new("absent", "nothing happened under the key");
         refused(row, why, self.now())
     }
 
     /// The row for a step that has to happen and has not: it starts again as if for the first time.
-    fn anew(&self, row: StepRecord) -> StepRecord {
+    fn restarted(&self, row: StepRecord) -> StepRecord {
         StepRecord {
             error: None,
             began_at: self.now(),
@@ -224,15 +210,10 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
         }
     }
 
-    /// A key that no other call uses, for seeded bugs.
-    fn fresh_key(&self, row: &StepRecord, number: f64) -> String {
-        provider_key(&self.saga, &format!("{} {number}", row.name), row.direction)
-    }
-
     /// The time limit of a call. It ends well before the lease does, so that only the next owner
     /// calls after that.
-    fn call_max(&self, place: usize) -> Duration {
-        self.step(place)
+    fn call_max(&self, index: usize) -> Duration {
+        self.step(index)
             .retry_policy
             .call
             .min(self.settings.lease / 2)
@@ -241,7 +222,7 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
 
 /// The code of a row with an unknown outcome. A row that an operator wants to be attempted again
 /// keeps that code until the outcome is known.
-fn unknown(row: &StepRecord) -> &'static str {
+fn unknown_code(row: &StepRecord) -> &'static str {
     if is_retried(row) { RETRIED } else { "unknown" }
 }
 

@@ -1,16 +1,15 @@
 //! Fixture: a Prometheus process with a temporary folder and a free port, which ends with the test.
 
 use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    fs::{self, File},
-    io::ErrorKind,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    collections::BTreeSet, fmt::Write as _, fs, io::ErrorKind, process::Command, time::Duration,
 };
 
-use hapax_testkit::{http::HttpClient, port::free_port, wait::Patience};
+use hapax_testkit::{
+    http::HttpClient,
+    port::free_port,
+    program::{Program, guarded},
+    wait::Patience,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -18,14 +17,10 @@ use super::files::{ALERTS, place};
 
 /// The maximum time for its start.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shell script that kills Prometheus as soon as the test's end of its standard input is closed. It
-/// therefore ends with the test, even if the test is killed.
-const GUARD: &str =
-    "( { read -r _; kill -9 $$; } <&3 3<&- & ) 3<&0; exec \"$0\" \"$@\" </dev/null 3<&-";
 
 /// A running Prometheus.
 pub(super) struct Prometheus {
-    child: Child,
+    program: Program,
     url: String,
     client: HttpClient,
     _folder: TempDir,
@@ -38,15 +33,22 @@ impl Prometheus {
         let config = folder.path().join("prometheus.yml");
         fs::write(&config, configuration(targets)).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        let log = folder.path().join("log");
-        let child = spawn(&config, folder.path(), &address, &log);
+        // Without this check, a missing program would only be reported in the log of the guard.
+        let there = Command::new("prometheus").arg("--version").output();
+        there.unwrap_or_else(|error| missing("prometheus", &error));
+        let mut command = guarded("prometheus", "KILL");
+        let data = folder.path().join("data");
+        command
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={address}"));
         let mut prometheus = Self {
-            child,
+            program: Program::start(command, &folder.path().join("log")),
             url: format!("http://{address}"),
             client: HttpClient::new(),
             _folder: folder,
         };
-        prometheus.ready(&log).await;
+        prometheus.ready().await;
         prometheus
     }
 
@@ -118,7 +120,7 @@ impl Prometheus {
         answer.json().unwrap()["data"].clone()
     }
 
-    async fn ready(&mut self, log: &Path) {
+    async fn ready(&mut self) {
         let patience = Patience::within(PATIENCE);
         let url = format!("{}/-/ready", self.url);
         while !self
@@ -127,19 +129,14 @@ impl Prometheus {
             .await
             .is_ok_and(|answer| answer.status == 200)
         {
-            if self.child.try_wait().unwrap().is_some() {
-                let log = fs::read_to_string(log).unwrap();
-                panic!("prometheus did not start: {log}");
-            }
+            let has_ended = self.program.has_ended();
+            assert!(
+                !has_ended,
+                "prometheus did not start: {}",
+                self.program.log()
+            );
             patience.pause().await;
         }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 
@@ -152,26 +149,6 @@ pub(super) fn promtool(arguments: &[&str], file: &str) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{file}: {said}{complaint}");
-}
-
-fn spawn(config: &Path, folder: &Path, address: &str, log: &Path) -> Child {
-    // Without this check, a missing program would only be reported in the log of the guard.
-    let there = Command::new("prometheus").arg("--version").output();
-    there.unwrap_or_else(|error| missing("prometheus", &error));
-    let log = File::create(log).unwrap();
-    Command::new("sh")
-        .args(["-c", GUARD, "prometheus"])
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            folder.join("data").display()
-        ))
-        .arg(format!("--web.listen-address={address}"))
-        .stdin(Stdio::piped())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .unwrap()
 }
 
 fn missing(program: &str, error: &std::io::Error) -> ! {

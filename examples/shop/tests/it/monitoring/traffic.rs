@@ -8,10 +8,10 @@
 use std::{future::ready, net::SocketAddr, sync::OnceLock, time::Duration};
 
 use axum::{Router, routing::get};
-use hapax::{Clock, telemetry};
+use hapax::telemetry;
 use hapax_client::{Client, Request, Settings};
 use hapax_testkit::{
-    clock::seeded_random,
+    clock::{seeded_random, system_clock},
     http::{HttpReceiver, HttpReply},
     wait::pace,
 };
@@ -19,13 +19,10 @@ use http::Method;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::shop::{JSON, ORDER, Shop, Store};
+use crate::shop::{CART, JSON, ORDER, PAYMENT, SLOW, Shop, Store};
 
 /// The time between two rounds.
 const PACE: Duration = Duration::from_millis(200);
-const PAYMENT: &str = r#"{"amount":900,"currency":"EUR","card":"tok_ok"}"#;
-const SLOW: &str = r#"{"amount":900,"currency":"EUR","card":"tok_slow"}"#;
-const CHECKOUT: &str = r#"{"items":[{"sku":"sku_tea","quantity":1}],"card":"tok_ok","address":{"name":"Ann","line1":"Way 1","city":"Ulm","postal_code":"89073","country":"DE"}}"#;
 
 /// The running load. Dropping it stops it.
 pub(super) struct Traffic {
@@ -78,8 +75,7 @@ async fn buy(shop: Shop) {
         shop.post("/orders", Some(&order), &other).await;
         let pay = || shop.post("/payments", Some(&payment), PAYMENT);
         tokio::join!(pay(), pay());
-        shop.post("/checkouts", Some(&key("checkout")), CHECKOUT)
-            .await;
+        shop.post("/checkouts", Some(&key("checkout")), CART).await;
         let headers = [
             JSON,
             ("authorization", "Bearer demo-alice"),
@@ -96,9 +92,7 @@ async fn buy(shop: Shop) {
 async fn call_in_vain() {
     let down = HttpReceiver::start().await;
     down.reply(HttpReply::status(503));
-    #[expect(clippy::disallowed_methods, reason = "the test uses the system clock")]
-    let clock = Clock::new(std::time::SystemTime::now);
-    let client = Client::new(Settings::new(clock, seeded_random(7))).unwrap();
+    let client = Client::new(Settings::new(system_clock(), seeded_random(7))).unwrap();
     loop {
         let request = Request::post(&down.url("/orders")).unwrap().json("{}");
         client.send(request).await.unwrap();

@@ -10,9 +10,6 @@ use super::{
 };
 use crate::shop::{Home, PATIENCE, Shop, Store, command, on_both_stores};
 
-/// The failpoints of an upload and of its thumbnails.
-pub(crate) const PLACES: [&str; 3] = ["uploads.stored", "thumbnails.before", "thumbnails.after"];
-
 on_both_stores! {
     a_death_between_the_file_and_its_row_leaves_a_file_that_the_retry_takes,
     a_death_after_the_upload_is_committed_loses_no_thumbnail,

@@ -6,7 +6,7 @@ mod kept;
 mod refused;
 mod hostile;
 mod storm;
-pub(crate) mod crash;
+mod crash;
 mod swept;
 mod shared;
 pub(crate) mod memory;

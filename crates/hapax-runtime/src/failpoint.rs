@@ -1,0 +1,62 @@
+//! Failpoints, which tests switch on through the environment.
+//!
+//! `HAPAX_FAILPOINT=name:nth` kills this process with SIGKILL when it reaches the failpoint `name`
+//! for the nth time. `name:nth:wait` blocks the thread for longer than a lease of the tests lasts,
+//! and `name:nth:text` panics with that text. A release build ignores the variable.
+
+use std::{
+    ffi::OsString,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use hapax::failpoint::Failpoints;
+
+/// How long a failpoint with `wait` blocks.
+const HELD_UP: Duration = Duration::from_secs(3);
+
+/// Reads the failpoint from the environment; a release build has none.
+pub fn from_environment(environment: &[(OsString, OsString)]) -> Failpoints {
+    if !cfg!(debug_assertions) {
+        return Failpoints::none();
+    }
+    environment
+        .iter()
+        .find(|(name, _)| name == "HAPAX_FAILPOINT")
+        .and_then(|(_, value)| deadly(value.to_str()?))
+        .unwrap_or_default()
+}
+
+fn deadly(value: &str) -> Option<Failpoints> {
+    let mut parts = value.splitn(3, ':');
+    let place = parts.next()?.to_owned();
+    let nth = parts.next()?.parse::<u64>().ok()?;
+    let text = parts.next().map(str::to_owned);
+    let hits = AtomicU64::new(0);
+    Some(Failpoints::calling(move |name| {
+        if name == place && hits.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+            tracing::warn!("struck at {name}");
+            match text.as_deref() {
+                None => die(),
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a failpoint of a test build has no clock"
+                )]
+                Some("wait") => std::thread::sleep(HELD_UP),
+                Some(text) => panic!("struck at {name}: {text:?}"),
+            }
+        }
+    }))
+}
+
+/// Kills this process as a power cut would: without destructors and flushes.
+fn die() {
+    let id = std::process::id().to_string();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", &id])
+        .status();
+    drop(killed);
+    loop {
+        std::thread::park();
+    }
+}

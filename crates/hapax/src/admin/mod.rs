@@ -1,0 +1,197 @@
+//! What operators see and do: one set of filters, views and traits for the CLI, the admin API and
+//! the console.
+//!
+//! There is one trait for each noun, and a store implements all of them ([`Admin`]). The views are
+//! serialized as they are: their JSON is the response of the admin API and the output of the CLI.
+//! What they contain of payloads and responses is not masked until [`mask`](Trace::mask) or a
+//! constructor with a mask is called.
+//!
+//! An [`Actor`] of a tenant can read and change only that tenant's rows. Operations that change
+//! something write a line to the audit log in the same transaction. Lists are read in pages. A page
+//! reads a bounded number of rows, so it may be empty and still have a next page.
+
+mod content;
+mod text;
+mod event;
+mod delivery;
+mod job;
+mod key;
+mod inbox;
+mod saga;
+mod destination;
+mod destination_index;
+mod stalled;
+mod overview;
+mod timeline;
+mod audit;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{key::Tenant, store::StoreError};
+
+pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
+pub use content::Content;
+pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
+pub use destination::{
+    Counts, Declared, Destination, DestinationAdmin, Partition, destination_of, partitions_of,
+};
+pub use destination_index::{Configured, DestinationIndex};
+pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
+pub use inbox::{InboxAdmin, Message, MessageFilter};
+pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
+pub use overview::{Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount};
+pub use saga::{SagaAdmin, SagaLook, SagaView};
+pub use stalled::{Cause, Stalled, StalledItem};
+pub use text::{read_cursor, read_field, read_time};
+pub use timeline::{Emitted, Timeline, TimelineAdmin};
+
+/// Maximum number of rows on a page.
+pub const PAGE_MAX: usize = 1_000;
+/// Maximum length of the reason for an operation, in bytes.
+pub const REASON_BYTES_MAX: usize = 1024;
+
+/// Everything that operators see and do.
+pub trait Admin:
+    EventAdmin
+    + DeliveryAdmin
+    + JobAdmin
+    + KeyAdmin
+    + InboxAdmin
+    + SagaAdmin
+    + DestinationAdmin
+    + OverviewAdmin
+    + TimelineAdmin
+    + AuditAdmin
+    + fmt::Debug
+{
+}
+
+impl<S> Admin for S where
+    S: EventAdmin
+        + DeliveryAdmin
+        + JobAdmin
+        + KeyAdmin
+        + InboxAdmin
+        + SagaAdmin
+        + DestinationAdmin
+        + OverviewAdmin
+        + TimelineAdmin
+        + AuditAdmin
+        + fmt::Debug
+{
+}
+
+/// An operator, and the tenant to which the operator is limited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// The name in the audit log.
+    pub name: String,
+    /// The only tenant whose events the operator may see; `None` for all tenants.
+    pub tenant: Option<Tenant>,
+    /// The reason for the operation, which is added to the details in the audit log.
+    pub reason: Option<String>,
+}
+
+impl Actor {
+    /// Creates an operator who may see and change the events of all tenants.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            tenant: None,
+            reason: None,
+        }
+    }
+
+    /// Limits the operator to one tenant.
+    #[must_use]
+    pub fn of(mut self, tenant: Tenant) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
+    /// Sets the reason for the operator's operations.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// The name of the tenant to which the operator is limited.
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_ref().map(Tenant::as_str)
+    }
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Page<T> {
+    /// The items. They may be empty although there is a next page.
+    pub items: Vec<T>,
+    /// The value of `before` (or `after`) for the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The last page of a list, with these items.
+    pub fn last(items: Vec<T>) -> Self {
+        Self { items, next: None }
+    }
+}
+
+/// The error of an operation.
+///
+/// The variant says whether the object does not exist, its state does not allow the operation, or
+/// the request is not valid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// The object does not exist, or belongs to another tenant.
+    #[error("there is no {what}")]
+    NotFound {
+        /// The object.
+        what: String,
+    },
+    /// The object was changed in the meantime, or its state does not allow the operation.
+    #[error("{what}")]
+    Conflict {
+        /// The conflict.
+        what: String,
+    },
+    /// The request is not valid.
+    #[error("{field} {problem}")]
+    Invalid {
+        /// The field that is not valid.
+        field: String,
+        /// What is wrong with the field.
+        problem: String,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl AdminError {
+    /// An object does not exist, or belongs to another tenant.
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        let what = what.to_string();
+        Self::NotFound { what }
+    }
+
+    /// The state of an object does not allow the operation.
+    pub fn conflict(what: impl Into<String>) -> Self {
+        Self::Conflict { what: what.into() }
+    }
+
+    /// A field of the request is not valid.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+}

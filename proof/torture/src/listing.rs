@@ -1,0 +1,88 @@
+//! What a shop shows after a run, read through its API as by any client: the lists of each tenant
+//! page by page, some orders alone, and what the demo's receiver has.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use hapax_testkit::wait::Patience;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    clients::TENANTS,
+    deployment::{Deployment, PATIENCE},
+};
+
+/// The most orders that are read alone.
+const READS: usize = 200;
+
+/// Everything that the first shop shows; it must be running.
+pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
+    let (mut orders, mut entries, mut read) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for tenant in TENANTS {
+        let listed = pages(deployment, tenant, "/orders?limit=200", "items").await?;
+        for order in listed.iter().step_by(listed.len().div_ceil(READS).max(1)) {
+            let id = order["id"].as_str().unwrap_or_default().to_owned();
+            let alone = get(deployment, tenant, &format!("/orders/{id}")).await?;
+            read.insert(id, alone);
+        }
+        let of_tenant = |order| json!({ "tenant": tenant, "order": order });
+        orders.extend(listed.into_iter().map(of_tenant));
+        entries.extend(pages(deployment, tenant, "/ledger?limit=200", "entries").await?);
+    }
+    let demo = demo(deployment).await?;
+    Ok(json!({ "orders": orders, "ledger": entries, "read": read, "demo": demo }))
+}
+
+/// The events that the demo's receiver has so far, where the shop has one.
+pub(crate) async fn demo(deployment: &Deployment) -> anyhow::Result<Option<Vec<Value>>> {
+    if !deployment.has_demo {
+        return Ok(None);
+    }
+    let path = "/demo/receiver?limit=10000";
+    pages(deployment, TENANTS[0], path, "events")
+        .await
+        .map(Some)
+}
+
+/// All rows of a list.
+async fn pages(
+    deployment: &Deployment,
+    tenant: &str,
+    path: &str,
+    member: &str,
+) -> anyhow::Result<Vec<Value>> {
+    let mut rows = Vec::new();
+    let mut next = path.to_owned();
+    loop {
+        let mut page = get(deployment, tenant, &next).await?;
+        match page[member].take() {
+            Value::Array(page) => rows.extend(page),
+            other => anyhow::bail!("GET {next}: expected the member {member}, got {other}"),
+        }
+        match &page["next"] {
+            Value::String(after) => next = format!("{path}&after={after}"),
+            _ => return Ok(rows),
+        }
+    }
+}
+
+/// A document of a shop; a shop that has just started may not have one yet.
+async fn get(deployment: &Deployment, tenant: &str, path: &str) -> anyhow::Result<Value> {
+    let url = format!("http://{}{path}", deployment.shop_address(0));
+    let token = format!("Bearer token-{tenant}");
+    let headers = [("authorization", token.as_str())];
+    let patience = Patience::within(PATIENCE);
+    loop {
+        let sent = deployment
+            .http
+            .send(Method::GET, &url, &headers, Bytes::new());
+        match sent.await {
+            Ok(answer) if answer.status == 200 => return Ok(answer.json()?),
+            Ok(answer) if answer.status < 500 => {
+                anyhow::bail!("GET {url}: {} {}", answer.status, answer.text())
+            }
+            _ => patience.pause().await,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! SIGKILL of all shops while an event is being delivered: the receiver has accepted it, and the
+//! shop has no response yet.
+
+use hapax_testkit::wait::pace;
+use tokio::time::Instant;
+
+use super::{
+    Storm,
+    injection::{LOOK, REACH},
+};
+use crate::lines;
+
+/// What the ledger of the receiver says of such a delivery.
+const HELD: &str = "\"held\"";
+
+/// Kills all shops at such a moment, and starts them again; false if no event was delivered in time.
+pub(super) async fn kill(nemesis: &mut Storm) -> anyhow::Result<bool> {
+    let deployment = &mut nemesis.deployment;
+    deployment.up().await?;
+    let ledger = deployment.folder.join("hook.jsonl");
+    let end = ledger.metadata().map_or(0, |it| it.len());
+    deployment.tell_receiver(0, "/hold").await?;
+    let until = Instant::now() + REACH;
+    let mut is_held = false;
+    while !is_held && Instant::now() < until {
+        pace(LOOK).await;
+        is_held = ledger.exists() && lines::has_said(&ledger, end, HELD)?;
+    }
+    for shop in &mut deployment.shops {
+        shop.kill()?;
+    }
+    deployment.tell_receiver(0, "/back").await?;
+    for shop in &mut deployment.shops {
+        shop.start()?;
+    }
+    Ok(is_held)
+}

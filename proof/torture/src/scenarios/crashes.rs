@@ -1,0 +1,46 @@
+//! Crashes: the database server of two shops stops as in a crash, again and again, and recovers. No
+//! shop is killed, and each says that it has no server.
+
+use std::time::Duration;
+
+use hapax_testkit::wait::pace;
+
+use crate::{
+    deployment::Store,
+    nemesis::{Injection, Storm},
+    report::Verdict,
+};
+
+use super::{Common, gates, under_load};
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Flags {
+    #[command(flatten)]
+    common: Common,
+    /// How often the server crashes
+    #[arg(long, default_value_t = 20)]
+    times: u64,
+}
+
+pub(super) async fn run(mut flags: Flags) -> anyhow::Result<Verdict> {
+    // An SQLite file has no server.
+    flags.common.store = Store::Postgres;
+    let gates = gates(&[
+        "blow: crash",
+        "blow: term",
+        "responses without a server",
+        "replays",
+    ]);
+    let more = format!("--times {}", flags.times);
+    let setup = flags.common.setup("crashes", &more, gates)?;
+    under_load(&setup, async |nemesis| crash(nemesis, flags.times).await).await
+}
+
+async fn crash(nemesis: &mut Storm, times: u64) -> anyhow::Result<()> {
+    for number in 1..=times {
+        let life_time = Duration::from_millis(nemesis.random.u64(20..400));
+        pace(life_time).await;
+        nemesis.strike(number, &Injection::Crash).await?;
+    }
+    Ok(())
+}
