@@ -120,14 +120,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let mut api = admin::router(AdminApi::new(
-        Arc::new(store.clone()),
-        config,
-        keys.clone(),
-    )?);
-    if config.admin.console {
-        api = api.merge(console.router());
-    }
+    let api = operators_api(config, &store, &keys, &console)?;
 
     let imported = imported(config, &store).await?;
 
@@ -181,6 +174,21 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
+}
+
+/// The API for operators, with the console if that is configured.
+fn operators_api(
+    config: &Config,
+    store: &Postgres,
+    keys: &Keys,
+    console: &Console,
+) -> Result<Router, Failure> {
+    let api = AdminApi::new(Arc::new(store.clone()), config, keys.clone())?;
+    let mut api = admin::router(api);
+    if config.admin.console {
+        api = api.merge(console.router());
+    }
+    Ok(api)
 }
 
 /// What a relay serves, and where it learns of changes.

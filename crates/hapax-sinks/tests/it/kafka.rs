@@ -307,4 +307,3 @@ async fn only(cluster: &Cluster, topic: &str) -> OwnedMessage {
     assert_eq!(records.len(), 1);
     records.remove(0)
 }
-

@@ -26,7 +26,6 @@ use crate::{
     sinks, smtp,
 };
 
-
 /// Name servers that do not respond for hosts that begin with `silent`, until `speak` is called.
 #[derive(Clone, Default)]
 struct Servers(Arc<Inner>);
