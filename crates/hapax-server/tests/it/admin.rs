@@ -565,7 +565,7 @@ async fn check_wrong_declarations(served: &Served) {
             "sink.redis",
         ),
         // A declaration that can never work is rejected before it is stored.
-        (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook"),
+        (declaration("a", "ftp://127.0.0.1:1/"), "sink.webhook.url"),
     ] {
         let answer = served.post("/destinations", &body).await;
         check(&answer, 400, "VALIDATION.member");
