@@ -164,15 +164,12 @@ async fn replay(
         &format!("Replay dead letter {position} of {destination}{edited}?"),
     )?;
     let (store, actor, position) = (cx.store(), &cx.actor, *position);
-    match patch {
-        Some(patch) => {
-            let edited = store.edit_dead_letter(actor, destination, position, patch);
-            edited.await?;
-        }
-        None => {
-            let replayed = store.replay_dead_letter(actor, destination, position);
-            replayed.await?;
-        }
+    if let Some(patch) = patch {
+        let edited = store.edit_dead_letter(actor, destination, position, patch);
+        edited.await?;
+    } else {
+        let replayed = store.replay_dead_letter(actor, destination, position);
+        replayed.await?;
     }
     let said = serde_json::json!({"destination": destination, "position": position});
     cx.say(&said, || {

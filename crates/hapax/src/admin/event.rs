@@ -168,7 +168,9 @@ impl EventDetail {
         if let Some(mask) = mask {
             content::mask_headers(mask, &mut headers);
             payload = content::masked_payload(mask, &event.payload);
-            destinations.iter_mut().for_each(|trace| trace.mask(mask));
+            for trace in &mut destinations {
+                trace.mask(mask);
+            }
         }
         Self {
             position: found.position,
