@@ -85,7 +85,7 @@ impl Tree {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
             // In a worktree of git, `.git` is a file.
-            if name == ".git" || name.ends_with(".db") || name.contains(".db-") {
+            if name == ".git" || is_database(&name) {
                 continue;
             }
             if entry.file_type()?.is_dir() {
@@ -112,4 +112,9 @@ impl Tree {
         self.0.insert(path, text);
         Ok(())
     }
+}
+
+/// Whether a file is an SQLite database, or its log or lock.
+fn is_database(name: &str) -> bool {
+    name.contains(".db-") || Path::new(name).extension().is_some_and(|it| it == "db")
 }

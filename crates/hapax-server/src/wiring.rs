@@ -120,10 +120,12 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let store = context.store().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let api = operators_api(config, &store, &keys, &console)?;
-
+    let shared = Arc::new(store.clone());
+    let mut api = admin::router(AdminApi::new(shared, config, keys.clone())?);
+    if config.admin.console {
+        api = api.merge(console.router());
+    }
     let imported = imported(config, &store).await?;
-
     let watch = declarations(&store, keys, config).await?;
     let destinations = destination_set.destinations(&declared.and(&watch));
     let settings = settings(&context, store.database_clock());
@@ -154,12 +156,7 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         health: &health,
     };
     let signal = served.until_signal(&context, &mut signals).await;
-    tracing::info!(
-        signal,
-        from_state = "carrying",
-        to_state = "draining",
-        "relay stopping"
-    );
+    log_stopping(signal);
     health.drains();
     let ending = async {
         handle.drain().await;
@@ -174,21 +171,6 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
-}
-
-/// The API for operators, with the console if that is configured.
-fn operators_api(
-    config: &Config,
-    store: &Postgres,
-    keys: &Keys,
-    console: &Console,
-) -> Result<Router, Failure> {
-    let api = AdminApi::new(Arc::new(store.clone()), config, keys.clone())?;
-    let mut api = admin::router(api);
-    if config.admin.console {
-        api = api.merge(console.router());
-    }
-    Ok(api)
 }
 
 /// What a relay serves, and where it learns of changes.
@@ -242,6 +224,15 @@ async fn declarations(store: &Postgres, keys: Keys, config: &Config) -> Result<W
         .await
         .context("declared destinations cannot be read")?;
     Ok(watch)
+}
+
+fn log_stopping(signal: &str) {
+    tracing::info!(
+        signal,
+        from_state = "carrying",
+        to_state = "draining",
+        "relay stopping"
+    );
 }
 
 fn log_start(

@@ -1,5 +1,7 @@
 //! Rules for every text file: clean line ends, and no path of a home folder.
 
+use std::path::Path;
+
 use super::Tree;
 
 /// Lines must not end with white space, and files must end with one line break. In a patch, an
@@ -7,7 +9,7 @@ use super::Tree;
 pub(super) fn clean(tree: &Tree) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, text) in tree.iter().filter(|(_, text)| !text.is_empty()) {
-        let is_patch = path.ends_with(".patch");
+        let is_patch = Path::new(path).extension().is_some_and(|it| it == "patch");
         for (line, number) in text.split('\n').zip(1..) {
             if line.ends_with([' ', '\t', '\r']) && !(is_patch && line == " ") {
                 findings.push(format!(

@@ -32,7 +32,7 @@ pub(super) fn given(matches: &ArgMatches) -> Vec<Given> {
         if matches.value_source(key) != Some(ValueSource::CommandLine) {
             return None;
         }
-        let name = format!("--{long}");
+        let name = ["--", long].concat();
         Some(match flag.get_action() {
             ArgAction::SetTrue => Given::text(key, &name, (!long.starts_with("no-")).to_string()),
             ArgAction::Append => Given::list(key, &name, matches.get_many(key)?.cloned()),

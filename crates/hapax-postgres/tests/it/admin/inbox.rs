@@ -8,7 +8,7 @@ use hapax::{
 
 use super::scene::Scene;
 
-/// MessageFilter of two consumers and two sources, three for each point in time.
+/// Messages of two consumers and two sources, three for each point in time.
 const SOME: &str = "
     INSERT INTO hapax.inbox_message
         (consumer, message_id, source, payload_hash, received_at, processed_at)

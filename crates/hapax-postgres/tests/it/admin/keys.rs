@@ -22,7 +22,7 @@ use hapax_testkit::events::{claim, claim_of, response, scope};
 
 use super::scene::Scene;
 
-/// KeyFilter of three operations and two tenants; the keys of one operation have the same creation time.
+/// Keys of three operations and two tenants; the keys of one operation have the same creation time.
 const SOME: &str = "
     INSERT INTO hapax.idempotency_key
         (tenant, operation, key, fingerprint, state, response_status, response_headers,
