@@ -42,10 +42,10 @@ fuzz_target!(|text: &str| {
 
 fn judge(address: IpAddr) {
     let guard = Guard::default();
-    let judged = guard.judge(address);
+    let judged = guard.check_address(address);
     assert!(
         Guard::allowing(vec![address.to_canonical().into()])
-            .judge(address)
+            .check_address(address)
             .is_ok()
     );
     let wrapped = match address {
@@ -75,7 +75,7 @@ fn judge(address: IpAddr) {
     ] {
         let outer = IpAddr::V6(Ipv6Addr::from(outer));
         assert!(
-            guard.judge(outer).is_err() || guard.judge(wrapped.into()).is_ok(),
+            guard.check_address(outer).is_err() || guard.check_address(wrapped.into()).is_ok(),
             "{outer}"
         );
     }
