@@ -2,7 +2,8 @@
 
 use strsim::levenshtein;
 
-/// The name in `known` that is nearest to `word`; none if no name has anything in common with it.
+/// The name in `known` that is nearest to `word`; none if more than two thirds of the letters of
+/// every name differ.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // A prefix of a known name, or a known name with a suffix, counts as near.
     let weigh = |candidate: &'a str| {
@@ -11,8 +12,8 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
             !word.is_empty() && (candidate.starts_with(word) || word.starts_with(candidate));
         (if begins { 0 } else { changes }, changes, candidate)
     };
-    let alike = known.map(weigh).filter(|(_, changes, candidate)| {
-        *changes < word.chars().count().max(candidate.chars().count())
+    let alike = known.map(weigh).filter(|(weight, _, candidate)| {
+        3 * weight <= 2 * word.chars().count().max(candidate.chars().count())
     });
     alike.min().map(|(_, _, candidate)| candidate)
 }
@@ -33,5 +34,6 @@ mod tests {
         assert_eq!(near("webhook.secrt"), Some("webhook.secret"));
         assert_eq!(near("webhok.urls"), Some("webhook.urls"));
         assert_eq!(near("listne"), Some("listen"));
+        assert_eq!(nearest("qqq", ["idempotency.quota_keys"].into_iter()), None);
     }
 }
