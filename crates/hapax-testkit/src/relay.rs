@@ -48,7 +48,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the relay of a [command](hapax) without arguments, with this configuration and these
+    /// Starts the relay of a [command](fn@hapax) without arguments, with this configuration and these
     /// further arguments, and waits until it delivers.
     ///
     /// # Panics

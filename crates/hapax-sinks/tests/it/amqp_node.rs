@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use hapax::{
     event::NewEvent,
-    sink::{Outcome, Sink as _, SinkError},
+    sink::{Offer, Outcome, Sink, SinkError},
 };
 use hapax_testkit::{
     assert_matches,
@@ -44,6 +44,16 @@ fn is_unavailable(outcome: &Outcome) -> bool {
     matches!(outcome, Err(SinkError::Unavailable { .. }))
 }
 
+/// Delivers a batch. A message that was on its way when the broker closed the channel for another
+/// one may cost the connection: it is offered again, as the relay does.
+async fn deliver_all(sink: &impl Sink, batch: &[Offer]) -> Vec<Outcome> {
+    let mut outcomes = sink.deliver(batch).await;
+    while let Some(index) = outcomes.iter().position(is_unavailable) {
+        outcomes[index] = sink.deliver(&batch[index..=index]).await.remove(0);
+    }
+    outcomes
+}
+
 async fn a_large_message_is_rejected_alone(node: &Node) {
     node.eval("application:set_env(rabbit, max_message_size, 100000), persistent_term:put(max_message_size, 100000).").await;
     let corner = Corner::at(&node.address()).await;
@@ -58,12 +68,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         sized(4, 200_000),
         sized(5, 10),
     ];
-    let mut outcomes = sink.deliver(&batch).await;
-    // A message that was on its way when the broker closed the channel for another one may cost the
-    // connection: it is offered again, as the relay does.
-    while let Some(index) = outcomes.iter().position(is_unavailable) {
-        outcomes[index] = sink.deliver(&batch[index..=index]).await.remove(0);
-    }
+    let outcomes = deliver_all(&sink, &batch).await;
     for index in [0, 2, 4] {
         assert!(outcomes[index].is_ok(), "{:?}", outcomes[index]);
     }
@@ -78,7 +83,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
     // channel for them.
     let mut crowd: Vec<_> = (6..=25).map(|number| sized(number, 200_000)).collect();
     crowd.push(sized(26, 10));
-    let outcomes = sink.deliver(&crowd).await;
+    let outcomes = deliver_all(&sink, &crowd).await;
     for outcome in &outcomes[..20] {
         rejected(outcome, "too_large");
         assert_eq!(outcome.as_ref().unwrap_err().receipt().status, Some(406));
@@ -90,7 +95,7 @@ async fn a_large_message_is_rejected_alone(node: &Node) {
         (27..=34).map(|number| sized(number, 300_000 - usize::try_from(number).unwrap()));
     let mut crowd: Vec<_> = shrinking.collect();
     crowd.push(sized(35, 10));
-    let outcomes = sink.deliver(&crowd).await;
+    let outcomes = deliver_all(&sink, &crowd).await;
     for outcome in &outcomes[..8] {
         rejected(outcome, "too_large");
     }
