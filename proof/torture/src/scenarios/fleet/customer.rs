@@ -60,12 +60,7 @@ pub(super) struct Customer {
 impl Customer {
     pub(super) fn new(number: usize, url: String, start: Instant) -> anyhow::Result<Arc<Self>> {
         let book: Arc<Mutex<Book>> = Arc::default();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "torture measures with the clock of the machine"
-        )]
-        let clock = Clock::new(std::time::SystemTime::now);
-        let mut settings = Settings::new(clock, seeded_random(number as u64));
+        let mut settings = Settings::new(Clock::system(), seeded_random(number as u64));
         settings.policy.backoff.total = Duration::from_secs(90);
         settings.policy.backoff.attempts_max = 100;
         settings.journal = Some(Arc::new(Remembered::default()));
