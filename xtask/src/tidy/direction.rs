@@ -119,9 +119,8 @@ pub(super) fn absences(tree: &Tree) -> Vec<String> {
             if line.trim_start().starts_with("//") {
                 continue;
             }
-            let found = |(word, _): &&(&str, &str)| {
-                stands_in(line, word) && (path, *word) != SYSTEM_CLOCK
-            };
+            let found =
+                |(word, _): &&(&str, &str)| stands_in(line, word) && (path, *word) != SYSTEM_CLOCK;
             for (word, why) in ABSENCES.iter().filter(found) {
                 findings.push(format!("{path}:{number}: `{}`: {why}", word.trim()));
             }
