@@ -34,6 +34,7 @@ mod tidy;
 mod walkthrough;
 mod contract;
 mod package;
+mod publish;
 
 use std::{
     path::{Path, PathBuf},
@@ -69,6 +70,8 @@ cargo x TASK
             --keep adds the inputs that reach more code to the corpus
   package   builds and checks the Debian package of an optimised build; --check: checks the package
             of the existing build and the containers, as the gate does
+  publish   packs every crate that is to be published, as `cargo publish --dry-run` does, and builds
+            a program outside the workspace against the packed crates; publishes nothing
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
   bench     runs the benchmarks and writes bench/RESULTS.md; --quick for a rough run";
@@ -111,6 +114,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "fleet" => torture::fleet(&root, rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
+        "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,
         "fmt" => gate::fmt(&mut steps, "")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
