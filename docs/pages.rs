@@ -39,6 +39,8 @@ mod own_transaction {}
 mod postgres_roles {}
 #[doc = include_str!("guides/poolers-and-tls.md")]
 mod poolers_and_tls {}
+#[doc = include_str!("guides/test-your-service.md")]
+mod test_your_service {}
 #[doc = include_str!("guides/sagas.md")]
 mod sagas {}
 #[doc = include_str!("guides/write-a-sink.md")]

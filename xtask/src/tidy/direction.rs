@@ -16,7 +16,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax-runtime", &["hapax", "hapax-otlp"]),
     ("hapax-sinks", &["hapax"]),
     ("hapax-sqlite", &["hapax"]),
-    ("hapax-testkit", &["hapax"]),
+    ("hapax-testkit", &["hapax", "hapax-sqlite"]),
     (
         "hapax-server",
         &[
