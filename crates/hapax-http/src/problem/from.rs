@@ -122,7 +122,9 @@ mod tests {
         check(AdminError::conflict("it was changed"), "CONFLICT.state", None);
         let invalid = AdminError::invalid("since", "must be a time");
         check(invalid, "VALIDATION.member", Some("since"));
-        let unavailable = StoreError::unavailable("no connection");
+        let unavailable = StoreError::Unavailable {
+            source: "no connection".into(),
+        };
         check(unavailable.into(), "DEPENDENCY.unavailable", None);
     }
 
