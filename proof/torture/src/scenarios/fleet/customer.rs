@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use hapax::{Clock, key::IdempotencyKey, sink::BoxError};
+use hapax::{Clock, key::IdempotencyKey, retry::Delays, sink::BoxError};
 use hapax_client::{Attempt, Begun, Client, Intent, Journal, Request, Settings, Watch};
 use hapax_testkit::{clock::seeded_random, wait::pace};
 use tokio::{task::JoinSet, time::Instant};
@@ -116,18 +116,18 @@ impl Customer {
     /// Sends failed orders again until none is left.
     async fn catch_up(self: Arc<Self>, all_placed: Arc<AtomicBool>) {
         let random = seeded_random(self.number as u64 + 1_000_000);
-        let mut wait = LATER.0;
+        let mut delays = Delays::new(LATER);
         loop {
-            pace(wait.mul_f64(2.0 * random.unit())).await;
+            pace(delays.next_delay().mul_f64(2.0 * random.unit())).await;
             let done = all_placed.load(Ordering::Relaxed);
             let next = lock(&self.unfinished).pop_front();
             match next {
                 None if done => return,
                 None => {}
-                Some(order) if self.place(&order, Kind::Later).await => wait = LATER.0,
+                Some(order) if self.place(&order, Kind::Later).await => delays.reset(),
                 Some(order) => {
                     lock(&self.unfinished).push_front(order);
-                    wait = (wait * 2).min(LATER.1);
+                    delays.advance();
                 }
             }
         }
