@@ -25,7 +25,7 @@ use tokio_postgres::Row;
 use crate::{
     claim::{PAUSE, find},
     error::{corrupt, encrypted, unavailable},
-    idempotency::{on_expired, parts, retention},
+    idempotency::{parts, retention},
     phase::Phase,
     postgres::Postgres,
     query,
@@ -156,7 +156,7 @@ async fn write(
         &fingerprint,
         &millis(entry.lease),
         &request.as_deref(),
-        &on_expired(claim),
+        &claim.on_expired.name(),
         &millis(retention),
         &store.time(),
     ];
