@@ -121,7 +121,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
     let shared = Arc::new(store.clone());
-    let mut api = admin::router(AdminApi::new(shared, config, keys.clone())?);
+    let admin = AdminApi::new(shared, config, keys.clone())?;
+    let mut api = admin::router(admin, environment::random());
     if config.admin.console {
         api = api.merge(console.router());
     }
@@ -229,7 +230,7 @@ async fn declarations(store: &Postgres, keys: Keys, config: &Config) -> Result<W
 fn log_stopping(signal: &str) {
     tracing::info!(
         signal,
-        from_state = "carrying",
+        from_state = "ready",
         to_state = "draining",
         "relay stopping"
     );
@@ -248,7 +249,7 @@ fn log_start(
         admin_listen = admin_address.map(tracing::field::display),
         ready_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         from_state = "starting",
-        to_state = "carrying",
+        to_state = "ready",
         "relay started"
     );
 }

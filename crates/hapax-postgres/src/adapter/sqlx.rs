@@ -17,7 +17,7 @@ use sqlx::{PgConnection, Row as _};
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{
     error::sqlx_error,
-    idempotency::{on_expired, parts},
+    idempotency::parts,
     query,
 };
 
@@ -41,7 +41,7 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
         .bind(key)
         .bind(&claim.fingerprint.as_bytes()[..])
         .bind(retention(claim))
-        .bind(on_expired(claim))
+        .bind(claim.on_expired.name())
         .bind(WAIT_SECS)
         .fetch_one(tx)
         .await

@@ -15,7 +15,7 @@ use tokio_postgres::{Row, Transaction, types::Type};
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{
-    idempotency::{on_expired, parts},
+    idempotency::parts,
     query,
     value::Param,
 };
@@ -44,7 +44,7 @@ pub async fn claim(
         &key,
         &fingerprint,
         &retention(claim),
-        &on_expired(claim),
+        &claim.on_expired.name(),
         &WAIT_SECS,
     ];
     let row = one(tx, query!("contract/claim"), &params).await?;

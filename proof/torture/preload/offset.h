@@ -1,10 +1,10 @@
-/* Where a write goes, and how long it is. */
+/* Offset and length of a write. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static uint64_t place(int fd) {
+static uint64_t offset_of(int fd) {
     off_t at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
     return at < 0 ? 0 : (uint64_t)at;
 }

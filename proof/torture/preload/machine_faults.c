@@ -1,11 +1,10 @@
-/* A machine in trouble: its disk is full, or its clock is wrong.
+/* Machine faults: a full disk, or a wrong clock.
  *
- * Loaded in front of the C library (LD_PRELOAD). The file that TROUBLE names says what is the matter,
- * and is looked at again before each call: 8 bytes that are not zero while the disk is full, 8 with the
- * nanoseconds by which the clock is ahead, and 8 in which is counted what was refused. On a full disk
- * a plain file keeps its size: what stands there can be written over, as on a real one. What goes to
- * the first three descriptors is the log, which has a disk of its own. Clocks that only ever run
- * forward (CLOCK_MONOTONIC) are right. */
+ * Preloaded before the C library (LD_PRELOAD). The file that MACHINE_FAULTS names contains the faults
+ * and is read before each call: 8 bytes that are not zero while the disk is full, 8 bytes with the
+ * nanoseconds by which the clock is ahead, and 8 bytes that count the refused writes. On a full disk a
+ * plain file cannot grow, and its existing bytes can be overwritten, as on a real one. The first three
+ * descriptors are those of the log and are not affected. Monotonic clocks (CLOCK_MONOTONIC) are right. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "place.h"
+#include "offset.h"
 
-struct matter {
+struct faults {
     uint64_t is_full;
     int64_t ahead;
     uint64_t refused;
@@ -29,33 +28,33 @@ struct matter {
 
 enum { SECOND = 1000000000 };
 
-static struct matter *matter;
+static struct faults *faults;
 
-__attribute__((constructor)) static void look(void) {
-    const char *path = getenv("TROUBLE");
+__attribute__((constructor)) static void map_faults(void) {
+    const char *path = getenv("MACHINE_FAULTS");
     if (!path) return;
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) abort();
-    void *seen = mmap(NULL, sizeof *matter, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (seen == MAP_FAILED) abort();
-    matter = seen;
+    void *mapped = mmap(NULL, sizeof *faults, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) abort();
+    faults = mapped;
     syscall(SYS_close, fd);
 }
 
 /* Whether a plain file would have to grow for this, and cannot. */
 static int is_refused(int fd, uint64_t offset, uint64_t length) {
     struct stat stat;
-    if (!matter || !__atomic_load_n(&matter->is_full, __ATOMIC_RELAXED) || fd < 3) return 0;
+    if (!faults || !__atomic_load_n(&faults->is_full, __ATOMIC_RELAXED) || fd < 3) return 0;
     if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) return 0;
     if (offset + length <= (uint64_t)stat.st_size) return 0;
-    __atomic_add_fetch(&matter->refused, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&faults->refused, 1, __ATOMIC_RELAXED);
     errno = ENOSPC;
     return 1;
 }
 
-/* A pipe has no place: only a full disk is worth the question. */
+/* A pipe has no offset, so the offset is looked up only while the disk is full. */
 static int is_refused_here(int fd, uint64_t length) {
-    return matter && matter->is_full && is_refused(fd, place(fd), length);
+    return faults && faults->is_full && is_refused(fd, offset_of(fd), length);
 }
 
 ssize_t write(int fd, const void *bytes, size_t length) {
@@ -93,7 +92,7 @@ int fallocate64(int fd, int mode, off64_t offset, off64_t length) {
 
 int fallocate(int fd, int mode, off_t offset, off_t length) { return fallocate64(fd, mode, offset, length); }
 
-/* This one says what is wrong by what it returns. */
+/* This function returns the error instead of setting errno. */
 int posix_fallocate64(int fd, off64_t offset, off64_t length) {
     return fallocate64(fd, 0, offset, length) == 0 ? 0 : errno;
 }
@@ -102,8 +101,8 @@ int posix_fallocate(int fd, off_t offset, off_t length) { return posix_fallocate
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     if (syscall(SYS_clock_gettime, clock, time) != 0) return -1;
-    if (matter && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t ahead = __atomic_load_n(&matter->ahead, __ATOMIC_RELAXED);
+    if (faults && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t ahead = __atomic_load_n(&faults->ahead, __ATOMIC_RELAXED);
         int64_t nanos = (int64_t)time->tv_nsec + ahead % SECOND;
         time->tv_sec += ahead / SECOND + (nanos >= SECOND) - (nanos < 0);
         time->tv_nsec = (nanos + SECOND) % SECOND;

@@ -1,4 +1,4 @@
-//! Receivers and providers: processes that keep ledgers.
+//! Remote processes: receivers, the mailbox, providers and the broker, which keep ledgers.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use super::{Binaries, Deployment, Program};
 /// Secret that signs every webhook.
 pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// The mailbox, as a fault names it, the overloaded one, and the broker.
-pub(crate) const MAILBOX: &str = "Far(2)";
-pub(crate) const COUNTER: &str = "Far(5)";
-pub(crate) const BROKER: &str = "Far(6)";
+/// The mailbox, the overloaded receiver and the broker, as the log of the nemesis names them.
+pub(crate) const MAILBOX: &str = "Remote(2)";
+pub(crate) const COUNTER: &str = "Remote(5)";
+pub(crate) const BROKER: &str = "Remote(6)";
 
 /// Two receivers, a mailbox, two providers and an overloaded receiver; also a broker and its reader
 /// if a destination uses the broker.
@@ -63,18 +63,18 @@ pub(super) fn programs(
     programs.push(oracle("counter", "counter.py", ports.counter, &[]));
     if let Some(port) = ports.broker {
         programs.push(broker(deployment, port)?);
-        programs.push(oracle("stream", "taker.py", port, &[]));
+        programs.push(oracle("stream", "stream_reader.py", port, &[]));
     }
     Ok(programs)
 }
 
-/// A Redis that answers when the disk has it.
+/// A Redis that responds after it has flushed an event to disk.
 fn broker(deployment: &Deployment, port: u16) -> anyhow::Result<Program> {
     let home = deployment.folder.join("broker");
     std::fs::create_dir_all(&home)?;
     let (port, home) = (port.to_string(), home.display().to_string());
-    let words = ["--bind", "127.0.0.1", "--port", &port, "--dir", &home];
-    let keeps = [
+    let arguments = ["--bind", "127.0.0.1", "--port", &port, "--dir", &home];
+    let durability = [
         "--save",
         "",
         "--appendonly",
@@ -82,7 +82,7 @@ fn broker(deployment: &Deployment, port: u16) -> anyhow::Result<Program> {
         "--appendfsync",
         "always",
     ];
-    let arguments = words.iter().chain(&keeps).map(|&it| it.to_owned());
+    let arguments = arguments.iter().chain(&durability).map(|&it| it.to_owned());
     let server = "redis-server".as_ref();
     Ok(Program::new(
         "broker",
@@ -92,30 +92,30 @@ fn broker(deployment: &Deployment, port: u16) -> anyhow::Result<Program> {
     ))
 }
 
-/// Tells the receivers, the mailbox and the overloaded one to be kind from now on.
-pub(super) async fn be_kind(deployment: &Deployment) -> anyhow::Result<()> {
+/// Makes the receivers, the mailbox and the overloaded receiver stop injecting faults.
+pub(super) async fn stop_faults(deployment: &Deployment) -> anyhow::Result<()> {
     for port in deployment
         .ports
         .receivers
         .iter()
         .chain([&deployment.ports.counter])
     {
-        let url = format!("http://127.0.0.1:{port}/kind");
+        let url = format!("http://127.0.0.1:{port}/normal");
         let outcome = deployment.http.get(&url).await;
         outcome
             .map_err(|error| anyhow::anyhow!("cannot change the mode of a receiver: {error}"))?;
     }
     let mut mailbox = TcpStream::connect(("127.0.0.1", deployment.ports.mailbox)).await?;
-    mailbox.write_all(b"KIND\r\nQUIT\r\n").await?;
+    mailbox.write_all(b"NORMAL\r\nQUIT\r\n").await?;
     mailbox.read_to_end(&mut Vec::new()).await?;
     Ok(())
 }
 
-/// Where the packages are that the receivers verify with.
+/// The folder of the Python packages with which the receivers verify signatures.
 fn packages() -> anyhow::Result<String> {
     let this = std::env::current_exe()?;
     let mut folders = this.ancestors().map(|it| it.join("oracles"));
     let found = folders.find(|it| it.join("standardwebhooks").is_dir());
-    let found = found.context("the oracles' packages are missing: run `cargo x torture`")?;
+    let found = found.context("the Python packages of the receivers are missing: run `cargo x torture`")?;
     Ok(found.display().to_string())
 }

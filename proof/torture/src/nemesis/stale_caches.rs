@@ -6,7 +6,7 @@ use std::time::Duration;
 use hapax_testkit::wait::pace;
 use serde_json::Value;
 
-use super::{Storm, injection::admin};
+use super::{Nemesis, injection::admin};
 use crate::{
     clients::Operation,
     deployment::{self, Deployment, Program},
@@ -16,55 +16,55 @@ use crate::{
 /// Keys of one purge.
 const KEYS: usize = 4;
 /// How soon every shop has to know of a purge.
-const HEARD: Duration = Duration::from_secs(1);
-/// How often each shop is asked, before and after.
-const ASKED: usize = 2;
-/// How long answers are remembered by the shop whose clock goes wrong.
+const NOTIFIED: Duration = Duration::from_secs(1);
+/// How often each shop gets the request, before and after.
+const REQUESTS: usize = 2;
+/// Retention of the shop whose clock steps.
 const RETENTION: Duration = Duration::from_secs(3);
 const HOUR: i64 = 3_600_000_000_000;
 
-/// Deletes keys that every shop has answered from its memory, and asks each again.
-pub(super) async fn purge(nemesis: &mut Storm) -> anyhow::Result<bool> {
+/// Purges keys whose responses every shop has in memory, and sends their requests to each again.
+pub(super) async fn purge(nemesis: &mut Nemesis) -> anyhow::Result<bool> {
     if nemesis.deployment.server.is_none() {
         return Ok(false);
     }
     nemesis.deployment.up().await?;
     let operations: Vec<_> = (0..KEYS)
-        .map(|_| nemesis.operator.want(Operation::order))
+        .map(|_| nemesis.operator.new_operation(Operation::order))
         .collect();
-    let mut bit = true;
+    let mut took_effect = true;
     for operation in &operations {
-        bit &= ask_all(nemesis, operation).await?;
+        took_effect &= send_to_all(nemesis, operation).await?;
     }
     for operation in &operations {
-        // Every shop has the answer in its memory before, and has had to hear of the purge after.
+        // Every shop has the response in its memory at this time.
         purge_key(nemesis, operation).await?;
         nemesis.operator.note("purged", operation)?;
     }
-    pace(HEARD).await;
+    pace(NOTIFIED).await;
     for operation in &operations {
-        bit &= ask_all(nemesis, operation).await?;
+        took_effect &= send_to_all(nemesis, operation).await?;
     }
-    Ok(bit)
+    Ok(took_effect)
 }
 
 /// Deletes a key as an operator does.
-async fn purge_key(nemesis: &Storm, operation: &Operation) -> anyhow::Result<bool> {
-    let words = ["keys", "purge", "POST /orders", &operation.key];
+async fn purge_key(nemesis: &Nemesis, operation: &Operation) -> anyhow::Result<bool> {
+    let arguments = ["keys", "purge", "POST /orders", &operation.key];
     let more = ["--tenant", &operation.tenant, "--reason", "torture"];
-    admin(nemesis, &[&words[..], &more[..]].concat()).await
+    admin(nemesis, &[&arguments[..], &more[..]].concat()).await
 }
 
 /// Sends an operation to every shop, more than once; returns whether all responded.
-async fn ask_all(nemesis: &Storm, operation: &Operation) -> anyhow::Result<bool> {
+async fn send_to_all(nemesis: &Nemesis, operation: &Operation) -> anyhow::Result<bool> {
     let mut all = true;
-    for _ in 0..ASKED {
+    for _ in 0..REQUESTS {
         for at in 0..nemesis.deployment.shops.len() {
             let address = nemesis.deployment.shop_address(at);
             let name = &nemesis.deployment.shops[at].name;
             all &= nemesis
                 .operator
-                .ask(name, &address, operation)
+                .send(name, &address, operation)
                 .await?
                 .is_some();
         }
@@ -72,10 +72,10 @@ async fn ask_all(nemesis: &Storm, operation: &Operation) -> anyhow::Result<bool>
     Ok(all)
 }
 
-/// A third shop, whose answers are kept for seconds, has a clock that steps an hour: what it remembers
-/// expires by the database's clock all the same, and a payment that it shares with another shop
-/// is one.
-pub(super) async fn hour(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+/// Runs a third shop, which keeps responses for seconds, and steps its clock by an hour. The responses
+/// in its memory must expire by the clock of the database, and a payment that is sent to it and to
+/// another shop must be executed once.
+pub(super) async fn step_clock(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
     if nemesis.deployment.server.is_none() {
         return Ok(false);
     }
@@ -88,59 +88,59 @@ pub(super) async fn hour(nemesis: &mut Storm, line: &mut Value) -> anyhow::Resul
         anyhow::bail!("{} ended before it was ready", guest.name);
     }
     let address = format!("127.0.0.1:{port}");
-    let mut bit = true;
+    let mut took_effect = true;
     for hours in [-1, 1] {
-        let order = nemesis.operator.want(Operation::order);
-        for _ in 0..ASKED {
-            let asked = nemesis.operator.ask(&guest.name, &address, &order).await?;
-            bit &= asked.is_some();
+        let order = nemesis.operator.new_operation(Operation::order);
+        for _ in 0..REQUESTS {
+            let sent = nemesis.operator.send(&guest.name, &address, &order).await?;
+            took_effect &= sent.is_some();
         }
         set_clock(&guest, hours);
         line["steps"] = hours.into();
-        // Two shops at once, of which one has a clock that is an hour off.
-        let payment = nemesis.operator.want(Operation::payment);
+        // Two shops at once; the clock of one is wrong by an hour.
+        let payment = nemesis.operator.new_operation(Operation::payment);
         let other = nemesis.deployment.shop_address(0);
-        let asked = futures_util::future::try_join(
-            nemesis.operator.ask(&guest.name, &address, &payment),
+        let sent = futures_util::future::try_join(
+            nemesis.operator.send(&guest.name, &address, &payment),
             nemesis
                 .operator
-                .ask(&nemesis.deployment.shops[0].name, &other, &payment),
+                .send(&nemesis.deployment.shops[0].name, &other, &payment),
         );
-        let (one, two) = asked.await?;
-        bit &= one.is_some() && two.is_some();
+        let (one, two) = sent.await?;
+        took_effect &= one.is_some() && two.is_some();
         pace(RETENTION).await;
         nemesis.operator.note("expired", &order)?;
-        pace(HEARD).await;
+        pace(NOTIFIED).await;
         // The response with the longer retention is first.
         for (name, address) in [
             (&nemesis.deployment.shops[0].name, &other),
             (&guest.name, &address),
             (&guest.name, &address),
         ] {
-            bit &= nemesis.operator.ask(name, address, &order).await?.is_some();
+            took_effect &= nemesis.operator.send(name, address, &order).await?.is_some();
         }
         set_clock(&guest, 0);
     }
     line["until"] = now().into();
     guest.stop().await?;
-    Ok(bit)
+    Ok(took_effect)
 }
 
 fn set_clock(guest: &Program, hours: i64) {
-    if let Some(trouble) = guest.trouble() {
-        trouble.set_clock(hours * HOUR);
+    if let Some(faults) = guest.machine_faults() {
+        faults.set_clock(hours * HOUR);
     }
 }
 
 /// A shop without a relay, at this port.
 fn guest(deployment: &Deployment, port: u16) -> Program {
-    let of_its_own = |argument: &str| match argument.split_once('=') {
+    let replace = |argument: &str| match argument.split_once('=') {
         Some(("--listen", _)) => format!("--listen=127.0.0.1:{port}"),
         Some(("--retention", _)) => format!("--retention={}s", RETENTION.as_secs()),
         _ => argument.to_owned(),
     };
     let last = deployment.shops.len() - 1;
-    let mut guest = deployment.shops[last].another("guest", of_its_own);
+    let mut guest = deployment.shops[last].another("guest", replace);
     guest.add_argument("--no-relay".to_owned());
-    guest.in_trouble(&deployment.trouble)
+    guest.with_machine_faults(&deployment.fault_library)
 }

@@ -6,20 +6,20 @@ use anyhow::{Context as _, bail};
 
 use crate::{artifacts::Artifacts, deployment::Store, nemesis::Injections, report::broken};
 
-/// What is run.
+/// Arguments of the run.
 #[derive(Clone, Debug)]
-pub(crate) struct Trial<'a> {
+pub(crate) struct SeparateRun<'a> {
     pub(crate) store: Store,
-    /// Seconds of a storm, or every named place.
+    /// Seconds of random faults; `None` stands for a run through every failpoint.
     pub(crate) seconds: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) bug: Option<&'a str>,
-    /// The injections of the storm, if not all.
+    /// The injections of the seed, if not all.
     pub(crate) injections: Option<&'a Injections>,
 }
 
-impl Trial<'_> {
-    /// The invariants that it finds broken; the evidence goes to `folder`.
+impl SeparateRun<'_> {
+    /// The invariants that are violated; the artifacts are written to `folder`.
     pub(crate) fn run(&self, folder: &Path) -> anyhow::Result<Vec<usize>> {
         let mut torture = Command::new(std::env::current_exe()?);
         torture.args(["run", "--store", self.store.name()]);
@@ -37,8 +37,8 @@ impl Trial<'_> {
         }
         let output = torture.output().context("torture cannot be run")?;
         if output.status.code() == Some(2) {
-            let said = String::from_utf8_lossy(&output.stdout);
-            let last = said.lines().last().unwrap_or_default();
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let last = printed.lines().last().unwrap_or_default();
             bail!("{}: {last}", folder.display());
         }
         Ok(broken(&Artifacts::read(folder)?))

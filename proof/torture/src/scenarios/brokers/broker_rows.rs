@@ -8,7 +8,7 @@ use super::Arrival;
 
 /// The committed events, and what the store has recorded about their deliveries.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct BrokerRows {
     /// The nonces of the committed events.
     pub(super) written: HashSet<String>,
     /// The nonces of the events that were rolled back.
@@ -33,7 +33,7 @@ const INTERRUPTED: &str = "
       AND attempt.outcome IN ('interrupted', 'unavailable')
     GROUP BY 1, 2";
 
-impl Books {
+impl BrokerRows {
     pub(super) async fn read(client: &Client, sinks: &[String]) -> Self {
         let texts = async |sql: &str| -> HashSet<String> {
             let rows = client.query(sql, &[]).await.unwrap();
@@ -59,8 +59,8 @@ impl Books {
         for row in client.query(counted, &[]).await.unwrap() {
             let (consumer, nonce, count): (String, String, i64) =
                 (row.get(0), row.get(1), row.get(2));
-            let theirs = effects.entry(consumer).or_default();
-            theirs.insert(nonce, count.unsigned_abs());
+            let of_consumer = effects.entry(consumer).or_default();
+            of_consumer.insert(nonce, count.unsigned_abs());
         }
         Self {
             written: texts("SELECT nonce FROM written").await,

@@ -1,8 +1,8 @@
-//! A name server that never answers, and the processes that use no other.
+//! Silent name server: a name server that never responds, and the processes that use it.
 //!
-//! They run in a mount namespace in which `/etc/resolv.conf` names that server; the names of
+//! These processes run in a mount namespace in which `/etc/resolv.conf` names that server; the names of
 //! healthy receivers are in `/etc/hosts`. If this machine allows neither user nor mount namespaces,
-//! the storm runs without this fault.
+//! the run has no such fault.
 
 use std::{
     net::UdpSocket,
@@ -16,29 +16,29 @@ use std::{
     time::Duration,
 };
 
-/// The name of the receiver of the feed, where relays have a silent name server.
+/// Host name of the feed's receiver, if the relays use the silent name server.
 pub(crate) const FEED_HOST: &str = "feed.example";
-/// Domain of the destinations whose names do not resolve.
-pub(crate) const LOST: &str = "lost";
+/// Prefix of the names of the destinations whose host name is not resolved.
+pub(crate) const UNRESOLVED: &str = "unresolved";
 /// The port of name servers, which `/etc/resolv.conf` cannot change.
 const PORT: u16 = 53;
-/// Addresses that are tried: several runs may be under way on a machine.
+/// Number of addresses that are tried: several runs may share a machine.
 const TRIES: u8 = 20;
-/// How often it is looked whether the run is over.
+/// How often the thread checks whether the run is over.
 const LOOK: Duration = Duration::from_millis(200);
 /// Bind-mounts two files over others and then executes the program that follows.
 const SCRIPT: &str = "mount --bind \"$0\" /etc/resolv.conf && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
-/// The name server, and how to be one of its clients.
+/// The name server, and the command with which its clients are started.
 #[derive(Debug)]
-pub(crate) struct Silence {
-    heard: Arc<AtomicU64>,
+pub(crate) struct SilentNameServer {
+    queries: Arc<AtomicU64>,
     /// Prefix of the command line of a process.
     pub(super) wrapper: Vec<String>,
 }
 
-impl Silence {
-    /// Starts it; its files go to `folder`.
+impl SilentNameServer {
+    /// Starts it, with its files in `folder`; `None` if this machine does not allow it.
     pub(super) fn start(folder: &Path) -> anyhow::Result<Option<Self>> {
         let first = std::process::id().to_le_bytes();
         let addresses = (0..TRIES).map(|it| [127, 53, first[0], first[1].wrapping_add(it) | 1]);
@@ -57,20 +57,20 @@ impl Silence {
             inner.push(path.display().to_string());
         }
         // Root needs no user namespace; other users become root in a new one.
-        let ways = [&["unshare", "-m"][..], &["unshare", "-rm"]];
-        let ways = ways.map(|way| way.iter().map(|&it| it.to_owned()).chain(inner.clone()));
-        let mut ways = ways.into_iter().map(Iterator::collect);
-        let Some(wrapper) = ways.find(|it: &Vec<String>| is_allowed(it)) else {
+        let commands = [&["unshare", "-m"][..], &["unshare", "-rm"]];
+        let commands = commands.map(|command| command.iter().map(|&it| it.to_owned()).chain(inner.clone()));
+        let mut commands = commands.into_iter().map(Iterator::collect);
+        let Some(wrapper) = commands.find(|it: &Vec<String>| is_allowed(it)) else {
             return Ok(None);
         };
-        let heard = Arc::new(AtomicU64::new(0));
-        listen(socket, Arc::downgrade(&heard))?;
-        Ok(Some(Self { heard, wrapper }))
+        let queries = Arc::new(AtomicU64::new(0));
+        listen(socket, Arc::downgrade(&queries))?;
+        Ok(Some(Self { queries, wrapper }))
     }
 
-    /// Questions that it has heard so far.
-    pub(crate) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
+    /// Number of queries that it has received so far.
+    pub(crate) fn queries(&self) -> u64 {
+        self.queries.load(Ordering::Relaxed)
     }
 }
 
@@ -83,15 +83,15 @@ fn is_allowed(wrapper: &[String]) -> bool {
     command.status().is_ok_and(|it| it.success())
 }
 
-/// Counts the questions that arrive until the counter is dropped.
-fn listen(socket: UdpSocket, heard: std::sync::Weak<AtomicU64>) -> anyhow::Result<()> {
+/// Counts the queries that arrive until the counter is dropped.
+fn listen(socket: UdpSocket, queries: std::sync::Weak<AtomicU64>) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(LOOK))?;
     thread::spawn(move || {
-        while heard.strong_count() > 0 {
+        while queries.strong_count() > 0 {
             if socket.recv(&mut [0; 512]).is_ok()
-                && let Some(heard) = heard.upgrade()
+                && let Some(queries) = queries.upgrade()
             {
-                heard.fetch_add(1, Ordering::Relaxed);
+                queries.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
