@@ -20,6 +20,7 @@ use crate::{
     auth::{Caller, Role, is_local},
     fields::{Fields, url},
     layout::{self, Page},
+    navigation::Tallies,
     session::{self, COOKIE, LIFE},
 };
 
@@ -114,7 +115,8 @@ async fn answer(console: &Console, request: Request, next: Next) -> Response {
         next.run(request).await
     };
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        response = framed(&page_request, page, response);
+        let tallies = tallies(console, &page_request).await;
+        response = framed(&page_request, &tallies, page, response);
     }
     if given.is_none() && !response.headers().contains_key(header::SET_COOKIE) {
         set_cookie(console, &mut response, &cookie);
@@ -242,9 +244,27 @@ fn refuse(status: StatusCode, title: &'static str, why: &str) -> Response {
     Page::problem(status, title, why).into_response()
 }
 
-fn framed(page_request: &PageRequest, page: Page, inner: Response) -> Response {
+/// The numbers in the navigation. A page is complete without them if the database does not answer.
+async fn tallies(console: &Console, page_request: &PageRequest) -> Tallies {
+    let Some(caller) = &page_request.caller else {
+        return Tallies::default();
+    };
+    let look = console.0.samples.recent(console, &caller.actor).await;
+    let tallies = look.as_deref().map(Tallies::of).unwrap_or_default();
+    Tallies {
+        has_settings: !console.0.effective.is_empty(),
+        ..tallies
+    }
+}
+
+fn framed(
+    page_request: &PageRequest,
+    tallies: &Tallies,
+    page: Page,
+    inner: Response,
+) -> Response {
     let status = page.status;
-    let html = layout::render(page_request, page);
+    let html = layout::render(page_request, tallies, page);
     let (mut parts, _) = inner.into_parts();
     parts.status = status;
     let kind = HeaderValue::from_static("text/html; charset=utf-8");

@@ -1,8 +1,12 @@
 //! Pages, one module each, and what they share.
 
 pub(crate) mod overview;
+mod attention;
+pub(crate) mod charts;
 pub(crate) mod query;
+mod list;
 pub(crate) mod events;
+mod event_state;
 mod event_trace;
 mod timeline;
 pub(crate) mod deliveries;
@@ -11,6 +15,7 @@ mod inbox;
 mod sagas;
 mod destinations;
 mod advanced;
+mod audit;
 mod configuration;
 mod reference;
 mod login;

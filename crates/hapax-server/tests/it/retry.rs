@@ -20,7 +20,7 @@ async fn a_delivery_is_retried_now_by_command_and_over_http() {
     let served = Served::with_tokens(&database).await;
     let body = json!({"name": "orders", "spec": {
         "schedule": ["0s", "1h", "1h"],
-        "sink": {"webhook": {"url": receiver.url("/"), "secret": SECRET}},
+        "sink": {"webhook": {"url": receiver.url("/"), "secret": SECRET, "allow": ["127.0.0.0/8"]}},
     }});
     assert_eq!(served.post("/destinations", &body).await.status, 201);
     emit(&database.client().await, "order.created", 1).await;
