@@ -213,7 +213,10 @@ fn whole(element: Element, text: &str) -> Element {
     if text.chars().count() <= WHOLE {
         return element.class("line").add(text);
     }
-    if text.split_whitespace().all(|word| word.chars().count() <= WHOLE) {
+    if text
+        .split_whitespace()
+        .all(|word| word.chars().count() <= WHOLE)
+    {
         return element.add(text);
     }
     let pieces = text.split_inclusive(['.', '/', '_', ':', ',']);
@@ -315,7 +318,10 @@ mod tests {
     #[test]
     fn a_short_text_stays_in_one_piece_and_a_long_word_breaks_at_its_separators() {
         let html = |text: &str| code(Some(text)).into_string();
-        assert_eq!(html("POST /orders"), "<code class=\"line\">POST /orders</code>");
+        assert_eq!(
+            html("POST /orders"),
+            "<code class=\"line\">POST /orders</code>"
+        );
         let words = "connection refused (10.0.0.7:443)";
         assert_eq!(html(words), format!("<code>{words}</code>"));
         assert_eq!(

@@ -257,12 +257,7 @@ async fn tallies(console: &Console, page_request: &PageRequest) -> Tallies {
     }
 }
 
-fn framed(
-    page_request: &PageRequest,
-    tallies: &Tallies,
-    page: Page,
-    inner: Response,
-) -> Response {
+fn framed(page_request: &PageRequest, tallies: &Tallies, page: Page, inner: Response) -> Response {
     let status = page.status;
     let html = layout::render(page_request, tallies, page);
     let (mut parts, _) = inner.into_parts();

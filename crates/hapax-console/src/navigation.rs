@@ -85,12 +85,8 @@ pub(crate) fn pages(page_request: &PageRequest, tallies: &Tallies) -> Element {
         _ => None,
     };
     let items = places(tallies).map(|(key, path, name)| {
-        let tally = tally(path).map(|(id, number)| {
-            el("span")
-                .class("tally")
-                .attr("data-live", id)
-                .add(number)
-        });
+        let tally = tally(path)
+            .map(|(id, number)| el("span").class("tally").attr("data-live", id).add(number));
         let anchor = link(path, name).attr("data-key", key);
         let anchor = if is_here(page_request, path) {
             anchor.attr("aria-current", "page")

@@ -93,7 +93,10 @@ impl Table {
         let column = column_of(head);
         let th = if sort.by == column {
             let is_number = head.starts_with('#');
-            th.attr("aria-sort", if is_number { "descending" } else { "ascending" })
+            th.attr(
+                "aria-sort",
+                if is_number { "descending" } else { "ascending" },
+            )
         } else {
             th
         };
@@ -145,16 +148,32 @@ mod tests {
         let mut table = Table::new("Letters", &["Event", "#Attempts"]);
         table.boxed_row(Some("mail 7"), "event 7", [cell("a"), cell(3_u64)]);
         let html = cell(table).into_string();
-        assert!(html.contains("value=\"mail 7\" aria-label=\"Select event 7\""), "{html}");
-        assert!(html.contains("<td class=\"n\"") || html.contains("class=\"n\">"), "{html}");
-        assert_eq!(html.matches("<th").count() - html.matches("<thead").count(), 3);
+        assert!(
+            html.contains("value=\"mail 7\" aria-label=\"Select event 7\""),
+            "{html}"
+        );
+        assert!(
+            html.contains("<td class=\"n\"") || html.contains("class=\"n\">"),
+            "{html}"
+        );
+        assert_eq!(
+            html.matches("<th").count() - html.matches("<thead").count(),
+            3
+        );
     }
 
     #[test]
     fn a_sorted_table_links_its_columns_and_marks_the_current_one() {
         let table = Table::new("Places", &["Destination", "#Lag"]).sorted("/p", "a b", "lag");
         let html = cell(table).into_string();
-        assert!(html.contains("href=\"/p?q=a%20b&amp;sort=destination\""), "{html}");
-        assert_eq!(html.matches("aria-sort=\"descending\"").count(), 1, "{html}");
+        assert!(
+            html.contains("href=\"/p?q=a%20b&amp;sort=destination\""),
+            "{html}"
+        );
+        assert_eq!(
+            html.matches("aria-sort=\"descending\"").count(),
+            1,
+            "{html}"
+        );
     }
 }

@@ -89,9 +89,8 @@ impl Act {
             format!(" The filter is {q}.")
         };
         let plan = if matches!(self, Self::ReplayDead { .. }) {
-            let says = format!(
-                "{letters} of {dest} will be due again at once, with no attempts counted."
-            );
+            let says =
+                format!("{letters} of {dest} will be due again at once, with no attempts counted.");
             Plan::new("Replay dead letters", says + &rest, "Replay them", back)
         } else {
             let says = format!("{letters} of {dest} will be discarded permanently.");
@@ -155,9 +154,8 @@ async fn destination(
     let parked = counted(parked, "parked delivery", "parked deliveries");
     Ok(match verb {
         OneDestination::Pause => {
-            let says = format!(
-                "Nothing is delivered to {dest} until it is resumed; {waits} for it now."
-            );
+            let says =
+                format!("Nothing is delivered to {dest} until it is resumed; {waits} for it now.");
             Plan::new("Pause a destination", says, "Pause it", back)
         }
         OneDestination::Resume => {

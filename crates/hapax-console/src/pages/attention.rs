@@ -91,9 +91,7 @@ fn dead_letters(it: &DestinationFigures) -> Option<Element> {
 /// Failed attempts of the last minute, unless something else is said about the destination.
 fn failing(it: &DestinationFigures, look: &Look) -> Option<Element> {
     let is_said = |known: &Stalled| known.what.destination() == Some(it.name.as_str());
-    if it.failed.number == 0
-        || look.stalled.iter().any(is_said)
-        || look.breakers.contains(&it.name)
+    if it.failed.number == 0 || look.stalled.iter().any(is_said) || look.breakers.contains(&it.name)
     {
         return None;
     }

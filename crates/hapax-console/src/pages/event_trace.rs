@@ -52,10 +52,7 @@ fn one(
         .add(badge(trace.status.as_str()));
     let attempts =
         (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.partition, now));
-    let acts = page_request
-        .acts()
-        .then(|| acts(trace, position))
-        .flatten();
+    let acts = page_request.acts().then(|| acts(trace, position)).flatten();
     let edited = trace.edited.as_ref().map(|it| {
         let shown = queries.shown(Some(it.content_type()), it.bytes());
         Html::default()
@@ -118,7 +115,13 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
 fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp) -> Table {
     let caption = format!("Attempts at {partition}");
     let heads = &[
-        "#Attempt", "Started", "#Duration", "Outcome", "#Status", "Error", "Response",
+        "#Attempt",
+        "Started",
+        "#Duration",
+        "Outcome",
+        "#Status",
+        "Error",
+        "Response",
     ];
     let mut table = Table::new(caption, heads);
     for attempt in log {

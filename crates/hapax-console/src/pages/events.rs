@@ -69,7 +69,10 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 }
 
 fn about(event: &EventSummary) -> Html {
-    let of = event.aggregate_type.as_ref().zip(event.aggregate_id.as_ref());
+    let of = event
+        .aggregate_type
+        .as_ref()
+        .zip(event.aggregate_id.as_ref());
     code(of.map(|(kind, id)| format!("{kind}/{id}")).as_deref())
 }
 

@@ -54,7 +54,14 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let actor = &page_request.caller().actor;
         let page = console.store().messages(actor, &filter, before, ROWS);
         let page = page.await?;
-        let heads = &["Message", "Consumer", "Source", "Received", "Processed", "Result"];
+        let heads = &[
+            "Message",
+            "Consumer",
+            "Source",
+            "Received",
+            "Processed",
+            "Result",
+        ];
         let row = |it: &Message| {
             // A message that is an event of this database has a timeline.
             let id = code(Some(&it.message_id));

@@ -72,7 +72,9 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
                 ("tenant", &it.tenant),
             ];
             let to = url("/console/timeline", &fields);
-            let hash = el("span").class("soft line").add(format!("#{}", it.short_hash));
+            let hash = el("span")
+                .class("soft line")
+                .add(format!("#{}", it.short_hash));
             [
                 cell(open(&to, code(Some(&it.key)))).add(" ").add(hash),
                 code(Some(&it.operation)),

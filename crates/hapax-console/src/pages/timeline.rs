@@ -30,7 +30,11 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
                 .timeline_of_key(actor, tenant, operation, key)
                 .await?
         }
-        _ => return Err(Trouble::wrong("The parameter event or key is missing: it says which request.")),
+        _ => {
+            return Err(Trouble::wrong(
+                "The parameter event or key is missing: it says which request.",
+            ));
+        }
     };
     let now = console.0.clock.now();
     let title = match &found.key {

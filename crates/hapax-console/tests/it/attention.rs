@@ -77,13 +77,20 @@ async fn nothing_is_said_to_be_well_beside_what_is_not() {
 async fn an_open_breaker_is_the_state_of_its_destination() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
-    for path in ["/console", "/console/destinations", "/console/destinations/hooks"] {
+    for path in [
+        "/console",
+        "/console/destinations",
+        "/console/destinations/hooks",
+    ] {
         let page = ops.see(path).await;
         assert!(page.contains("breaker open</span>"), "{path}\n{page}");
     }
     let page = ops.see("/console/destinations?q=state:breaker_open").await;
     let (_, results) = page.split_once("id=\"results\"").unwrap();
-    assert!(results.contains(">hooks<") && !results.contains(">mail<"), "{results}");
+    assert!(
+        results.contains(">hooks<") && !results.contains(">mail<"),
+        "{results}"
+    );
     let page = ops.see("/console/destinations?sort=dead").await;
     let (_, results) = page.split_once("id=\"results\"").unwrap();
     let at = |name: &str| results.find(name).unwrap();
@@ -96,16 +103,28 @@ async fn the_navigation_counts_dead_letters_and_sagas_that_need_attention() {
     let ops = scene.sign_in(OPERATOR).await;
     let page = ops.see("/console/reference").await;
     assert!(page.contains("data-live=\"nav-dead\">2</span>"), "{page}");
-    assert!(page.contains("data-live=\"nav-attention\">2</span>"), "{page}");
+    assert!(
+        page.contains("data-live=\"nav-attention\">2</span>"),
+        "{page}"
+    );
 }
 
 #[tokio::test]
 async fn a_figure_that_this_process_cannot_know_has_no_card() {
     let quiet = figures(&Scene::quiet().await).await;
-    assert!(quiet.contains("Lag") && !quiet.contains("unknown"), "{quiet}");
-    assert!(!quiet.contains("Conflicts") && !quiet.contains("Replays"), "{quiet}");
+    assert!(
+        quiet.contains("Lag") && !quiet.contains("unknown"),
+        "{quiet}"
+    );
+    assert!(
+        !quiet.contains("Conflicts") && !quiet.contains("Replays"),
+        "{quiet}"
+    );
     let local = figures(&Scene::local().await).await;
-    assert!(local.contains("Conflicts") && local.contains("Replays"), "{local}");
+    assert!(
+        local.contains("Conflicts") && local.contains("Replays"),
+        "{local}"
+    );
 }
 
 async fn figures(scene: &Scene) -> String {

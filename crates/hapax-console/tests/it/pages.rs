@@ -277,9 +277,7 @@ async fn every_page_accepts_the_examples_of_its_own_hint() {
         assert!(examples.len() >= 2, "{list}: {hint}");
         let together = examples.join(" ");
         for example in examples.iter().chain([&together]) {
-            let page = ops
-                .see(&url(&format!("/console/{list}?q="), example))
-                .await;
+            let page = ops.see(&url(&format!("/console/{list}?q="), example)).await;
             let is_refused = page.contains("aria-invalid=\"true\"");
             assert!(!is_refused, "{list}: {example}\n{page}");
         }

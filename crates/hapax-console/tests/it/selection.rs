@@ -10,12 +10,18 @@ async fn selected_dead_letters_are_replayed_and_what_is_not_dead_is_left_alone()
     assert!(page.contains("name=\"one\" value=\"mail 1\""), "{page}");
     let eve = scene.sign_in(VIEWER).await;
     let page = eve.see("/console/dead-letters").await;
-    assert!(!page.contains("checkbox") && !page.contains("<button"), "{page}");
+    assert!(
+        !page.contains("checkbox") && !page.contains("<button"),
+        "{page}"
+    );
     let answer = ops
         .act("act=replay-selected&one=mail+1&one=hooks+2&one=mail+99")
         .await;
     let to = answer.header("location").expect("a redirect").to_owned();
-    assert_eq!(to, "/console/dead-letters?said=selected-replayed&done=1&of=3");
+    assert_eq!(
+        to,
+        "/console/dead-letters?said=selected-replayed&done=1&of=3"
+    );
     let page = ops.see(&to).await;
     assert!(
         page.contains("1 of 3 is due again. The other 2: no longer dead letters."),
@@ -23,11 +29,12 @@ async fn selected_dead_letters_are_replayed_and_what_is_not_dead_is_left_alone()
     );
     let again = "hapax.delivery WHERE destination = 'mail' AND position = 1 AND state = 'retrying'";
     assert_eq!(scene.count(again).await, 1);
-    let answer = ops
-        .act("act=discard-selected&one=%3Cscript%3Eevil+3")
-        .await;
+    let answer = ops.act("act=discard-selected&one=%3Cscript%3Eevil+3").await;
     let to = answer.header("location").expect("a redirect").to_owned();
-    assert_eq!(to, "/console/dead-letters?said=selected-discarded&done=1&of=1");
+    assert_eq!(
+        to,
+        "/console/dead-letters?said=selected-discarded&done=1&of=1"
+    );
     let line = "hapax.audit_log WHERE actor = 'ops' AND action = 'discard'
         AND detail::json ->> 'reason' = 'because of a test'";
     assert_eq!(scene.count(line).await, 1);
@@ -73,7 +80,10 @@ async fn an_event_is_delivered_again_only_where_that_changes_something() {
     // Nothing says which events `hooks` takes, so the form would be refused.
     let page = ops.see("/console/events/1").await;
     assert!(!page.contains("Deliver to hooks again"), "{page}");
-    assert!(page.contains("cannot be delivered again from here"), "{page}");
+    assert!(
+        page.contains("cannot be delivered again from here"),
+        "{page}"
+    );
     let declare = "INSERT INTO hapax.declaration
             (name, spec, version, created_at, changed_at, changed_by)
         VALUES ('hooks', '{}', nextval('hapax.declaration_version'), now(), now(), 'bob')";
@@ -86,7 +96,9 @@ async fn an_event_is_delivered_again_only_where_that_changes_something() {
     let id = "SELECT event_id::text FROM hapax.outbox_event WHERE id = 2";
     let id: String = scene.client.query_one(id, &[]).await.unwrap().get(0);
     let answer = ops
-        .get(&format!("/console/act?act=replay-events&dest=hooks&q=id:{id}"))
+        .get(&format!(
+            "/console/act?act=replay-events&dest=hooks&q=id:{id}"
+        ))
         .await;
     assert_eq!(answer.status, 409);
     let why = "it waits for its next attempt there";
@@ -121,7 +133,10 @@ async fn the_audit_log_has_words_and_a_job_says_what_it_left_unchanged() {
     scene.client.batch_execute(ended).await.unwrap();
     let page = ops.see("/console/advanced").await;
     assert!(page.contains("because of a test"), "{page}");
-    assert!(page.contains("1 unchanged: no longer dead letters"), "{page}");
+    assert!(
+        page.contains("1 unchanged: no longer dead letters"),
+        "{page}"
+    );
     for internal in ["seen</span>", "counted at</span>", "{&quot;"] {
         assert!(!page.contains(internal), "{internal}\n{page}");
     }

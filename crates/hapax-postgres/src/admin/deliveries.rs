@@ -13,7 +13,8 @@ use serde_json::json;
 use tokio_postgres::Row;
 
 use super::{
-    audited::AuditedTransaction, dead_letters, filters::Filters, patch, retry::retry_now, seen::Seen,
+    audited::AuditedTransaction, dead_letters, filters::Filters, patch, retry::retry_now,
+    seen::Seen,
 };
 use crate::{
     postgres::Postgres,

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Count, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page,
-        Trace, destination_of, read_cursor,
+        Actor, AdminError, Count, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX,
+        Page, Trace, destination_of, read_cursor,
     },
     delivery::Attempt,
     event::{EventId, Payload},

@@ -20,7 +20,11 @@ pub(super) async fn retry_now(
     let state = dead_letters::look(&mut act, actor, partition, position).await?;
     let params: [&dyn Param; 3] = [&partition, &position, &store.now()];
     let retried = act.ask(query!("admin/retry_now"), &params).await?;
-    let outcome = if retried.is_empty() { "refused" } else { "done" };
+    let outcome = if retried.is_empty() {
+        "refused"
+    } else {
+        "done"
+    };
     let object = dead_letters::object(partition, position);
     act.note(actor, "retry", &object, &json!({}), outcome)
         .await?;

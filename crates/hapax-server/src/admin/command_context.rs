@@ -163,7 +163,10 @@ impl CommandContext {
             let skipped = job.skipped();
             let skipped = skipped.map(|(count, why)| format!("; {count} unchanged: {why}"));
             let skipped = skipped.unwrap_or_default();
-            format!("job {} is {}: {}{total}{skipped}", job.id, job.state, job.done)
+            format!(
+                "job {} is {}: {}{total}{skipped}",
+                job.id, job.state, job.done
+            )
         })
     }
 

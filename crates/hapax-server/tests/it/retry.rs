@@ -54,7 +54,9 @@ async fn a_delivery_is_retried_now_by_command_and_over_http() {
     assert!(late.stderr.contains("is delivered"), "{late:?}");
     let late = served.post(&path, &json!({})).await;
     check(&late, 409, "CONFLICT.state");
-    let unknown = served.post("/deliveries/orders/9999/retry", &json!({})).await;
+    let unknown = served
+        .post("/deliveries/orders/9999/retry", &json!({}))
+        .await;
     assert_eq!(unknown.status, 404);
     served.relay.stop().await;
 }
