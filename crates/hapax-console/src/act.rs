@@ -231,8 +231,8 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     let at = text.parse().ok().map(Timestamp::from_millis);
     let fits = |at: &Timestamp| *at <= now && now <= at.after(LIFE);
     at.filter(fits).ok_or_else(|| {
-        let why = "The page was asked for at another time than it says, or too long ago: \
-                   load it again. Nothing was done.";
+        let why = "The time of the form is not valid, or too long ago: load the page again. \
+                   Nothing was done.";
         Trouble::wrong(why)
     })
 }

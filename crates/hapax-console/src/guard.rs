@@ -170,9 +170,9 @@ async fn take(
     {
         return None;
     }
-    let why = "The page is older than this console, or its cookie is gone. \
-               Go back, load the page again, and send the form once more.";
-    Some(refuse(StatusCode::FORBIDDEN, "The form has lapsed", why))
+    let why = "The page was loaded before this console was started, or the cookie of the \
+               browser was deleted. Go back, load the page again, and send the form once more.";
+    Some(refuse(StatusCode::FORBIDDEN, "The form has expired", why))
 }
 
 async fn form(body: Body) -> Result<Bytes, Response> {
@@ -180,11 +180,11 @@ async fn form(body: Body) -> Result<Bytes, Response> {
         Ok(Ok(form)) => Ok(form),
         Ok(Err(_)) => {
             let why = "A form has at most 64 KiB. Nothing was done.";
-            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "Too much", why))
+            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "The form is too large", why))
         }
         Err(_) => {
             let why = "The form was not received in time. Nothing was done.";
-            Err(refuse(StatusCode::REQUEST_TIMEOUT, "Too late", why))
+            Err(refuse(StatusCode::REQUEST_TIMEOUT, "Timeout", why))
         }
     }
 }
@@ -196,7 +196,7 @@ fn may_act(console: &Console, page_request: &PageRequest, headers: &HeaderMap) -
     if !is_own(headers) {
         tracing::warn!(path = page_request.path, "a form came from another site");
         let why = "The form was not sent by a page of this console.";
-        return Some(refuse(StatusCode::FORBIDDEN, "Not from here", why));
+        return Some(refuse(StatusCode::FORBIDDEN, "Cross-site request", why));
     }
     if page_request.path == LOGIN || page_request.path == LOGOUT {
         return None;

@@ -84,7 +84,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    fn head(&self, head: &'static str) -> Element {
+    fn head(&self, head: &str) -> Element {
         let th = numeric(el("th").attr("scope", "col"), head);
         let name = name_of(head);
         let Some(sort) = &self.sort else {
