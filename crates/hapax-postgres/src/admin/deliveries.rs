@@ -12,7 +12,10 @@ use hapax::admin::{
 use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{audited::AuditedTransaction, dead_letters, filters::Filters, patch, seen::Seen};
+use super::{
+    audited::AuditedTransaction, dead_letters, filters::Filters, patch, retry::retry_now,
+    seen::Seen,
+};
 use crate::{
     postgres::Postgres,
     query,
@@ -209,6 +212,15 @@ impl DeliveryAdmin for Postgres {
             act, actor, "discard", partition, position, detail, discarded,
         )
         .await
+    }
+
+    async fn retry_delivery_now(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+    ) -> Result<(), AdminError> {
+        retry_now(self, actor, partition, position).await
     }
 }
 

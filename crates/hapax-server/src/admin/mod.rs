@@ -17,6 +17,7 @@ pub(crate) mod command_context;
 mod destinations;
 pub(crate) mod events;
 pub(crate) mod deliveries;
+mod retry;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod inbox;
@@ -133,6 +134,10 @@ fn routes() -> Vec<(&'static str, MethodRouter<AdminApi>)> {
         ("/admin/v1/events/{id}", get(events::show)),
         ("/admin/v1/events/replay", post(jobs::replay_events)),
         ("/admin/v1/deliveries", get(deliveries::list)),
+        (
+            "/admin/v1/deliveries/{partition}/{position}/retry",
+            post(retry::retry),
+        ),
         ("/admin/v1/dead-letters", get(deliveries::dead)),
         (
             "/admin/v1/dead-letters/{partition}/{position}/replay",

@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, stalled, timeline};
+use super::{deliveries, destinations, events, inbox, jobs, keys, retry, sagas, stalled, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,7 +22,7 @@ use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, stalled,
         destinations::list, destinations::create, destinations::show, destinations::change,
         destinations::remove, destinations::pause, destinations::resume,
         events::list, events::show,
-        deliveries::list, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
+        deliveries::list, retry::retry, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
         jobs::replay_dead_letters, jobs::discard_dead_letters, jobs::replay_events,
         jobs::list, jobs::show, jobs::cancel, jobs::audit,
         keys::list, keys::show, keys::purge, inbox::list,

@@ -1,10 +1,11 @@
-//! `hapax deliveries`: lists deliveries that are parked, dead, or finished after they were parked.
+//! `hapax deliveries`: lists deliveries that are parked, dead, or finished after they were parked,
+//! and retries one now.
 
 use std::process::ExitCode;
 
 use hapax::admin::{Delivery, DeliveryFilter};
 
-use super::{Context, Failure};
+use super::{Context, Failure, retry};
 use crate::admin::{
     ListQuery,
     command_context::{CommandContext, read_pages},
@@ -20,13 +21,19 @@ pub(crate) struct Args {
 enum Verb {
     /// List deliveries, newest events first
     List(Box<ListQuery>),
+    /// Make one delivery due now that waits for its next attempt; its attempts still count
+    Retry(retry::Args),
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
-    let Verb::List(ask) = args.verb;
-    let filter = ask.of_deliveries()?;
-    list(&cx, *ask, &filter).await?;
+    match args.verb {
+        Verb::List(ask) => {
+            let filter = ask.of_deliveries()?;
+            list(&cx, *ask, &filter).await?;
+        }
+        Verb::Retry(one) => retry::run(&cx, one).await?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

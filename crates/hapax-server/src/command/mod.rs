@@ -7,6 +7,7 @@ mod doctor;
 mod keys;
 mod events;
 mod deliveries;
+mod retry;
 mod dead_letters;
 mod inbox;
 mod sagas;
@@ -76,7 +77,7 @@ enum Verb {
     Keys(keys::Args),
     /// List, show and replay events
     Events(events::Args),
-    /// List deliveries that are parked or finished
+    /// List deliveries that are parked or finished, and retry one now
     Deliveries(deliveries::Args),
     /// List, show, replay and discard dead letters
     DeadLetters(dead_letters::Args),

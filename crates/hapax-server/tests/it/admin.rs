@@ -125,6 +125,7 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act() {
         (Method::POST, "/destinations/a/pause"),
         (Method::POST, "/dead-letters/replay"),
         (Method::POST, "/dead-letters/a/1/discard"),
+        (Method::POST, "/deliveries/a/1/retry"),
         (Method::POST, "/jobs/1/cancel"),
         (Method::POST, "/keys/POST%20%2Forders/k/purge"),
         (Method::POST, "/sagas/s1/decide"),

@@ -344,6 +344,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
         let now = self.settings.clock.now();
         self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
+        // An operator has asked for these, perhaps because the receiver works again.
+        if due.iter().any(|it| it.manual) {
+            self.breaker.probe_now(now);
+        }
         self.queue.admit_parked(due);
         Ok(())
     }

@@ -294,6 +294,51 @@ async fn what_was_encrypted_stays_so_when_it_is_edited_by_whoever_only_reads() {
     );
 }
 
+#[tokio::test]
+async fn a_delivery_that_waits_is_due_now_and_keeps_its_attempts() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", Some("a"), 4).await;
+    let at = positions(&scene).await;
+    let key = Some("order\n1".to_owned());
+    let parks = vec![
+        park(at[0], ParkedState::Retrying, None),
+        park(at[1], ParkedState::Dead, key.clone()),
+        park(at[2], ParkedState::Blocked, key),
+    ];
+    scene.settle("a", parks).await;
+    let later = "UPDATE hapax.delivery SET next_at = now() + interval '1 hour'";
+    scene.fixture.run(later).await;
+    let (store, ops) = (scene.store(), &scene.ops);
+    let his = Actor::new("bob").of(Tenant::new("b").unwrap());
+    for (actor, position) in [(&his, at[0]), (ops, at[3])] {
+        let unknown = store.retry_delivery_now(actor, "a", position).await;
+        assert!(
+            matches!(unknown, Err(AdminError::NotFound { .. })),
+            "{unknown:?}"
+        );
+    }
+    for (position, state) in [(at[1], "is dead"), (at[2], "is blocked")] {
+        let refused = store.retry_delivery_now(ops, "a", position).await;
+        assert!(
+            matches!(&refused, Err(AdminError::Conflict { what }) if what.contains(state)),
+            "{refused:?}"
+        );
+    }
+    assert!(store.due("a", &[], 10, 0).await.unwrap().is_empty());
+    store.retry_delivery_now(ops, "a", at[0]).await.unwrap();
+    let first = store.due("a", &[], 10, 0).await.unwrap();
+    assert_eq!(first.len(), 1);
+    assert_eq!((first[0].event.position, first[0].attempt), (at[0], 3));
+    assert!(first[0].manual);
+    // It is due already, and is not delayed.
+    store.retry_delivery_now(ops, "a", at[0]).await.unwrap();
+    let second = store.due("a", &[], 10, 0).await.unwrap();
+    assert_eq!(second[0].next_at, first[0].next_at);
+    let line = |outcome: &str| ("retry".to_owned(), outcome.to_owned());
+    let expected = ["refused", "refused", "done", "done"].map(line);
+    assert_eq!(scene.acts().await, expected);
+}
+
 const ADDRESSED: &str = r#"{"to":"wrong","card":"4242","amount":12.50}"#;
 
 /// A scene with events of two tenants. Three partitions have parked three of them each: one dead,
