@@ -1,0 +1,454 @@
+//! Conformance tests of destinations: their declaration, changes, pauses, and removal.
+
+use std::time::Duration;
+
+use hapax::{
+    admin::{Actor, Declared, EventFilter, JobOptions, Ran},
+    delivery::Settlement,
+    store::{Partitions, Settlements, StoreError},
+};
+
+use super::{
+    AdminUnderTest,
+    checks::{Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, pages},
+    scene::{HOUR, LEASE, Scene, line, of},
+};
+use crate::store::steps::settlement;
+
+const SPEC: &str = r#"{"sink":{"webhook":{"url":"https://example.com/it's"}}}"#;
+
+/// A declaration reads back as it was written, byte for byte, and each change has a higher version.
+pub async fn a_declaration_reads_back_as_it_was_written<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let sealed = b"\x00\xff sealed".as_slice();
+    let created = admin.create_destination(ops, "orders", SPEC, Some(sealed));
+    let created = created.await.must();
+    assert_eq!(created.name, "orders");
+    assert_eq!(created.spec.as_deref(), Some(SPEC));
+    assert_eq!(created.sealed.as_deref(), Some(sealed));
+    assert_eq!(created.changed_by, "ops");
+    assert_eq!((created.paused_at, created.paused_by.as_ref()), (None, None));
+    assert_eq!((created.removed_at, created.purged_at), (None, None));
+    assert_eq!(admin.declaration(ops, "orders").await.must(), created);
+    let spec = "{ \"partitions\": 1 , \"note\": \"é\" }";
+    let other = Actor::new("other");
+    let changed = admin.change_destination(&other, "orders", created.version, spec, None);
+    let changed = changed.await.must();
+    assert!(changed.version > created.version);
+    assert_eq!((changed.spec.as_deref(), &changed.sealed), (Some(spec), &None));
+    assert_eq!(changed.changed_by, "other");
+    assert_eq!(changed.created_at, created.created_at);
+    assert_eq!(admin.declaration(ops, "orders").await.must(), changed);
+    let log = scene.log().await;
+    assert_eq!(log[0].object, "destination orders");
+    assert_eq!(scene.acts().await, [line("create", "done"), line("change", "done")]);
+    // Secrets are not in the log.
+    assert!(!format!("{log:?}").contains("sealed"), "{log:?}");
+}
+
+/// A destination is paused and resumed once; doing it again does nothing and says so.
+pub async fn a_destination_is_paused_and_resumed_once<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let created = admin.create_destination(ops, "a", SPEC, None).await.must();
+    assert!(admin.pause_destination(ops, "a").await.must());
+    let paused = admin.declaration(ops, "a").await.must();
+    assert_eq!(paused.paused_by.as_deref(), Some("ops"));
+    assert!(paused.paused_at.is_some() && paused.version > created.version);
+    assert!(!admin.pause_destination(&Actor::new("other"), "a").await.must());
+    assert_eq!(admin.declaration(ops, "a").await.must(), paused);
+    assert!(admin.resume_destination(ops, "a").await.must());
+    assert!(!admin.resume_destination(ops, "a").await.must());
+    let resumed = admin.declaration(ops, "a").await.must();
+    assert_eq!((resumed.paused_at, resumed.paused_by), (None, None));
+    assert!(resumed.version > paused.version);
+    let acts = [
+        line("create", "done"),
+        line("pause", "done"),
+        line("pause", "nothing"),
+        line("resume", "done"),
+        line("resume", "nothing"),
+    ];
+    assert_eq!(scene.acts().await, acts);
+}
+
+/// A change of a paused destination leaves it paused.
+pub async fn a_change_leaves_a_paused_destination_paused<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    admin.create_destination(ops, "a", SPEC, None).await.must();
+    admin.pause_destination(ops, "a").await.must();
+    let paused = admin.declaration(ops, "a").await.must();
+    let changed = admin.change_destination(ops, "a", paused.version, "{}", None);
+    assert_eq!(changed.await.must().paused_at, paused.paused_at);
+}
+
+/// Declarations are listed by name, in pages.
+pub async fn declarations_are_listed_by_name<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let mut names = ["b", "a", "it's", "é", "A", "%", "a b", "a\"", "10"];
+    for name in names {
+        let created = scene.admin.create_destination(&scene.ops, name, SPEC, None);
+        created.await.must();
+    }
+    names.sort_unstable();
+    for limit in [1, 2, 100] {
+        let all = listed(&scene, &scene.ops, limit).await;
+        let mut found: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
+        // The order of names depends on the database, but the pages are whole.
+        found.sort_unstable();
+        assert_eq!(found, names);
+    }
+    for name in names {
+        let known = scene.admin.declaration(&scene.ops, name).await.must();
+        assert_eq!(known.name, name);
+    }
+}
+
+/// What is not a name, not a JSON object, or another number of partitions, is rejected.
+pub async fn what_cannot_be_declared_is_rejected<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    for name in ["", "a/b", "/", "a\0b", &"a".repeat(256), &"é".repeat(128)] {
+        let created = admin.create_destination(ops, name, SPEC, None).await;
+        check_invalid(&created, "name");
+    }
+    for spec in ["", "7", "[]", "{", "null", "{} {}", "\0"] {
+        let created = admin.create_destination(ops, "a", spec, None).await;
+        check_invalid(&created, "spec");
+    }
+    assert!(scene.acts().await.is_empty());
+    let spec = r#"{"partitions":4}"#;
+    let created = admin.create_destination(ops, "a", spec, None).await.must();
+    for spec in [r#"{"partitions":2}"#, "{}"] {
+        let changed = admin.change_destination(ops, "a", created.version, spec, None);
+        check_invalid(&changed.await, "partitions");
+    }
+    check_conflict(&admin.create_destination(ops, "a", SPEC, None).await);
+    assert_eq!(admin.declaration(ops, "a").await.must(), created);
+    let acts = [line("create", "done"), line("create", "refused")];
+    assert_eq!(scene.acts().await, acts);
+    let longest = "a".repeat(255);
+    admin
+        .create_destination(ops, &longest, SPEC, None)
+        .await
+        .must();
+}
+
+/// Whatever a specification contains, the tenant in it is the same for every operation: that of the
+/// last member with this name.
+pub async fn an_odd_specification_belongs_to_one_tenant<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let specs = [
+        ("twice", r#"{"tenant":"b","tenant":"a"}"#),
+        ("escaped", r#"{"\u0074enant":"\u0061"}"#),
+        ("nul", r#"{"tenant":"a","note":"\u0000"}"#),
+        ("inner", r#"{"tenant":"a","inner":{"tenant":"b"}}"#),
+        ("foreign", r#"{"tenant":"a","tenant":"b"}"#),
+        ("nobody", r#"{"tenant":"a\u0000"}"#),
+    ];
+    for (name, spec) in specs {
+        let created = admin.create_destination(ops, name, spec, None).await;
+        assert_eq!(created.must().spec.as_deref(), Some(spec));
+        scene.pass(name, &[]).await;
+    }
+    let own = ["escaped", "inner", "nul", "twice"];
+    let mut listed: Vec<String> = listed(&scene, &of("a"), 10)
+        .await
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, own);
+    let overview = admin.overview(&of("a")).await.must();
+    let mut shown: Vec<_> = overview.destinations.into_iter().map(|it| it.name).collect();
+    shown.sort_unstable();
+    assert_eq!(shown, own);
+    for (name, _) in specs {
+        let read = admin.declaration(&of("a"), name).await;
+        assert_eq!(read.is_ok(), own.contains(&name), "{name}");
+    }
+    assert_eq!(admin.overview(ops).await.must().destinations.len(), 6);
+}
+
+/// A destination that is neither declared nor opened does not exist.
+pub async fn an_unknown_destination_does_not_exist<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    admin.create_destination(ops, "a", SPEC, None).await.must();
+    for name in ["b", "A", "%", "a'; --", "\"a\""] {
+        check_missing(&admin.declaration(ops, name).await);
+        check_missing(&admin.pause_destination(ops, name).await);
+        check_missing(&admin.resume_destination(ops, name).await);
+        check_missing(&admin.remove_destination(ops, name).await);
+        let changed = admin.change_destination(ops, name, 1, SPEC, None).await;
+        check_missing(&changed);
+        assert!(admin.partitions(Some(name)).await.must().is_empty());
+    }
+    for name in hostile() {
+        check_missing(&admin.declaration(ops, &name).await);
+        assert!(admin.partitions(Some(&name)).await.must().is_empty());
+    }
+    assert_eq!(listed(&scene, ops, 10).await.len(), 1);
+}
+
+/// Of operators who act on one destination at the same time, in two processes, one succeeds.
+pub async fn of_changes_of_one_version_at_once_one_is_done<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (one, two) = (&scene.admin, &scene.beside().await);
+    let (ops, other) = (&scene.ops, &Actor::new("other"));
+    for name in ["a", "b", "c"] {
+        let created = tokio::join!(
+            one.create_destination(ops, name, SPEC, None),
+            two.create_destination(other, name, SPEC, None),
+        );
+        check_one_done(&[created.0, created.1]);
+        let version = one.declaration(ops, name).await.must().version;
+        let changed = tokio::join!(
+            one.change_destination(ops, name, version, r#"{"by":"ops"}"#, None),
+            two.change_destination(other, name, version, r#"{"by":"other"}"#, None),
+        );
+        let changed: [_; 2] = changed.into();
+        let done = check_one_done(&changed);
+        let known = one.declaration(ops, name).await.must();
+        assert_eq!(changed[done].as_ref().must(), &known);
+        let (paused, again) = tokio::join!(
+            one.pause_destination(ops, name),
+            two.pause_destination(other, name),
+        );
+        assert!(paused.must() != again.must(), "it was paused twice");
+        let (removed, again) = tokio::join!(
+            one.remove_destination(ops, name),
+            two.remove_destination(other, name),
+        );
+        assert_eq!(removed.must().id, again.must().id);
+        let removals = scene.log().await.into_iter();
+        let removals = removals.filter(|line| line.action == "remove" && line.outcome == "done");
+        let object = format!("destination {name}");
+        assert_eq!(removals.filter(|line| line.object == object).count(), 1);
+    }
+}
+
+/// A version that is not the last one is refused.
+pub async fn a_change_of_another_version_is_refused<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let created = admin.create_destination(ops, "a", SPEC, None).await.must();
+    admin.pause_destination(ops, "a").await.must();
+    let paused = admin.declaration(ops, "a").await.must();
+    for version in [created.version, i64::MIN, 0, paused.version + 1, i64::MAX] {
+        let changed = admin.change_destination(ops, "a", version, "{}", None).await;
+        check_conflict(&changed);
+    }
+    assert_eq!(admin.declaration(ops, "a").await.must(), paused);
+}
+
+/// The partitions that a relay has opened are listed with the reason for which they are disabled.
+pub async fn opened_partitions_are_listed_with_their_state<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    for partition in ["b", "a/1", "a/0", "ab"] {
+        scene.pass(partition, &[]).await;
+    }
+    let names = async |name: Option<&str>| {
+        let found = admin.partitions(name).await.must().into_iter();
+        found.map(|it| it.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(None).await, ["a/0", "a/1", "ab", "b"]);
+    assert_eq!(names(Some("a")).await, ["a/0", "a/1"]);
+    assert!(names(Some("a/0")).await.is_empty());
+    assert!(!admin.resume_destination(ops, "a").await.must());
+    scene.advance(Duration::from_secs(1)).await;
+    disable(&scene, "a/1", "410 Gone").await;
+    let found = admin.partitions(Some("a")).await.must();
+    assert_eq!((found[0].disabled_at, &found[0].disabled_reason), (None, &None));
+    assert_eq!(found[1].disabled_at, Some(scene.now()));
+    assert_eq!(found[1].disabled_reason.as_deref(), Some("410 Gone"));
+    // A disabled destination is resumed by a new version of its declaration, which relays notice.
+    assert!(admin.resume_destination(ops, "a").await.must());
+    let resumed = admin.declaration(ops, "a").await.must();
+    assert_eq!((resumed.paused_at, resumed.spec), (None, None));
+}
+
+/// A removed destination is deleted by a job: its partitions, deliveries and dead letters. Then its
+/// name is free.
+pub async fn a_removed_destination_is_deleted_and_its_name_is_free_again<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let at = scene.emit("order.created", None, 3).await;
+    let spec = r#"{"partitions":2}"#;
+    admin.create_destination(ops, "a", spec, Some(b"x")).await.must();
+    for partition in ["a/0", "a/1", "ab", "other"] {
+        scene.pass(partition, &at[..1]).await;
+    }
+    let job = admin.remove_destination(ops, "a").await.must();
+    assert_eq!((job.state.as_str(), job.destination.as_str()), ("waiting", "a"));
+    assert_eq!(admin.remove_destination(ops, "a").await.must().id, job.id);
+    let known = admin.declaration(ops, "a").await.must();
+    assert!(known.removed_at.is_some() && known.sealed.is_none());
+    check_missing(&admin.pause_destination(ops, "a").await);
+    check_missing(&admin.resume_destination(ops, "a").await);
+    let changed = admin.change_destination(ops, "a", known.version, spec, None).await;
+    check_missing(&changed);
+    check_conflict(&admin.create_destination(ops, "a", SPEC, None).await);
+    check_conflict(&admin.cancel_job(ops, job.id).await);
+    let opened = scene.store().take("a/2", "n1", LEASE).await;
+    assert!(opened.is_err(), "a relay opens a removed destination");
+    scene.advance(HOUR).await;
+    scene.work().await;
+    assert!(admin.partitions(Some("a")).await.must().is_empty());
+    for partition in ["a/0", "a/1"] {
+        assert!(scene.states(partition).await.is_empty());
+        assert_eq!(scene.fixture.backlog(partition).await.newest, None);
+    }
+    for partition in ["ab", "other"] {
+        assert_eq!(scene.states(partition).await.len(), 1);
+    }
+    let job = admin.job(ops, job.id).await.must();
+    assert_eq!((job.state.as_str(), job.done), ("done", 2));
+    assert!(listed(&scene, ops, 10).await.is_empty());
+    check_missing(&admin.declaration(ops, "a").await);
+    check_missing(&admin.remove_destination(ops, "a").await);
+    let anew = admin.create_destination(ops, "a", SPEC, None).await.must();
+    assert!(anew.removed_at.is_none() && anew.version > known.version);
+    let again = admin.remove_destination(ops, "a").await.must();
+    assert_ne!(again.id, job.id);
+}
+
+/// Relays have some time to notice a removal before rows are deleted.
+pub async fn a_removal_waits_until_relays_know_of_it<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let at = scene.emit("order.created", None, 1).await;
+    scene.pass("a", &at).await;
+    let removed = scene.admin.remove_destination(&scene.ops, "a").await;
+    removed.must();
+    assert_eq!(scene.admin.run_job().await.must(), Ran::Nothing);
+    scene.advance(HOUR).await;
+    assert_ne!(scene.admin.run_job().await.must(), Ran::Nothing);
+}
+
+/// An owner from before a removal is fenced by those of the destination that is created again.
+pub async fn an_owner_from_before_a_removal_is_fenced<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops, store) = (&scene.admin, &scene.ops, scene.store());
+    let mut before = Vec::new();
+    for owners in [["one", "one"], ["two", "two"], ["two", "two"]] {
+        admin.create_destination(ops, "a", SPEC, None).await.must();
+        for node in owners {
+            let taken = store.take("a", node, LEASE).await.must();
+            let epoch = taken.expect("it is free").epoch;
+            for old in &before {
+                let late = store.settle(settlement("a", *old)).await;
+                assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+                let late = store.give_up("a", *old).await;
+                assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+            }
+            before.push(epoch);
+        }
+        admin.remove_destination(ops, "a").await.must();
+        scene.advance(HOUR).await;
+        scene.work().await;
+    }
+    assert!(before.is_sorted_by(|one, next| one < next), "{before:?}");
+}
+
+/// A destination of a configuration file, which a relay has opened, is paused and removed like one
+/// that is declared in the database.
+pub async fn a_destination_of_a_configuration_file_is_paused_and_removed<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    scene.pass("filed", &[]).await;
+    check_missing(&admin.declaration(ops, "filed").await);
+    assert!(admin.pause_destination(ops, "filed").await.must());
+    let known = admin.declaration(ops, "filed").await.must();
+    assert!(known.spec.is_none() && known.paused_at.is_some());
+    let changed = admin.change_destination(ops, "filed", known.version, SPEC, None);
+    check_conflict(&changed.await);
+    // If it is declared here, too, it stays paused.
+    let declared = admin.create_destination(ops, "filed", SPEC, None).await;
+    assert!(declared.must().paused_at.is_some());
+    admin.remove_destination(ops, "filed").await.must();
+    scene.advance(HOUR).await;
+    scene.work().await;
+    assert!(admin.partitions(None).await.must().is_empty());
+}
+
+/// An operator of a tenant sees and changes the destinations of that tenant alone.
+pub async fn an_operator_of_a_tenant_has_its_own_destinations<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops, alice) = (&scene.admin, &scene.ops, &of("a"));
+    admin.create_destination(ops, "all", SPEC, None).await.must();
+    let spec = r#"{"tenant":"b"}"#;
+    let his = admin.create_destination(ops, "his", spec, None).await.must();
+    scene.pass("filed", &[]).await;
+    for spec in [SPEC, spec, r#"{"tenant":null}"#, r#"{"tenant":["a"]}"#] {
+        let created = admin.create_destination(alice, "hers", spec, None).await;
+        check_invalid(&created, "tenant");
+    }
+    let own = r#"{"tenant":"a"}"#;
+    let hers = admin.create_destination(alice, "hers", own, None).await;
+    let hers = hers.must();
+    let names = listed(&scene, alice, 1).await.into_iter().map(|it| it.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["hers"]);
+    for name in ["his", "all", "filed", "nobody"] {
+        check_missing(&admin.declaration(alice, name).await);
+        check_missing(&admin.pause_destination(alice, name).await);
+        check_missing(&admin.resume_destination(alice, name).await);
+        check_missing(&admin.remove_destination(alice, name).await);
+        let stolen = admin.change_destination(alice, name, his.version, own, None);
+        check_missing(&stolen.await);
+    }
+    assert_eq!(admin.declaration(ops, "his").await.must(), his);
+    // She cannot give her destination away.
+    let given = admin.change_destination(alice, "hers", hers.version, spec, None);
+    check_invalid(&given.await, "tenant");
+    assert!(admin.pause_destination(alice, "hers").await.must());
+    assert!(admin.resume_destination(alice, "hers").await.must());
+    let job = admin.remove_destination(alice, "hers").await.must();
+    assert_eq!(admin.job(alice, job.id).await.must().id, job.id);
+    check_missing(&admin.job(&of("b"), job.id).await);
+}
+
+/// No job starts at a destination whose rows were deleted.
+pub async fn no_job_starts_at_a_removed_destination<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let at = scene.emit("order.created", None, 1).await;
+    scene.pass("a", &at).await;
+    let removed = scene.admin.remove_destination(&scene.ops, "a").await;
+    removed.must();
+    scene.advance(HOUR).await;
+    scene.work().await;
+    let (all, options) = (EventFilter::default(), JobOptions::default());
+    let job = scene
+        .admin
+        .start_dead_letter_job(&scene.ops, "a", &all, None, &options);
+    check_missing(&job.await);
+    let job = scene
+        .admin
+        .start_event_job(&scene.ops, "a", &all, None, &options);
+    check_missing(&job.await);
+}
+
+/// Disables a partition, as its relay does.
+pub(super) async fn disable<S: AdminUnderTest>(scene: &Scene<S>, partition: &str, reason: &str) {
+    let epoch = scene.fixture.open(partition).await.epoch;
+    let disabled = Settlement {
+        disable: Some(reason.to_owned()),
+        ..settlement(partition, epoch)
+    };
+    scene.fixture.settle(disabled).await;
+}
+
+async fn listed<S: AdminUnderTest>(
+    scene: &Scene<S>,
+    actor: &Actor,
+    limit: usize,
+) -> Vec<Declared> {
+    pages(limit, async |after: Option<String>| {
+        let after = after.as_deref();
+        scene.admin.declarations(actor, after, limit).await
+    })
+    .await
+}
