@@ -18,7 +18,10 @@ pub async fn every_field_of_the_filter_selects_entries<S: AdminUnderTest>() {
     check(&scene, 4, |it| it.actor = Some("ops".to_owned())).await;
     check(&scene, 0, |it| it.actor = Some("Ops".to_owned())).await;
     check(&scene, 2, |it| it.action = Some("create".to_owned())).await;
-    check(&scene, 3, |it| it.object = Some("destination two".to_owned())).await;
+    check(&scene, 3, |it| {
+        it.object = Some("destination two".to_owned())
+    })
+    .await;
     check(&scene, 1, |it| {
         (it.actor, it.action) = (Some("ops".to_owned()), Some("create".to_owned()));
         it.object = Some("destination one".to_owned());
@@ -52,7 +55,10 @@ pub async fn an_entry_says_who_did_what<S: AdminUnderTest>() {
     ];
     assert_eq!(said, expected);
     assert_eq!(log[0].object, "destination one");
-    assert_eq!((&log[0].tenant, log[1].tenant.as_deref()), (&None, Some("a")));
+    assert_eq!(
+        (&log[0].tenant, log[1].tenant.as_deref()),
+        (&None, Some("a"))
+    );
 }
 
 /// The reason of an operator is in the details of every operation, also if its own reason is asked
@@ -105,7 +111,10 @@ pub async fn an_operator_of_a_tenant_sees_its_own_entries<S: AdminUnderTest>() {
     };
     let hers = list(&of("a"), &AuditFilter::default()).await;
     assert_eq!(hers.len(), 1);
-    assert_eq!((hers[0].actor.as_str(), hers[0].object.as_str()), ("a", "destination two"));
+    assert_eq!(
+        (hers[0].actor.as_str(), hers[0].object.as_str()),
+        ("a", "destination two")
+    );
     let by_ops = AuditFilter {
         actor: Some("ops".to_owned()),
         ..AuditFilter::default()
@@ -195,7 +204,10 @@ pub async fn an_operation_whose_entry_cannot_be_written_has_no_effect<S: AdminUn
 async fn some_acts<S: AdminUnderTest>() -> Scene<S> {
     let scene = Scene::<S>::new().await;
     let (admin, ops) = (&scene.admin, &scene.ops);
-    admin.create_destination(ops, "one", "{}", None).await.must();
+    admin
+        .create_destination(ops, "one", "{}", None)
+        .await
+        .must();
     let spec = r#"{"tenant":"a"}"#;
     let created = admin.create_destination(&of("a"), "two", spec, None);
     created.await.must();

@@ -40,7 +40,10 @@ pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: AdminUnderTest>(
     assert!(due[0].manual, "an operator asked for this delivery");
     check_conflict(&replay(at[0]).await);
     check_missing(&replay(at[1]).await);
-    assert_eq!(scene.acts().await, [line("replay", "done"), line("replay", "refused")]);
+    assert_eq!(
+        scene.acts().await,
+        [line("replay", "done"), line("replay", "refused")]
+    );
 }
 
 /// A discarded dead letter releases the deliveries that it blocked, and keeps the reason.
@@ -70,7 +73,10 @@ pub async fn a_discarded_dead_letter_releases_its_order_key<S: AdminUnderTest>()
         .await;
     assert_eq!(found[2].reason.as_deref(), Some("no such shop"));
     let [line] = scene.log().await.try_into().must();
-    assert_eq!((line.action.as_str(), line.outcome.as_str()), ("discard", "done"));
+    assert_eq!(
+        (line.action.as_str(), line.outcome.as_str()),
+        ("discard", "done")
+    );
     assert_eq!(line.detail["reason"], "no such shop");
     assert_eq!(line.object, format!("delivery a {}", at[0]));
 }
@@ -198,7 +204,16 @@ pub async fn an_edit_that_cannot_be_made_changes_nothing<S: AdminUnderTest>() {
     let large = format!(r#"{{"to":"{}"}}"#, "x".repeat(1024 * 1024));
     let deep = format!("{}1{}", r#"{"a":"#.repeat(10_000), "}".repeat(10_000));
     for patch in [
-        "", "[]", "null", "7", r#""right""#, "{", "{\0}", "{} {}", &large, &deep,
+        "",
+        "[]",
+        "null",
+        "7",
+        r#""right""#,
+        "{",
+        "{\0}",
+        "{} {}",
+        &large,
+        &deep,
     ] {
         let edited = admin.edit_dead_letter(ops, "a", at, patch).await;
         check_invalid(&edited, "patch");
@@ -312,10 +327,7 @@ pub async fn an_operator_of_a_tenant_changes_its_own_dead_letters<S: AdminUnderT
         check_missing(&discarded.await);
     }
     assert_eq!(scene.positions_in("hook", "dead").await, all);
-    admin
-        .replay_dead_letter(alice, "hook", own[0])
-        .await
-        .must();
+    admin.replay_dead_letter(alice, "hook", own[0]).await.must();
     let edited = admin.edit_dead_letter(alice, "hook", own[1], "{}");
     edited.await.must();
     let discarded = admin.discard_dead_letter(alice, "hook", own[2], "why");

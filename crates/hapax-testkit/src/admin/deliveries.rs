@@ -20,8 +20,14 @@ pub async fn deliveries_are_listed_by_destination_and_state<S: AdminUnderTest>()
     assert_eq!(all.len(), 9);
     assert!(all.is_sorted_by(|one, next| one.position >= next.position));
     let destination = |name: &str| Some(name.to_owned());
-    assert_eq!(count(&scene, |it| it.destination = destination("a")).await, 6);
-    assert_eq!(count(&scene, |it| it.destination = destination("b")).await, 3);
+    assert_eq!(
+        count(&scene, |it| it.destination = destination("a")).await,
+        6
+    );
+    assert_eq!(
+        count(&scene, |it| it.destination = destination("b")).await,
+        3
+    );
     for unknown in ["", "a/0", "A", "c", "%"] {
         let found = count(&scene, |it| it.destination = destination(unknown)).await;
         assert_eq!(found, 0, "{unknown:?}");
@@ -112,7 +118,10 @@ pub async fn a_listed_delivery_has_its_own_fields_and_those_of_its_event<S: Admi
     scene.settle("hook/1", vec![parked.clone()]).await;
     let [found] = list(&scene, |_| {}).await.try_into().must();
     assert_eq!(found.destination, "hook");
-    assert_eq!((found.partition.as_str(), found.position), ("hook/1", at[1]));
+    assert_eq!(
+        (found.partition.as_str(), found.position),
+        ("hook/1", at[1])
+    );
     assert_eq!((found.state.as_str(), found.attempts), ("retrying", 3));
     assert_eq!(found.next_at, parked.next_at);
     assert_eq!(found.order_key.as_deref(), Some("order\n1"));
@@ -120,7 +129,10 @@ pub async fn a_listed_delivery_has_its_own_fields_and_those_of_its_event<S: Admi
     assert_eq!((found.last_error, found.reason), (parked.last_error, None));
     let event = &scene.fixture.events().await[1].event;
     assert_eq!(found.event_id, event.id.to_string());
-    assert_eq!((found.kind, found.tenant), (event.kind.clone(), Some("a".to_owned())));
+    assert_eq!(
+        (found.kind, found.tenant),
+        (event.kind.clone(), Some("a".to_owned()))
+    );
     assert_eq!(found.aggregate_type.as_deref(), Some("order"));
     assert_eq!(found.aggregate_id.as_deref(), Some("1"));
     assert_eq!(found.created_at, created_at);
@@ -142,7 +154,10 @@ pub async fn a_parked_delivery_that_succeeded_is_listed_as_delivered<S: AdminUnd
     let delivered = list(&scene, |it| it.states = vec![DeliveryStatus::Delivered]).await;
     assert_eq!(delivered.len(), 1);
     assert_eq!(delivered[0].position, at[0]);
-    assert_eq!(count(&scene, |it| it.states = vec![DeliveryStatus::Dead]).await, 0);
+    assert_eq!(
+        count(&scene, |it| it.states = vec![DeliveryStatus::Dead]).await,
+        0
+    );
 }
 
 /// A state in which deliveries have no row is not a valid filter.
@@ -165,9 +180,18 @@ pub async fn a_hostile_filter_of_deliveries_finds_nothing<S: AdminUnderTest>() {
     let (scene, _) = parked_in_three_partitions::<S>().await;
     for word in hostile() {
         let word = Some(word);
-        assert_eq!(count(&scene, |it| it.destination.clone_from(&word)).await, 0);
-        assert_eq!(count(&scene, |it| it.events.kind.clone_from(&word)).await, 0);
-        assert_eq!(count(&scene, |it| it.events.error.clone_from(&word)).await, 0);
+        assert_eq!(
+            count(&scene, |it| it.destination.clone_from(&word)).await,
+            0
+        );
+        assert_eq!(
+            count(&scene, |it| it.events.kind.clone_from(&word)).await,
+            0
+        );
+        assert_eq!(
+            count(&scene, |it| it.events.error.clone_from(&word)).await,
+            0
+        );
         let by_id = count(&scene, |it| it.events.aggregate_id.clone_from(&word)).await;
         assert_eq!(by_id, 0, "{word:?}");
     }
@@ -184,7 +208,12 @@ pub async fn an_operator_of_a_tenant_sees_deliveries_of_its_own_events<S: AdminU
     filter.events.tenant = Some(named("b"));
     assert_eq!(scene.deliveries(&of("b"), &filter).await.len(), 3);
     assert!(scene.deliveries(&of("a"), &filter).await.is_empty());
-    assert!(scene.deliveries(&of("c"), &DeliveryFilter::default()).await.is_empty());
+    assert!(
+        scene
+            .deliveries(&of("c"), &DeliveryFilter::default())
+            .await
+            .is_empty()
+    );
 }
 
 /// A list by a rare type leads to its only delivery, however many others are newer.
@@ -197,7 +226,10 @@ pub async fn a_rare_delivery_is_found_behind_many_others<S: AdminUnderTest>() {
     let rare = list(&scene, |it| it.events.kind = Some("rare".to_owned())).await;
     assert_eq!(rare.len(), 1);
     assert_eq!(rare[0].position, at[0]);
-    assert_eq!(count(&scene, |it| it.states = vec![DeliveryStatus::Dead]).await, 0);
+    assert_eq!(
+        count(&scene, |it| it.states = vec![DeliveryStatus::Dead]).await,
+        0
+    );
 }
 
 /// Events of two tenants. Three partitions have parked three of them each: one dead, one retrying,

@@ -1,17 +1,16 @@
-//! Conformance tests of destinations: their declaration, changes, pauses, and removal.
+//! Conformance tests of destinations: their declaration, changes and pauses.
 
 use std::time::Duration;
 
 use hapax::{
-    admin::{Actor, Declared, EventFilter, JobOptions, Ran},
+    admin::{Actor, Declared},
     delivery::Settlement,
-    store::{Partitions, Settlements, StoreError},
 };
 
 use super::{
     AdminUnderTest,
     checks::{Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, pages},
-    scene::{HOUR, LEASE, Scene, line, of},
+    scene::{Scene, line, of},
 };
 use crate::store::steps::settlement;
 
@@ -28,7 +27,10 @@ pub async fn a_declaration_reads_back_as_it_was_written<S: AdminUnderTest>() {
     assert_eq!(created.spec.as_deref(), Some(SPEC));
     assert_eq!(created.sealed.as_deref(), Some(sealed));
     assert_eq!(created.changed_by, "ops");
-    assert_eq!((created.paused_at, created.paused_by.as_ref()), (None, None));
+    assert_eq!(
+        (created.paused_at, created.paused_by.as_ref()),
+        (None, None)
+    );
     assert_eq!((created.removed_at, created.purged_at), (None, None));
     assert_eq!(admin.declaration(ops, "orders").await.must(), created);
     let spec = "{ \"partitions\": 1 , \"note\": \"é\" }";
@@ -36,13 +38,19 @@ pub async fn a_declaration_reads_back_as_it_was_written<S: AdminUnderTest>() {
     let changed = admin.change_destination(&other, "orders", created.version, spec, None);
     let changed = changed.await.must();
     assert!(changed.version > created.version);
-    assert_eq!((changed.spec.as_deref(), &changed.sealed), (Some(spec), &None));
+    assert_eq!(
+        (changed.spec.as_deref(), &changed.sealed),
+        (Some(spec), &None)
+    );
     assert_eq!(changed.changed_by, "other");
     assert_eq!(changed.created_at, created.created_at);
     assert_eq!(admin.declaration(ops, "orders").await.must(), changed);
     let log = scene.log().await;
     assert_eq!(log[0].object, "destination orders");
-    assert_eq!(scene.acts().await, [line("create", "done"), line("change", "done")]);
+    assert_eq!(
+        scene.acts().await,
+        [line("create", "done"), line("change", "done")]
+    );
     // Secrets are not in the log.
     assert!(!format!("{log:?}").contains("sealed"), "{log:?}");
 }
@@ -56,7 +64,12 @@ pub async fn a_destination_is_paused_and_resumed_once<S: AdminUnderTest>() {
     let paused = admin.declaration(ops, "a").await.must();
     assert_eq!(paused.paused_by.as_deref(), Some("ops"));
     assert!(paused.paused_at.is_some() && paused.version > created.version);
-    assert!(!admin.pause_destination(&Actor::new("other"), "a").await.must());
+    assert!(
+        !admin
+            .pause_destination(&Actor::new("other"), "a")
+            .await
+            .must()
+    );
     assert_eq!(admin.declaration(ops, "a").await.must(), paused);
     assert!(admin.resume_destination(ops, "a").await.must());
     assert!(!admin.resume_destination(ops, "a").await.must());
@@ -163,7 +176,11 @@ pub async fn an_odd_specification_belongs_to_one_tenant<S: AdminUnderTest>() {
     listed.sort_unstable();
     assert_eq!(listed, own);
     let overview = admin.overview(&of("a")).await.must();
-    let mut shown: Vec<_> = overview.destinations.into_iter().map(|it| it.name).collect();
+    let mut shown: Vec<_> = overview
+        .destinations
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
     shown.sort_unstable();
     assert_eq!(shown, own);
     for (name, _) in specs {
@@ -239,7 +256,9 @@ pub async fn a_change_of_another_version_is_refused<S: AdminUnderTest>() {
     admin.pause_destination(ops, "a").await.must();
     let paused = admin.declaration(ops, "a").await.must();
     for version in [created.version, i64::MIN, 0, paused.version + 1, i64::MAX] {
-        let changed = admin.change_destination(ops, "a", version, "{}", None).await;
+        let changed = admin
+            .change_destination(ops, "a", version, "{}", None)
+            .await;
         check_conflict(&changed);
     }
     assert_eq!(admin.declaration(ops, "a").await.must(), paused);
@@ -263,7 +282,10 @@ pub async fn opened_partitions_are_listed_with_their_state<S: AdminUnderTest>() 
     scene.advance(Duration::from_secs(1)).await;
     disable(&scene, "a/1", "410 Gone").await;
     let found = admin.partitions(Some("a")).await.must();
-    assert_eq!((found[0].disabled_at, &found[0].disabled_reason), (None, &None));
+    assert_eq!(
+        (found[0].disabled_at, &found[0].disabled_reason),
+        (None, &None)
+    );
     assert_eq!(found[1].disabled_at, Some(scene.now()));
     assert_eq!(found[1].disabled_reason.as_deref(), Some("410 Gone"));
     // A disabled destination is resumed by a new version of its declaration, which relays notice.
@@ -272,116 +294,19 @@ pub async fn opened_partitions_are_listed_with_their_state<S: AdminUnderTest>() 
     assert_eq!((resumed.paused_at, resumed.spec), (None, None));
 }
 
-/// A removed destination is deleted by a job: its partitions, deliveries and dead letters. Then its
-/// name is free.
-pub async fn a_removed_destination_is_deleted_and_its_name_is_free_again<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let (admin, ops) = (&scene.admin, &scene.ops);
-    let at = scene.emit("order.created", None, 3).await;
-    let spec = r#"{"partitions":2}"#;
-    admin.create_destination(ops, "a", spec, Some(b"x")).await.must();
-    for partition in ["a/0", "a/1", "ab", "other"] {
-        scene.pass(partition, &at[..1]).await;
-    }
-    let job = admin.remove_destination(ops, "a").await.must();
-    assert_eq!((job.state.as_str(), job.destination.as_str()), ("waiting", "a"));
-    assert_eq!(admin.remove_destination(ops, "a").await.must().id, job.id);
-    let known = admin.declaration(ops, "a").await.must();
-    assert!(known.removed_at.is_some() && known.sealed.is_none());
-    check_missing(&admin.pause_destination(ops, "a").await);
-    check_missing(&admin.resume_destination(ops, "a").await);
-    let changed = admin.change_destination(ops, "a", known.version, spec, None).await;
-    check_missing(&changed);
-    check_conflict(&admin.create_destination(ops, "a", SPEC, None).await);
-    check_conflict(&admin.cancel_job(ops, job.id).await);
-    let opened = scene.store().take("a/2", "n1", LEASE).await;
-    assert!(opened.is_err(), "a relay opens a removed destination");
-    scene.advance(HOUR).await;
-    scene.work().await;
-    assert!(admin.partitions(Some("a")).await.must().is_empty());
-    for partition in ["a/0", "a/1"] {
-        assert!(scene.states(partition).await.is_empty());
-        assert_eq!(scene.fixture.backlog(partition).await.newest, None);
-    }
-    for partition in ["ab", "other"] {
-        assert_eq!(scene.states(partition).await.len(), 1);
-    }
-    let job = admin.job(ops, job.id).await.must();
-    assert_eq!((job.state.as_str(), job.done), ("done", 2));
-    assert!(listed(&scene, ops, 10).await.is_empty());
-    check_missing(&admin.declaration(ops, "a").await);
-    check_missing(&admin.remove_destination(ops, "a").await);
-    let anew = admin.create_destination(ops, "a", SPEC, None).await.must();
-    assert!(anew.removed_at.is_none() && anew.version > known.version);
-    let again = admin.remove_destination(ops, "a").await.must();
-    assert_ne!(again.id, job.id);
-}
-
-/// Relays have some time to notice a removal before rows are deleted.
-pub async fn a_removal_waits_until_relays_know_of_it<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let at = scene.emit("order.created", None, 1).await;
-    scene.pass("a", &at).await;
-    let removed = scene.admin.remove_destination(&scene.ops, "a").await;
-    removed.must();
-    assert_eq!(scene.admin.run_job().await.must(), Ran::Nothing);
-    scene.advance(HOUR).await;
-    assert_ne!(scene.admin.run_job().await.must(), Ran::Nothing);
-}
-
-/// An owner from before a removal is fenced by those of the destination that is created again.
-pub async fn an_owner_from_before_a_removal_is_fenced<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let (admin, ops, store) = (&scene.admin, &scene.ops, scene.store());
-    let mut before = Vec::new();
-    for owners in [["one", "one"], ["two", "two"], ["two", "two"]] {
-        admin.create_destination(ops, "a", SPEC, None).await.must();
-        for node in owners {
-            let taken = store.take("a", node, LEASE).await.must();
-            let epoch = taken.expect("it is free").epoch;
-            for old in &before {
-                let late = store.settle(settlement("a", *old)).await;
-                assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
-                let late = store.give_up("a", *old).await;
-                assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
-            }
-            before.push(epoch);
-        }
-        admin.remove_destination(ops, "a").await.must();
-        scene.advance(HOUR).await;
-        scene.work().await;
-    }
-    assert!(before.is_sorted_by(|one, next| one < next), "{before:?}");
-}
-
-/// A destination of a configuration file, which a relay has opened, is paused and removed like one
-/// that is declared in the database.
-pub async fn a_destination_of_a_configuration_file_is_paused_and_removed<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let (admin, ops) = (&scene.admin, &scene.ops);
-    scene.pass("filed", &[]).await;
-    check_missing(&admin.declaration(ops, "filed").await);
-    assert!(admin.pause_destination(ops, "filed").await.must());
-    let known = admin.declaration(ops, "filed").await.must();
-    assert!(known.spec.is_none() && known.paused_at.is_some());
-    let changed = admin.change_destination(ops, "filed", known.version, SPEC, None);
-    check_conflict(&changed.await);
-    // If it is declared here, too, it stays paused.
-    let declared = admin.create_destination(ops, "filed", SPEC, None).await;
-    assert!(declared.must().paused_at.is_some());
-    admin.remove_destination(ops, "filed").await.must();
-    scene.advance(HOUR).await;
-    scene.work().await;
-    assert!(admin.partitions(None).await.must().is_empty());
-}
-
 /// An operator of a tenant sees and changes the destinations of that tenant alone.
 pub async fn an_operator_of_a_tenant_has_its_own_destinations<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
     let (admin, ops, alice) = (&scene.admin, &scene.ops, &of("a"));
-    admin.create_destination(ops, "all", SPEC, None).await.must();
+    admin
+        .create_destination(ops, "all", SPEC, None)
+        .await
+        .must();
     let spec = r#"{"tenant":"b"}"#;
-    let his = admin.create_destination(ops, "his", spec, None).await.must();
+    let his = admin
+        .create_destination(ops, "his", spec, None)
+        .await
+        .must();
     scene.pass("filed", &[]).await;
     for spec in [SPEC, spec, r#"{"tenant":null}"#, r#"{"tenant":["a"]}"#] {
         let created = admin.create_destination(alice, "hers", spec, None).await;
@@ -411,26 +336,6 @@ pub async fn an_operator_of_a_tenant_has_its_own_destinations<S: AdminUnderTest>
     check_missing(&admin.job(&of("b"), job.id).await);
 }
 
-/// No job starts at a destination whose rows were deleted.
-pub async fn no_job_starts_at_a_removed_destination<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let at = scene.emit("order.created", None, 1).await;
-    scene.pass("a", &at).await;
-    let removed = scene.admin.remove_destination(&scene.ops, "a").await;
-    removed.must();
-    scene.advance(HOUR).await;
-    scene.work().await;
-    let (all, options) = (EventFilter::default(), JobOptions::default());
-    let job = scene
-        .admin
-        .start_dead_letter_job(&scene.ops, "a", &all, None, &options);
-    check_missing(&job.await);
-    let job = scene
-        .admin
-        .start_event_job(&scene.ops, "a", &all, None, &options);
-    check_missing(&job.await);
-}
-
 /// Disables a partition, as its relay does.
 pub(super) async fn disable<S: AdminUnderTest>(scene: &Scene<S>, partition: &str, reason: &str) {
     let epoch = scene.fixture.open(partition).await.epoch;
@@ -441,11 +346,7 @@ pub(super) async fn disable<S: AdminUnderTest>(scene: &Scene<S>, partition: &str
     scene.fixture.settle(disabled).await;
 }
 
-async fn listed<S: AdminUnderTest>(
-    scene: &Scene<S>,
-    actor: &Actor,
-    limit: usize,
-) -> Vec<Declared> {
+async fn listed<S: AdminUnderTest>(scene: &Scene<S>, actor: &Actor, limit: usize) -> Vec<Declared> {
     pages(limit, async |after: Option<String>| {
         let after = after.as_deref();
         scene.admin.declarations(actor, after, limit).await

@@ -60,7 +60,10 @@ pub async fn every_field_of_the_filter_selects_messages<S: AdminUnderTest>() {
     })
     .await;
     let [first, last] = [i64::MIN, i64::MAX].map(Timestamp::from_millis);
-    check(&scene, 9, |it| (it.since, it.until) = (Some(first), Some(last))).await;
+    check(&scene, 9, |it| {
+        (it.since, it.until) = (Some(first), Some(last))
+    })
+    .await;
 }
 
 /// A value of a filter is never interpreted.
@@ -84,8 +87,14 @@ pub async fn a_listed_message_has_the_fields_of_the_message<S: AdminUnderTest>()
         .await
         .try_into()
         .must();
-    assert_eq!((found.consumer.as_str(), found.source.as_str()), ("it's", "\"shop\""));
-    assert_eq!((found.message_id.as_str(), found.received_at), ("m 1", scene.now()));
+    assert_eq!(
+        (found.consumer.as_str(), found.source.as_str()),
+        ("it's", "\"shop\"")
+    );
+    assert_eq!(
+        (found.message_id.as_str(), found.received_at),
+        ("m 1", scene.now())
+    );
     // SHA-256 of the payload.
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(found.payload_hash, hash);
@@ -94,8 +103,12 @@ pub async fn a_listed_message_has_the_fields_of_the_message<S: AdminUnderTest>()
 /// Messages of many sources with one id and one time are all listed, in pages and by their id.
 pub async fn messages_of_many_sources_with_one_id_are_all_listed<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
-    let sources: Vec<String> = (1..=250).map(|number| format!("shop-{number:03}")).collect();
-    let messages = sources.iter().map(|source| ("ledger", source.as_str(), "evt_1"));
+    let sources: Vec<String> = (1..=250)
+        .map(|number| format!("shop-{number:03}"))
+        .collect();
+    let messages = sources
+        .iter()
+        .map(|source| ("ledger", source.as_str(), "evt_1"));
     accept(&scene, &messages.collect::<Vec<_>>()).await;
     let all = listed(&scene, &MessageFilter::default(), 7).await;
     let mut found: Vec<String> = all.into_iter().map(|it| it.source).collect();
@@ -106,7 +119,11 @@ pub async fn messages_of_many_sources_with_one_id_are_all_listed<S: AdminUnderTe
         ..MessageFilter::default()
     };
     // They are on one page, in order.
-    let page = scene.admin.messages(&scene.ops, &by_id, None, 7).await.must();
+    let page = scene
+        .admin
+        .messages(&scene.ops, &by_id, None, 7)
+        .await
+        .must();
     let found: Vec<String> = page.items.into_iter().map(|it| it.source).collect();
     assert_eq!((found, page.next), (sources, None));
 }
@@ -143,10 +160,7 @@ async fn some_messages<S: AdminUnderTest>() -> Scene<S> {
 }
 
 /// Accepts messages, each a consumer, a source and an id, in one transaction.
-pub(super) async fn accept<S: AdminUnderTest>(
-    scene: &Scene<S>,
-    messages: &[(&str, &str, &str)],
-) {
+pub(super) async fn accept<S: AdminUnderTest>(scene: &Scene<S>, messages: &[(&str, &str, &str)]) {
     let mut tx = scene.store().begin(None, Headers::new()).await.must();
     for (consumer, source, id) in messages {
         let message = inbox::Message::new(*consumer, *source, *id, b"hello").must();
@@ -162,7 +176,10 @@ async fn listed<S: AdminUnderTest>(
 ) -> Vec<Message> {
     pages(limit, async |before: Option<String>| {
         let before = before.as_deref();
-        scene.admin.messages(&scene.ops, filter, before, limit).await
+        scene
+            .admin
+            .messages(&scene.ops, filter, before, limit)
+            .await
     })
     .await
 }

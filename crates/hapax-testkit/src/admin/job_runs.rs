@@ -11,7 +11,10 @@ use super::{
     jobs::{discard, replay},
     scene::{HOUR, Scene, line, of},
 };
-use crate::{store::fixture::PATIENCE, wait::{Patience, eventually, pace}};
+use crate::{
+    store::fixture::PATIENCE,
+    wait::{Patience, eventually, pace},
+};
 
 /// A job continues where the last committed batch ended, if its worker dies after each batch, and
 /// does nothing twice.
@@ -193,7 +196,10 @@ pub async fn what_dies_while_a_job_runs_is_left_out<S: AdminUnderTest>() {
         let mut died = vec![at[0], at[4]];
         scene.pass("a", &died).await;
         for batches in 0.. {
-            assert!(batches < 20, "the job goes on with what died after its start");
+            assert!(
+                batches < 20,
+                "the job goes on with what died after its start"
+            );
             scene.advance(Duration::from_mins(1)).await;
             if admin.run_job().await.must() == Ran::Nothing {
                 break;
@@ -267,7 +273,10 @@ pub async fn a_removal_that_was_given_up_continues_when_it_is_requested_again<S:
     );
     for again in [one.must(), two.must()] {
         assert_eq!((again.id, again.state.as_str()), (job.id, "waiting"));
-        assert_eq!((again.failures, again.error, again.ended_at), (0, None, None));
+        assert_eq!(
+            (again.failures, again.error, again.ended_at),
+            (0, None, None)
+        );
     }
     let expected = ["create", "remove", "remove"].map(|act| line(act, "done"));
     assert_eq!(scene.acts().await, expected);

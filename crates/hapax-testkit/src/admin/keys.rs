@@ -104,7 +104,10 @@ pub async fn a_key_whose_response_was_purged_is_a_tombstone<S: AdminUnderTest>()
     check(&scene, 0, |it| it.state = Some(KeyState::Completed)).await;
     let key = scene.admin.key(&scene.ops, None, OPERATION, "k").await;
     let key = key.must();
-    assert_eq!((key.summary.state, key.summary.status), (KeyState::Tombstone, None));
+    assert_eq!(
+        (key.summary.state, key.summary.status),
+        (KeyState::Tombstone, None)
+    );
     assert_eq!((key.body, key.headers), (None, Vec::new()));
     assert_eq!(key.on_expired, "gone");
 }
@@ -159,16 +162,25 @@ pub async fn a_completed_key_is_read_with_its_response<S: AdminUnderTest>() {
     let key = scene.admin.key(&scene.ops, None, OPERATION, "k").await;
     let key = key.must();
     let summary = &key.summary;
-    assert_eq!((summary.tenant.as_str(), summary.operation.as_str()), ("alice", OPERATION));
+    assert_eq!(
+        (summary.tenant.as_str(), summary.operation.as_str()),
+        ("alice", OPERATION)
+    );
     assert_eq!(summary.short_hash, claim("k").scope.key.short_hash());
-    assert_eq!((summary.state, summary.status), (KeyState::Completed, Some(201)));
+    assert_eq!(
+        (summary.state, summary.status),
+        (KeyState::Completed, Some(201))
+    );
     assert_eq!((summary.epoch, summary.lease_until), (1, None));
     assert!(summary.body_bytes >= 8, "{summary:?}");
     assert_eq!(summary.created_at, scene.now());
     assert_eq!(summary.completed_at, Some(scene.now()));
     assert_eq!(summary.expires_at, scene.now().after(RETENTION));
     let body = key.body.as_ref().expect("there is a response");
-    assert_eq!((&body.raw, body.bytes), (&Bytes::from_static(b"{\"id\":1}"), 8));
+    assert_eq!(
+        (&body.raw, body.bytes),
+        (&Bytes::from_static(b"{\"id\":1}"), 8)
+    );
     assert_eq!(body.content_type.as_deref(), Some("application/json"));
     let kind = ("content-type".to_owned(), "application/json".to_owned());
     assert_eq!(key.headers, [kind]);
@@ -176,7 +188,9 @@ pub async fn a_completed_key_is_read_with_its_response<S: AdminUnderTest>() {
     assert_eq!((key.on_expired.as_str(), key.is_lapsed), ("new", false));
     assert_eq!(key.request_bytes, None);
     assert!(!format!("{key:?}").contains("id"), "{key:?}");
-    let page = scene.admin.keys(&scene.ops, &KeyFilter::default(), None, 10);
+    let page = scene
+        .admin
+        .keys(&scene.ops, &KeyFilter::default(), None, 10);
     assert_eq!(page.await.must().items, [key.summary]);
 }
 

@@ -186,7 +186,11 @@ pub async fn every_list_has_each_item_once_whatever_the_length_of_its_pages<S: A
         let all = list.rest(&scene, None, PAGE_MAX).await;
         assert!(all.len() >= 7, "{list:?}: {all:?}");
         for limit in [1, 2, all.len() - 1, all.len(), all.len() + 1] {
-            assert_eq!(list.rest(&scene, None, limit).await, all, "{list:?}, {limit}");
+            assert_eq!(
+                list.rest(&scene, None, limit).await,
+                all,
+                "{list:?}, {limit}"
+            );
         }
     }
 }
@@ -251,7 +255,10 @@ pub async fn a_cursor_survives_what_is_added_between_pages<S: AdminUnderTest>() 
         }
         let old: Vec<_> = seen.iter().filter(|it| before.contains(it)).collect();
         assert_eq!(old, before.iter().collect::<Vec<_>>(), "{list:?}");
-        assert!(seen.is_sorted_by(|one, next| one < next), "{list:?}: {seen:?}");
+        assert!(
+            seen.is_sorted_by(|one, next| one < next),
+            "{list:?}: {seen:?}"
+        );
     }
 }
 

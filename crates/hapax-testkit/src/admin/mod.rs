@@ -15,12 +15,15 @@ pub mod traces;
 pub mod deliveries;
 pub mod dead_letters;
 pub mod jobs;
+pub mod job_requests;
 pub mod job_runs;
 pub mod keys;
 pub mod purges;
 pub mod inbox;
 pub mod sagas;
+pub mod decisions;
 pub mod destinations;
+pub mod removals;
 pub mod overview;
 pub mod stalled;
 pub mod timeline;
@@ -133,6 +136,8 @@ macro_rules! admin_suite {
                 a_later_event_is_not_offered_by_an_earlier_job
                 one_event_is_offered_again_by_its_id
                 an_event_is_offered_again_by_the_partition_of_its_shard
+            }
+            job_requests {
                 a_job_keeps_to_its_rate
                 a_cancelled_job_runs_no_further_batch
                 requests_with_one_key_start_one_job
@@ -188,6 +193,10 @@ macro_rules! admin_suite {
                 a_hostile_filter_of_sagas_finds_nothing
                 a_single_saga_is_read_with_its_steps
                 the_lease_of_a_saga_is_shown
+                an_operator_of_a_tenant_has_its_own_sagas
+                the_pages_of_a_tenant_name_no_saga_of_another
+            }
+            decisions {
                 each_decision_has_its_effect
                 a_saga_is_compensated_once_no_outcome_is_unknown
                 a_decision_that_does_not_fit_changes_nothing
@@ -195,8 +204,6 @@ macro_rules! admin_suite {
                 a_saga_that_has_changed_since_it_was_read_is_not_decided_about
                 of_many_decisions_at_once_one_is_applied
                 a_decision_fences_the_worker_of_the_saga
-                an_operator_of_a_tenant_has_its_own_sagas
-                the_pages_of_a_tenant_name_no_saga_of_another
             }
             destinations {
                 a_declaration_reads_back_as_it_was_written
@@ -209,11 +216,13 @@ macro_rules! admin_suite {
                 of_changes_of_one_version_at_once_one_is_done
                 a_change_of_another_version_is_refused
                 opened_partitions_are_listed_with_their_state
+                an_operator_of_a_tenant_has_its_own_destinations
+            }
+            removals {
                 a_removed_destination_is_deleted_and_its_name_is_free_again
                 a_removal_waits_until_relays_know_of_it
                 an_owner_from_before_a_removal_is_fenced
                 a_destination_of_a_configuration_file_is_paused_and_removed
-                an_operator_of_a_tenant_has_its_own_destinations
                 no_job_starts_at_a_removed_destination
             }
             overview {
@@ -284,12 +293,15 @@ mod tests {
                 ("deliveries", include_str!("deliveries.rs")),
                 ("dead_letters", include_str!("dead_letters.rs")),
                 ("jobs", include_str!("jobs.rs")),
+                ("job_requests", include_str!("job_requests.rs")),
                 ("job_runs", include_str!("job_runs.rs")),
                 ("keys", include_str!("keys.rs")),
                 ("purges", include_str!("purges.rs")),
                 ("inbox", include_str!("inbox.rs")),
                 ("sagas", include_str!("sagas.rs")),
+                ("decisions", include_str!("decisions.rs")),
                 ("destinations", include_str!("destinations.rs")),
+                ("removals", include_str!("removals.rs")),
                 ("overview", include_str!("overview.rs")),
                 ("stalled", include_str!("stalled.rs")),
                 ("timeline", include_str!("timeline.rs")),

@@ -129,13 +129,20 @@ pub async fn an_operator_of_a_tenant_sees_its_own_figures<S: AdminUnderTest>() {
     let alice = of("alice");
     let hers = admin.overview(&alice).await.must();
     assert_eq!((hers.committed, hers.keys_stored), (exact(2), None));
-    let names: Vec<_> = hers.destinations.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<_> = hers
+        .destinations
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
     assert_eq!(names, ["hers"]);
     let completed = hers.keys.iter().find(|it| it.state == "completed");
     assert_eq!(completed.map(|it| it.count), Some(exact(1)));
     let running = hers.sagas.iter().find(|it| it.state == "running");
     assert_eq!(running.map(|it| it.count), Some(exact(1)));
-    assert_eq!(admin.overview(&of("carol")).await.must().committed, exact(0));
+    assert_eq!(
+        admin.overview(&of("carol")).await.must().committed,
+        exact(0)
+    );
     assert_eq!(admin.overview(ops).await.must().committed, exact(5));
     assert_eq!(admin.overview(ops).await.must().destinations.len(), 4);
     let (both, stalled) = admin.overview_and_stalled(&alice).await.must();

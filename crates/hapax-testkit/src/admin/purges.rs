@@ -33,9 +33,15 @@ pub async fn a_purged_key_is_free_again<S: AdminUnderTest>() {
     check_missing(&scene.purge(&scene.ops, None, "secret-k", "again").await);
     let [line] = scene.log().await.try_into().must();
     let hash = claim("secret-k").scope.key.short_hash();
-    assert_eq!((line.action.as_str(), line.outcome.as_str()), ("purge", "done"));
+    assert_eq!(
+        (line.action.as_str(), line.outcome.as_str()),
+        ("purge", "done")
+    );
     assert_eq!(line.object, format!("key {OPERATION} #{hash}"));
-    assert_eq!((line.actor.as_str(), &line.detail["reason"]), ("ops", &why.into()));
+    assert_eq!(
+        (line.actor.as_str(), &line.detail["reason"]),
+        ("ops", &why.into())
+    );
     assert!(!line.detail.to_string().contains("secret-k"), "{line:?}");
 }
 

@@ -1,22 +1,16 @@
-//! Conformance tests of sagas: their list, and operators' decisions.
-
-use std::time::Duration;
+//! Conformance tests of sagas: lists by a filter, and single sagas.
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use hapax::{
-    admin::{Actor, AdminError, REASON_BYTES_MAX, SagaLook},
-    limits::SAGA_INPUT_BYTES_MAX,
-    saga::{
-        Decision, Direction, Filter, Kind, NewSaga, Owned, SagaRecord, State, StepRecord, StepState,
-    },
-    store::{Sagas, StoreError},
+    admin::{Actor, AdminError, SagaLook},
+    saga::{Decision, Direction, Filter, Kind, NewSaga, State, StepRecord, StepState},
+    store::Sagas,
 };
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, pages},
-    scene::{LEASE, Scene, line, new_saga, of},
+    checks::{Must, check_missing, hostile, pages},
+    scene::{LEASE, Scene, new_saga, of},
 };
 use crate::store::saga_steps::{kind, step};
 
@@ -28,7 +22,10 @@ pub async fn every_field_of_the_filter_selects_sagas<S: AdminUnderTest>() {
         version,
     };
     let sagas = (0..12).map(|number| NewSaga {
-        kind: of_kind(["checkout", "refund"][number % 2], if number < 6 { 1 } else { 2 }),
+        kind: of_kind(
+            ["checkout", "refund"][number % 2],
+            if number < 6 { 1 } else { 2 },
+        ),
         ..new_saga(&format!("s{number:02}"), None)
     });
     scene.start_sagas(sagas).await;
@@ -105,11 +102,16 @@ pub async fn a_single_saga_is_read_with_its_steps<S: AdminUnderTest>() {
         step("reserve", Direction::Forward),
         open_step("pay", Direction::Forward),
     ];
-    scene.put_saga(&saga.id, &steps, State::NeedsAttention).await;
+    scene
+        .put_saga(&saga.id, &steps, State::NeedsAttention)
+        .await;
     let look = scene.admin.look_at_saga(&scene.ops, &saga.id).await.must();
     assert_eq!((look.at, look.held()), (scene.now(), None));
     assert_eq!(look.saga.steps, steps);
-    assert_eq!((&look.saga.input, &look.saga.kind), (&saga.input, &saga.kind));
+    assert_eq!(
+        (&look.saga.input, &look.saga.kind),
+        (&saga.input, &saga.kind)
+    );
     assert_eq!((&look.saga.tenant, &look.saga.id), (&saga.tenant, &saga.id));
     assert_eq!(look.saga.status.state, State::NeedsAttention);
     assert_eq!(look.saga.wake_at, None);
@@ -138,170 +140,6 @@ pub async fn the_lease_of_a_saga_is_shown<S: AdminUnderTest>() {
     assert_eq!(look().await.held(), None);
 }
 
-/// Each decision changes the rows and the status, and the saga is due at once unless it has ended.
-pub async fn each_decision_has_its_effect<S: AdminUnderTest>() {
-    let within = Duration::from_mins(15);
-    let (step, made) = ("pay".to_owned(), Bytes::from_static(b"{\"id\":7}"));
-    for (decision, state, of_step) in [
-        (Decision::Retry { within }, State::Running, StepState::Open),
-        (Decision::Done { step: step.clone(), made: made.clone() }, State::Running, StepState::Done),
-        (Decision::Refused { step: step.clone() }, State::Running, StepState::Refused),
-        (Decision::Close, State::Failed, StepState::Open),
-    ] {
-        let scene = Scene::<S>::new().await;
-        let saga = stopped(&scene).await;
-        let decided = scene
-            .admin
-            .decide(&scene.ops, "s1", saga.epoch, &decision, "asked the bank");
-        decided.await.must();
-        let found = scene.admin.look_at_saga(&scene.ops, "s1").await.must().saga;
-        assert_eq!(found.status.state, state, "{decision:?}");
-        let row = found.step("pay", Direction::Forward).expect("it exists");
-        assert_eq!(row.state, of_step, "{decision:?}");
-        let is_done = of_step == StepState::Done;
-        assert_eq!(row.made, if is_done { made.clone() } else { Bytes::new() });
-        assert!(found.epoch > saga.epoch);
-        let due = scene.store().take_sagas(&[kind(1)], LEASE, 10).await.must();
-        assert_eq!(due.len(), usize::from(!state.is_end()), "{decision:?}");
-        let [line] = scene.log().await.try_into().must();
-        assert_eq!((line.action.as_str(), line.object.as_str()), ("decide", "saga s1"));
-        assert_eq!(line.outcome, "done");
-        assert_eq!(line.detail["reason"], "asked the bank");
-        assert_eq!(line.detail["decision"], decision.as_str());
-        assert!(!line.detail.to_string().contains("{\"id\""), "{line:?}");
-    }
-}
-
-/// The steps of a saga are compensated once no outcome is unknown.
-pub async fn a_saga_is_compensated_once_no_outcome_is_unknown<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let saga = stopped(&scene).await;
-    let undo = Decision::Compensate {
-        within: Duration::from_mins(15),
-    };
-    check_conflict(&decide(&scene, &scene.ops, "s1", saga.epoch, &undo).await);
-    scene.start_sagas([new_saga("s2", None)]).await;
-    let done = [step("reserve", Direction::Forward)];
-    scene.put_saga("s2", &done, State::NeedsAttention).await;
-    let look = scene.admin.look_at_saga(&scene.ops, "s2").await.must();
-    let undone = decide(&scene, &scene.ops, "s2", look.saga.epoch, &undo).await;
-    undone.must();
-    let look = scene.admin.look_at_saga(&scene.ops, "s2").await.must();
-    assert!(look.saga.status.compensating);
-    assert_eq!(look.saga.status.state, State::Running);
-}
-
-/// A decision that does not fit the saga changes nothing and does not take it from its worker.
-pub async fn a_decision_that_does_not_fit_changes_nothing<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    scene.start_sagas([new_saga("running", None)]).await;
-    let taken = scene.store().take_sagas(&[kind(1)], LEASE, 10).await.must();
-    let close = Decision::Close;
-    let epoch = taken[0].epoch;
-    check_conflict(&decide(&scene, &scene.ops, "running", epoch, &close).await);
-    // Its worker still owns it.
-    let owned = Owned::of(&taken[0]);
-    scene.store().lock_saga(&owned, LEASE).await.must();
-    let saga = stopped(&scene).await;
-    for step in ["reserve", "unknown", ""] {
-        let step = step.to_owned();
-        let refused = Decision::Refused { step };
-        check_conflict(&decide(&scene, &scene.ops, "s1", saga.epoch, &refused).await);
-    }
-    let look = scene.admin.look_at_saga(&scene.ops, "s1").await.must();
-    assert_eq!(look.saga, saga);
-    check_missing(&decide(&scene, &scene.ops, "unknown", 1, &close).await);
-    assert_eq!(scene.acts().await, vec![line("decide", "refused"); 4]);
-}
-
-/// A decision needs a reason of 1 to [`REASON_BYTES_MAX`] bytes, and a result that is not too long.
-pub async fn a_decision_needs_a_reason_and_a_short_result<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let saga = stopped(&scene).await;
-    let (admin, ops, close) = (&scene.admin, &scene.ops, Decision::Close);
-    let over = "x".repeat(REASON_BYTES_MAX + 1);
-    for reason in ["", " ", "\t", &over] {
-        let decided = admin.decide(ops, "s1", saga.epoch, &close, reason).await;
-        check_invalid(&decided, "reason");
-    }
-    let long = Decision::Done {
-        step: "pay".to_owned(),
-        made: vec![b'x'; SAGA_INPUT_BYTES_MAX + 1].into(),
-    };
-    let decided = admin.decide(ops, "s1", saga.epoch, &long, "why").await;
-    check_invalid(&decided, "made");
-    assert!(scene.acts().await.is_empty());
-    let look = admin.look_at_saga(ops, "s1").await.must();
-    assert_eq!(look.saga, saga);
-    let decided = admin.decide(ops, "s1", saga.epoch, &close, &over[1..]);
-    decided.await.must();
-}
-
-/// A saga that a worker or another operator has had since it was read is not decided about.
-pub async fn a_saga_that_has_changed_since_it_was_read_is_not_decided_about<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let seen = scene.saga_in_attention("s1", None).await.epoch;
-    let retry = Decision::Retry {
-        within: Duration::from_mins(15),
-    };
-    decide(&scene, &scene.ops, "s1", seen, &retry).await.must();
-    scene.put_saga("s1", &[], State::NeedsAttention).await;
-    let look = async || {
-        let look = scene.admin.look_at_saga(&scene.ops, "s1").await;
-        look.must().saga
-    };
-    let before = look().await;
-    for epoch in [seen, i64::MIN, -1, 0, before.epoch + 1, i64::MAX] {
-        let decided = decide(&scene, &scene.ops, "s1", epoch, &Decision::Close).await;
-        check_conflict(&decided);
-    }
-    assert_eq!(look().await, before);
-    let close = Decision::Close;
-    let decided = decide(&scene, &scene.ops, "s1", before.epoch, &close);
-    decided.await.must();
-    assert_eq!(look().await.status.state, State::Failed);
-}
-
-/// Of operators who decide at the same time, in two processes, one decision is applied.
-pub async fn of_many_decisions_at_once_one_is_applied<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let seen = scene.saga_in_attention("s1", None).await.epoch;
-    let handles = [scene.admin.clone(), scene.beside().await];
-    let decided = (0..10).map(async |number: usize| {
-        let decision = if number % 2 == 0 {
-            Decision::Close
-        } else {
-            let within = Duration::from_mins(15);
-            Decision::Retry { within }
-        };
-        let admin = &handles[number / 5];
-        admin.decide(&scene.ops, "s1", seen, &decision, "why").await
-    });
-    let done = check_one_done(&join_all(decided).await);
-    let look = scene.admin.look_at_saga(&scene.ops, "s1").await.must();
-    let expected = if done % 2 == 0 { State::Failed } else { State::Running };
-    assert_eq!(look.saga.status.state, expected);
-    let acts = scene.acts().await;
-    assert_eq!(acts.iter().filter(|act| act.1 == "done").count(), 1);
-    assert_eq!(acts.len(), 10);
-}
-
-/// A worker that still believes to own the saga is fenced by a decision.
-pub async fn a_decision_fences_the_worker_of_the_saga<S: AdminUnderTest>() {
-    let scene = Scene::<S>::new().await;
-    let saga = scene.saga_in_attention("s1", None).await;
-    let retry = Decision::Retry {
-        within: Duration::from_mins(15),
-    };
-    let decided = decide(&scene, &scene.ops, "s1", saga.epoch, &retry);
-    decided.await.must();
-    let fenced = scene.store().lock_saga(&Owned::of(&saga), LEASE).await;
-    assert!(matches!(fenced, Err(StoreError::Fenced)));
-    let taken = scene.store().take_sagas(&[kind(1)], LEASE, 10).await.must();
-    assert_eq!(taken.len(), 1);
-    assert_eq!(taken[0].status.state, State::Running);
-}
-
 /// An operator of a tenant sees that tenant's sagas and decides about them.
 pub async fn an_operator_of_a_tenant_has_its_own_sagas<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
@@ -309,7 +147,10 @@ pub async fn an_operator_of_a_tenant_has_its_own_sagas<S: AdminUnderTest>() {
         scene.saga_in_attention(id, tenant).await;
     }
     let (alice, all, close) = (&of("a"), Filter::default(), Decision::Close);
-    assert_eq!(listed(&scene, &scene.ops, &all, 10).await, ["s1", "s2", "s3"]);
+    assert_eq!(
+        listed(&scene, &scene.ops, &all, 10).await,
+        ["s1", "s2", "s3"]
+    );
     assert_eq!(listed(&scene, alice, &all, 10).await, ["s2"]);
     for id in ["s1", "s3"] {
         let saga = scene.admin.look_at_saga(&scene.ops, id).await.must().saga;
@@ -340,13 +181,20 @@ pub async fn the_pages_of_a_tenant_name_no_saga_of_another<S: AdminUnderTest>() 
         saga(number, ["checkout", "refund"][number % 2], prefix)
     });
     let hers: Vec<NewSaga> = hers
-        .map(|it| NewSaga { id: it.id.replace("az", "c"), ..it })
+        .map(|it| NewSaga {
+            id: it.id.replace("az", "c"),
+            ..it
+        })
         .collect();
     scene.start_sagas(hers).await;
     scene
         .start_sagas((0..others).map(|number| saga(number, "checkout", "b")))
         .await;
-    for (limit, name, count) in [(5, None, own), (50, None, own), (3, Some("refund"), own / 2)] {
+    for (limit, name, count) in [
+        (5, None, own),
+        (50, None, own),
+        (3, Some("refund"), own / 2),
+    ] {
         let (mut after, mut seen) = (None, Vec::new());
         loop {
             let filter = Filter {
@@ -354,7 +202,11 @@ pub async fn the_pages_of_a_tenant_name_no_saga_of_another<S: AdminUnderTest>() 
                 after,
                 ..Filter::default()
             };
-            let page = scene.admin.list_sagas(&of("a"), &filter, limit).await.must();
+            let page = scene
+                .admin
+                .list_sagas(&of("a"), &filter, limit)
+                .await
+                .must();
             seen.extend(page.items.into_iter().map(|look| look.saga.id));
             after = page.next;
             let Some(after) = &after else { break };
@@ -364,20 +216,8 @@ pub async fn the_pages_of_a_tenant_name_no_saga_of_another<S: AdminUnderTest>() 
     }
 }
 
-/// A saga that needs attention, with a step that is done and one whose outcome is unknown.
-async fn stopped<S: AdminUnderTest>(scene: &Scene<S>) -> SagaRecord {
-    scene.start_sagas([new_saga("s1", None)]).await;
-    let steps = [
-        step("reserve", Direction::Forward),
-        open_step("pay", Direction::Forward),
-    ];
-    scene.put_saga("s1", &steps, State::NeedsAttention).await;
-    let look = scene.admin.look_at_saga(&scene.ops, "s1").await.must();
-    look.saga
-}
-
 /// A step whose remote system was called, with an unknown outcome.
-fn open_step(name: &str, direction: Direction) -> StepRecord {
+pub(super) fn open_step(name: &str, direction: Direction) -> StepRecord {
     StepRecord {
         state: StepState::Open,
         provider_key: Some("key".to_owned()),
@@ -387,7 +227,8 @@ fn open_step(name: &str, direction: Direction) -> StepRecord {
     }
 }
 
-async fn decide<S: AdminUnderTest>(
+/// Decides about a saga.
+pub(super) async fn decide<S: AdminUnderTest>(
     scene: &Scene<S>,
     actor: &Actor,
     id: &str,

@@ -38,7 +38,10 @@ pub async fn a_partition_without_an_owner_is_distinguished_from_a_silent_owner<
     scene.pass("orders", &[]).await;
     scene.emit("order.created", None, 3).await;
     let [unowned] = scene.stalled().await.try_into().must();
-    assert_eq!((unowned.cause, unowned.waiting), (Cause::Unowned { last: None }, 3));
+    assert_eq!(
+        (unowned.cause, unowned.waiting),
+        (Cause::Unowned { last: None }, 3)
+    );
     assert_eq!(unowned.what, partition("orders"));
     own(&scene, "n1", &["orders"]).await;
     assert_eq!(scene.stalled().await, []);
@@ -78,7 +81,10 @@ pub async fn paused_and_disabled_destinations_are_reported<S: AdminUnderTest>() 
         scene.pass(name, &[]).await;
     }
     let spec = r#"{"paused":true}"#;
-    admin.create_destination(ops, "set", spec, None).await.must();
+    admin
+        .create_destination(ops, "set", spec, None)
+        .await
+        .must();
     admin.pause_destination(ops, "orders").await.must();
     disable(&scene, "gone", "410 Gone").await;
     own(&scene, "n1", &["orders", "set"]).await;
@@ -90,7 +96,10 @@ pub async fn paused_and_disabled_destinations_are_reported<S: AdminUnderTest>() 
     assert_eq!(causes[0], Cause::Disabled { reason });
     assert_eq!(all[0].what, partition("gone"));
     assert!(causes[1..].contains(&Cause::Paused { by }), "{causes:?}");
-    assert!(causes[1..].contains(&Cause::Paused { by: None }), "{causes:?}");
+    assert!(
+        causes[1..].contains(&Cause::Paused { by: None }),
+        "{causes:?}"
+    );
     assert_eq!(causes.len(), 3);
     admin.resume_destination(ops, "orders").await.must();
     assert_eq!(scene.stalled().await.len(), 2);
@@ -165,7 +174,10 @@ pub async fn declined_events_are_reported_by_type<S: AdminUnderTest>() {
     scene.fixture.settle(tried).await;
     own(&scene, "n1", &["orders"]).await;
     let all = scene.stalled().await;
-    let declined: Vec<_> = all.iter().filter(|it| it.cause.as_str() == "declined").collect();
+    let declined: Vec<_> = all
+        .iter()
+        .filter(|it| it.cause.as_str() == "declined")
+        .collect();
     let [declined] = declined.as_slice() else {
         panic!("{all:?}");
     };
@@ -207,9 +219,21 @@ pub async fn sagas_that_need_an_operator_or_a_worker_are_reported_by_kind<S: Adm
     assert_eq!(asking.what, kind(1));
     assert_eq!((overdue.cause, overdue.waiting), (Cause::NobodyKnows, 2));
     assert_eq!(overdue.what, kind(2));
-    let [own] = scene.admin.stalled(&of("alice")).await.must().try_into().must();
+    let [own] = scene
+        .admin
+        .stalled(&of("alice"))
+        .await
+        .must()
+        .try_into()
+        .must();
     assert_eq!((own.cause, own.waiting), (Cause::NeedsAttention, 1));
-    let [own] = scene.admin.stalled(&of("bob")).await.must().try_into().must();
+    let [own] = scene
+        .admin
+        .stalled(&of("bob"))
+        .await
+        .must()
+        .try_into()
+        .must();
     assert_eq!((own.cause, own.waiting), (Cause::NobodyKnows, 2));
     assert_eq!(scene.admin.stalled(&of("carol")).await.must(), []);
 }

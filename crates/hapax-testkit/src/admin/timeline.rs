@@ -6,9 +6,7 @@ use futures_util::future::join_all;
 use hapax::{
     admin::{Actor, AdminError, DeliveryStatus, Timeline},
     event::{EventId, Headers, NewEvent},
-    store::{
-        ClaimOutcome, Effect, KeyMaintenance, Keys, Phases, SagaRows, Transaction,
-    },
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Phases, SagaRows, Transaction},
 };
 
 use super::{
@@ -172,8 +170,10 @@ pub async fn requests_at_once_have_a_timeline_each<S: AdminUnderTest>() {
         let key = format!("k{}", number / 2);
         let claim = claim_of(scope(tenant, OPERATION, &key));
         let mut shot = single_shot(claim, Vec::new(), "{}");
-        shot.events.push(NewEvent::json(format!("{tenant}.{key}"), &1));
-        shot.events.push(NewEvent::json(format!("{tenant}.{key}"), &2));
+        shot.events
+            .push(NewEvent::json(format!("{tenant}.{key}"), &1));
+        shot.events
+            .push(NewEvent::json(format!("{tenant}.{key}"), &2));
         let ran = scene.store().execute_plan(shot).await.must();
         assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
     });
@@ -187,11 +187,17 @@ pub async fn requests_at_once_have_a_timeline_each<S: AdminUnderTest>() {
                 .iter()
                 .map(|it| it.event.event.kind.as_str())
                 .collect();
-            assert_eq!(kinds, [format!("{tenant}.{key}"), format!("{tenant}.{key}")]);
+            assert_eq!(
+                kinds,
+                [format!("{tenant}.{key}"), format!("{tenant}.{key}")]
+            );
             let id = found.events[0].event.event.id;
             let by_event = of_event(&scene, &scene.ops, id).await.must();
             let summary = by_event.key.expect("it has a key").summary;
-            assert_eq!((summary.tenant.as_str(), summary.key.as_str()), (tenant, key.as_str()));
+            assert_eq!(
+                (summary.tenant.as_str(), summary.key.as_str()),
+                (tenant, key.as_str())
+            );
         }
     }
 }

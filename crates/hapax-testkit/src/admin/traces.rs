@@ -33,7 +33,10 @@ pub async fn a_trace_tells_the_status_of_an_event_at_every_destination<S: AdminU
     scene.fixture.open("unread").await;
     let status = async |position| {
         let [one, two] = traces(&scene, position).await.try_into().must();
-        assert_eq!((one.destination.as_str(), two.destination.as_str()), ("a", "unread"));
+        assert_eq!(
+            (one.destination.as_str(), two.destination.as_str()),
+            ("a", "unread")
+        );
         assert_eq!(two.status, DeliveryStatus::Unread);
         one
     };
