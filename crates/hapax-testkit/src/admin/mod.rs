@@ -119,6 +119,7 @@ macro_rules! admin_suite {
                 a_replayed_dead_letter_is_due_as_if_never_tried
                 a_discarded_dead_letter_releases_its_order_key
                 a_dead_letter_is_discarded_only_with_a_reason
+                a_hostile_reason_is_stored
                 only_a_dead_letter_is_replayed_edited_or_discarded
                 a_hostile_partition_has_no_dead_letters
                 an_edited_payload_is_offered_by_its_destination_alone
@@ -201,6 +202,7 @@ macro_rules! admin_suite {
                 a_saga_is_compensated_once_no_outcome_is_unknown
                 a_decision_that_does_not_fit_changes_nothing
                 a_decision_needs_a_reason_and_a_short_result
+                a_hostile_reason_of_a_decision_is_stored
                 a_saga_that_has_changed_since_it_was_read_is_not_decided_about
                 of_many_decisions_at_once_one_is_applied
                 a_decision_fences_the_worker_of_the_saga

@@ -10,7 +10,9 @@ use hapax::{
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, long},
+    checks::{
+        HOSTILE, Must, check_conflict, check_invalid, check_missing, check_one_done, hostile, long,
+    },
     scene::{OPERATION, Scene, line, new_saga, of},
 };
 use crate::events::{RETENTION, claim, response};
@@ -64,6 +66,10 @@ pub async fn a_purge_needs_a_reason_and_a_version<S: AdminUnderTest>() {
     }
     assert!(scene.acts().await.is_empty());
     scene.purge(&scene.ops, None, "k", &over[1..]).await.must();
+    for word in HOSTILE {
+        scene.complete("alice", "k").await;
+        scene.purge(&scene.ops, None, "k", word).await.must();
+    }
 }
 
 /// A key of phased mode is not purged while it is in progress, even after its lease.
