@@ -1,7 +1,7 @@
 //! Conformance tests of the audit log: what is written, by whom, and in which transaction.
 
 use hapax::{
-    admin::{Actor, AuditEntry, AuditFilter, EventFilter, JobOptions},
+    admin::{Actor, AuditEntry, AuditFilter, EventFilter, JobFilter, JobOptions},
     saga::Decision,
 };
 
@@ -190,7 +190,8 @@ pub async fn an_operation_whose_entry_cannot_be_written_has_no_effect<S: AdminUn
     check_missing(&admin.declaration(ops, "c").await);
     assert_eq!(admin.declaration(ops, "b").await.must(), declared);
     assert_eq!(scene.positions_in("a", "dead").await, at);
-    let jobs = admin.jobs(ops, &hapax::admin::JobFilter::default(), None, 10);
+    let all = JobFilter::default();
+    let jobs = admin.jobs(ops, &all, None, 10);
     assert_eq!(jobs.await.must().items, [job]);
     let left = admin.key(ops, None, OPERATION, "k").await.must();
     assert_eq!(left.version, key.version);

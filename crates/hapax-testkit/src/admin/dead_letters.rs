@@ -112,16 +112,14 @@ pub async fn a_hostile_reason_is_stored<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
     let at = scene.emit("order.created", None, HOSTILE.len()).await;
     scene.pass("a", &at).await;
-    for (position, reason) in at.iter().zip(HOSTILE) {
-        let discarded =
-            scene
-                .admin
-                .discard_dead_letter(&scene.ops, "a", *position, &format!("why {reason}"));
+    for (position, word) in at.iter().zip(HOSTILE) {
+        let (admin, reason) = (&scene.admin, format!("why {word}"));
+        let discarded = admin.discard_dead_letter(&scene.ops, "a", *position, &reason);
         discarded.await.must();
         let trace = scene.admin.trace(*position).await.must();
         let kept = trace[0].reason.as_deref().expect("there is a reason");
         // A database may not be able to store a NUL.
-        let fits = kept == format!("why {reason}") || reason.contains('\0');
+        let fits = kept == reason || word.contains('\0');
         assert!(fits && kept.starts_with("why "), "{kept:?}");
     }
     let log = scene.log().await;

@@ -188,9 +188,8 @@ pub async fn a_completed_key_is_read_with_its_response<S: AdminUnderTest>() {
     assert_eq!((key.on_expired.as_str(), key.is_lapsed), ("new", false));
     assert_eq!(key.request_bytes, None);
     assert!(!format!("{key:?}").contains("id"), "{key:?}");
-    let page = scene
-        .admin
-        .keys(&scene.ops, &KeyFilter::default(), None, 10);
+    let all = KeyFilter::default();
+    let page = scene.admin.keys(&scene.ops, &all, None, 10);
     assert_eq!(page.await.must().items, [key.summary]);
 }
 

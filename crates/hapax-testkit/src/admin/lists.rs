@@ -71,7 +71,7 @@ impl List {
                 }
             }
             Self::Keys => {
-                let keys = (0..count).map(async |number| {
+                let keys = (0..count).map(async |number: usize| {
                     let claim = claim_of(scope("a", OPERATION, &name(number)));
                     let shot = single_shot(claim, Vec::new(), "{}");
                     let ran = scene.store().execute_plan(shot).await.must();

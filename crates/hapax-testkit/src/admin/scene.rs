@@ -17,7 +17,7 @@ use hapax::{
 };
 
 use super::{
-    AdminUnderTest,
+    AdminUnderTest, Table,
     checks::{Must, pages},
 };
 use crate::{
@@ -70,12 +70,12 @@ impl<S: AdminUnderTest> Scene<S> {
     }
 
     /// Makes every write to a table fail.
-    pub(crate) async fn break_table(&self, table: super::Table) {
+    pub(crate) async fn break_table(&self, table: Table) {
         self.fixture.under_test().refuse_writes(table).await;
     }
 
     /// Undoes [`break_table`](Self::break_table).
-    pub(crate) async fn mend(&self, table: super::Table) {
+    pub(crate) async fn mend(&self, table: Table) {
         self.fixture.under_test().accept_writes(table).await;
     }
 
