@@ -75,8 +75,9 @@ pub(super) async fn look(
     partition: &str,
     position: i64,
 ) -> Result<String, AdminError> {
-    act.hold(partition).await?;
-    let params: [&dyn Param; 2] = [&partition, &position];
+    let name = text(partition);
+    act.hold(&name).await?;
+    let params: [&dyn Param; 2] = [&name, &position];
     let found = act.ask(query!("admin/delivery"), &params).await?;
     let is_seen = |row: &&Row| {
         let tenant: Option<&str> = row.get("tenant");

@@ -63,7 +63,9 @@ impl DestinationAdmin for Postgres {
     }
 
     async fn declaration(&self, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
-        let found = self.ask(query!("admin/declaration"), &[&name]).await?;
+        let found = self
+            .ask(query!("admin/declaration"), &[&text(name)])
+            .await?;
         let known = found.first().map(declared);
         let known = known.filter(|it| it.purged_at.is_none());
         let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
@@ -72,6 +74,7 @@ impl DestinationAdmin for Postgres {
     }
 
     async fn partitions(&self, name: Option<&str>) -> Result<Vec<Partition>, AdminError> {
+        let name = name.map(text);
         let found = self.ask(query!("admin/partitions"), &[&name]).await?;
         let partition = |row: &Row| Partition {
             name: row.get("name"),
@@ -89,7 +92,7 @@ impl DestinationAdmin for Postgres {
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
         check_name(name)?;
-        check_tenant(actor, &read(spec)?)?;
+        check_tenant(actor, &read_new(spec)?)?;
         let (mut act, known) = open(self, name).await?;
         let by = text(&actor.name);
         let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
@@ -124,7 +127,7 @@ impl DestinationAdmin for Postgres {
         spec: &str,
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
-        let new = read(spec)?;
+        let new = read_new(spec)?;
         check_tenant(actor, &new)?;
         let (mut act, known) = open(self, name).await?;
         let Some(old) = present(known, actor, name)?.spec else {
@@ -330,6 +333,27 @@ fn check_name(name: &str) -> Result<(), AdminError> {
         return Err(AdminError::invalid("name", problem));
     }
     Ok(())
+}
+
+/// Reads a specification that is to be stored. The database cannot search JSON that contains a NUL,
+/// so one such specification would break the lists of every tenant.
+fn read_new(spec: &str) -> Result<Value, AdminError> {
+    let new = read(spec)?;
+    if contains_nul(&new) {
+        return Err(AdminError::invalid("spec", "must not contain \\u0000"));
+    }
+    Ok(new)
+}
+
+fn contains_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(contains_nul),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name.contains('\0') || contains_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 fn read(spec: &str) -> Result<Value, AdminError> {

@@ -25,6 +25,7 @@ use super::{
     stalled,
 };
 use crate::{
+    delivery::settle::text,
     postgres::Postgres,
     query,
     value::{Moment, Param},
@@ -60,7 +61,7 @@ impl OverviewAdmin for Postgres {
     }
 
     async fn partition_backlog(&self, partition: &str) -> Result<Backlog, AdminError> {
-        Ok(self.backlog(partition).await?)
+        Ok(self.backlog(&text(partition)).await?)
     }
 }
 

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::{audit, audited::AuditedTransaction};
 use crate::{
+    delivery::settle::text,
     postgres::Postgres,
     saga::{Listing, leaf, see, seize},
     value::rows,
@@ -50,7 +51,7 @@ impl SagaAdmin for Postgres {
     }
 
     async fn look_at_saga(&self, actor: &Actor, id: &str) -> Result<SagaLook, AdminError> {
-        let seen = see(self, id).await?;
+        let seen = see(self, &text(id)).await?;
         let own = |look: &SagaLook| actor.tenant.is_none() || look.saga.tenant == actor.tenant;
         let found = seen.filter(own);
         found.ok_or_else(|| AdminError::not_found(object(id)))
