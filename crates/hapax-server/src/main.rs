@@ -7,6 +7,7 @@
 mod config;
 mod output;
 mod environment;
+mod database;
 mod destination;
 mod wiring;
 mod destination_set;

@@ -11,10 +11,10 @@ use std::{
 
 use anyhow::Context as _;
 use axum::{Router, response::Redirect, routing::get};
-use futures_util::future::OptionFuture;
+use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
-    failpoint::Failpoints,
+    admin::{Admin, JobWorker},
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay, RelayHandle},
@@ -25,19 +25,19 @@ use hapax_console::{
     serve::{Bounds, descriptors, serve},
 };
 use hapax_otlp::{Exporter, Exporting};
-use hapax_postgres::{Imported, Postgres};
+use hapax_postgres::Imported;
 use hapax_runtime::{
     shutdown::{Asked, Signals},
     telemetry,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     admin::{self, AdminApi, Keys, Watch},
     command::{Context, Failure},
-    config::{Config, Listen, Schema, Wrong},
+    config::{Config, Listen, Place},
+    database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},
     environment,
@@ -45,31 +45,6 @@ use crate::{
     output::FAILED,
     retention,
 };
-
-/// The settings of the store.
-pub(crate) fn store(
-    config: &Config,
-    url: &SecretString,
-    failpoints: Failpoints,
-) -> Result<hapax_postgres::Settings, Wrong> {
-    let database = &config.database;
-    let (clock, random) = (environment::clock(), environment::random());
-    let mut settings = hapax_postgres::Settings::new(url.expose_secret(), clock, random);
-    settings
-        .root_certificates
-        .clone_from(&database.root_certificates);
-    settings.failpoints = failpoints;
-    settings.keyring = Keys::of(config)?.reading();
-    settings.pooled = database.pooled;
-    settings.connections = database.connections.into();
-    settings.connect_max = database.connect_timeout.0;
-    settings.statement_max = database.statement_timeout.0;
-    settings.schema = match database.schema {
-        Schema::Check => hapax_postgres::Schema::Check,
-        Schema::Apply => hapax_postgres::Schema::Apply,
-    };
-    Ok(settings)
-}
 
 /// How much longer than the sink's the relay's timeout is. If they were equal, the relay could give
 /// up at the moment at which the sink learns that the event was delivered.
@@ -102,52 +77,107 @@ pub(crate) fn destination(
         })
 }
 
+/// The parts of a relay that are set up before its database is opened.
+struct Bootstrap {
+    context: Context,
+    began: Instant,
+    signals: Signals,
+    metrics: PrometheusHandle,
+    health_listener: Option<TcpListener>,
+    admin_listener: Option<TcpListener>,
+    destination_set: DestinationSet,
+    declared: Declared,
+}
+
 /// Runs the relay until a signal stops it.
-pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
-    let began = Instant::now();
-    let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
-    // The recorder has to be installed first: metrics recorded before are lost.
-    let metrics = telemetry::count().context("cannot install the metrics recorder")?;
+pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
+    let bootstrap = Bootstrap::new(context).await?;
+    let context = &bootstrap.context;
+    let access = context.access()?;
+    match context.config.database.place()? {
+        Place::Server(url) => {
+            let store = database::postgres::open(&access, &url).await?;
+            Box::pin(deliver(store, bootstrap)).await
+        }
+        Place::File(path) => {
+            let store = database::sqlite::open_store(&access, &path)?;
+            Box::pin(deliver(store, bootstrap)).await
+        }
+    }
+}
+
+impl Bootstrap {
+    async fn new(context: Context) -> Result<Self, Failure> {
+        let began = Instant::now();
+        let signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
+        // The recorder has to be installed first: metrics recorded before are lost.
+        let metrics = telemetry::count().context("cannot install the metrics recorder")?;
+        let config = &context.config;
+        let health_listener = listen("relay.listen", config.relay.listen).await?;
+        let admin_listener = listen("admin.listen", config.admin.listen).await?;
+        let mut destination_set = DestinationSet::new(environment::clock());
+        let declared = Declared::in_configuration(config);
+        destination_set.check(&declared)?;
+        Ok(Self {
+            context,
+            began,
+            signals,
+            metrics,
+            health_listener,
+            admin_listener,
+            destination_set,
+            declared,
+        })
+    }
+}
+
+/// Delivers the events of an open store until a signal arrives.
+async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Failure> {
+    let Bootstrap {
+        mut context,
+        began,
+        mut signals,
+        metrics,
+        health_listener,
+        admin_listener,
+        mut destination_set,
+        declared,
+    } = bootstrap;
     let config = &context.config;
-    let health_listener = listen("relay.listen", config.relay.listen).await?;
-    let admin_listener = listen("admin.listen", config.admin.listen).await?;
-    let address = address(health_listener.as_ref())?;
-    let admin_address = self::address(admin_listener.as_ref())?;
-    let keys = Keys::of(config)?;
-    let mut destination_set = DestinationSet::new(environment::clock());
-    let declared = Declared::in_configuration(config);
-    destination_set.check(&declared)?;
-    let store = context.store().await?;
+    let addresses = [
+        address(health_listener.as_ref())?,
+        address(admin_listener.as_ref())?,
+    ];
+    let (keys, admin) = (Keys::of(config)?, store.admin());
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
-    let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let shared = Arc::new(store.clone());
-    let mut api = admin::router(AdminApi::new(shared, config, keys.clone())?);
+    let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
+    let mut api = admin::router(AdminApi::new(Arc::clone(&admin), config, keys.clone())?);
     if config.admin.console {
         api = api.merge(console.router());
     }
-    let imported = imported(config, &store).await?;
-    let watch = declarations(&store, keys, config).await?;
+    let imported = store.sources(&config.sources).await?;
+    let watch = declarations(Arc::clone(&admin), keys, config).await?;
     let destinations = destination_set.destinations(&declared.and(&watch));
-    let settings = settings(&context, store.database_clock());
+    let settings = settings::<S>(&context, store.clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
     let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
-    let health = Health::new(store.clone(), metrics.clone());
+    let health = health(&store, metrics.clone());
     health.shows(destination_set.all(), &handle);
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let served = [(health_listener, health.router()), (admin_listener, api)];
     serve_all(&mut tasks, served, bounds, &stopping);
     import_all(&mut tasks, imported, &stopping);
-    if config.admin.console {
+    if context.config.admin.console {
         let (console, stopping) = (console.clone(), stopping.clone());
         tasks.spawn(async move { watched(&console, stopping).await });
     }
-    tasks.spawn(admin::work(store.clone(), stopping));
-    let keeping = retention::spawn(&store, &config.retention, metrics);
+    tasks.spawn(JobWorker::new(admin).run(stopped(stopping)));
+    let keeping = retention::spawn(&store, &context.config.retention, metrics);
 
     let count = destination_set.all().len();
-    log_start(&handle, count, [address, admin_address], began.elapsed());
+    log_start(&handle, count, addresses, began.elapsed());
     let served = Served {
         destination_set,
         declared,
@@ -161,7 +191,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let ending = async {
         handle.drain().await;
         keeping.abort();
-        end(stop, tasks, store).await;
+        end(stop, tasks).await;
+        store.close().await;
         OptionFuture::from(exporting.map(Exporting::end)).await;
     };
     signals.unless_stopped(ending).await;
@@ -171,6 +202,16 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
+}
+
+/// The health of a relay with this store.
+fn health<S: RelayStore>(store: &S, metrics: PrometheusHandle) -> Health {
+    let store = store.clone();
+    let responds = move || {
+        let store = store.clone();
+        async move { store.responds().await }.boxed()
+    };
+    Health::new(responds, metrics)
 }
 
 /// What a relay serves, and where it learns of changes.
@@ -217,8 +258,12 @@ impl Served<'_> {
 
 /// Reads the declarations of the database before the start. Otherwise the relay would deliver to a
 /// paused destination for a second.
-async fn declarations(store: &Postgres, keys: Keys, config: &Config) -> Result<Watch, Failure> {
-    let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
+async fn declarations(
+    admin: Arc<dyn Admin>,
+    keys: Keys,
+    config: &Config,
+) -> Result<Watch, Failure> {
+    let mut watch = Watch::new(admin, keys, config.relay.reach());
     watch
         .look()
         .await
@@ -279,9 +324,9 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
     let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
     let address = self::address(listener.as_ref())?;
-    let store = context.store().await?;
+    let admin = context.admin().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
-    let console = cx(&context, store.clone(), None, &bounds)?;
+    let console = cx(&context, Arc::clone(&admin), None, &bounds)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
@@ -289,6 +334,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         let router = console.router().route("/", home);
         tasks.spawn(serve(listener, router, bounds, stopping.clone()));
     }
+    tasks.spawn(JobWorker::new(admin).run(stopped(stopping.clone())));
     let kept = console.clone();
     tasks.spawn(async move { watched(&kept, stopping).await });
     tracing::info!(
@@ -304,14 +350,14 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         to_state = "stopped",
         "console stopping"
     );
-    signals.unless_stopped(end(stop, tasks, store)).await;
+    signals.unless_stopped(end(stop, tasks)).await;
     Ok(())
 }
 
 /// Creates the console for a store, as configured.
 fn cx(
     context: &Context,
-    store: Postgres,
+    admin: Arc<dyn Admin>,
     metrics: Option<&PrometheusHandle>,
     bounds: &Bounds,
 ) -> Result<Console, Failure> {
@@ -332,7 +378,7 @@ fn cx(
         let render: hapax_console::Metrics = Arc::new(move || metrics.render());
         render
     });
-    Ok(Console::new(store, settings))
+    Ok(Console::for_admin(admin, settings))
 }
 
 /// Collects the data of the console's charts, and closes its event streams when the process stops.
@@ -369,25 +415,11 @@ async fn looked(watch: &mut Watch) -> bool {
     }
 }
 
-/// Opens the existing outbox tables. The error names the one that cannot be opened.
-async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Failure> {
-    let mut opened = Vec::new();
-    for (name, source) in &config.sources {
-        let described = source.described(name);
-        let table = Imported::open(store, described).await.map_err(|error| {
-            let why = environment::error_chain(&error);
-            Failure::new(FAILED, format!("sources.{name}: {why}"))
-        })?;
-        opened.push(table);
-    }
-    Ok(opened)
-}
-
 async fn stopped(mut stop: watch::Receiver<bool>) {
     let _told = stop.wait_for(|stop| *stop).await;
 }
 
-async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres) {
+async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>) {
     stop.send_replace(true);
     let ended = async { while tasks.join_next().await.is_some() {} };
     if timeout(END_MAX, ended).await.is_err() {
@@ -400,7 +432,6 @@ async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres)
         let gone = async { while tasks.join_next().await.is_some() {} };
         let _hung = timeout(ABORT_MAX, gone).await;
     }
-    store.close();
 }
 
 /// Reads the destinations of the configuration again. If they are not valid, nothing changes.
@@ -421,7 +452,7 @@ fn reread(context: &Context, destination_set: &mut DestinationSet) -> Option<Dec
     }
 }
 
-fn settings(context: &Context, clock: Clock) -> relay::Settings {
+fn settings<S: RelayStore>(context: &Context, clock: Clock) -> relay::Settings {
     let relay = &context.config.relay;
     let random = environment::random();
     let traces = match context.exporter {
@@ -436,7 +467,7 @@ fn settings(context: &Context, clock: Clock) -> relay::Settings {
         random,
         failpoints: context.failpoints.clone(),
         poll_idle: relay.poll.0,
-        node: Some(node),
+        node: S::IS_SHARED.then_some(node),
         traces,
     }
 }

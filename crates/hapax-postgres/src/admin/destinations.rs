@@ -4,8 +4,8 @@
 
 use async_trait::async_trait;
 use hapax::admin::{
-    Actor, AdminError, Declared, DestinationAdmin, Job, JobAdmin, JobFilter, JobKind, PAGE_MAX,
-    Page, Partition, partitions_of,
+    Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobAdmin, JobFilter,
+    JobKind, PAGE_MAX, Page, Partition, partitions_of,
 };
 use serde_json::{Value, json};
 use tokio_postgres::Row;
@@ -26,15 +26,9 @@ use crate::{
 /// relays know of the removal.
 const GRACE_MS: i64 = 5_000;
 
-impl Postgres {
-    /// The destinations that were declared, changed, paused or removed since a version, in order of
-    /// their changes.
-    ///
-    /// A caller that continues with the highest version it has received misses no change.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
+#[async_trait]
+impl DestinationChanges for Postgres {
+    async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
         let found = self.ask(query!("admin/changes"), &[&since]).await?;
         Ok(found.iter().map(declared).collect())
     }

@@ -4,7 +4,6 @@ use std::{
     fs,
     io::{self, BufRead as _, Write as _},
     os::unix::fs::MetadataExt as _,
-    sync::Arc,
     time::Duration,
 };
 
@@ -66,9 +65,9 @@ impl CommandContext {
     /// Opens the configured store. The actor is the user who runs this process.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let keys = Keys::of(&context.config)?;
-        let store = Arc::new(context.store().await?);
+        let admin = context.admin().await?;
         Ok(Self {
-            declare: Declare::new(store, &context.config, keys),
+            declare: Declare::new(admin, &context.config, keys),
             actor: Actor::new(user()),
             mask: Mask::with(&context.config.admin.mask),
             output: context.output,

@@ -8,7 +8,6 @@
 
 mod encryption;
 mod watch;
-mod job_worker;
 mod problem;
 mod auth;
 mod list_query;
@@ -41,7 +40,6 @@ use hapax::{
 pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, configured};
 pub(crate) use encryption::Keys;
-pub(crate) use job_worker::work;
 pub(crate) use list_query::{ListQuery, Many};
 pub(crate) use watch::Watch;
 

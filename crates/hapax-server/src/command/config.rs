@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
         What::Default => output.text(DEFAULT)?,
         What::Check => {
             let config = Config::of(&again.layers()?)?;
-            config.database.url()?;
+            config.database.place()?;
             admin::check(&config)?;
             DestinationSet::new(environment::clock())
                 .check(&Declared::in_configuration(&config))?;

@@ -19,19 +19,20 @@ mod man;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use hapax::failpoint::Failpoints;
+use hapax::{admin::Admin, failpoint::Failpoints};
 use hapax_otlp::Exporter;
-use hapax_postgres::{OpenError, Postgres};
 use hapax_runtime::{failpoint, telemetry};
 
 use crate::{
+    admin::Keys,
     config::{Config, Given, Layers, Wrong, read_layers},
+    database::{self, Access, DatabaseError},
     environment,
     output::{FAILED, Output, USAGE},
-    wiring,
 };
 
-/// Relay for the transactional outbox of a PostgreSQL database, and tools for its operators.
+/// Relay for the transactional outbox of a PostgreSQL or SQLite database, and tools for its
+/// operators.
 #[derive(Debug, clap::Parser)]
 #[command(name = "hapax", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -47,7 +48,7 @@ pub(crate) struct Flags {
     /// Read settings from this TOML file; environment variables and flags take precedence
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// PostgreSQL database, as a URL
+    /// Database: a PostgreSQL URL (postgres://...), or an SQLite file (sqlite:shop.db)
     #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
     /// Print JSON instead of tables
@@ -133,6 +134,12 @@ impl From<hapax::store::StoreError> for Failure {
     }
 }
 
+impl From<DatabaseError> for Failure {
+    fn from(error: DatabaseError) -> Self {
+        Self::new(FAILED, error.to_string())
+    }
+}
+
 impl From<Wrong> for Failure {
     fn from(wrong: Wrong) -> Self {
         Self::new(USAGE, wrong.to_string())
@@ -172,28 +179,20 @@ impl std::fmt::Debug for Again {
 }
 
 impl Context {
-    /// Opens the configured database. A schema of an unknown version is refused.
-    pub(crate) async fn store(&self) -> Result<Postgres, Failure> {
-        let url = self.config.database.url()?;
-        let settings = wiring::store(&self.config, &url, self.failpoints.clone())?;
-        Postgres::open(settings)
-            .await
-            .map_err(|error| opened(&error))
+    /// What is needed to open the configured database.
+    pub(crate) fn access(&self) -> Result<Access<'_>, Wrong> {
+        Ok(Access {
+            config: &self.config.database,
+            keyring: Keys::of(&self.config)?.reading(),
+            failpoints: self.failpoints.clone(),
+        })
     }
-}
 
-/// Why a database was not opened, and which command helps.
-fn opened(error: &OpenError) -> Failure {
-    use hapax_postgres::SchemaError::Older;
-
-    let hint = match error {
-        OpenError::Schema {
-            source: Older { .. },
-        } => ": run `hapax migrate`",
-        _ => "",
-    };
-    let error_chain = environment::error_chain(error);
-    Failure::new(FAILED, format!("{error_chain}{hint}"))
+    /// Opens the configured database for operators. A schema of an unknown version is refused.
+    pub(crate) async fn admin(&self) -> Result<Arc<dyn Admin>, Failure> {
+        let place = self.config.database.place()?;
+        Ok(database::open(&self.access()?, &place).await?)
+    }
 }
 
 /// Runs the command.

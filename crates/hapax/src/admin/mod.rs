@@ -20,6 +20,8 @@ mod inbox;
 mod saga;
 mod destination;
 mod destination_index;
+mod job_worker;
+mod relay_control;
 mod stalled;
 mod overview;
 mod timeline;
@@ -35,14 +37,17 @@ pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
 pub use destination::{
-    Counts, Declared, Destination, DestinationAdmin, Partition, destination_of, partitions_of,
+    Counts, Declared, Destination, DestinationAdmin, DestinationChanges, Partition, destination_of,
+    partitions_of,
 };
-pub use destination_index::{Configured, DestinationIndex};
+pub use destination_index::{Configured, DestinationIndex, configured};
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
 pub use overview::{Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount};
+pub use relay_control::RelayControl;
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use text::{read_cursor, read_field, read_time};
@@ -62,6 +67,7 @@ pub trait Admin:
     + InboxAdmin
     + SagaAdmin
     + DestinationAdmin
+    + DestinationChanges
     + OverviewAdmin
     + TimelineAdmin
     + AuditAdmin
@@ -77,6 +83,7 @@ impl<S> Admin for S where
         + InboxAdmin
         + SagaAdmin
         + DestinationAdmin
+        + DestinationChanges
         + OverviewAdmin
         + TimelineAdmin
         + AuditAdmin
