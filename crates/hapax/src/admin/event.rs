@@ -86,6 +86,17 @@ pub struct EventFilter {
     pub error: Option<String>,
 }
 
+impl EventFilter {
+    /// The tenant whose events match, for an actor: `Some(None)` for the events of all tenants, and
+    /// `None` if the filter asks for the events of another tenant, which the actor may not see.
+    pub fn tenant_of<'a>(&'a self, actor: &'a Actor) -> Option<Option<&'a Tenant>> {
+        match (&actor.tenant, &self.tenant) {
+            (Some(own), Some(other)) if own != other => None,
+            (own, other) => Some(own.as_ref().or(other.as_ref())),
+        }
+    }
+}
+
 /// An event in a list, without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

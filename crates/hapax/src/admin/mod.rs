@@ -177,6 +177,10 @@ pub enum AdminError {
         /// What is wrong with the field.
         problem: String,
     },
+    /// Other programs have held the lock of the database for too long. Nothing was changed, and the
+    /// operation may be tried again.
+    #[error("the database is busy: other programs have been writing to it; try again")]
+    Busy,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

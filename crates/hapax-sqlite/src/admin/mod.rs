@@ -1,0 +1,23 @@
+//! The traits of [`hapax::admin`], one module each, on a handle that works beside a running store.
+//!
+//! A [`SqliteAdmin`] has connections of its own and not the store's lock. Every operation is one
+//! short transaction that also writes a line to the audit log; a list is read in one snapshot. The
+//! store's writer and this handle take turns by the lock of SQLite, and neither relies on values that
+//! the other may have changed. The relay of another process finds the changes when it polls.
+
+mod handle;
+mod view;
+mod audited;
+mod filters;
+mod seen;
+mod declared;
+mod destinations;
+mod deliveries;
+mod dead_letters;
+mod jobs;
+mod run;
+mod batch;
+mod purge;
+mod decide;
+
+pub use handle::SqliteAdmin;
