@@ -148,7 +148,7 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
         address(health_listener.as_ref())?,
         address(admin_listener.as_ref())?,
     ];
-    let (keys, admin) = (Keys::of(config)?, store.admin());
+    let (keys, admin) = (Keys::of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
     let mut api = admin::router(AdminApi::new(Arc::clone(&admin), config, keys.clone())?);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hapax::relay::RelayHandle;
+use hapax::relay::{Destination, RelayHandle};
 
 /// A handle to the relay that can be cloned; empty if no relay runs in this process.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +31,20 @@ pub(crate) enum Standing {
 
 impl RelayStatus {
     /// Stores the handle of a relay that was just started.
-    pub(crate) fn start(&self, handle: RelayHandle, destinations: Vec<String>) {
+    pub(crate) fn start(&self, handle: RelayHandle, destinations: &[Destination]) {
+        let destinations = names(destinations);
         *self.lock() = Some(Running {
             handle,
             destinations,
         });
+    }
+
+    /// Replaces the destinations of the relay, if it is running.
+    pub(crate) fn set(&self, destinations: Vec<Destination>) {
+        if let Some(running) = &mut *self.lock() {
+            running.destinations = names(&destinations);
+            running.handle.set(destinations);
+        }
     }
 
     /// Enables a destination that was disabled because its receiver responded 410.
@@ -79,4 +88,11 @@ impl RelayStatus {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn names(destinations: &[Destination]) -> Vec<String> {
+    let names = destinations
+        .iter()
+        .map(|destination| destination.name.clone());
+    names.collect()
 }

@@ -102,6 +102,11 @@ impl From<AdminError> for Problem {
                 Self::new(StatusCode::CONFLICT, "CONFLICT.state", title, what)
             }
             AdminError::Invalid { field, problem } => Self::member(field, &problem),
+            AdminError::Busy => {
+                let title = "The store is unavailable";
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Self::new(status, "UNAVAILABLE.store", title, error.to_string())
+            }
             AdminError::Store(error) => Self::from(error),
             other => {
                 tracing::error!(error = %other, "an operation failed");

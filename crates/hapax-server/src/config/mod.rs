@@ -14,8 +14,8 @@ mod sections;
 
 pub(crate) use hapax_runtime::config::{Given, Layers, Node, Wrong};
 pub(crate) use hapax_sinks::secret::Secret;
-pub(crate) use place::Place;
 pub(crate) use layers::{DEFAULT, read_layers};
+pub(crate) use place::Place;
 pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
 pub(crate) use sources::Source;
 pub(crate) use span::Span;

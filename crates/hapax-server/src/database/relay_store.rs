@@ -11,7 +11,7 @@ use hapax::{
 use hapax_postgres::{Imported, Postgres};
 use hapax_sqlite::Sqlite;
 
-use super::DatabaseError;
+use super::{DatabaseError, sqlite};
 use crate::{config::Source, environment};
 
 /// A store whose events `hapax relay` can deliver.
@@ -20,7 +20,7 @@ pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
     const IS_SHARED: bool;
 
     /// The store as operators see it.
-    fn admin(&self) -> Arc<dyn Admin>;
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError>;
 
     /// The clock that decides about leases and retries.
     fn clock(&self) -> Clock;
@@ -44,8 +44,8 @@ pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
 impl RelayStore for Postgres {
     const IS_SHARED: bool = true;
 
-    fn admin(&self) -> Arc<dyn Admin> {
-        Arc::new(self.clone())
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError> {
+        Ok(Arc::new(self.clone()))
     }
 
     fn clock(&self) -> Clock {
@@ -83,8 +83,9 @@ impl RelayStore for Postgres {
 impl RelayStore for Sqlite {
     const IS_SHARED: bool = false;
 
-    fn admin(&self) -> Arc<dyn Admin> {
-        Arc::new(Sqlite::admin(self))
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError> {
+        let admin = Sqlite::admin(self).map_err(|error| sqlite::refused(&error))?;
+        Ok(Arc::new(admin))
     }
 
     fn clock(&self) -> Clock {

@@ -56,9 +56,7 @@ pub(crate) fn look(path: &Path) -> Result<Connection, DatabaseError> {
 /// The version of the tables of Hapax; 0 if there are none.
 pub(crate) fn version(connection: &Connection) -> hapax_sqlite::rusqlite::Result<u32> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'hapax_migration'";
-    let record: Option<i64> = connection
-        .query_row(sql, [], |row| row.get(0))
-        .optional()?;
+    let record: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
     if record.is_none() {
         return Ok(0);
     }
