@@ -10,6 +10,7 @@ mod encryption;
 mod watch;
 mod problem;
 mod auth;
+pub(crate) mod arguments;
 mod list_query;
 mod declare;
 pub(crate) mod command_context;

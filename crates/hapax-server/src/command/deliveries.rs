@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use hapax::admin::{Delivery, DeliveryFilter};
 
-use super::{Context, Failure};
+use super::{
+    Context, Failure,
+    filters::{AttemptArgs, EventArgs, PageArgs},
+};
 use crate::admin::{
     ListQuery,
     command_context::{CommandContext, read_pages},
@@ -19,14 +22,46 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List deliveries, newest events first
-    List(Box<ListQuery>),
+    #[command(
+        after_help = "Example:\n  hapax deliveries list --destination billing --state retrying"
+    )]
+    List(Box<ListArgs>),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    attempts: AttemptArgs,
+    /// Only deliveries of this destination
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
+    /// Only deliveries in one of these states, separated by commas: scheduled, retrying, blocked,
+    /// dead, delivered, discarded
+    #[arg(long, value_name = "STATES")]
+    state: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+impl ListArgs {
+    fn query(self) -> ListQuery {
+        let mut query = self.events.query();
+        self.attempts.add_to(&mut query);
+        self.page.add_to(&mut query);
+        query.destination = self.destination;
+        query.state = self.state;
+        query
+    }
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
-    let Verb::List(ask) = args.verb;
-    let filter = ask.of_deliveries()?;
-    list(&cx, *ask, &filter).await?;
+    let Verb::List(args) = args.verb;
+    let query = args.query();
+    let filter = query.of_deliveries()?;
+    list(&cx, query, &filter).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -42,6 +77,8 @@ pub(super) async fn list(
     };
     let page = read_pages(ask.before, limit, read).await?;
     let row = |it: Delivery| {
+        let is_due_later = matches!(it.state.as_str(), "scheduled" | "retrying");
+        let next = is_due_later.then(|| it.next_at.to_string());
         [
             it.partition,
             it.position.to_string(),
@@ -49,6 +86,7 @@ pub(super) async fn list(
             it.kind,
             it.attempts.to_string(),
             it.changed_at.to_string(),
+            next.unwrap_or_default(),
             it.reason.or(it.last_error).unwrap_or_default(),
         ]
     };
@@ -59,6 +97,7 @@ pub(super) async fn list(
         "TYPE",
         "ATTEMPTS",
         "CHANGED",
+        "NEXT",
         "WHY",
     ];
     cx.page(page, header, row)

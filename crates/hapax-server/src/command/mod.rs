@@ -4,6 +4,8 @@ mod relay;
 mod console;
 mod migrate;
 mod doctor;
+mod status;
+mod filters;
 mod keys;
 mod events;
 mod deliveries;
@@ -12,6 +14,7 @@ mod inbox;
 mod sagas;
 mod destinations;
 mod send;
+mod secrets;
 pub(crate) mod config;
 mod completions;
 mod man;
@@ -42,23 +45,32 @@ pub(crate) struct Cli {
     verb: Verb,
 }
 
+/// The heading of the flags of every command in help texts.
+const GLOBAL: &str = "Global options";
+
 /// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
     /// Read settings from this TOML file; environment variables and flags take precedence
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     config: Option<PathBuf>,
     /// Database: a PostgreSQL URL (postgres://...), or an SQLite file (sqlite:shop.db)
-    #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        hide_env_values = true,
+        help_heading = GLOBAL
+    )]
     database: Option<String>,
     /// Print JSON instead of tables
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Format of the log: human or json
-    #[arg(long, global = true, value_name = "WORD")]
+    #[arg(long, global = true, value_name = "WORD", help_heading = GLOBAL)]
     log: Option<String>,
     /// Log level: error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = GLOBAL)]
     log_level: Option<String>,
 }
 
@@ -66,16 +78,23 @@ pub(crate) struct Flags {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Deliver events until the process is asked to stop
+    #[command(after_help = "Example:\n  hapax relay --config hapax.toml")]
     Relay(relay::Args),
     /// Serve the web console until the process is asked to stop
+    #[command(after_help = "Example:\n  hapax console --database sqlite:shop.db")]
     Console(console::Args),
     /// Create or upgrade the tables
+    #[command(after_help = "Example:\n  hapax migrate --database postgres://owner@host/shop")]
     Migrate(migrate::Args),
     /// Find problems and say how to solve them
+    #[command(after_help = "Example:\n  hapax doctor --config hapax.toml")]
     Doctor(doctor::Args),
+    /// Show the figures of the last minutes, the destinations, and what stands still
+    #[command(after_help = "Example:\n  hapax status --watch 5s")]
+    Status(status::Args),
     /// List, show and purge idempotency keys
     Keys(keys::Args),
-    /// List, show and replay events
+    /// List, follow, show and replay events
     Events(events::Args),
     /// List deliveries that are parked or finished
     Deliveries(deliveries::Args),
@@ -88,12 +107,19 @@ enum Verb {
     /// List, show, create, change, pause, resume and remove destinations
     Destinations(destinations::Args),
     /// Send one request under one idempotency key, with retries
+    #[command(
+        after_help = "Example:\n  hapax send https://api.example.com/orders -d @order.json --key order-4711"
+    )]
     Send(Box<send::Args>),
+    /// Make secrets
+    Secrets(secrets::Args),
     /// Print and check the configuration
     Config(config::Args),
     /// Print shell completions
+    #[command(after_help = "Example:\n  hapax completions bash > /etc/bash_completion.d/hapax")]
     Completions(completions::Args),
     /// Write the manual pages
+    #[command(after_help = "Example:\n  hapax man --dir /usr/local/share/man/man1")]
     Man(man::Args),
 }
 
@@ -209,6 +235,7 @@ pub(crate) fn run(
     let verb = match verb {
         Verb::Completions(args) => return completions::run(&args, output),
         Verb::Man(args) => return man::run(&args),
+        Verb::Secrets(args) => return secrets::run(&args, output),
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
@@ -239,6 +266,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Console(args) => console::run(args, context).await,
         Verb::Migrate(args) => migrate::run(args, context).await,
         Verb::Doctor(args) => doctor::run(args, context).await,
+        Verb::Status(args) => status::run(args, context).await,
         Verb::Keys(args) => keys::run(args, context).await,
         Verb::Events(args) => events::run(args, context).await,
         Verb::Deliveries(args) => deliveries::run(args, context).await,
@@ -247,7 +275,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
-        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) => {
+        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) | Verb::Secrets(_) => {
             unreachable!("they ran without settings")
         }
     }
