@@ -183,7 +183,7 @@ fn read(
 
 /// Returns the shard of an event, from its aggregate, or from its id if it has none. This function
 /// must never change: an event would move to a partition that has already passed its position.
-fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
+pub(crate) fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut hash = OFFSET;
@@ -290,7 +290,8 @@ fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEven
 }
 
 /// Finds a batch of events up to `frontier` that were written before `before` and that no delivery
-/// needs. Such events stay unneeded, unless a new destination appears.
+/// needs. Such events stay unneeded, unless a new destination appears or an operator makes a delivery
+/// due again.
 ///
 /// Events are written in the order of their ids. A timestamp after `now` is wrong, because the
 /// clock was ahead when the event was written. Such an event counts as old as the next event with a
@@ -315,10 +316,15 @@ fn passed(conn: &Connection, frontier: i64, before: i64, now: i64) -> rusqlite::
     Ok(passed)
 }
 
-/// Deletes the events of the batch up to `frontier`, with their finished deliveries and attempts.
+/// Deletes the events of the batch up to `frontier` that no delivery needs, with their finished
+/// deliveries and attempts.
 fn purge(conn: &Connection, passed: &[i64], frontier: i64) -> rusqlite::Result<u64> {
     let mut gone = 0;
+    let mut is_needed = conn.prepare_cached(query!("outbox/is_needed"))?;
     for position in passed.iter().filter(|position| **position <= frontier) {
+        if is_needed.query_row([position], |row| row.get(0))? {
+            continue;
+        }
         for sql in [
             query!("delivery/purge_attempts"),
             query!("delivery/purge_arrivals"),

@@ -2,7 +2,7 @@
 //!
 //! There is no index for these queries, because every producer would pay for it. Positions increase
 //! with time, so the position of a point in time is found by binary search. The clocks of producers
-//! may differ by [`SKEW`]. If a clock was further off, a list for a window of time and
+//! may differ by [`RequestSeek::SKEW`]. If a clock was further off, a list for a window of time and
 //! `find_event_near` may miss its events. `find_event` does not miss any: it reads all events before
 //! it reports that there is none.
 
@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page,
-        Trace, destination_of, read_cursor,
+        Actor, AdminError, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page, RequestSeek,
+        Trace, read_cursor,
     },
     delivery::Attempt,
     event::{EventId, Payload},
@@ -32,8 +32,6 @@ use crate::{
     value::{Moment, Param, rows},
 };
 
-/// Maximum difference between the clocks of producers for which a list by time is complete.
-pub(super) const SKEW: Duration = Duration::from_mins(5);
 /// Events that one page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
 /// Events that are read on either side of a point in time to find one that was created about then.

@@ -12,17 +12,25 @@
 
 mod content;
 mod text;
+mod pagination;
 mod event;
 mod delivery;
+mod delivery_page;
+mod patch;
 mod job;
+mod job_arguments;
 mod key;
 mod inbox;
 mod saga;
 mod destination;
+mod declaration;
 mod destination_index;
+mod partition;
 mod stalled;
 mod overview;
 mod timeline;
+mod timeline_source;
+mod timeline_assembly;
 mod audit;
 
 use std::fmt;
@@ -33,7 +41,13 @@ use crate::{key::Tenant, store::StoreError};
 
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
+pub use declaration::{
+    check_destination_name, check_spec_tenant, destination_object, read_spec,
+};
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
+pub use delivery_page::{
+    DeliveryCursor, DeliveryIndex, DeliveryStates, NoDeliveryCursor, delivery_object,
+};
 pub use destination::{
     Counts, Declared, Destination, DestinationAdmin, Partition, destination_of, partitions_of,
 };
@@ -41,12 +55,20 @@ pub use destination_index::{Configured, DestinationIndex};
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
-pub use overview::{Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount};
+pub use overview::{
+    Activity, Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount,
+};
+pub use pagination::{Cursor, NoCursor};
+pub use partition::{NextRetry, PATIENCE, PartitionStatus};
+pub use patch::{edited, patched_members};
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
+pub use timeline_assembly::{timeline_of_event, timeline_of_key};
+pub use timeline_source::{FoundKey, MatchingEvents, RequestSeek, TimelineSource};
 
 /// Maximum number of rows on a page.
 pub const PAGE_MAX: usize = 1_000;
