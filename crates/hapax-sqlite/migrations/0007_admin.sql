@@ -117,3 +117,62 @@ BEGIN
     UPDATE hapax_delivery SET death = (SELECT last FROM hapax_death)
     WHERE destination = NEW.destination AND position = NEW.position;
 END;
+
+-- `xid` is the number of the transaction that wrote an event or last wrote a key: the position of
+-- its first event or, without events, a negative random number. Events and keys of earlier versions
+-- have none.
+ALTER TABLE hapax_outbox_event ADD COLUMN xid INTEGER;
+
+-- Keys in another order, as in the PostgreSQL store: operators look keys up without their tenant or
+-- operation, and by their beginning. A further index would cost more with every claim than this
+-- copy costs once. What can be long comes last, so that a list does not read it.
+ALTER TABLE hapax_idempotency_key RENAME TO hapax_idempotency_key_old;
+DROP INDEX hapax_idempotency_key_expires;
+DROP INDEX hapax_idempotency_key_lapses;
+CREATE TABLE hapax_idempotency_key (
+    tenant           TEXT NOT NULL,
+    operation        TEXT NOT NULL,
+    key              TEXT NOT NULL,
+    fingerprint      BLOB NOT NULL,
+    state            TEXT NOT NULL CHECK (state IN ('in_progress', 'completed', 'failed', 'tombstone')),
+    epoch            INTEGER NOT NULL,
+    lease_until      INTEGER,
+    recovery_point   TEXT,
+    response_status  INTEGER,
+    resource_id      TEXT,
+    on_expired       TEXT NOT NULL CHECK (on_expired IN ('new', 'gone')),
+    created_at       INTEGER NOT NULL,
+    completed_at     INTEGER,
+    expires_at       INTEGER NOT NULL,
+    xid              INTEGER,
+    response_headers BLOB,
+    response_body    BLOB,
+    request          BLOB,
+    UNIQUE (key, operation, tenant)
+);
+INSERT INTO hapax_idempotency_key
+    (tenant, operation, key, fingerprint, state, epoch, lease_until, recovery_point, response_status,
+     response_headers, response_body, resource_id, on_expired, created_at, completed_at, expires_at,
+     request)
+SELECT tenant, operation, key, fingerprint, state, epoch, lease_until, recovery_point,
+       response_status, response_headers, response_body, resource_id, on_expired, created_at,
+       completed_at, expires_at, request
+FROM hapax_idempotency_key_old
+ORDER BY created_at, rowid;
+DROP TABLE hapax_idempotency_key_old;
+CREATE INDEX hapax_idempotency_key_expires ON hapax_idempotency_key (expires_at);
+CREATE INDEX hapax_idempotency_key_lapses ON hapax_idempotency_key (lease_until)
+    WHERE state = 'in_progress';
+-- For lists of keys, newest claim first, and for keys claimed around the time of an event. Claims
+-- arrive in the order of time, so the index grows only at its end.
+CREATE INDEX hapax_idempotency_key_created ON hapax_idempotency_key (created_at);
+
+-- For the deliveries of the last minute.
+CREATE INDEX hapax_arrival_started ON hapax_arrival (started_at);
+
+-- For lists of sagas by state, of all tenants and of one. A query of one tenant reads no rows of
+-- others and cannot infer them from where its page ends.
+CREATE INDEX hapax_saga_state ON hapax_saga (state, id);
+CREATE INDEX hapax_saga_tenant ON hapax_saga (tenant, state, id) WHERE tenant IS NOT NULL;
+-- Sagas that were started around the time of a request.
+CREATE INDEX hapax_saga_created ON hapax_saga (created_at);

@@ -1,8 +1,9 @@
--- Reads sagas of one state and tenant (?3) by id, like sagas. It reads no sagas of other tenants: the
--- page tells at which id the search ended, and an id is a name that another tenant may have chosen.
+-- Reads what decides which sagas of a state (?1) and a tenant (?4) are listed, like sagas. It reads
+-- no sagas of other tenants: the page tells at which id the visit ended, and an id is a name that
+-- another tenant may have chosen.
 -- Only here: the PostgreSQL store has both in a branch of one statement.
-SELECT id, name, version, tenant, x'' AS input, headers, state, compensating, reason_code,
-    reason_detail, deadline_at, epoch, lease_until, wake_at, waiting_for, created_at, ended_at
+SELECT id, name, version
 FROM hapax_saga INDEXED BY hapax_saga_tenant
-WHERE tenant = ?3 AND state = ?1 AND id > ?2
+WHERE state = ?1 AND id > ?2 AND tenant = ?4
 ORDER BY id
+LIMIT ?3

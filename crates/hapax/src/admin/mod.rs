@@ -20,8 +20,11 @@ mod patch;
 mod job;
 mod job_arguments;
 mod key;
+mod stored_key;
+mod key_version;
 mod inbox;
 mod saga;
+mod decision;
 mod destination;
 mod declaration;
 mod destination_index;
@@ -41,6 +44,7 @@ use crate::{key::Tenant, store::StoreError};
 
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
+pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
 pub use declaration::{
     check_destination_name, check_spec_tenant, destination_object, read_spec,
 };
@@ -57,6 +61,7 @@ pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
 pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
+pub use key_version::{KeyVersion, NoKeyVersion};
 pub use overview::{
     Activity, Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount,
 };
@@ -65,6 +70,7 @@ pub use partition::{NextRetry, PATIENCE, PartitionStatus};
 pub use patch::{edited, patched_members};
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
+pub use stored_key::{StoredKey, key_tenant, only_key};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
 pub use timeline_assembly::{timeline_of_event, timeline_of_key};

@@ -9,7 +9,7 @@ use super::{AdminError, read_cursor};
 use crate::clock::Timestamp;
 
 /// The start of a page, which is after a row. As text it is the `next` of the previous page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// The time of the row, in microseconds since the Unix epoch.
     pub micros: i64,
