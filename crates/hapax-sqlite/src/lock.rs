@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::error::OpenError;
@@ -16,7 +17,7 @@ use crate::error::OpenError;
 pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 impl Lock {
-    /// Locks the file beside `database`, and fails at once if another store holds the lock.
+    /// Locks the file beside `database`, and fails if another store holds the lock.
     pub(crate) fn take(database: &Path) -> Result<Self, OpenError> {
         let unavailable = |source: std::io::Error| OpenError::Unavailable {
             path: database.to_owned(),
@@ -26,14 +27,36 @@ impl Lock {
         options.read(true);
         let named = named(database).map_err(unavailable)?;
         let file = options.open(beside(&named)).map_err(unavailable)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
-                path: database.to_owned(),
-            }),
-            Err(TryLockError::Error(source)) => Err(unavailable(source)),
+        for is_last in [false, false, false, true] {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if !is_last => pause(),
+                Err(TryLockError::WouldBlock) => break,
+                Err(TryLockError::Error(source)) => return Err(unavailable(source)),
+            }
         }
+        Err(OpenError::InUse {
+            path: database.to_owned(),
+        })
     }
+}
+
+/// Whether a store of any process has the database open.
+///
+/// It takes the lock for a moment, together with others who ask, to see whether that is possible. A
+/// store that is being opened at that moment tries again.
+pub(crate) fn is_held(database: &Path) -> bool {
+    let file = fs::canonicalize(database).and_then(|named| File::open(beside(&named)));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Waits until a process that only asks for the lock has released it again.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operating system reports no event when a lock is free"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// Resolves the links in a path, so that all paths to a database lead to the same lock. If the file

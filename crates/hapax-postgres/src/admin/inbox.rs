@@ -4,12 +4,12 @@
 
 use async_trait::async_trait;
 use hapax::{
-    admin::{Actor, AdminError, InboxAdmin, Message, MessageFilter, PAGE_MAX, Page},
+    admin::{Actor, AdminError, Cursor, InboxAdmin, Message, MessageFilter, PAGE_MAX, Page},
     store::StoreError,
 };
 use tokio_postgres::Row;
 
-use super::{filters::word, pagination::Cursor};
+use super::{filters::word, pagination};
 use crate::{
     delivery::settle::text,
     postgres::Postgres,
@@ -57,10 +57,10 @@ impl InboxAdmin for Postgres {
             .filter(|row| row.get::<_, Option<&str>>("consumer").is_some());
         let listed: Vec<&Row> = matching.collect();
         let last = listed.last().filter(|_| listed.len() == limit);
-        let last = last.map(|row| Cursor::at(row));
+        let last = last.map(|row| pagination::cursor(row));
         Ok(Page {
             items: listed.iter().map(|row| message(row)).collect(),
-            next: Cursor::next(last, &found, look, filter.since),
+            next: pagination::next(last, &found, look, filter.since),
         })
     }
 }

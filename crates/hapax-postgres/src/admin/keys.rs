@@ -8,8 +8,8 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Content, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary, PAGE_MAX,
-        Page, check_reason,
+        Actor, AdminError, Content, Cursor, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary,
+        PAGE_MAX, Page, check_reason,
     },
     idempotency::StoredResponse,
     key::{IdempotencyKey, Operation, Scope, Tenant},
@@ -20,7 +20,7 @@ use tokio_postgres::Row;
 
 use super::{
     filters::word,
-    pagination::Cursor,
+    pagination,
     purge::{self, NoVersion, Version},
 };
 use crate::{
@@ -211,11 +211,11 @@ fn page(
         .filter(|row| row.get::<_, Option<&str>>("tenant").is_some());
     let listed: Vec<&Row> = matching.collect();
     let last = listed.last().filter(|_| listed.len() == limit);
-    let last = last.map(|row| Cursor::at(row));
+    let last = last.map(|row| pagination::cursor(row));
     let items = listed.iter().map(|row| summary(row));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: Cursor::next(last, found, look, since),
+        next: pagination::next(last, found, look, since),
     })
 }
 

@@ -15,7 +15,6 @@ mod destinations;
 mod events;
 mod filters;
 mod pagination;
-mod patch;
 mod partitions;
 mod deliveries;
 mod dead_letters;

@@ -8,6 +8,7 @@ use hapax::{
     failpoint::Failpoints,
     keyring::Keyring,
     notify::Notifier,
+    sink::BoxError,
     store::StoreError,
 };
 use rusqlite::Connection;
@@ -18,8 +19,8 @@ use super::{
 };
 use crate::{
     connection::open_admin,
-    error::{OpenError, unavailable},
-    migrations::{self, SchemaVersion},
+    error::{OpenError, SchemaError, unavailable},
+    migrations::SchemaVersion,
     place::Place,
     pool::Pool,
     settings::Settings,
@@ -71,7 +72,7 @@ impl SqliteAdmin {
         let conn = open_admin(&settings)?;
         let schema = SchemaVersion::default();
         schema
-            .check(&conn)
+            .check_alone(&conn)
             .map_err(|error| OpenError::schema(path.clone(), error))?;
         let place = Place::of(path.clone()).map_err(|error| OpenError::Unavailable {
             path: path.clone(),
@@ -136,10 +137,7 @@ impl Inner {
     /// Begins a transaction. The pool ends it if it is still open when the work has ended.
     fn begin<'a>(&'a self, conn: &'a Connection, begin: &str) -> Result<View<'a>, AdminError> {
         conn.execute_batch(begin).map_err(admin_error)?;
-        self.schema.check(conn).map_err(|error| {
-            let source = error.into();
-            AdminError::Store(StoreError::Unavailable { source })
-        })?;
+        self.schema.check(conn).map_err(schema_error)?;
         Ok(View {
             conn,
             now: self.clock.now(),
@@ -167,6 +165,18 @@ impl Inner {
             notifier.notify();
         }
         Ok(changed)
+    }
+}
+
+/// The error of an operation on a database whose schema was changed since it was opened.
+fn schema_error(error: SchemaError) -> AdminError {
+    let source: BoxError = match error {
+        SchemaError::Store(StoreError::Unavailable { source }) => source,
+        error => error.into(),
+    };
+    match source.downcast::<rusqlite::Error>() {
+        Ok(error) => admin_error(*error),
+        Err(source) => AdminError::Store(StoreError::Unavailable { source }),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::{fmt, ops::ControlFlow};
 
-use hapax::{Timestamp, admin::AdminError, failpoint::Failpoints, keyring::Keyring};
+use hapax::{
+    Timestamp, admin::AdminError, failpoint::Failpoints, keyring::Keyring, store::StoreError,
+};
 use rusqlite::{Connection, ErrorCode, Params, Row};
 
 use crate::error::store_error;
@@ -46,6 +48,15 @@ impl View<'_> {
             Ok(ControlFlow::Break(()))
         })?;
         Ok(first)
+    }
+
+    /// Runs a function of the store on the connection.
+    pub(super) fn with<R>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<R, StoreError>,
+    ) -> Result<R, AdminError> {
+        self.failpoints.hit("sqlite.admin.statement");
+        Ok(work(self.conn)?)
     }
 
     /// Visits the rows until `visit` breaks.

@@ -327,6 +327,21 @@ impl DeliveryStatus {
         !matches!(self, Self::Unread | Self::Passed)
     }
 
+    /// The status of a delivery: the state of its row, or what is known without a row.
+    pub fn of(state: Option<&str>, is_attempted: bool, is_read: bool) -> Self {
+        match state.and_then(Self::parse) {
+            Some(status) => status,
+            None if is_attempted => Self::Delivered,
+            None if is_read => Self::Passed,
+            None => Self::Unread,
+        }
+    }
+
+    /// Whether the next attempt is due at some time.
+    pub const fn is_due(self) -> bool {
+        matches!(self, Self::Scheduled | Self::Retrying)
+    }
+
     /// The state of a row.
     pub fn parse(word: &str) -> Option<Self> {
         Self::STORED.into_iter().find(|it| it.as_str() == word)

@@ -12,19 +12,30 @@
 
 mod content;
 mod text;
+mod pagination;
 mod event;
 mod delivery;
+mod delivery_page;
+mod patch;
 mod job;
+mod job_arguments;
 mod key;
+mod stored_key;
+mod key_version;
 mod inbox;
 mod saga;
+mod decision;
 mod destination;
+mod declaration;
 mod destination_index;
 mod job_worker;
 mod relay_control;
+mod partition;
 mod stalled;
 mod overview;
 mod timeline;
+mod timeline_source;
+mod timeline_assembly;
 mod audit;
 
 use std::fmt;
@@ -35,7 +46,14 @@ use crate::{key::Tenant, store::StoreError};
 
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
+pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
+pub use declaration::{
+    check_destination_name, check_spec_tenant, destination_object, read_spec,
+};
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
+pub use delivery_page::{
+    DeliveryCursor, DeliveryIndex, DeliveryStates, NoDeliveryCursor, delivery_object,
+};
 pub use destination::{
     Counts, Declared, Destination, DestinationAdmin, DestinationChanges, Partition, destination_of,
     partitions_of,
@@ -44,14 +62,24 @@ pub use destination_index::{Configured, DestinationIndex, configured};
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
-pub use overview::{Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount};
+pub use key_version::{KeyVersion, NoKeyVersion};
+pub use overview::{
+    Activity, Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount,
+};
+pub use pagination::{Cursor, NoCursor};
+pub use partition::{NextRetry, PATIENCE, PartitionStatus};
+pub use patch::{edited, patched_members};
 pub use relay_control::RelayControl;
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
+pub use stored_key::{StoredKey, key_tenant, only_key};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
+pub use timeline_assembly::{timeline_of_event, timeline_of_key};
+pub use timeline_source::{FoundKey, MatchingEvents, RequestSeek, TimelineSource};
 
 /// Maximum number of rows on a page.
 pub const PAGE_MAX: usize = 1_000;
