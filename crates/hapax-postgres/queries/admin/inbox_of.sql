@@ -1,6 +1,5 @@
 -- Reads which consumers accepted some messages, and from which sources: a few rows for each
 -- message, filtered by consumer ($2) and source ($3) if these are given.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT asked.message_id, consumer, source, encode(payload_hash, 'hex') AS payload_hash, received_at,
        processed_at, result
 FROM unnest($1::text[]) AS asked (message_id)

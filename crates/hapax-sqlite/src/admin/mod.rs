@@ -13,6 +13,7 @@ mod seen;
 mod declared;
 mod destinations;
 mod deliveries;
+mod newest;
 mod dead_letters;
 mod jobs;
 mod run;
@@ -20,4 +21,5 @@ mod batch;
 mod purge;
 mod decide;
 
+pub(crate) use declared::operator_settings;
 pub use handle::SqliteAdmin;
