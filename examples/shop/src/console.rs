@@ -1,5 +1,5 @@
-//! The part of the shop that is for operators: the web console, the jobs that they start there or
-//! with `hapax`, and what they do with destinations.
+//! The part of the shop that is for operators: the web console, and the jobs that they start there
+//! or with `hapax`.
 //!
 //! All of it knows the store as `hapax::admin` alone, so it is the same on SQLite and PostgreSQL.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::{Router, response::Redirect, routing::get};
 use hapax::{
-    admin::{Admin, JobWorker, RelayControl, configured},
+    admin::{Admin, JobWorker, configured},
     relay::Destination,
 };
 use hapax_console::{BASE, Console, Metrics, Settings};
@@ -16,7 +16,6 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     config::Config,
-    relay_handle::RelayStatus,
     runtime::Runtime,
     server::{self, Stop, stopped},
 };
@@ -25,36 +24,28 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Operations {
     admin: Arc<dyn Admin>,
-    control: RelayControl,
     console: Option<Console>,
     relays: bool,
 }
 
 impl Operations {
-    /// Reads what operators have done so far. The console is served if `console` is set.
-    pub(crate) async fn open(
+    /// Prepares what is run. The console, with these destinations of the relay, is served if it has
+    /// settings.
+    pub(crate) fn new(
         admin: Arc<dyn Admin>,
-        destinations: Vec<Destination>,
+        destinations: &[Destination],
         console: Option<Settings>,
         config: &Config,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let console = console.map(|mut settings| {
-            settings.configured = configured(&destinations);
+            settings.configured = configured(destinations);
             Console::for_admin(Arc::clone(&admin), settings)
         });
-        let mut control = RelayControl::new(Arc::clone(&admin), destinations);
-        control.read().await?;
-        Ok(Self {
+        Self {
             admin,
-            control,
             console,
             relays: config.relay,
-        })
-    }
-
-    /// The destinations of the relay as operators want them.
-    pub(crate) fn destinations(&self) -> Vec<Destination> {
-        self.control.destinations()
+        }
     }
 
     /// Adds the console to the routes of the shop, and leads from `/` to it.
@@ -69,7 +60,7 @@ impl Operations {
 
     /// Starts the tasks, which run until `stop` is set. Jobs are run by every process that runs a
     /// relay or serves the console.
-    pub(crate) fn spawn(self, relay: RelayStatus, stop: &Stop) -> JoinSet<()> {
+    pub(crate) fn spawn(self, stop: &Stop) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let stopping = || {
             let mut stop = stop.clone();
@@ -77,10 +68,6 @@ impl Operations {
         };
         if self.relays || self.console.is_some() {
             tasks.spawn(JobWorker::new(self.admin).run(stopping()));
-        }
-        if self.relays {
-            let (control, stopping) = (self.control, stopping());
-            tasks.spawn(control.run(move |destinations| relay.set(destinations), stopping));
         }
         if let Some(console) = self.console {
             let stopping = stopping();

@@ -32,19 +32,12 @@ pub(crate) enum Standing {
 impl RelayStatus {
     /// Stores the handle of a relay that was just started.
     pub(crate) fn start(&self, handle: RelayHandle, destinations: &[Destination]) {
-        let destinations = names(destinations);
+        let names = destinations.iter().map(|it| it.name.clone());
+        let destinations = names.collect();
         *self.lock() = Some(Running {
             handle,
             destinations,
         });
-    }
-
-    /// Replaces the destinations of the relay, if it is running.
-    pub(crate) fn set(&self, destinations: Vec<Destination>) {
-        if let Some(running) = &mut *self.lock() {
-            running.destinations = names(&destinations);
-            running.handle.set(destinations);
-        }
     }
 
     /// Enables a destination that was disabled because its receiver responded 410.
@@ -88,11 +81,4 @@ impl RelayStatus {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn names(destinations: &[Destination]) -> Vec<String> {
-    let names = destinations
-        .iter()
-        .map(|destination| destination.name.clone());
-    names.collect()
 }

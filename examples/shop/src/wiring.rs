@@ -137,8 +137,8 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         console.is_some(),
     )?;
     let destinations = destinations.into_iter().map(|(destination, _)| destination);
-    let destinations = destinations.collect();
-    let operations = Operations::open(store.admin()?, destinations, console, config).await?;
+    let destinations: Vec<Destination> = destinations.collect();
+    let operations = Operations::new(store.admin()?, &destinations, console, config);
     let Bootstrap {
         config,
         runtime,
@@ -149,7 +149,6 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         ..
     } = ground;
     let address = listener.local_addr()?;
-    let destinations = operations.destinations();
     let relay_handle = carry(&store, destinations, &config, &runtime, address);
     let idempotency = idempotency(&store, &config.idempotency, &runtime);
     let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
@@ -205,7 +204,7 @@ impl<D: Database> Open<D> {
     async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
         let (stop_demo, demo_stopping) = watch::channel(false);
-        let mut operating = self.operations.spawn(self.relay_handle.clone(), &stopping);
+        let mut operating = self.operations.spawn(&stopping);
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
         let completing = tokio::spawn(self.completer.run());

@@ -29,7 +29,6 @@ mod destination;
 mod declaration;
 mod destination_index;
 mod job_worker;
-mod relay_control;
 mod partition;
 mod stalled;
 mod overview;
@@ -47,9 +46,7 @@ use crate::{key::Tenant, store::StoreError};
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
 pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
-pub use declaration::{
-    check_destination_name, check_spec_tenant, destination_object, read_spec,
-};
+pub use declaration::{check_destination_name, check_spec_tenant, destination_object, read_spec};
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
 pub use delivery_page::{
     DeliveryCursor, DeliveryIndex, DeliveryStates, NoDeliveryCursor, delivery_object,
@@ -72,7 +69,6 @@ pub use overview::{
 pub use pagination::{Cursor, NoCursor};
 pub use partition::{NextRetry, PATIENCE, PartitionStatus};
 pub use patch::{edited, patched_members};
-pub use relay_control::RelayControl;
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use stored_key::{StoredKey, key_tenant, only_key};

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use hapax::{
-    admin::{Actor, AdminError, DestinationAdmin as _, JobAdmin as _, Ran},
+    admin::{
+        Actor, AdminError, DestinationAdmin as _, DestinationChanges as _, JobAdmin as _, Ran,
+    },
     delivery::Settlement,
     key::Tenant,
     store::{Partitions as _, Settlements as _, StoreError},
