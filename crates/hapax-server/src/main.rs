@@ -11,6 +11,7 @@ mod database;
 mod destination;
 mod wiring;
 mod destination_set;
+mod listeners;
 mod health;
 mod retention;
 mod admin;

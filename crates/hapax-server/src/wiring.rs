@@ -42,6 +42,7 @@ use crate::{
     destination_set::{Declared, DestinationSet},
     environment,
     health::Health,
+    listeners::{self, end, listen, serve_all, stopped},
     output::FAILED,
     retention,
 };
@@ -145,8 +146,8 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     } = bootstrap;
     let config = &context.config;
     let addresses = [
-        address(health_listener.as_ref())?,
-        address(admin_listener.as_ref())?,
+        listeners::address(health_listener.as_ref())?,
+        listeners::address(admin_listener.as_ref())?,
     ];
     let (keys, admin) = (Keys::of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
@@ -305,25 +306,11 @@ fn import_all(tasks: &mut JoinSet<()>, imported: Vec<Imported>, stopping: &watch
     }
 }
 
-/// Serves each router on its listener, if it has one.
-fn serve_all(
-    tasks: &mut JoinSet<()>,
-    served: [(Option<TcpListener>, Router); 2],
-    bounds: Bounds,
-    stopping: &watch::Receiver<bool>,
-) {
-    for (listener, router) in served {
-        if let Some(listener) = listener {
-            tasks.spawn(serve(listener, router, bounds, stopping.clone()));
-        }
-    }
-}
-
 /// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
     let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
-    let address = self::address(listener.as_ref())?;
+    let address = listeners::address(listener.as_ref())?;
     let admin = context.admin().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
     let console = cx(&context, Arc::clone(&admin), None, &bounds)?;
@@ -394,11 +381,6 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// Timeout of that read. Signals are handled after it.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// How long requests and batches in flight may take to end after the relay has drained.
-const END_MAX: Duration = Duration::from_secs(3);
-/// How long they may take to end after they are aborted.
-const ABORT_MAX: Duration = Duration::from_secs(1);
-
 /// Whether the database has changed declarations. If it does not respond, there are none.
 async fn looked(watch: &mut Watch) -> bool {
     match timeout(LOOK_MAX, watch.look()).await {
@@ -412,25 +394,6 @@ async fn looked(watch: &mut Watch) -> bool {
             tracing::warn!("declared destinations cannot be read: the database does not answer");
             false
         }
-    }
-}
-
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _told = stop.wait_for(|stop| *stop).await;
-}
-
-async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>) {
-    stop.send_replace(true);
-    let ended = async { while tasks.join_next().await.is_some() {} };
-    if timeout(END_MAX, ended).await.is_err() {
-        // A request that never ends, or a batch. The store tolerates this like a crash.
-        tracing::warn!(
-            tasks = tasks.len(),
-            "tasks did not end in time and are aborted"
-        );
-        tasks.abort_all();
-        let gone = async { while tasks.join_next().await.is_some() {} };
-        let _hung = timeout(ABORT_MAX, gone).await;
     }
 }
 
@@ -470,25 +433,6 @@ fn settings<S: RelayStore>(context: &Context, clock: Clock) -> relay::Settings {
         node: S::IS_SHARED.then_some(node),
         traces,
     }
-}
-
-fn address(listener: Option<&TcpListener>) -> anyhow::Result<Option<SocketAddr>> {
-    let address = listener.map(TcpListener::local_addr).transpose();
-    address.context("a listener has no address")
-}
-
-async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Failure> {
-    let Some(address) = listen.0 else {
-        return Ok(None);
-    };
-    let bound = TcpListener::bind(address).await;
-    let bound = bound.map_err(|error| {
-        let error_chain = format!(
-            "cannot listen on {address}: {error}: set {setting} to another address, or \"off\""
-        );
-        Failure::new(FAILED, error_chain)
-    })?;
-    Ok(Some(bound))
 }
 
 #[cfg(test)]
