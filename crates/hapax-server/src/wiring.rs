@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::{Router, response::Redirect, routing::get};
+use axum::{response::Redirect, routing::get};
 use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
@@ -43,7 +43,6 @@ use crate::{
     environment,
     health::Health,
     listeners::{self, end, listen, serve_all, stopped},
-    output::FAILED,
     retention,
 };
 
