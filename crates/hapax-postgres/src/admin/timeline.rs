@@ -75,7 +75,7 @@ impl TimelineSource for Postgres {
         let found = keys::one(self, actor, tenant, operation, key).await?;
         Ok(FoundKey {
             record: found.record,
-            transaction: found.version.xmin,
+            transaction: found.version.transaction,
             at: found.at,
         })
     }
