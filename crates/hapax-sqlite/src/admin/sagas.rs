@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use hapax::{
     Timestamp,
-    admin::{Actor, AdminError, PAGE_MAX, Page, SagaAdmin, SagaLook},
+    admin::{Actor, AdminError, PAGE_MAX, Page, SagaAdmin, SagaLook, saga_object},
     key::Tenant,
     saga::{Decision, Filter, State},
     store::StoreError,
@@ -144,7 +144,7 @@ pub(super) fn look_at(
 ) -> Result<SagaLook, AdminError> {
     let found = view.with(|conn| find_one(conn, query!("saga/find"), params![id]))?;
     let own = found.filter(|saga| tenant.is_none() || saga.tenant.as_ref() == tenant);
-    let missing = || AdminError::not_found(format!("saga {id}"));
+    let missing = || AdminError::not_found(saga_object(id));
     let saga = own.ok_or_else(missing)?;
     let held_until = view.first(query!("admin/saga"), [id], held_until)?;
     Ok(SagaLook {
