@@ -17,7 +17,7 @@ use super::{
     handle::SqliteAdmin,
     view::View,
 };
-use crate::query;
+use crate::{query, value::rows};
 
 /// Messages that a page reads. This takes some tens of milliseconds.
 const LOOK: usize = 10_000;
@@ -36,9 +36,9 @@ impl InboxAdmin for SqliteAdmin {
         }
         let filter = filter.clone();
         if let Some(id) = filter.message_id.clone() {
-            // One id has at most one row for each consumer and source: they fit on one page.
+            // One id has at most one row for each consumer and source: they are on one page.
             let taken = move |view: &View<'_>| -> Result<Page<Message>, AdminError> {
-                let mut taken = taken(view, &id, &filter)?;
+                let mut taken = taken(view, &id, &filter, PAGE_MAX)?;
                 taken.retain(|message| filter.fits(message));
                 Ok(Page::last(taken))
             };
@@ -56,8 +56,9 @@ pub(super) fn taken(
     view: &View<'_>,
     message_id: &str,
     filter: &MessageFilter,
+    limit: usize,
 ) -> Result<Vec<Message>, AdminError> {
-    let params = params![message_id, filter.consumer, filter.source];
+    let params = params![message_id, filter.consumer, filter.source, rows(limit)];
     view.list(query!("admin/inbox_of"), params, message)
 }
 

@@ -1,7 +1,7 @@
 //! The current status of every partition: its declaration, its owner and its backlog.
 //!
 //! Counts are bounded, so that the cost does not grow with the backlog. A relay without a node name
-//! sends no heartbeats: it is alive as long as a process has the store open.
+//! sends no heartbeats: it is alive as long as its process has the store open.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,7 +22,7 @@ use super::{
     events::before,
     view::View,
 };
-use crate::{error::corrupt, lock::is_held, outbox, query};
+use crate::{error::corrupt, lock::has_relay, outbox, query};
 
 /// The number of partitions that each destination has.
 #[derive(Debug, Default)]
@@ -69,7 +69,10 @@ pub(super) fn partitions(
     let is_own = |it: &Opened| tenant.is_none_or(|own| it.spec["tenant"] == own);
     opened.retain(is_own);
     let shares = Shares::of(opened.iter().map(|it| it.name.as_str()));
-    let is_served = view.conn.path().is_some_and(|path| is_held(path.as_ref()));
+    let is_served = view
+        .conn
+        .path()
+        .is_some_and(|path| has_relay(path.as_ref()));
     let known = Known {
         living,
         is_served,
@@ -84,7 +87,7 @@ pub(super) fn partitions(
 struct Known {
     /// The live nodes.
     living: BTreeSet<String>,
-    /// Whether a process has the store open.
+    /// Whether a relay without a node name is running.
     is_served: bool,
     shares: Shares,
     /// The highest position.

@@ -24,6 +24,8 @@ const LOOK: usize = 20_000;
 /// Bytes of payloads beyond which a query reads no further event: what follows a payload in its row
 /// is found by reading all pages of the payload.
 const LOOK_BYTES: u64 = 64 * 1024 * 1024;
+/// Consumers and sources that are shown for each event.
+const TAKEN: usize = 100;
 /// Sagas that one query reads.
 const LOOK_SAGAS: usize = 2_000;
 
@@ -101,9 +103,9 @@ impl TimelineSource for SqliteAdmin {
 
     async fn messages_with(&self, ids: Vec<String>) -> Result<Vec<Message>, AdminError> {
         let find = move |view: &View<'_>| -> Result<Vec<Message>, AdminError> {
-            let mut all = Vec::new();
+            let (mut all, any) = (Vec::new(), MessageFilter::default());
             for id in &ids {
-                all.append(&mut inbox::taken(view, id, &MessageFilter::default())?);
+                all.append(&mut inbox::taken(view, id, &any, TAKEN)?);
             }
             Ok(all)
         };
