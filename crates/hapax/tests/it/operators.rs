@@ -37,7 +37,10 @@ async fn a_dead_letter_that_another_process_replays_is_offered_at_once() {
     eventually(PATIENCE, async || stage.dead("orders").await == [(1, 1)]).await;
     sink.now(|_| Reply::Take);
     let operator = stage.operator();
-    operator.replay_dead_letter(&ops(), "orders", 1).await.unwrap();
+    operator
+        .replay_dead_letter(&ops(), "orders", 1)
+        .await
+        .unwrap();
     let replayed = Instant::now();
     eventually(PATIENCE, async || sink.taken() == [2, 1]).await;
     assert!(replayed.elapsed() < 2 * SOON, "{:?}", replayed.elapsed());
@@ -92,7 +95,10 @@ async fn a_paused_destination_is_offered_nothing_until_it_is_resumed() {
         Stage::destination("audit", &other),
     ]);
     stage.emit(&["a"]).await;
-    eventually(PATIENCE, async || sink.taken() == [1] && other.taken() == [1]).await;
+    eventually(PATIENCE, async || {
+        sink.taken() == [1] && other.taken() == [1]
+    })
+    .await;
     let operator = stage.operator();
     assert!(operator.pause_destination(&ops(), "orders").await.unwrap());
     assert!(!operator.pause_destination(&ops(), "orders").await.unwrap());
@@ -109,7 +115,10 @@ async fn a_paused_destination_is_offered_nothing_until_it_is_resumed() {
     }
     assert!(!late.is_empty());
     let taken = sink.taken();
-    assert!(!late.iter().any(|position| taken.contains(position)), "{late:?}: {taken:?}");
+    assert!(
+        !late.iter().any(|position| taken.contains(position)),
+        "{late:?}: {taken:?}"
+    );
     assert!(operator.resume_destination(&ops(), "orders").await.unwrap());
     eventually(PATIENCE, async || sink.taken() == other.taken()).await;
     relay.drain().await;
@@ -199,7 +208,13 @@ async fn a_removed_destination_is_given_up_and_its_rows_are_deleted() {
         assert!(runs < 100, "the removal does not end");
     }
     assert_eq!(operator.job(&ops(), job.id).await.unwrap().state, "done");
-    assert!(operator.partitions(Some("orders")).await.unwrap().is_empty());
+    assert!(
+        operator
+            .partitions(Some("orders"))
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert!(stage.dead("orders").await.is_empty());
     stage.emit(&["c"]).await;
     let count = stage.event_count().await;

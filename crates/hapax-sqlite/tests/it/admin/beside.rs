@@ -32,16 +32,26 @@ async fn a_busy_database_is_told_apart_from_a_broken_one() {
     let began = Instant::now();
     let busy = admin.pause_destination(&ops(), "orders").await;
     assert_matches!(busy, Err(AdminError::Busy));
-    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
     // A read needs no lock.
     assert_eq!(admin.partitions(None).await.unwrap().len(), 1);
     other.execute_batch("ROLLBACK").unwrap();
     assert!(admin.pause_destination(&ops(), "orders").await.unwrap());
-    assert_eq!(number(&fixture.path(), "SELECT count(*) FROM hapax_audit_log"), 1);
+    assert_eq!(
+        number(&fixture.path(), "SELECT count(*) FROM hapax_audit_log"),
+        1
+    );
 
     other.execute_batch("DROP TABLE hapax_audit_log").unwrap();
     let broken = admin.resume_destination(&ops(), "orders").await;
-    assert_matches!(broken, Err(AdminError::Store(StoreError::Unavailable { .. })));
+    assert_matches!(
+        broken,
+        Err(AdminError::Store(StoreError::Unavailable { .. }))
+    );
 }
 
 #[tokio::test]
@@ -49,8 +59,12 @@ async fn opening_tells_a_locked_database_apart() {
     let fixture = Fixture::new().await;
     fixture.store.close().await.unwrap();
     let other = Connection::open(fixture.path()).unwrap();
-    other.execute_batch("PRAGMA locking_mode = exclusive; BEGIN EXCLUSIVE").unwrap();
-    other.execute_batch("CREATE TABLE receipt (id INTEGER); COMMIT").unwrap();
+    other
+        .execute_batch("PRAGMA locking_mode = exclusive; BEGIN EXCLUSIVE")
+        .unwrap();
+    other
+        .execute_batch("CREATE TABLE receipt (id INTEGER); COMMIT")
+        .unwrap();
     let refused = SqliteAdmin::open(fixture.settings()).unwrap_err();
     assert_matches!(refused, OpenError::Busy { .. });
 }
@@ -60,7 +74,10 @@ async fn opening_tells_a_locked_database_apart() {
 async fn a_writer_under_load_delays_an_operator_little_and_loses_no_write() {
     let fixture = Fixture::with(|it| it.group_max = 8).await;
     pass(&fixture.store, "orders", 0, &[]).await;
-    let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, written) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let mut clients = JoinSet::new();
     for _ in 0..32 {
         let (store, stop) = (fixture.store.clone(), Arc::clone(&stop));
@@ -92,7 +109,10 @@ async fn a_writer_under_load_delays_an_operator_little_and_loses_no_write() {
     }
     let events = number(&fixture.path(), "SELECT count(*) FROM hapax_outbox_event");
     assert_eq!(events.unsigned_abs(), written.load(Ordering::Relaxed));
-    assert_eq!(number(&fixture.path(), "SELECT count(*) FROM hapax_audit_log"), 50);
+    assert_eq!(
+        number(&fixture.path(), "SELECT count(*) FROM hapax_audit_log"),
+        50
+    );
     assert!(longest < Duration::from_secs(1), "{longest:?}");
 }
 
@@ -118,7 +138,10 @@ async fn events_keep_their_order_while_an_operator_writes() {
     assert_eq!(number(&path, "SELECT count(*) FROM hapax_outbox_event"), 7);
     assert_eq!(number(&path, "SELECT max(id) FROM hapax_outbox_event"), 7);
     assert_eq!(
-        number(&path, "SELECT count(*) FROM hapax_delivery WHERE manual = 1"),
+        number(
+            &path,
+            "SELECT count(*) FROM hapax_delivery WHERE manual = 1"
+        ),
         3
     );
 }
@@ -170,5 +193,8 @@ async fn an_operator_writes_to_no_file_that_took_the_place_of_the_database() {
     std::fs::rename(fixture.path(), fixture.directory.path().join("moved.db")).unwrap();
     std::fs::write(fixture.path(), b"").unwrap();
     let refused = admin.pause_destination(&ops(), "orders").await;
-    assert_matches!(refused, Err(AdminError::Store(StoreError::Unavailable { .. })));
+    assert_matches!(
+        refused,
+        Err(AdminError::Store(StoreError::Unavailable { .. }))
+    );
 }

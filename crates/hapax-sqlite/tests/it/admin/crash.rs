@@ -35,8 +35,19 @@ const SPEC: &str = r#"{"sink":{"file":{"path":"/tmp/orders"}}}"#;
 const NAME: &str =
     "admin::crash::an_operation_of_a_killed_process_has_happened_as_a_whole_or_not_at_all";
 const OPERATIONS: [&str; 13] = [
-    "pause", "create", "change", "remove", "replay", "edit", "discard", "start", "cancel",
-    "replay_batch", "offer_batch", "forget_batch", "purge",
+    "pause",
+    "create",
+    "change",
+    "remove",
+    "replay",
+    "edit",
+    "discard",
+    "start",
+    "cancel",
+    "replay_batch",
+    "offer_batch",
+    "forget_batch",
+    "purge",
 ];
 
 #[tokio::test]
@@ -84,7 +95,10 @@ async fn check_kills(operation: &'static str) {
         let content = dump(&copy);
         // Only the last place is after the commit.
         let expected = if number == kills { &after } else { &before };
-        assert_eq!(&content, expected, "{operation}, killed at place {number} of {kills}");
+        assert_eq!(
+            &content, expected,
+            "{operation}, killed at place {number} of {kills}"
+        );
     }
 }
 
@@ -102,7 +116,10 @@ fn run(operation: &str, path: &Path, place: usize) -> bool {
     let said = String::from_utf8_lossy(&ran.stdout);
     let errors = String::from_utf8_lossy(&ran.stderr);
     let was_killed = ran.status.signal() == Some(9);
-    assert!(was_killed || ran.status.success(), "{operation}: {said} {errors}");
+    assert!(
+        was_killed || ran.status.success(),
+        "{operation}: {said} {errors}"
+    );
     !was_killed
 }
 
@@ -114,7 +131,10 @@ async fn act_and_die(operation: &str) {
     let strike = move |name: &str| {
         if name.starts_with("sqlite.admin.") && passed.fetch_add(1, Ordering::SeqCst) + 1 == place {
             let this = std::process::id().to_string();
-            Command::new("kill").args(["-s", "KILL", &this]).status().unwrap();
+            Command::new("kill")
+                .args(["-s", "KILL", &this])
+                .status()
+                .unwrap();
             unreachable!("the process was killed");
         }
     };
@@ -138,10 +158,17 @@ async fn prepared(operation: &str) -> Fixture {
     emit(&fixture.store, 8).await;
     pass(&fixture.store, "orders", 8, &[2, 4, 6]).await;
     let mut tx = fixture.claim("k1").await;
-    tx.with(|rows| rows.execute(crate::fixture::INSERT, ["k1"])).await.unwrap();
-    tx.complete(crate::fixture::response()).await.unwrap();
+    tx.with(|rows| rows.execute(crate::fixture::INSERT, ["k1"]))
+        .await
+        .unwrap();
+    tx.complete(&crate::fixture::response(), hapax::store::Effect::Keep)
+        .await
+        .unwrap();
     let admin = fixture.store.admin().unwrap();
-    admin.create_destination(&ops(), "declared", SPEC, None).await.unwrap();
+    admin
+        .create_destination(&ops(), "declared", SPEC, None)
+        .await
+        .unwrap();
     let (filter, options) = (EventFilter::default(), JobOptions::default());
     match operation {
         "replay_batch" | "cancel" => {
@@ -166,7 +193,12 @@ async fn act(admin: &SqliteAdmin, operation: &str) {
     let (ops, filter, options) = (ops(), EventFilter::default(), JobOptions::default());
     match operation {
         "pause" => assert!(admin.pause_destination(&ops, "orders").await.unwrap()),
-        "create" => drop(admin.create_destination(&ops, "new", SPEC, None).await.unwrap()),
+        "create" => drop(
+            admin
+                .create_destination(&ops, "new", SPEC, None)
+                .await
+                .unwrap(),
+        ),
         "change" => {
             let changed = admin.change_destination(&ops, "declared", 1, SPEC, Some(b"sealed"));
             changed.await.unwrap();

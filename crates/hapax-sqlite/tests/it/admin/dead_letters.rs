@@ -43,9 +43,13 @@ async fn a_count_that_is_newer_than_the_database_is_refused() {
     pass(&fixture.store, "orders", 0, &[]).await;
     let admin = beside(&fixture);
     let filter = EventFilter::default();
-    let newer = admin.count_dead_letters(&ops(), "orders", &filter, "1 9").await;
+    let newer = admin
+        .count_dead_letters(&ops(), "orders", &filter, "1 9")
+        .await;
     assert_matches!(newer, Err(AdminError::Invalid { .. }));
-    let own = admin.count_dead_letters(&ops(), "orders", &filter, "1 0").await;
+    let own = admin
+        .count_dead_letters(&ops(), "orders", &filter, "1 0")
+        .await;
     assert_eq!(own.unwrap(), 0);
 }
 
@@ -64,7 +68,10 @@ async fn deliveries_of_several_partitions_are_merged_by_position() {
         };
         let (mut before, mut found) = (None, Vec::new());
         loop {
-            let page = admin.deliveries(&ops(), &filter, before.as_deref(), 2).await.unwrap();
+            let page = admin
+                .deliveries(&ops(), &filter, before.as_deref(), 2)
+                .await
+                .unwrap();
             let items = page.items.into_iter();
             found.extend(items.map(|it| (it.position, it.partition)));
             before = page.next;

@@ -44,7 +44,11 @@ async fn a_database_without_a_store_is_refused_and_not_changed() {
 async fn a_file_that_is_no_database_is_refused_as_damaged() {
     let fixture = Fixture::new().await;
     let path = fixture.directory.path().join("other.db");
-    std::fs::write(&path, "not a database, but long enough to have a header".repeat(99)).unwrap();
+    std::fs::write(
+        &path,
+        "not a database, but long enough to have a header".repeat(99),
+    )
+    .unwrap();
     let refused = SqliteAdmin::open(fixture.settings_at(path)).unwrap_err();
     assert_matches!(refused, OpenError::Corrupt { .. });
 }
@@ -61,7 +65,8 @@ async fn a_store_of_another_version_is_refused_with_what_to_run() {
         other => panic!("{other:?}"),
     };
 
-    let newer = "INSERT INTO hapax_migration SELECT namespace, version + 1, name, checksum, applied_at
+    let newer =
+        "INSERT INTO hapax_migration SELECT namespace, version + 1, name, checksum, applied_at
         FROM hapax_migration WHERE namespace = 'hapax' ORDER BY version DESC LIMIT 1";
     conn.execute_batch(newer).unwrap();
     assert_matches!(refused(), SchemaError::Newer { found, .. } if found == newest + 1);
@@ -69,7 +74,10 @@ async fn a_store_of_another_version_is_refused_with_what_to_run() {
     let older = format!("DELETE FROM hapax_migration WHERE version >= {newest}");
     conn.execute_batch(&older).unwrap();
     let refused = refused();
-    assert!(refused.to_string().contains("start the service"), "{refused}");
+    assert!(
+        refused.to_string().contains("start the service"),
+        "{refused}"
+    );
     assert_matches!(refused, SchemaError::Older { found, known, .. }
         if found == newest - 1 && known == newest);
 }
@@ -82,9 +90,11 @@ async fn a_handle_refuses_a_database_that_was_migrated_since_it_was_opened() {
     fixture.store.close().await.unwrap();
     let conn = Connection::open(fixture.path()).unwrap();
     // A service may migrate its own tables.
-    conn.execute_batch("CREATE TABLE receipt (id INTEGER)").unwrap();
+    conn.execute_batch("CREATE TABLE receipt (id INTEGER)")
+        .unwrap();
     admin.partitions(None).await.unwrap();
-    let newer = "INSERT INTO hapax_migration SELECT namespace, version + 1, name, checksum, applied_at
+    let newer =
+        "INSERT INTO hapax_migration SELECT namespace, version + 1, name, checksum, applied_at
         FROM hapax_migration WHERE namespace = 'hapax' ORDER BY version DESC LIMIT 1;
         CREATE TABLE hapax_later (id INTEGER)";
     conn.execute_batch(newer).unwrap();
@@ -92,7 +102,11 @@ async fn a_handle_refuses_a_database_that_was_migrated_since_it_was_opened() {
     let AdminError::Store(refused) = refused else {
         panic!("{refused:?}");
     };
-    assert!(refused.error_chain().contains("newer version"), "{}", refused.error_chain());
+    assert!(
+        refused.error_chain().contains("newer version"),
+        "{}",
+        refused.error_chain()
+    );
     assert!(admin.pause_destination(&ops(), "orders").await.is_err());
 }
 
@@ -100,7 +114,10 @@ async fn a_handle_refuses_a_database_that_was_migrated_since_it_was_opened() {
 async fn it_opens_beside_a_store_in_either_order() {
     let fixture = Fixture::new().await;
     let admin = beside(&fixture);
-    admin.audit_log(&ops(), &AuditFilter::default(), None, 10).await.unwrap();
+    admin
+        .audit_log(&ops(), &AuditFilter::default(), None, 10)
+        .await
+        .unwrap();
     fixture.store.close().await.unwrap();
     // Without a running store, too, and it does not keep the next one out.
     admin.partitions(None).await.unwrap();

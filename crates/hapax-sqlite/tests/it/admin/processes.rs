@@ -91,7 +91,10 @@ async fn no_write_of_a_service_fails_and_no_reader_sees_half_of_an_operation() {
     let written = said.split_once("written=").unwrap().1;
     let written: i64 = written.split_whitespace().next().unwrap().parse().unwrap();
     assert!(written > 100, "{said}");
-    assert_eq!(number(&fixture.path(), "SELECT count(*) FROM note"), written);
+    assert_eq!(
+        number(&fixture.path(), "SELECT count(*) FROM note"),
+        written
+    );
     let events = number(&fixture.path(), "SELECT count(*) FROM hapax_outbox_event");
     assert_eq!(events, 900 + written);
 }
@@ -115,12 +118,17 @@ async fn operate(fixture: &Fixture) {
         } else {
             assert!(admin.resume_destination(&ops(), "orders").await.unwrap());
         }
-        let page = admin.deliveries(&ops(), &DeliveryFilter::default(), None, 50).await;
+        let page = admin
+            .deliveries(&ops(), &DeliveryFilter::default(), None, 50)
+            .await;
         assert_eq!(page.unwrap().items.len(), 50);
         turns += 1;
     }
     let path = fixture.path();
-    assert_eq!(number(&path, "SELECT count(*) FROM hapax_audit_log"), 2 + turns);
+    assert_eq!(
+        number(&path, "SELECT count(*) FROM hapax_audit_log"),
+        2 + turns
+    );
 }
 
 /// Reads snapshots until it is stopped: a batch and the progress of its job are one commit, and so
@@ -135,8 +143,15 @@ fn watch(conn: &Connection, stop: &AtomicBool) -> u64 {
         (SELECT count(*) FROM hapax_outbox_event)";
     let mut snapshots = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (done, replayed, turns, version, notes, events): (Option<i64>, i64, i64, i64, i64, i64) =
-            conn.query_row(SNAPSHOT, [], |row| {
+        let (done, replayed, turns, version, notes, events): (
+            Option<i64>,
+            i64,
+            i64,
+            i64,
+            i64,
+            i64,
+        ) = conn
+            .query_row(SNAPSHOT, [], |row| {
                 Ok((
                     row.get(0)?,
                     row.get(1)?,
