@@ -29,7 +29,11 @@ impl Lock {
         let file = options.open(beside(&named)).map_err(unavailable)?;
         for is_last in [false, false, false, true] {
             match file.try_lock() {
-                Ok(()) => return Ok(Self(file)),
+                Ok(()) => {
+                    // What a former process has noted is not true of this one.
+                    file.set_len(0).map_err(unavailable)?;
+                    return Ok(Self(file));
+                }
                 Err(TryLockError::WouldBlock) if !is_last => pause(),
                 Err(TryLockError::WouldBlock) => break,
                 Err(TryLockError::Error(source)) => return Err(unavailable(source)),
@@ -49,6 +53,27 @@ pub(crate) fn is_held(database: &Path) -> bool {
     let file = fs::canonicalize(database).and_then(|named| File::open(beside(&named)));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
+
+/// Notes in the lock file that a relay of this process, which has the database open, delivers the
+/// events of the store. Relays with a node name send heartbeats instead.
+pub(crate) fn note_relay(database: &Path) {
+    let note = || fs::write(beside(&fs::canonicalize(database)?), RELAY);
+    if let Err(error) = note() {
+        tracing::warn!(
+            error = %error,
+            "the lock file cannot be written: other processes do not know that a relay is running"
+        );
+    }
+}
+
+/// Whether a process has the database open and has [noted](note_relay) that its relay is running.
+pub(crate) fn has_relay(database: &Path) -> bool {
+    let noted = fs::canonicalize(database).and_then(|named| fs::read(beside(&named)));
+    noted.is_ok_and(|noted| noted == RELAY) && is_held(database)
+}
+
+/// The content of the lock file while a relay without a node name runs.
+const RELAY: &[u8] = b"relay\n";
 
 /// Waits until a process that only asks for the lock has released it again.
 #[expect(

@@ -194,7 +194,7 @@ fn read(
 
 /// Returns the shard of an event, from its aggregate, or from its id if it has none. This function
 /// must never change: an event would move to a partition that has already passed its position.
-pub(crate) pub(crate) fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
+pub(crate) fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut hash = OFFSET;

@@ -28,7 +28,7 @@ use crate::{
     clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
-    lock::Lock,
+    lock::{Lock, note_relay},
     migrations::{self, Migration},
     place::Place,
     pool::Pool,
@@ -226,6 +226,7 @@ impl Sqlite {
 
     /// Registers the destinations that a relay of this process knows, for as long as it runs.
     pub(crate) fn follow_relay(&self, known: Weak<KnownDestinations>) {
+        note_relay(&self.0.settings.path);
         lock(&self.0.relays).push(known);
     }
 

@@ -217,8 +217,14 @@ async fn turn(
     let params: [&dyn Param; 2] = [&name, &by];
     let turned = !act.ask(sql, &params).await?.is_empty();
     let outcome = if turned { "done" } else { "nothing" };
-    act.note(actor, action, &destination_object(name), &json!({}), outcome)
-        .await?;
+    act.note(
+        actor,
+        action,
+        &destination_object(name),
+        &json!({}),
+        outcome,
+    )
+    .await?;
     act.commit().await?;
     Ok(turned)
 }

@@ -30,9 +30,9 @@ impl InboxAdmin for Postgres {
             return Ok(Page::last(Vec::new()));
         }
         if let Some(id) = &filter.message_id {
-            // One id has at most one row for each consumer and source: they fit on one page.
+            // One id has at most one row for each consumer and source: they are on one page.
             let (consumer, source) = (filter.consumer.as_ref(), filter.source.as_ref());
-            let taken = taken(self, vec![text(id)], consumer, source).await?;
+            let taken = taken(self, vec![text(id)], consumer, source, PAGE_MAX).await?;
             let items = taken.into_iter().filter(|it| filter.fits(it)).collect();
             return Ok(Page::last(items));
         }
@@ -65,15 +65,16 @@ impl InboxAdmin for Postgres {
     }
 }
 
-/// Lists the rows of these messages, by message, consumer and source.
+/// Lists at most `limit` rows of each of these messages, by message, consumer and source.
 pub(super) async fn taken(
     store: &Postgres,
     message_ids: Vec<String>,
     consumer: Option<&String>,
     source: Option<&String>,
+    limit: usize,
 ) -> Result<Vec<Message>, StoreError> {
-    let (consumer, source) = (word(consumer), word(source));
-    let params: [&dyn Param; 3] = [&message_ids, &consumer, &source];
+    let (consumer, source, limit) = (word(consumer), word(source), rows(limit));
+    let params: [&dyn Param; 4] = [&message_ids, &consumer, &source, &limit];
     let found = store.ask(query!("admin/inbox_of"), &params).await?;
     Ok(found.iter().map(message).collect())
 }

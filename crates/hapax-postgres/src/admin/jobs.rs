@@ -130,7 +130,10 @@ impl JobAdmin for Postgres {
         if cancelled {
             Ok(())
         } else {
-            Err(AdminError::conflict(format!("{} has ended", job_object(id))))
+            Err(AdminError::conflict(format!(
+                "{} has ended",
+                job_object(id)
+            )))
         }
     }
 

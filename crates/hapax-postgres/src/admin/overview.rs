@@ -111,7 +111,8 @@ async fn stored(
         let number: i64 = row.get(1);
         match State::named(row.get(0)) {
             Some(state) => {
-                let count = Count::counted(number.unsigned_abs(), row.get("looked"), Activity::ROWS);
+                let count =
+                    Count::counted(number.unsigned_abs(), row.get("looked"), Activity::ROWS);
                 let state = state.as_str();
                 sagas.push(StateCount { state, count });
             }

@@ -6,7 +6,7 @@
 //! drops it within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
 
 use hapax::{
-    admin::{Actor, AdminError, KeyState, KeySummary, KeyVersion},
+    admin::{Actor, AdminError, KeyState, KeySummary, KeyVersion, key_object},
     limits::PURGES_KEPT,
     store::StoreError,
 };
@@ -33,7 +33,7 @@ pub(super) async fn purge(
     let locked = act.ask(query!("idempotency/lock"), &name).await?;
     let is_free = locked.first().is_some_and(|row| row.get(0));
     let is_gone = is_free && delete(&mut act, &name, version).await?;
-    let object = keys::object(known);
+    let object = key_object(known);
     let refusal = if is_gone {
         None
     } else if is_free {

@@ -75,8 +75,14 @@ async fn step(
     if batch.ended {
         let actor = Actor::new(job.actor.as_str());
         let detail = json!({"done": job.done + batch.done});
-        act.note(&actor, job.kind.as_str(), &job_object(job.id), &detail, "done")
-            .await?;
+        act.note(
+            &actor,
+            job.kind.as_str(),
+            &job_object(job.id),
+            &detail,
+            "done",
+        )
+        .await?;
     }
     Ok(batch)
 }

@@ -1,8 +1,6 @@
 //! List of what is stalled, with one reason for each item.
 
-use hapax::admin::{
-    Actor, AdminError, Cause, PATIENCE, PartitionStatus, Stalled, StalledItem,
-};
+use hapax::admin::{Actor, AdminError, Cause, PATIENCE, PartitionStatus, Stalled, StalledItem};
 use tokio_postgres::Row;
 
 use super::declared::moment;

@@ -28,6 +28,8 @@ use crate::{
 const LOW: i64 = 0xffff_ffff;
 /// Events that one query reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
+/// Consumers and sources that are shown for each event.
+const TAKEN: usize = 100;
 /// Sagas that one query reads.
 const LOOK_SAGAS: i64 = 2_000;
 
@@ -75,7 +77,7 @@ impl TimelineSource for Postgres {
         let found = keys::one(self, actor, tenant, operation, key).await?;
         Ok(FoundKey {
             record: found.record,
-            transaction: found.version.xmin,
+            transaction: found.version.transaction,
             at: found.at,
         })
     }
@@ -132,6 +134,6 @@ impl TimelineSource for Postgres {
     }
 
     async fn messages_with(&self, ids: Vec<String>) -> Result<Vec<Message>, AdminError> {
-        Ok(inbox::taken(self, ids, None, None).await?)
+        Ok(inbox::taken(self, ids, None, None, TAKEN).await?)
     }
 }

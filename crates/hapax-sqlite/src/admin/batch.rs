@@ -107,21 +107,28 @@ fn offer(act: &AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> {
     let until = job.arguments["until"].as_i64().unwrap_or(0);
     let count = u8::try_from(places.len()).unwrap_or(PARTITIONS_MAX).max(1);
     let (mut chosen, mut looked, mut last) = (Vec::new(), 0, None);
-    act.visit(query!("admin/events_beyond"), params![job.position, until], |row| {
-        let position: i64 = row.get("id")?;
-        if find.event(row)? {
-            chosen.push((position, usize::from(outbox::shard(row)? % count)));
-        }
-        looked += 1;
-        if chosen.len() == size(job) || looked == LOOK {
-            last = Some(position);
-            return Ok(ControlFlow::Break(()));
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
+    act.visit(
+        query!("admin/events_beyond"),
+        params![job.position, until],
+        |row| {
+            let position: i64 = row.get("id")?;
+            if find.event(row)? {
+                chosen.push((position, usize::from(outbox::shard(row)? % count)));
+            }
+            looked += 1;
+            if chosen.len() == size(job) || looked == LOOK {
+                last = Some(position);
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
     let mut done = 0;
     for (position, number) in chosen {
-        let Some(place) = places.get(number).filter(|place| place.has_settled(position)) else {
+        let Some(place) = places
+            .get(number)
+            .filter(|place| place.has_settled(position))
+        else {
             continue;
         };
         let params = params![place.partition, position, act.now.as_millis()];
@@ -160,7 +167,9 @@ fn places(act: &AuditedTransaction<'_>, job: &Job) -> Result<Vec<Place>, AdminEr
     let count = job.arguments["partitions"].as_u64().unwrap_or(1);
     let partitions = match count {
         1 => vec![name.clone()],
-        count => (0..count).map(|number| format!("{name}/{number}")).collect(),
+        count => (0..count)
+            .map(|number| format!("{name}/{number}"))
+            .collect(),
     };
     let place = |partition: String| {
         let found = act.first(query!("delivery/find_checkpoint"), [&partition], |row| {

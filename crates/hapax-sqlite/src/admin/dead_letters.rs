@@ -81,8 +81,8 @@ pub(super) fn edited(
     let Some((headers, event)) = act.first(query!("admin/dead_letter"), params, read)? else {
         return Ok(None);
     };
-    let event = event
-        .map_err(|error| AdminError::conflict(format!("it cannot be read here: {error}")))?;
+    let event =
+        event.map_err(|error| AdminError::conflict(format!("it cannot be read here: {error}")))?;
     admin::edited(&event, &headers, patch, act.keyring).map(Some)
 }
 

@@ -5,9 +5,7 @@
 //! decision, and releases it again. A decision that is not valid is refused without taking the saga.
 
 use hapax::{
-    admin::{
-        Actor, AdminError, check_decision, decision_detail, saga_has_changed, saga_object,
-    },
+    admin::{Actor, AdminError, check_decision, decision_detail, saga_has_changed, saga_object},
     limits::LEASE,
     saga::{Decision, Owned, SagaRecord},
 };
@@ -37,7 +35,9 @@ pub(super) async fn decide(
         decision: decision.clone(),
         reason: reason.to_owned(),
     };
-    store.change_or_refuse(move |act| new.apply(act, epoch)).await
+    store
+        .change_or_refuse(move |act| new.apply(act, epoch))
+        .await
 }
 
 /// A decision to be applied.
@@ -55,7 +55,8 @@ impl NewDecision {
         epoch: i64,
     ) -> Result<Result<(), AdminError>, AdminError> {
         let found = act.with(|conn| find_one(conn, query!("saga/find"), params![self.id]))?;
-        let own = |saga: &SagaRecord| self.actor.tenant.is_none() || saga.tenant == self.actor.tenant;
+        let own =
+            |saga: &SagaRecord| self.actor.tenant.is_none() || saga.tenant == self.actor.tenant;
         let saga = found
             .filter(own)
             .ok_or_else(|| AdminError::not_found(saga_object(&self.id)))?;
@@ -88,7 +89,13 @@ impl NewDecision {
         why: String,
     ) -> Result<Result<(), AdminError>, AdminError> {
         let detail = decision_detail(&self.decision, &self.reason);
-        act.note(&self.actor, ACTION, &saga_object(&self.id), &detail, "refused")?;
+        act.note(
+            &self.actor,
+            ACTION,
+            &saga_object(&self.id),
+            &detail,
+            "refused",
+        )?;
         Ok(Err(AdminError::conflict(why)))
     }
 }

@@ -5,8 +5,7 @@
 use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Delivery, DeliveryAdmin, DeliveryCursor, DeliveryFilter, DeliveryStates,
-    EventFilter, PAGE_MAX, Page, check_reason, destination_of, patched_members,
-    read_cursor,
+    EventFilter, PAGE_MAX, Page, check_reason, destination_of, patched_members, read_cursor,
 };
 use rusqlite::{Row, params};
 use serde_json::json;
@@ -170,10 +169,16 @@ impl Listing {
             let state = row.get_ref("state")?.as_str()?;
             let is_wanted = self.wanted.states.iter().any(|it| it.as_str() == state);
             let fits = is_wanted && self.find.event(row)? && self.find.delivery(row)?;
-            if fits { delivery(row).map(Some) } else { Ok(None) }
+            if fits {
+                delivery(row).map(Some)
+            } else {
+                Ok(None)
+            }
         };
         let params = params![place.partition, place.position];
-        Ok(view.first(query!("admin/delivery_of"), params, read)?.flatten())
+        Ok(view
+            .first(query!("admin/delivery_of"), params, read)?
+            .flatten())
     }
 }
 

@@ -167,7 +167,13 @@ fn create(act: &AuditedTransaction<'_>, new: &New) -> Refusable<Declared> {
         Some(known) if known.removed_at.is_some() => "is still being removed: try again later",
         _ => "already exists: change it",
     };
-    refused(act, &new.actor, "create", &new.name, format!("{object} {what}"))
+    refused(
+        act,
+        &new.actor,
+        "create",
+        &new.name,
+        format!("{object} {what}"),
+    )
 }
 
 fn change(act: &AuditedTransaction<'_>, new: &New, version: i64) -> Refusable<Declared> {
@@ -209,7 +215,13 @@ async fn turn(
         let params = params![name, actor.name, act.now.as_millis()];
         let is_turned = act.execute(sql, params)? > 0;
         let outcome = if is_turned { "done" } else { "nothing" };
-        act.note(&actor, action, &destination_object(&name), &json!({}), outcome)?;
+        act.note(
+            &actor,
+            action,
+            &destination_object(&name),
+            &json!({}),
+            outcome,
+        )?;
         Ok(is_turned)
     };
     store.change(turn).await

@@ -3,13 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use hapax::{
-    Clock,
-    admin::AdminError,
-    failpoint::Failpoints,
-    keyring::Keyring,
-    notify::Notifier,
-    sink::BoxError,
-    store::StoreError,
+    Clock, admin::AdminError, failpoint::Failpoints, keyring::Keyring, notify::Notifier,
+    sink::BoxError, store::StoreError,
 };
 use rusqlite::Connection;
 

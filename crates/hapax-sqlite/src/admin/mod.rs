@@ -20,6 +20,16 @@ mod run;
 mod batch;
 mod purge;
 mod decide;
+mod events;
+mod traces;
+mod keys;
+mod inbox;
+mod sagas;
+mod partitions;
+mod overview;
+mod stalled;
+mod timeline;
+mod audit;
 
 pub(crate) use declared::operator_settings;
 pub use handle::SqliteAdmin;

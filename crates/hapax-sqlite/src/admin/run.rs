@@ -114,7 +114,13 @@ fn step(act: &AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> {
     if batch.ended {
         let actor = Actor::new(job.actor.as_str());
         let detail = json!({"done": job.done + batch.done});
-        act.note(&actor, job.kind.as_str(), &job_object(job.id), &detail, "done")?;
+        act.note(
+            &actor,
+            job.kind.as_str(),
+            &job_object(job.id),
+            &detail,
+            "done",
+        )?;
     }
     Ok(batch)
 }

@@ -147,6 +147,9 @@ mod tests {
         let first = json!({"filter": {}, "until": 5, "seen": "1:2:", "counted_at": 7});
         let again = json!({"filter": {}, "until": 6, "deaths": 3});
         assert!(are_same_arguments(&first, &again));
-        assert!(!are_same_arguments(&first, &json!({"filter": {}, "reason": "x"})));
+        assert!(!are_same_arguments(
+            &first,
+            &json!({"filter": {}, "reason": "x"})
+        ));
     }
 }

@@ -71,7 +71,7 @@ pub use partition::{NextRetry, PATIENCE, PartitionStatus};
 pub use patch::{edited, patched_members};
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
-pub use stored_key::{StoredKey, key_tenant, only_key};
+pub use stored_key::{StoredKey, key_object, key_tenant, only_key};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
 pub use timeline_assembly::{timeline_of_event, timeline_of_key};

@@ -79,10 +79,11 @@ impl PartitionStatus {
 
     /// Why the partition is stalled, if it is.
     pub fn stalled(&self) -> Option<Stalled> {
-        let waiting = self
-            .unread
-            .max(if self.looked < Self::EVENTS { 0 } else { self.about })
-            + self.parked;
+        let waiting = self.unread.max(if self.looked < Self::EVENTS {
+            0
+        } else {
+            self.about
+        }) + self.parked;
         let stalled = |cause, since| {
             let partition = self.name.clone();
             let what = StalledItem::Partition { partition };
@@ -180,7 +181,10 @@ mod tests {
         assert_eq!(cause(&partition), Some(Cause::Unowned { last }));
         partition.node = Some("n1".to_owned());
         partition.any_lives = true;
-        assert_eq!(cause(&partition).map(|it| it.as_str()), Some("owner_silent"));
+        assert_eq!(
+            cause(&partition).map(|it| it.as_str()),
+            Some("owner_silent")
+        );
         partition.lives = true;
         assert_eq!(cause(&partition), None);
         partition.oldest_unread = Some(Timestamp::from_millis(0));
@@ -209,7 +213,10 @@ mod tests {
         partition.next = Some(due(partition.at.after(PATIENCE)));
         let stalled = partition.stalled().unwrap();
         assert_eq!(stalled.cause.as_str(), "waits_for_retry");
-        assert_eq!((stalled.waiting, stalled.since), (1, Some(Timestamp::from_millis(5))));
+        assert_eq!(
+            (stalled.waiting, stalled.since),
+            (1, Some(Timestamp::from_millis(5)))
+        );
         partition.next = Some(due(Timestamp::from_millis(0)));
         assert_eq!(cause(&partition), Some(Cause::NotSettling));
         let (all, moving) = PartitionStatus::all_stalled(&[partition]);

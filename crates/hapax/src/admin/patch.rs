@@ -151,6 +151,9 @@ mod tests {
 
     #[test]
     fn names_tell_no_values() {
-        assert_eq!(patched_members(r#"{"b":{"card":"4242"},"a":1}"#), ["a", "b"]);
+        assert_eq!(
+            patched_members(r#"{"b":{"card":"4242"},"a":1}"#),
+            ["a", "b"]
+        );
     }
 }

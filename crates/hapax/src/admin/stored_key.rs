@@ -113,6 +113,11 @@ pub fn only_key<T>(found: Vec<T>, operation: Option<&str>) -> Result<T, AdminErr
     }
 }
 
+/// The name of a key in the audit log and in errors.
+pub fn key_object(key: &KeySummary) -> String {
+    format!("key {} #{}", key.operation, key.short_hash)
+}
+
 fn missing(operation: Option<&str>) -> AdminError {
     let what = operation.map(|it| format!(" for {}", it.escape_debug()));
     AdminError::not_found(format!("such key{}", what.unwrap_or_default()))

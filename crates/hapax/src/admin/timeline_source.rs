@@ -103,7 +103,13 @@ pub struct MatchingEvents {
 
 impl MatchingEvents {
     /// Adds an event and the number of its transaction, if it belongs to the request.
-    pub fn event(&mut self, seek: &RequestSeek, event: Arc<OutboxEvent>, transaction: i64, in_key: i64) {
+    pub fn event(
+        &mut self,
+        seek: &RequestSeek,
+        event: Arc<OutboxEvent>,
+        transaction: i64,
+        in_key: i64,
+    ) {
         // Stores also find the hash in other headers, where it does not count.
         let fits = match event.event.headers.get(RequestSeek::KEY_HASH) {
             Some(says) => seek.hash.as_ref() == Some(says) && event.event.tenant == seek.tenant,
