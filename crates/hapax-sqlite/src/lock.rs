@@ -49,7 +49,7 @@ impl Lock {
 ///
 /// It takes the lock for a moment, together with others who ask, to see whether that is possible. A
 /// store that is being opened at that moment tries again.
-pub(crate) fn is_held(database: &Path) -> bool {
+pub fn is_held(database: &Path) -> bool {
     let file = fs::canonicalize(database).and_then(|named| File::open(beside(&named)));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
@@ -66,8 +66,8 @@ pub(crate) fn note_relay(database: &Path) {
     }
 }
 
-/// Whether a process has the database open and has [noted](note_relay) that its relay is running.
-pub(crate) fn has_relay(database: &Path) -> bool {
+/// Whether a process has the database open and its relay is running.
+pub fn has_relay(database: &Path) -> bool {
     let noted = fs::canonicalize(database).and_then(|named| fs::read(beside(&named)));
     noted.is_ok_and(|noted| noted == RELAY) && is_held(database)
 }

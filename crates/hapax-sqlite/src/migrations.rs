@@ -22,7 +22,9 @@ use crate::{
 pub type Migration<'a> = (u32, &'a str, &'a str);
 
 const NAMESPACE: &str = "hapax";
-const OWN: &[Migration<'static>] = &[
+/// The migrations of the store's tables. [`Sqlite::open`](crate::Sqlite::open) applies those that
+/// are missing.
+pub const MIGRATIONS: &[Migration<'static>] = &[
     (
         1,
         "idempotency_keys",
@@ -128,7 +130,7 @@ impl Plan {
     fn own() -> Self {
         Self {
             namespace: NAMESPACE.to_owned(),
-            steps: OWN.iter().map(step).collect(),
+            steps: MIGRATIONS.iter().map(step).collect(),
         }
     }
 
@@ -292,7 +294,7 @@ fn make_record(conn: &Connection) -> Result<(), SchemaError> {
 /// Compares every object of the schema with the one that the migrations create.
 fn check_objects(conn: &Connection) -> Result<(), SchemaError> {
     let pristine = Connection::open_in_memory().map_err(failed)?;
-    for (_, _, sql) in OWN {
+    for (_, _, sql) in MIGRATIONS {
         pristine.execute_batch(sql).map_err(failed)?;
     }
     let mut objects = pristine

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use hapax_sqlite::{
-    MIGRATIONS, OpenError, Settings, Sqlite, SqliteAdmin,
+    MIGRATIONS, OpenError, SchemaError, Settings, Sqlite, SqliteAdmin,
     rusqlite::{Connection, OpenFlags, OptionalExtension as _},
 };
 
@@ -15,7 +15,6 @@ use crate::{config::Schema, environment};
 
 /// Opens the file for operators.
 pub(crate) fn open_admin(access: &Access<'_>, path: &Path) -> Result<SqliteAdmin, DatabaseError> {
-    check_version(path)?;
     SqliteAdmin::open(settings(access, path)).map_err(|error| refused(&error))
 }
 
@@ -71,36 +70,54 @@ fn check_version(path: &Path) -> Result<(), DatabaseError> {
     let shown = path.display();
     let found = version(&look(path)?)
         .map_err(|error| DatabaseError(format!("database {shown} cannot be read: {error}")))?;
-    let known = known_version();
     match found {
-        0 => Err(DatabaseError(format!(
-            "database {shown} has no tables of Hapax: run `hapax migrate`, or start the service \
-             that uses it"
-        ))),
-        found if found < known => Err(DatabaseError(format!(
-            "database {shown} is at version {found}, version {known} is needed: run `hapax \
-             migrate`, or start the service with this version of Hapax"
-        ))),
+        0 => Err(empty(path)),
+        found if found < known_version() => Err(older(path, found)),
         _ => Ok(()),
     }
 }
 
-/// Why a file was not opened.
+/// Why a file was not opened, and which command helps.
 pub(crate) fn refused(error: &OpenError) -> DatabaseError {
-    let chain = environment::error_chain(error);
-    DatabaseError(match error {
-        OpenError::InUse { path } => format!(
+    match error {
+        OpenError::InUse { path } => DatabaseError(format!(
             "database {} is in use: a service that has opened it runs its relay and its migrations \
              itself, and operators need only `hapax console` and the other commands",
             path.display()
-        ),
-        _ => chain,
-    })
+        )),
+        OpenError::Missing { path } => missing(path),
+        OpenError::Schema {
+            path,
+            source: SchemaError::Absent,
+        } => empty(path),
+        OpenError::Schema {
+            path,
+            source: SchemaError::Older { found, .. },
+        } => older(path, *found),
+        _ => DatabaseError(environment::error_chain(error)),
+    }
 }
 
 fn missing(path: &Path) -> DatabaseError {
     DatabaseError(format!(
         "there is no database {}: check the path, or create it with `hapax migrate`",
         path.display()
+    ))
+}
+
+fn empty(path: &Path) -> DatabaseError {
+    DatabaseError(format!(
+        "database {} has no tables of Hapax: run `hapax migrate`, or start the service that uses \
+         it",
+        path.display()
+    ))
+}
+
+fn older(path: &Path, found: u32) -> DatabaseError {
+    DatabaseError(format!(
+        "database {} is at version {found}, version {} is needed: run `hapax migrate`, or start \
+         the service with this version of Hapax",
+        path.display(),
+        known_version()
     ))
 }

@@ -4,8 +4,9 @@
 
 use async_trait::async_trait;
 use hapax::admin::{
-    Actor, AdminError, Declared, DestinationAdmin, Job, JobKind, PAGE_MAX, Page, Partition,
-    check_destination_name, check_spec_tenant, destination_object, partitions_of, read_spec,
+    Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobKind, PAGE_MAX,
+    Page, Partition, check_destination_name, check_spec_tenant, destination_object, partitions_of,
+    read_spec,
 };
 use rusqlite::{Row, params};
 use serde_json::json;
@@ -26,15 +27,9 @@ const GRACE_MS: i64 = 5_000;
 /// The result of an operation that may be refused.
 type Refusable<R> = Result<Result<R, AdminError>, AdminError>;
 
-impl SqliteAdmin {
-    /// The destinations that were declared, changed, paused or removed since a version, in order of
-    /// their changes.
-    ///
-    /// A caller that continues with the highest version it has received misses no change.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
+#[async_trait]
+impl DestinationChanges for SqliteAdmin {
+    async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
         self.read(move |view| view.list(query!("admin/changes"), [since], declared))
             .await
     }

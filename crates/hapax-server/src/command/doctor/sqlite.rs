@@ -72,16 +72,19 @@ fn modes(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whether a process has the file open as a store.
+/// Whether a process has the file open as a store, and runs a relay.
 fn owner(path: &Path) -> Finding {
-    match hapax_sqlite::is_in_use(path) {
-        true => Finding::ok("lock", "a process has the file open as its store"),
-        false => Finding::note(
-            "lock",
-            "no process has the file open as its store: nothing delivers its events",
-            "start the service that uses it, or `hapax relay`",
-        ),
+    let remedy = "start the service that uses it, or `hapax relay`";
+    if !hapax_sqlite::is_held(path) {
+        let found = "no process has the file open as its store: nothing delivers its events";
+        return Finding::note("lock", found, remedy);
     }
+    if hapax_sqlite::has_relay(path) {
+        return Finding::ok("lock", "a process has the file open and runs its relay");
+    }
+    let found = "a process has the file open as its store, and runs no relay: nothing delivers its \
+                 events";
+    Finding::note("lock", found, "start the relay of the service")
 }
 
 /// The free space on the disk of the file.
