@@ -7,6 +7,8 @@
 mod readme {}
 #[doc = include_str!("guides/axum.md")]
 mod axum {}
+#[doc = include_str!("guides/embedded-store.md")]
+mod embedded_store {}
 #[doc = include_str!("guides/webhooks.md")]
 mod webhooks {}
 #[doc = include_str!("guides/mail.md")]

@@ -154,6 +154,11 @@ impl fmt::Debug for Console {
 impl Console {
     /// Creates a console for a store.
     pub fn new(store: impl Admin + 'static, settings: Settings) -> Self {
+        Self::for_admin(Arc::new(store), settings)
+    }
+
+    /// Creates a console for a store that is shared with other parts of the process.
+    pub fn for_admin(admin: Arc<dyn Admin>, settings: Settings) -> Self {
         let Settings {
             clock,
             tokens,
@@ -164,7 +169,7 @@ impl Console {
             metrics,
             live_max,
         } = settings;
-        let index = DestinationIndex::new(Arc::new(store), configured);
+        let index = DestinationIndex::new(admin, configured);
         Self(Arc::new(Inner {
             queries: Queries::new(index, mask),
             tokens,

@@ -18,7 +18,9 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Attempt, Backlog, Membership, Opened, Parked, ParkedState, Settlement},
+    delivery::{
+        Attempt, Backlog, Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement,
+    },
     keyring::Keyring,
     limits::READ_BYTES,
     store::{DeadLetters, Partitions, Settlements, StoreError, until_unreadable},
@@ -63,6 +65,19 @@ impl Partitions for Postgres {
         lease: Duration,
     ) -> Result<Membership, StoreError> {
         lease::heartbeat(self, node, knows, lease).await
+    }
+
+    async fn operator_settings(&self, since: i64) -> Result<Vec<OperatorSetting>, StoreError> {
+        let found = self
+            .ask(query!("delivery/operator_settings"), &[&since])
+            .await?;
+        let setting = |row: &Row| OperatorSetting {
+            destination: row.get("name"),
+            version: row.get("version"),
+            is_paused: row.get("is_paused"),
+            is_removed: row.get("is_removed"),
+        };
+        Ok(found.iter().map(setting).collect())
     }
 
     async fn give_up(&self, partition: &str, epoch: i64) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,8 +20,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use futures_util::future::BoxFuture;
 use hapax::relay::{Destination, RelayHandle};
-use hapax_postgres::Postgres;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -34,11 +35,21 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Clone, Debug)]
 pub(crate) struct Health(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
-    store: Postgres,
+    responds: Responds,
     metrics: PrometheusHandle,
     shown: Mutex<Shown>,
+}
+
+/// Asks whether the database responds.
+type Responds = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("shown", &self.shown)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,11 +69,14 @@ struct Ready {
 }
 
 impl Health {
-    /// The health of a relay that uses this store.
-    pub(crate) fn new(store: Postgres, metrics: PrometheusHandle) -> Self {
+    /// The health of a relay. `responds` asks whether its database responds.
+    pub(crate) fn new(
+        responds: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static,
+        metrics: PrometheusHandle,
+    ) -> Self {
         let shown = Mutex::default();
         Self(Arc::new(Inner {
-            store,
+            responds: Box::new(responds),
             metrics,
             shown,
         }))
@@ -109,8 +123,8 @@ async fn metrics(State(health): State<Health>) -> Response {
 }
 
 async fn ready(State(health): State<Health>) -> Response {
-    let asked = timeout(ANSWER, health.0.store.read("SELECT 1", &[])).await;
-    let answers = matches!(asked, Ok(Ok(_)));
+    let asked = timeout(ANSWER, (health.0.responds)()).await;
+    let answers = matches!(asked, Ok(true));
     let shown = health.shown();
     let (code, status) = match (shown.draining, answers) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),

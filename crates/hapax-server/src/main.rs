@@ -7,9 +7,11 @@
 mod config;
 mod output;
 mod environment;
+mod database;
 mod destination;
 mod wiring;
 mod destination_set;
+mod listeners;
 mod health;
 mod retention;
 mod admin;

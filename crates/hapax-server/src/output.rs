@@ -35,6 +35,24 @@ impl Output {
         written(text.as_bytes())
     }
 
+    /// Prints a value as JSON on one line.
+    pub(crate) fn json_line(self, value: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_string(value)?;
+        text.push('\n');
+        written(text.as_bytes())
+    }
+
+    /// Prints the cells of a row that belongs to no table.
+    pub(crate) fn cells(self, cells: &[String]) -> io::Result<()> {
+        let cells: Vec<String> = cells.iter().map(|cell| harmless(cell)).collect();
+        written(format!("{}\n", cells.join("  ").trim_end()).as_bytes())
+    }
+
+    /// Clears the terminal, so that the next output replaces the last one.
+    pub(crate) fn clear(self) -> io::Result<()> {
+        written(b"\x1b[H\x1b[2J")
+    }
+
     /// Prints a line.
     pub(crate) fn line(self, line: impl Display) -> io::Result<()> {
         written(format!("{line}\n").as_bytes())
@@ -65,6 +83,11 @@ pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal() && io::stdin().is_terminal()
 }
 
+/// Whether the output is shown on a terminal.
+pub(crate) fn is_shown() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Prints a note on the terminal, and nothing if the output is piped.
 pub(crate) fn note(line: impl Display) {
     if io::stderr().is_terminal() {
@@ -82,11 +105,7 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut push = |cells: [&str; N]| {
         let mut line = String::new();
         for (cell, width) in cells.into_iter().zip(widths) {
-            // Text from a row must not contain control characters for the terminal.
-            let cell: String = cell
-                .chars()
-                .map(|it| if it.is_control() { ' ' } else { it })
-                .collect();
+            let cell = harmless(cell);
             let padded = format!("{cell:width$}  ");
             line.push_str(&padded);
         }
@@ -98,6 +117,12 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
         push(std::array::from_fn(|column| row[column].as_str()));
     }
     text
+}
+
+/// Text from a row without control characters for the terminal.
+fn harmless(cell: &str) -> String {
+    let harmless = |it: char| if it.is_control() { ' ' } else { it };
+    cell.chars().map(harmless).collect()
 }
 
 fn written(bytes: &[u8]) -> io::Result<()> {

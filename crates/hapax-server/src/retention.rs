@@ -5,15 +5,14 @@
 //! this. Several relays may run it at the same time.
 
 use hapax::retention::{self, Ages};
-use hapax_postgres::Postgres;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{task::JoinHandle, time};
 
-use crate::config::Retention;
+use crate::{config::Retention, database::RelayStore};
 
 /// Deletes expired rows until the task is aborted.
 pub(crate) fn spawn(
-    store: &Postgres,
+    store: &impl RelayStore,
     retention: &Retention,
     metrics: PrometheusHandle,
 ) -> JoinHandle<()> {

@@ -10,11 +10,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::{Router, response::Redirect, routing::get};
-use futures_util::future::OptionFuture;
+use axum::{response::Redirect, routing::get};
+use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
-    failpoint::Failpoints,
+    admin::{Admin, JobWorker},
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay, RelayHandle},
@@ -25,51 +25,26 @@ use hapax_console::{
     serve::{Bounds, descriptors, serve},
 };
 use hapax_otlp::{Exporter, Exporting};
-use hapax_postgres::{Imported, Postgres};
+use hapax_postgres::Imported;
 use hapax_runtime::{
     shutdown::{Asked, Signals},
     telemetry,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     admin::{self, AdminApi, Keys, Watch},
     command::{Context, Failure},
-    config::{Config, Listen, Schema, Wrong},
+    config::{Config, Listen, Place},
+    database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},
     environment,
     health::Health,
-    output::FAILED,
+    listeners::{self, end, listen, serve_all, stopped},
     retention,
 };
-
-/// The settings of the store.
-pub(crate) fn store(
-    config: &Config,
-    url: &SecretString,
-    failpoints: Failpoints,
-) -> Result<hapax_postgres::Settings, Wrong> {
-    let database = &config.database;
-    let (clock, random) = (environment::clock(), environment::random());
-    let mut settings = hapax_postgres::Settings::new(url.expose_secret(), clock, random);
-    settings
-        .root_certificates
-        .clone_from(&database.root_certificates);
-    settings.failpoints = failpoints;
-    settings.keyring = Keys::of(config)?.reading();
-    settings.pooled = database.pooled;
-    settings.connections = database.connections.into();
-    settings.connect_max = database.connect_timeout.0;
-    settings.statement_max = database.statement_timeout.0;
-    settings.schema = match database.schema {
-        Schema::Check => hapax_postgres::Schema::Check,
-        Schema::Apply => hapax_postgres::Schema::Apply,
-    };
-    Ok(settings)
-}
 
 /// How much longer than the sink's the relay's timeout is. If they were equal, the relay could give
 /// up at the moment at which the sink learns that the event was delivered.
@@ -102,53 +77,108 @@ pub(crate) fn destination(
         })
 }
 
+/// The parts of a relay that are set up before its database is opened.
+struct Bootstrap {
+    context: Context,
+    began: Instant,
+    signals: Signals,
+    metrics: PrometheusHandle,
+    health_listener: Option<TcpListener>,
+    admin_listener: Option<TcpListener>,
+    destination_set: DestinationSet,
+    declared: Declared,
+}
+
 /// Runs the relay until a signal stops it.
-pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
-    let began = Instant::now();
-    let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
-    // The recorder has to be installed first: metrics recorded before are lost.
-    let metrics = telemetry::count().context("cannot install the metrics recorder")?;
+pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
+    let bootstrap = Bootstrap::new(context).await?;
+    let context = &bootstrap.context;
+    let access = context.access()?;
+    match context.config.database.place()? {
+        Place::Server(url) => {
+            let store = database::postgres::open(&access, &url).await?;
+            Box::pin(deliver(store, bootstrap)).await
+        }
+        Place::File(path) => {
+            let store = database::sqlite::open_store(&access, &path)?;
+            Box::pin(deliver(store, bootstrap)).await
+        }
+    }
+}
+
+impl Bootstrap {
+    async fn new(context: Context) -> Result<Self, Failure> {
+        let began = Instant::now();
+        let signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
+        // The recorder has to be installed first: metrics recorded before are lost.
+        let metrics = telemetry::count().context("cannot install the metrics recorder")?;
+        let config = &context.config;
+        let health_listener = listen("relay.listen", config.relay.listen).await?;
+        let admin_listener = listen("admin.listen", config.admin.listen).await?;
+        let mut destination_set = DestinationSet::new(environment::clock());
+        let declared = Declared::in_configuration(config);
+        destination_set.check(&declared)?;
+        Ok(Self {
+            context,
+            began,
+            signals,
+            metrics,
+            health_listener,
+            admin_listener,
+            destination_set,
+            declared,
+        })
+    }
+}
+
+/// Delivers the events of an open store until a signal arrives.
+async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Failure> {
+    let Bootstrap {
+        mut context,
+        began,
+        mut signals,
+        metrics,
+        health_listener,
+        admin_listener,
+        mut destination_set,
+        declared,
+    } = bootstrap;
     let config = &context.config;
-    let health_listener = listen("relay.listen", config.relay.listen).await?;
-    let admin_listener = listen("admin.listen", config.admin.listen).await?;
-    let address = address(health_listener.as_ref())?;
-    let admin_address = self::address(admin_listener.as_ref())?;
-    let keys = Keys::of(config)?;
-    let mut destination_set = DestinationSet::new(environment::clock());
-    let declared = Declared::in_configuration(config);
-    destination_set.check(&declared)?;
-    let store = context.store().await?;
+    let addresses = [
+        listeners::address(health_listener.as_ref())?,
+        listeners::address(admin_listener.as_ref())?,
+    ];
+    let (keys, admin) = (Keys::of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
-    let console = cx(&context, store.clone(), Some(&metrics), &bounds)?;
-    let shared = Arc::new(store.clone());
-    let admin = AdminApi::new(shared, config, keys.clone())?;
-    let mut api = admin::router(admin, environment::random());
+    let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
+    let api = AdminApi::new(Arc::clone(&admin), config, keys.clone())?;
+    let mut api = admin::router(api, environment::random());
     if config.admin.console {
         api = api.merge(console.router());
     }
-    let imported = imported(config, &store).await?;
-    let watch = declarations(&store, keys, config).await?;
+    let imported = store.sources(&config.sources).await?;
+    let watch = declarations(Arc::clone(&admin), keys, config).await?;
     let destinations = destination_set.destinations(&declared.and(&watch));
-    let settings = settings(&context, store.database_clock());
+    let settings = settings::<S>(&context, store.clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
     let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
-    let health = Health::new(store.clone(), metrics.clone());
+    let health = health(&store, metrics.clone());
     health.shows(destination_set.all(), &handle);
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let served = [(health_listener, health.router()), (admin_listener, api)];
     serve_all(&mut tasks, served, bounds, &stopping);
     import_all(&mut tasks, imported, &stopping);
-    if config.admin.console {
+    if context.config.admin.console {
         let (console, stopping) = (console.clone(), stopping.clone());
         tasks.spawn(async move { watched(&console, stopping).await });
     }
-    tasks.spawn(admin::work(store.clone(), stopping));
-    let keeping = retention::spawn(&store, &config.retention, metrics);
+    tasks.spawn(JobWorker::new(admin).run(stopped(stopping)));
+    let keeping = retention::spawn(&store, &context.config.retention, metrics);
 
     let count = destination_set.all().len();
-    log_start(&handle, count, [address, admin_address], began.elapsed());
+    log_start(&handle, count, addresses, began.elapsed());
     let served = Served {
         destination_set,
         declared,
@@ -162,7 +192,8 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
     let ending = async {
         handle.drain().await;
         keeping.abort();
-        end(stop, tasks, store).await;
+        end(stop, tasks).await;
+        store.close().await;
         OptionFuture::from(exporting.map(Exporting::end)).await;
     };
     signals.unless_stopped(ending).await;
@@ -172,6 +203,16 @@ pub(crate) async fn relay(mut context: Context) -> Result<(), Failure> {
         "relay stopped"
     );
     Ok(())
+}
+
+/// The health of a relay with this store.
+fn health<S: RelayStore>(store: &S, metrics: PrometheusHandle) -> Health {
+    let store = store.clone();
+    let responds = move || {
+        let store = store.clone();
+        async move { store.responds().await }.boxed()
+    };
+    Health::new(responds, metrics)
 }
 
 /// What a relay serves, and where it learns of changes.
@@ -218,8 +259,12 @@ impl Served<'_> {
 
 /// Reads the declarations of the database before the start. Otherwise the relay would deliver to a
 /// paused destination for a second.
-async fn declarations(store: &Postgres, keys: Keys, config: &Config) -> Result<Watch, Failure> {
-    let mut watch = Watch::new(store.clone(), keys, config.relay.reach());
+async fn declarations(
+    admin: Arc<dyn Admin>,
+    keys: Keys,
+    config: &Config,
+) -> Result<Watch, Failure> {
+    let mut watch = Watch::new(admin, keys, config.relay.reach());
     watch
         .look()
         .await
@@ -261,28 +306,14 @@ fn import_all(tasks: &mut JoinSet<()>, imported: Vec<Imported>, stopping: &watch
     }
 }
 
-/// Serves each router on its listener, if it has one.
-fn serve_all(
-    tasks: &mut JoinSet<()>,
-    served: [(Option<TcpListener>, Router); 2],
-    bounds: Bounds,
-    stopping: &watch::Receiver<bool>,
-) {
-    for (listener, router) in served {
-        if let Some(listener) = listener {
-            tasks.spawn(serve(listener, router, bounds, stopping.clone()));
-        }
-    }
-}
-
 /// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
     let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
     let listener = listen("--listen", Listen(Some(address))).await?;
-    let address = self::address(listener.as_ref())?;
-    let store = context.store().await?;
+    let address = listeners::address(listener.as_ref())?;
+    let admin = context.admin().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
-    let console = cx(&context, store.clone(), None, &bounds)?;
+    let console = cx(&context, Arc::clone(&admin), None, &bounds)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
@@ -290,6 +321,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         let router = console.router().route("/", home);
         tasks.spawn(serve(listener, router, bounds, stopping.clone()));
     }
+    tasks.spawn(JobWorker::new(admin).run(stopped(stopping.clone())));
     let kept = console.clone();
     tasks.spawn(async move { watched(&kept, stopping).await });
     tracing::info!(
@@ -305,14 +337,14 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         to_state = "stopped",
         "console stopping"
     );
-    signals.unless_stopped(end(stop, tasks, store)).await;
+    signals.unless_stopped(end(stop, tasks)).await;
     Ok(())
 }
 
 /// Creates the console for a store, as configured.
 fn cx(
     context: &Context,
-    store: Postgres,
+    admin: Arc<dyn Admin>,
     metrics: Option<&PrometheusHandle>,
     bounds: &Bounds,
 ) -> Result<Console, Failure> {
@@ -333,7 +365,7 @@ fn cx(
         let render: hapax_console::Metrics = Arc::new(move || metrics.render());
         render
     });
-    Ok(Console::new(store, settings))
+    Ok(Console::for_admin(admin, settings))
 }
 
 /// Collects the data of the console's charts, and closes its event streams when the process stops.
@@ -349,11 +381,6 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// Timeout of that read. Signals are handled after it.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// How long requests and batches in flight may take to end after the relay has drained.
-const END_MAX: Duration = Duration::from_secs(3);
-/// How long they may take to end after they are aborted.
-const ABORT_MAX: Duration = Duration::from_secs(1);
-
 /// Whether the database has changed declarations. If it does not respond, there are none.
 async fn looked(watch: &mut Watch) -> bool {
     match timeout(LOOK_MAX, watch.look()).await {
@@ -368,40 +395,6 @@ async fn looked(watch: &mut Watch) -> bool {
             false
         }
     }
-}
-
-/// Opens the existing outbox tables. The error names the one that cannot be opened.
-async fn imported(config: &Config, store: &Postgres) -> Result<Vec<Imported>, Failure> {
-    let mut opened = Vec::new();
-    for (name, source) in &config.sources {
-        let described = source.described(name);
-        let table = Imported::open(store, described).await.map_err(|error| {
-            let why = environment::error_chain(&error);
-            Failure::new(FAILED, format!("sources.{name}: {why}"))
-        })?;
-        opened.push(table);
-    }
-    Ok(opened)
-}
-
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _told = stop.wait_for(|stop| *stop).await;
-}
-
-async fn end(stop: watch::Sender<bool>, mut tasks: JoinSet<()>, store: Postgres) {
-    stop.send_replace(true);
-    let ended = async { while tasks.join_next().await.is_some() {} };
-    if timeout(END_MAX, ended).await.is_err() {
-        // A request that never ends, or a batch. The store tolerates this like a crash.
-        tracing::warn!(
-            tasks = tasks.len(),
-            "tasks did not end in time and are aborted"
-        );
-        tasks.abort_all();
-        let gone = async { while tasks.join_next().await.is_some() {} };
-        let _hung = timeout(ABORT_MAX, gone).await;
-    }
-    store.close();
 }
 
 /// Reads the destinations of the configuration again. If they are not valid, nothing changes.
@@ -422,7 +415,7 @@ fn reread(context: &Context, destination_set: &mut DestinationSet) -> Option<Dec
     }
 }
 
-fn settings(context: &Context, clock: Clock) -> relay::Settings {
+fn settings<S: RelayStore>(context: &Context, clock: Clock) -> relay::Settings {
     let relay = &context.config.relay;
     let random = environment::random();
     let traces = match context.exporter {
@@ -437,28 +430,9 @@ fn settings(context: &Context, clock: Clock) -> relay::Settings {
         random,
         failpoints: context.failpoints.clone(),
         poll_idle: relay.poll.0,
-        node: Some(node),
+        node: S::IS_SHARED.then_some(node),
         traces,
     }
-}
-
-fn address(listener: Option<&TcpListener>) -> anyhow::Result<Option<SocketAddr>> {
-    let address = listener.map(TcpListener::local_addr).transpose();
-    address.context("a listener has no address")
-}
-
-async fn listen(setting: &str, listen: Listen) -> Result<Option<TcpListener>, Failure> {
-    let Some(address) = listen.0 else {
-        return Ok(None);
-    };
-    let bound = TcpListener::bind(address).await;
-    let bound = bound.map_err(|error| {
-        let error_chain = format!(
-            "cannot listen on {address}: {error}: set {setting} to another address, or \"off\""
-        );
-        Failure::new(FAILED, error_chain)
-    })?;
-    Ok(Some(bound))
 }
 
 #[cfg(test)]

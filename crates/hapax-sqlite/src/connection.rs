@@ -1,14 +1,19 @@
 //! Connections to the database, and their restrictions.
 //!
+//! The database is shared with the handles of operators ([`SqliteAdmin`](crate::SqliteAdmin)), in this
+//! process and in others. Connections that write wait for the lock in short steps ([`wait_for_lock`]).
+//!
 //! A [`Guard`] watches the writer's connection. A caller's closure can do anything except end the
 //! transaction in which it runs. Its statements are interrupted at its deadline.
 
 use std::{
+    fs, io,
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,6 +31,9 @@ pub(crate) const MEMBER: &str = "hapax_member";
 const STATEMENTS: usize = 256;
 /// How long a connection waits while another program has locked the file.
 const BUSY: Duration = Duration::from_secs(2);
+/// Pause between two attempts to lock the file for writing. A busy writer releases the lock between
+/// two groups for some tens of microseconds only.
+const LOCK_PAUSE: Duration = Duration::from_micros(100);
 /// Virtual-machine steps between two checks of the deadline: some tens of microseconds.
 const STEPS: i32 = 20_000;
 /// Pages of the log that are merged into the database at once. Fewer merges mean fewer writes of
@@ -60,6 +68,25 @@ pub(crate) fn open_writer(settings: &Settings, guard: &Guard) -> Result<Connecti
     Ok(conn)
 }
 
+/// Opens a connection of an operator's handle, which writes beside the store's writer. The file must
+/// exist.
+pub(crate) fn open_admin(settings: &Settings) -> Result<Connection, OpenError> {
+    let path = &settings.path;
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::Missing { path: path.clone() });
+        }
+        _ => {}
+    }
+    let open = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut conn = Connection::open_with_flags(path, flags)?;
+        prepare_writing(&mut conn, settings)?;
+        Ok(conn)
+    };
+    open().map_err(|error| OpenError::of(path.clone(), error))
+}
+
 /// Opens a connection that only reads.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -78,19 +105,54 @@ fn prepare_writer(
     settings: &Settings,
     guard: &Guard,
 ) -> rusqlite::Result<()> {
-    conn.busy_timeout(BUSY)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // The log must be the journal before anything else is set.
+    wait_for_lock(conn)?;
     conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    prepare_writing(conn, settings)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    guard.watch(conn)
+}
+
+/// Sets what every connection needs that writes.
+fn prepare_writing(conn: &mut Connection, settings: &Settings) -> rusqlite::Result<()> {
+    wait_for_lock(conn)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.pragma_update(None, "synchronous", "full")?;
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
     conn.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
-    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     if let Some(pages) = settings.pages_max {
         conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
-    guard.watch(conn)
+    Ok(())
+}
+
+/// Makes a connection wait for the lock of another one, for at most [`BUSY`].
+///
+/// SQLite's own wait sleeps for up to 100 ms between two attempts. A writer that commits one group
+/// after the other would then hold the lock at almost every attempt, and an operation would fail.
+fn wait_for_lock(conn: &mut Connection) -> rusqlite::Result<()> {
+    let mut until = None;
+    conn.busy_handler(Some(move |attempts: i32| {
+        let now = Instant::now();
+        if attempts == 0 {
+            until = Some(now + BUSY);
+        }
+        let waits = until.is_some_and(|until| now < until);
+        if waits {
+            pause();
+        }
+        waits
+    }))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "SQLite calls this on the thread that waits for the lock, and nothing tells when it is free"
+)]
+fn pause() {
+    thread::sleep(LOCK_PAUSE);
 }
 
 /// Watches what a caller's closure does with the writer's connection.

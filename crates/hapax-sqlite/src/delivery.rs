@@ -19,7 +19,7 @@ use hapax::{
     dead_letter::DeadLetter,
     delivery::{
         Attempt, AttemptOutcome, Backlog, Checkpoint, CheckpointId, Frontier, KnownDestinations,
-        Membership, Opened, Parked, ParkedState, Settlement, positions,
+        Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement, positions,
     },
     limits::BLOCKED_KEYS,
     store::{DeadLetters, Partitions, Settlements, StoreError},
@@ -27,6 +27,7 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
+    admin::operator_settings,
     error::{corrupt, store_error},
     query,
     sqlite::Sqlite,
@@ -70,6 +71,10 @@ impl Partitions for Sqlite {
 
     fn follow(&self, known: Weak<KnownDestinations>) {
         self.follow_relay(known);
+    }
+
+    async fn operator_settings(&self, since: i64) -> Result<Vec<OperatorSetting>, StoreError> {
+        self.read(move |conn| operator_settings(conn, since)).await
     }
 
     async fn give_up(&self, partition: &str, epoch: i64) -> Result<(), StoreError> {
@@ -406,7 +411,8 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
         .optional()
 }
 
-fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> {
+/// Reads the backlog of a partition.
+pub(crate) fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> {
     let found = find_checkpoint(conn, destination).map_err(store_error)?;
     let newest = found.as_ref().map(|(newest, _)| *newest);
     let (CheckpointId { high, .. }, settled) = found.unwrap_or_default();

@@ -23,6 +23,22 @@ pub enum OpenError {
         /// The path of the database.
         path: PathBuf,
     },
+    /// There is no file at the path. Only a store creates it.
+    #[error(
+        "there is no database {path:?}: check the path, or start the service first, which creates it"
+    )]
+    Missing {
+        /// The path of the database.
+        path: PathBuf,
+    },
+    /// Another program holds the lock of the file: try again later.
+    #[error("database {path:?} is locked by another program: try again")]
+    Busy {
+        /// The path of the database.
+        path: PathBuf,
+        /// The error that SQLite returned.
+        source: BoxError,
+    },
     /// The file cannot be read or written now. For a full disk, SQLite reports only a number.
     #[error(
         "database {path:?} cannot be opened: check that its folder is writable and that its disk has room"
@@ -57,6 +73,21 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
+    /// The database contains no store.
+    #[error("it contains no store: check the path, or start the service that uses it")]
+    Absent,
+    /// The schema is from an older version of the program.
+    #[error(
+        "schema {namespace:?} is at version {found}, this program needs {known}: start the service with this version, which migrates it"
+    )]
+    Older {
+        /// The namespace of the schema.
+        namespace: String,
+        /// The version that was found.
+        found: u32,
+        /// The version that this program needs.
+        known: u32,
+    },
     /// The schema is from a newer version of the program.
     #[error(
         "schema {namespace:?} is at version {found}, this program knows {known}: run a newer version of it"
@@ -123,6 +154,10 @@ impl OpenError {
     pub(crate) fn of(path: PathBuf, error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Corrupt {
+                path,
+                source: error.into(),
+            },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy {
                 path,
                 source: error.into(),
             },

@@ -100,15 +100,17 @@ pub(crate) fn taken(ctx: &WriterContext, claim: &Claim) -> Result<Option<Taken>,
     taken.transpose().map_err(encrypted("stored response"))
 }
 
-/// Stores the response under a key that this job owns.
+/// Stores the response under a key that this job owns. `transaction` is the number of the
+/// transaction, if it has events.
 pub(crate) fn complete(
     ctx: &WriterContext,
     claim: &Claim,
     created_at: Timestamp,
     response: &ResponseColumns,
+    transaction: Option<i64>,
 ) -> Result<(), StoreError> {
     let sql = query!("idempotency/complete");
-    store(ctx, sql, claim, created_at, response)
+    store(ctx, sql, claim, created_at, response, transaction)
         .map(drop)
         .map_err(store_error)
 }
@@ -118,9 +120,10 @@ pub(crate) fn claim_completed(
     ctx: &WriterContext,
     claim: &Claim,
     response: &ResponseColumns,
+    transaction: Option<i64>,
 ) -> Result<bool, StoreError> {
     let sql = query!("idempotency/claim_completed");
-    let stored = store(ctx, sql, claim, ctx.now(), response).map_err(store_error)?;
+    let stored = store(ctx, sql, claim, ctx.now(), response, transaction).map_err(store_error)?;
     Ok(stored == 1)
 }
 
@@ -130,6 +133,7 @@ fn store(
     claim: &Claim,
     created_at: Timestamp,
     response: &ResponseColumns,
+    transaction: Option<i64>,
 ) -> rusqlite::Result<usize> {
     let now = ctx.now();
     ctx.conn.prepare_cached(sql)?.execute(params![
@@ -145,6 +149,7 @@ fn store(
         created_at.as_millis(),
         now.as_millis(),
         now.after(retention(claim)).as_millis(),
+        transaction,
     ])
 }
 

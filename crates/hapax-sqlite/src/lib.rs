@@ -6,8 +6,11 @@
 //! have separate connections and never wait for the writer.
 //!
 //! The store guarantees that an acknowledged write survives a crash at any time, and that the ids
-//! in the outbox increase in commit order. It refuses a file that another process has open, and a
+//! in the outbox increase in commit order. It refuses a file that another store has open, and a
 //! schema that is newer, foreign or changed; the error names the reason.
+//!
+//! Operators use a [`SqliteAdmin`], in the process of the store ([`Sqlite::admin`]) or in another one
+//! beside it.
 //!
 //! ```
 //! use hapax::{Clock, Random, delivery::{Frontier, Shards}, event::{Headers, NewEvent}};
@@ -46,7 +49,7 @@ mod connection;
 mod migrations;
 mod control;
 mod writer;
-mod readers;
+mod pool;
 mod transaction;
 mod idempotency;
 mod keys;
@@ -58,12 +61,15 @@ mod inbox;
 mod absence;
 mod delivery;
 mod saga;
+mod admin;
 mod value;
 mod error;
 
+pub use admin::SqliteAdmin;
 pub use error::{OpenError, SchemaError};
 pub use idempotency::Statement;
-pub use migrations::Migration;
+pub use lock::{has_relay, is_held};
+pub use migrations::{MIGRATIONS, Migration};
 pub use rusqlite;
 pub use settings::Settings;
 pub use sqlite::Sqlite;

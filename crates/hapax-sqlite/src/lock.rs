@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::error::OpenError;
@@ -16,7 +17,7 @@ use crate::error::OpenError;
 pub(crate) struct Lock(#[expect(dead_code, reason = "the open file is the lock")] File);
 
 impl Lock {
-    /// Locks the file beside `database`, and fails at once if another store holds the lock.
+    /// Locks the file beside `database`, and fails if another store holds the lock.
     pub(crate) fn take(database: &Path) -> Result<Self, OpenError> {
         let unavailable = |source: std::io::Error| OpenError::Unavailable {
             path: database.to_owned(),
@@ -26,14 +27,61 @@ impl Lock {
         options.read(true);
         let named = named(database).map_err(unavailable)?;
         let file = options.open(beside(&named)).map_err(unavailable)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
-                path: database.to_owned(),
-            }),
-            Err(TryLockError::Error(source)) => Err(unavailable(source)),
+        for is_last in [false, false, false, true] {
+            match file.try_lock() {
+                Ok(()) => {
+                    // What a former process has noted is not true of this one.
+                    file.set_len(0).map_err(unavailable)?;
+                    return Ok(Self(file));
+                }
+                Err(TryLockError::WouldBlock) if !is_last => pause(),
+                Err(TryLockError::WouldBlock) => break,
+                Err(TryLockError::Error(source)) => return Err(unavailable(source)),
+            }
         }
+        Err(OpenError::InUse {
+            path: database.to_owned(),
+        })
     }
+}
+
+/// Whether a store of any process has the database open.
+///
+/// It takes the lock for a moment, together with others who ask, to see whether that is possible. A
+/// store that is being opened at that moment tries again.
+pub fn is_held(database: &Path) -> bool {
+    let file = fs::canonicalize(database).and_then(|named| File::open(beside(&named)));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Notes in the lock file that a relay of this process, which has the database open, delivers the
+/// events of the store. Relays with a node name send heartbeats instead.
+pub(crate) fn note_relay(database: &Path) {
+    let note = || fs::write(beside(&fs::canonicalize(database)?), RELAY);
+    if let Err(error) = note() {
+        tracing::warn!(
+            error = %error,
+            "the lock file cannot be written: other processes do not know that a relay is running"
+        );
+    }
+}
+
+/// Whether a process has the database open and its relay is running.
+pub fn has_relay(database: &Path) -> bool {
+    let noted = fs::canonicalize(database).and_then(|named| fs::read(beside(&named)));
+    noted.is_ok_and(|noted| noted == RELAY) && is_held(database)
+}
+
+/// The content of the lock file while a relay without a node name runs.
+const RELAY: &[u8] = b"relay\n";
+
+/// Waits until a process that only asks for the lock has released it again.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the operating system reports no event when a lock is free"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// Resolves the links in a path, so that all paths to a database lead to the same lock. If the file

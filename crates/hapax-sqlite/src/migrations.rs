@@ -5,6 +5,8 @@
 //! error that says what differs; nothing is repaired by guessing. All missing migrations are
 //! applied in one transaction.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use hapax::{
     Timestamp,
     key::{FingerprintBuilder, hex},
@@ -20,7 +22,9 @@ use crate::{
 pub type Migration<'a> = (u32, &'a str, &'a str);
 
 const NAMESPACE: &str = "hapax";
-const OWN: &[Migration<'static>] = &[
+/// The migrations of the store's tables. [`Sqlite::open`](crate::Sqlite::open) applies those that
+/// are missing.
+pub const MIGRATIONS: &[Migration<'static>] = &[
     (
         1,
         "idempotency_keys",
@@ -35,6 +39,7 @@ const OWN: &[Migration<'static>] = &[
         include_str!("../migrations/0005_deliveries.sql"),
     ),
     (6, "sagas", include_str!("../migrations/0006_sagas.sql")),
+    (7, "admin", include_str!("../migrations/0007_admin.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,
@@ -48,16 +53,61 @@ const RECORD: &str = "CREATE TABLE hapax_migration (
 /// Creates, checks or upgrades the store's own tables.
 pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), SchemaError> {
     let tx = conn.unchecked_transaction().map_err(failed)?;
-    let plan = Plan {
-        namespace: NAMESPACE.to_owned(),
-        steps: OWN.iter().map(step).collect(),
-    };
+    let plan = Plan::own();
     make_record(&tx)?;
     if plan.missing(&tx)?.is_empty() {
         check_objects(&tx)?;
     }
     plan.apply(&tx, now)?;
     tx.commit().map_err(failed)
+}
+
+/// The state of the schema that was checked last, for a handle that does not migrate.
+///
+/// SQLite counts the changes of the schema. If another process has migrated the database, or a
+/// service its own tables, the count differs, and the schema is checked again.
+#[derive(Debug, Default)]
+pub(crate) struct SchemaVersion {
+    /// One more than the count; zero before the first check.
+    checked: AtomicI64,
+}
+
+impl SchemaVersion {
+    /// Checks in a transaction of its own.
+    pub(crate) fn check_alone(&self, conn: &Connection) -> Result<(), SchemaError> {
+        let tx = conn.unchecked_transaction().map_err(failed)?;
+        self.check(&tx)
+    }
+
+    /// Checks that the schema is the one that this version needs, in a transaction that is open.
+    pub(crate) fn check(&self, conn: &Connection) -> Result<(), SchemaError> {
+        let count: i64 = conn
+            .query_row("PRAGMA schema_version", [], |row| row.get(0))
+            .map_err(failed)?;
+        if self.checked.load(Ordering::Relaxed) == count + 1 {
+            return Ok(());
+        }
+        check_own(conn)?;
+        self.checked.store(count + 1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Checks that the store's own tables are those of this version. Changes nothing.
+fn check_own(conn: &Connection) -> Result<(), SchemaError> {
+    if !is_recorded(conn)? {
+        return Err(SchemaError::Absent);
+    }
+    let plan = Plan::own();
+    let missing = plan.missing(conn)?;
+    if let Some(first) = missing.first() {
+        return Err(SchemaError::Older {
+            namespace: NAMESPACE.to_owned(),
+            found: first.version - 1,
+            known: plan.steps.last().map_or(0, |step| step.version),
+        });
+    }
+    check_objects(conn)
 }
 
 /// The migrations of a namespace.
@@ -76,6 +126,14 @@ struct Step {
 }
 
 impl Plan {
+    /// The migrations of the store.
+    fn own() -> Self {
+        Self {
+            namespace: NAMESPACE.to_owned(),
+            steps: MIGRATIONS.iter().map(step).collect(),
+        }
+    }
+
     /// Checks that a service's migrations are numbered without gaps.
     pub(crate) fn new(namespace: &str, migrations: &[Migration<'_>]) -> Result<Self, SchemaError> {
         let malformed = |problem| SchemaError::Malformed {
@@ -205,17 +263,21 @@ fn step((version, name, sql): &Migration<'_>) -> Step {
     }
 }
 
+/// Whether migrations are recorded. Fails if the table of applied migrations is another one.
+fn is_recorded(conn: &Connection) -> Result<bool, SchemaError> {
+    let found = object(conn, "table", "hapax_migration").map_err(failed)?;
+    match found {
+        Some(sql) if sql != RECORD => Err(SchemaError::Foreign {
+            object: "table hapax_migration".to_owned(),
+        }),
+        found => Ok(found.is_some()),
+    }
+}
+
 /// Creates the table of applied migrations. Fails if other tables with the prefix exist already.
 fn make_record(conn: &Connection) -> Result<(), SchemaError> {
-    let found = object(conn, "table", "hapax_migration").map_err(failed)?;
-    if let Some(sql) = found {
-        return if sql == RECORD {
-            Ok(())
-        } else {
-            Err(SchemaError::Foreign {
-                object: "table hapax_migration".to_owned(),
-            })
-        };
+    if is_recorded(conn)? {
+        return Ok(());
     }
     let sql =
         r"SELECT type || ' ' || name FROM sqlite_schema WHERE name LIKE 'hapax\_%' ESCAPE '\'";
@@ -232,7 +294,7 @@ fn make_record(conn: &Connection) -> Result<(), SchemaError> {
 /// Compares every object of the schema with the one that the migrations create.
 fn check_objects(conn: &Connection) -> Result<(), SchemaError> {
     let pristine = Connection::open_in_memory().map_err(failed)?;
-    for (_, _, sql) in OWN {
+    for (_, _, sql) in MIGRATIONS {
         pristine.execute_batch(sql).map_err(failed)?;
     }
     let mut objects = pristine

@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 use hapax::{
     Timestamp,
     delivery::{Frontier, SHARDS, Shards},
-    event::{Aggregate, Event},
+    event::{Aggregate, Event, EventId, Headers, Payload},
     key::Tenant,
     keyring::Keyring,
     limits::{PURGE_ROWS, READ_BYTES},
-    outbox::{OutboxEvent, Sealed, unseal},
+    outbox::{OutboxEvent, Sealed, unseal, unseal_to_show},
     store::{Batch, Outbox, Source, StoreError},
 };
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
@@ -98,7 +98,12 @@ impl Outbox for Sqlite {
     }
 }
 
-/// Appends events to the outbox.
+/// The number of a transaction that appends these events next: the position of the first of them.
+pub(crate) fn transaction(ctx: &WriterContext, events: &[Sealed]) -> Option<i64> {
+    (!events.is_empty()).then(|| ctx.next_position())
+}
+
+/// Appends the events of a transaction to the outbox.
 pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
@@ -107,14 +112,19 @@ pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), S
     let insert = || {
         let mut emit = ctx.conn.prepare_cached(query!("outbox/emit"))?;
         for (position, sealed) in (first..).zip(events) {
-            insert(&mut emit, position, sealed)?;
+            insert(&mut emit, position, sealed, first)?;
         }
         Ok(())
     };
     insert().map_err(store_error)
 }
 
-fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite::Result<()> {
+fn insert(
+    emit: &mut Statement<'_>,
+    position: i64,
+    sealed: &Sealed,
+    transaction: i64,
+) -> rusqlite::Result<()> {
     let event = &sealed.event;
     emit.execute(params![
         position,
@@ -128,6 +138,7 @@ fn insert(emit: &mut Statement<'_>, position: i64, sealed: &Sealed) -> rusqlite:
         sealed.headers,
         event.created_at.as_millis(),
         event.available_at.map(Timestamp::as_millis),
+        transaction,
     ])?;
     Ok(())
 }
@@ -183,7 +194,7 @@ fn read(
 
 /// Returns the shard of an event, from its aggregate, or from its id if it has none. This function
 /// must never change: an event would move to a partition that has already passed its position.
-fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
+pub(crate) fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
     let mut hash = OFFSET;
@@ -244,15 +255,37 @@ pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
 
 /// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
+    read_event(row, keyring, unseal)
+}
+
+/// Reads an event like [`event`], to display it. A payload that cannot be decrypted here is returned
+/// as it is stored; the headers name the key that encrypted it.
+pub(crate) fn shown(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
+    read_event(row, keyring, unseal_to_show)
+}
+
+/// Decodes the headers and the payload of an event, like [`unseal`].
+type Unseal = fn(EventId, &str, String, &Keyring) -> Result<(Headers, Payload), String>;
+
+fn read_event(
+    row: &Row<'_>,
+    keyring: &Keyring,
+    unseal: Unseal,
+) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
         .get("id")
         .map_err(|error| corrupt(format!("event: {error}")))?;
-    columns(row, position, keyring)
+    columns(row, position, keyring, unseal)
         .map(Arc::new)
         .map_err(|what| corrupt(format!("event {position}: {what}")))
 }
 
-fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEvent, String> {
+fn columns(
+    row: &Row<'_>,
+    position: i64,
+    keyring: &Keyring,
+    unseal: Unseal,
+) -> Result<OutboxEvent, String> {
     let bad = |error: rusqlite::Error| error.to_string();
     let id = row
         .get_ref("event_id")
@@ -290,7 +323,8 @@ fn columns(row: &Row<'_>, position: i64, keyring: &Keyring) -> Result<OutboxEven
 }
 
 /// Finds a batch of events up to `frontier` that were written before `before` and that no delivery
-/// needs. Such events stay unneeded, unless a new destination appears.
+/// needs. Such events stay unneeded, unless a new destination appears or an operator makes a delivery
+/// due again.
 ///
 /// Events are written in the order of their ids. A timestamp after `now` is wrong, because the
 /// clock was ahead when the event was written. Such an event counts as old as the next event with a
@@ -315,10 +349,15 @@ fn passed(conn: &Connection, frontier: i64, before: i64, now: i64) -> rusqlite::
     Ok(passed)
 }
 
-/// Deletes the events of the batch up to `frontier`, with their finished deliveries and attempts.
+/// Deletes the events of the batch up to `frontier` that no delivery needs, with their finished
+/// deliveries and attempts.
 fn purge(conn: &Connection, passed: &[i64], frontier: i64) -> rusqlite::Result<u64> {
     let mut gone = 0;
+    let mut is_needed = conn.prepare_cached(query!("outbox/is_needed"))?;
     for position in passed.iter().filter(|position| **position <= frontier) {
+        if is_needed.query_row([position], |row| row.get(0))? {
+            continue;
+        }
         for sql in [
             query!("delivery/purge_attempts"),
             query!("delivery/purge_arrivals"),

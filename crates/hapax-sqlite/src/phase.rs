@@ -14,9 +14,13 @@ pub(crate) struct Phase {
 
 impl Phase {
     /// Writes the recovery point, if the request still owns its key.
-    pub(crate) fn advance(&self, ctx: &WriterContext) -> Result<(), StoreError> {
+    pub(crate) fn advance(
+        &self,
+        ctx: &WriterContext,
+        transaction: Option<i64>,
+    ) -> Result<(), StoreError> {
         let sql = query!("idempotency/advance");
-        fenced(ctx, sql, &self.owned, &[&self.recovery_point])
+        fenced(ctx, sql, &self.owned, &[&self.recovery_point, &transaction])
     }
 
     /// Stores the response, if the request still owns its key.
@@ -24,15 +28,17 @@ impl Phase {
         &self,
         ctx: &WriterContext,
         response: &ResponseColumns,
+        transaction: Option<i64>,
     ) -> Result<(), StoreError> {
         let now = ctx.now();
-        let values: [&dyn ToSql; 6] = [
+        let values: [&dyn ToSql; 7] = [
             &response.state(),
             &response.status,
             &response.headers,
             &&*response.body,
             &now.as_millis(),
             &now.after(self.owned.retention).as_millis(),
+            &transaction,
         ];
         fenced(ctx, query!("idempotency/finish"), &self.owned, &values)
     }

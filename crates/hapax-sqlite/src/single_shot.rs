@@ -38,7 +38,8 @@ pub(crate) async fn run(
     let events = draft.into_events();
     let response = ResponseColumns::of(store.keyring(), Some(&claim.scope), &response)?;
     let run = move |ctx: &mut WriterContext| {
-        if let Some(taken) = claim_or_known(ctx, &claim, &response)? {
+        let transaction = outbox::transaction(ctx, &events);
+        if let Some(taken) = claim_or_known(ctx, &claim, &response, transaction)? {
             return Ok(ClaimOutcome::Taken(taken));
         }
         for statement in &statements {
@@ -54,13 +55,14 @@ fn claim_or_known(
     ctx: &WriterContext,
     claim: &Claim,
     response: &ResponseColumns,
+    transaction: Option<i64>,
 ) -> Result<Option<Taken>, StoreError> {
-    if claim_completed(ctx, claim, response)? {
+    if claim_completed(ctx, claim, response, transaction)? {
         return Ok(None);
     }
     let taken = taken(ctx, claim)?;
     if taken.is_none() {
-        complete(ctx, claim, ctx.now(), response)?;
+        complete(ctx, claim, ctx.now(), response, transaction)?;
     }
     Ok(taken)
 }

@@ -24,14 +24,15 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::{
+    SqliteAdmin,
     clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
-    lock::Lock,
+    lock::{Lock, note_relay},
     migrations::{self, Migration},
     place::Place,
+    pool::Pool,
     query,
-    readers::Readers,
     settings::Settings,
     writer::job::{Brief, Job},
     writer::{Writer, WriterContext},
@@ -44,12 +45,14 @@ pub struct Sqlite(Arc<Inner>);
 struct Inner {
     jobs: Queue<Box<dyn Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    readers: Readers,
+    readers: Pool,
     notifier: Notifier,
     clock: Clock,
     latest: Latest,
     random: Random,
     keyring: Keyring,
+    /// The settings with which the store was opened, for a handle of operators.
+    settings: Settings,
     /// The destinations known to relays of this process that have no node name.
     relays: Mutex<Vec<Weak<KnownDestinations>>>,
 }
@@ -62,6 +65,7 @@ impl Sqlite {
     /// damaged or has a schema that this version does not know.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
+        let kept = settings.clone();
         let guard = Guard::new();
         let mut conn = open_writer(&settings, &guard)?;
         migrations::apply_own(&mut conn, settings.clock.now())
@@ -77,7 +81,7 @@ impl Sqlite {
             path: settings.path.clone(),
             source: error.into(),
         })?;
-        let readers = Readers::open(&settings.path, settings.readers)?;
+        let readers = Pool::of_readers(&settings.path, settings.readers)?;
         let notifier = Notifier::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let ctx = WriterContext::new(
@@ -113,8 +117,22 @@ impl Sqlite {
             latest,
             random: settings.random,
             keyring: settings.keyring,
+            settings: kept,
             relays: Mutex::default(),
         })))
+    }
+
+    /// Opens a handle of operators on this database, with connections of its own. It notifies the
+    /// relay of this process, and stays usable after the store was closed.
+    ///
+    /// # Errors
+    /// Fails as [`SqliteAdmin::open`].
+    pub fn admin(&self) -> Result<SqliteAdmin, OpenError> {
+        let settings = Settings {
+            clock: self.0.clock.clone(),
+            ..self.0.settings.clone()
+        };
+        SqliteAdmin::open_beside(settings, Some(self.notifier()))
     }
 
     /// The notifier that wakes the relay after a commit.
@@ -208,6 +226,7 @@ impl Sqlite {
 
     /// Registers the destinations that a relay of this process knows, for as long as it runs.
     pub(crate) fn follow_relay(&self, known: Weak<KnownDestinations>) {
+        note_relay(&self.0.settings.path);
         lock(&self.0.relays).push(known);
     }
 
@@ -253,7 +272,7 @@ impl Sqlite {
         &self,
         read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.0.readers.read(read).await
+        self.0.readers.run(read).await
     }
 
     /// Brings times forward that are too far in the future, if the clock was set back.

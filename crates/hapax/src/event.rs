@@ -29,6 +29,14 @@ impl EventId {
         Self(Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
     }
 
+    /// The time in the id, whose first 48 bits are milliseconds. An id that another program has
+    /// created may contain any time.
+    pub fn time(&self) -> Timestamp {
+        let mut millis = [0; 8];
+        millis[2..].copy_from_slice(&self.as_bytes()[..6]);
+        Timestamp::from_millis(i64::from_be_bytes(millis))
+    }
+
     /// Its 16 bytes.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()

@@ -174,6 +174,9 @@ pub const LADEN: usize = 8;
 pub const POLL_PART: u32 = 8;
 /// Longest poll interval of a relay that receives no notification.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
+/// How often a relay reads what operators have set for its destinations: a pause takes effect within a
+/// second.
+pub const OPERATOR_POLL: Duration = Duration::from_millis(500);
 /// How long a relay may miss its heartbeat before other relays take its partitions.
 pub const NODE_LEASE: Duration = Duration::from_secs(5);
 /// How long a draining relay waits for attempts in flight.

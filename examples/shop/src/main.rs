@@ -25,6 +25,7 @@ mod checkout;
 mod templates;
 mod destinations;
 mod relay_handle;
+mod console;
 mod retention;
 mod demo;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hapax::relay::RelayHandle;
+use hapax::relay::{Destination, RelayHandle};
 
 /// A handle to the relay that can be cloned; empty if no relay runs in this process.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,9 @@ pub(crate) enum Standing {
 
 impl RelayStatus {
     /// Stores the handle of a relay that was just started.
-    pub(crate) fn start(&self, handle: RelayHandle, destinations: Vec<String>) {
+    pub(crate) fn start(&self, handle: RelayHandle, destinations: &[Destination]) {
+        let names = destinations.iter().map(|it| it.name.clone());
+        let destinations = names.collect();
         *self.lock() = Some(Running {
             handle,
             destinations,

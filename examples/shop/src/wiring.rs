@@ -9,11 +9,10 @@ use anyhow::Context as _;
 use axum::Router;
 use hapax::{
     limits::{GRACE, RETENTION_WARN},
-    relay::{self, Relay},
+    relay::{self, Destination, Relay},
     saga::{self, Runner, RunnerHandle},
     signature::Signer,
 };
-use hapax_console::Console;
 use hapax_http::{Completer, Idempotency};
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Postgres, Schema};
@@ -28,6 +27,7 @@ use crate::{
     auth::Tokens,
     checkout,
     config::{self, Config, Place},
+    console::{self, Operations},
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
@@ -62,7 +62,7 @@ struct Bootstrap {
 struct Open<D: Database> {
     listener: TcpListener,
     router: Router,
-    console: Option<Console>,
+    operations: Operations,
     relay_handle: RelayStatus,
     checkouts: Option<RunnerHandle>,
     retention: retention::Retention<D>,
@@ -81,13 +81,12 @@ pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::R
         Place::File(path) => {
             let settings = file(path.into(), &ground);
             let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
-            Box::pin(open(store, ground, None)).await?.run().await
+            Box::pin(open(store, ground)).await?.run().await
         }
         Place::Server(url) => {
             let settings = server(url.expose_secret(), &ground);
             let store = postgres::open(settings, &ground.config.storage.place).await?;
-            let console = console(&store, &ground)?;
-            Box::pin(open(store, ground, console)).await?.run().await
+            Box::pin(open(store, ground)).await?.run().await
         }
     }
 }
@@ -122,16 +121,14 @@ impl Bootstrap {
 }
 
 /// Builds a shop on an open store.
-async fn open<D: Database>(
-    store: D,
-    ground: Bootstrap,
-    console: Option<Console>,
-) -> anyhow::Result<Open<D>> {
+async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D>> {
     let demo = open_demo(&ground.config, &ground.runtime).await?;
     let uploads = uploads(&ground.config, &ground.runtime)?;
     let destinations = all_destinations(&store, &uploads, &ground, demo.as_ref())?;
     let own = demo.as_ref().map(|demo| demo.simulators.places());
     let providers = ground.config.providers.clone().or(own.transpose()?);
+    let (config, runtime) = (&ground.config, &ground.runtime);
+    let console = console::settings(config, runtime, &ground.listener, &ground.metrics)?;
     let announcement = announcement(
         &ground,
         &destinations,
@@ -139,6 +136,9 @@ async fn open<D: Database>(
         demo.as_ref(),
         console.is_some(),
     )?;
+    let destinations = destinations.into_iter().map(|(destination, _)| destination);
+    let destinations: Vec<Destination> = destinations.collect();
+    let operations = Operations::new(store.admin()?, &destinations, console, config);
     let Bootstrap {
         config,
         runtime,
@@ -174,14 +174,10 @@ async fn open<D: Database>(
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,
     });
-    let router = match &console {
-        Some(console) => router.merge(console.router()),
-        None => router,
-    };
     Ok(Open {
         listener,
-        router,
-        console,
+        router: operations.add_to(router),
+        operations,
         relay_handle,
         checkouts,
         retention,
@@ -192,26 +188,6 @@ async fn open<D: Database>(
         announcement,
         exporting,
     })
-}
-
-/// Builds the web console for this shop's database, if it may be served.
-///
-/// The console is served if operators have tokens. Without tokens, it is served only in a demo that
-/// listens on a loopback address. It uses the port of the public API, which a proxy may forward
-/// from the loopback address to the network, so a shop without a demo requires tokens.
-fn console(store: &Postgres, ground: &Bootstrap) -> anyhow::Result<Option<Console>> {
-    let is_local = ground.listener.local_addr()?.ip().is_loopback();
-    let tokens = ground.config.operators.clone();
-    if tokens.is_empty() && !(ground.config.demo && is_local) {
-        return Ok(None);
-    }
-    let metrics = ground.metrics.clone();
-    let render: hapax_console::Metrics = Arc::new(move || metrics.render());
-    let mut settings = hapax_console::Settings::new(ground.runtime.clock.clone());
-    settings.bounded_by(&server::bounds());
-    settings.metrics = Some(render);
-    settings.tokens = tokens;
-    Ok(Some(Console::new(store.clone(), settings)))
 }
 
 async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<demo::Parts>> {
@@ -228,12 +204,10 @@ impl<D: Database> Open<D> {
     async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
         let (stop_demo, demo_stopping) = watch::channel(false);
+        let mut operating = self.operations.spawn(&stopping);
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
         let completing = tokio::spawn(self.completer.run());
-        if let Some(console) = self.console.clone() {
-            tokio::spawn(async move { console.watch().await });
-        }
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
         let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
@@ -248,15 +222,13 @@ impl<D: Database> Open<D> {
         );
         let ending = async {
             stop.send_replace(true);
-            if let Some(console) = &self.console {
-                console.close();
-            }
             completing.abort();
             let _ended = serving.await;
             if let Some(checkouts) = self.checkouts {
                 checkouts.drain().await;
             }
             self.relay_handle.drain().await;
+            while operating.join_next().await.is_some() {}
             stop_demo.send_replace(true);
             if let Some(mut demo) = demo {
                 while demo.join_next().await.is_some() {}
@@ -423,7 +395,7 @@ fn describe((destination, place): &Described) -> (String, String) {
 /// Starts the relay, unless the configuration turns it off.
 fn carry<D: Database>(
     store: &D,
-    described: Vec<Described>,
+    destinations: Vec<Destination>,
     config: &Config,
     runtime: &Runtime,
     address: SocketAddr,
@@ -437,16 +409,8 @@ fn carry<D: Database>(
         if matches!(config.storage.place, Place::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
-        let names = described
-            .iter()
-            .map(|(destination, _)| destination.name.clone())
-            .collect();
-        let destinations = described
-            .into_iter()
-            .map(|(destination, _)| destination)
-            .collect();
-        let handle = Relay::spawn(store, destinations, &settings, &store.notifier());
-        relay_handle.start(handle, names);
+        let handle = Relay::spawn(store, destinations.clone(), &settings, &store.notifier());
+        relay_handle.start(handle, &destinations);
     }
     relay_handle
 }
@@ -574,9 +538,6 @@ fn warn_about(config: &Config) {
             "another instance on this database needs the same providers: give all of them \
              --payment-provider and --shipping-provider"
         );
-    }
-    if matches!(config.storage.place, Place::File(_)) && !config.operators.is_empty() {
-        tracing::warn!("the console needs PostgreSQL: its tokens have no effect");
     }
     if !config.relay {
         tracing::warn!("no relay runs: events stay in the outbox");

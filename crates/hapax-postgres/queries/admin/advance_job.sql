@@ -1,5 +1,4 @@
 -- Records the progress of a job, in the transaction of its batch.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = CASE WHEN $6::bool THEN 'done' ELSE 'running' END,
     partition = $2::text,

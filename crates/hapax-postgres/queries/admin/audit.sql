@@ -1,5 +1,4 @@
 -- Lists the entries of the audit log, the newest first.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, at, actor, tenant, action, object, detail, outcome
 FROM hapax.audit_log
 WHERE id < $1::int8

@@ -1,5 +1,4 @@
 -- Inserts a job. If the same actor has already requested a job with the same key, none is inserted.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.job
     (kind, destination, tenant, arguments, state, position, total, per_second, next_at, actor,
      request_key, created_at)

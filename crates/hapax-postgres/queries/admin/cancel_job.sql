@@ -1,5 +1,4 @@
 -- Cancels a job that has not ended. What it has already done is not undone.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = 'cancelled',
     ended_at = clock_timestamp()

@@ -1,5 +1,4 @@
 -- Changes a destination, if it still has the given version.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.declaration SET
     spec = $3::text,
     sealed = $4::bytea,

@@ -1,6 +1,5 @@
 -- Reads the declarations that changed after a version. Every relay runs this once a second, and
 -- mostly gets no rows.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT name, spec, sealed, version, created_at, changed_at, changed_by, paused_at, paused_by,
        removed_at, purged_at
 FROM hapax.declaration

@@ -1,5 +1,5 @@
 -- Counts the events that match a filter, up to an id.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store filters the events that it visits in the program.
 SELECT count(*)
 FROM hapax.outbox_event
 WHERE id >= $9::int8 AND id < $8::int8

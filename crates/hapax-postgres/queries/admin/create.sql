@@ -1,6 +1,5 @@
 -- Declares a destination whose name is free: it was never declared, or was removed and purged. A
 -- paused destination of a configuration file stays paused.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.declaration AS old
     (name, spec, sealed, version, created_at, changed_at, changed_by)
 VALUES ($1::text, $2::text, $3::bytea, nextval('hapax.declaration_version'), clock_timestamp(),

@@ -4,7 +4,6 @@
 -- snapshot ($14), regardless of clocks. If the snapshot is not known, or if the database was
 -- restored and counts transactions differently, the delivery must have died before the job's time
 -- ($15). A dead letter that was replayed since and died again does not count.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH seen AS MATERIALIZED (
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS next,
            CASE WHEN hapax.is_read_in(hapax.history(), $14::text)

@@ -1,5 +1,4 @@
 -- Lists the declarations by name, without those that are removed and purged.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT name, spec, sealed, version, created_at, changed_at, changed_by, paused_at, paused_by,
        removed_at, purged_at
 FROM hapax.declaration

@@ -2,7 +2,6 @@
 -- partitions ($1). It examines the $2 retries that are due next and the $2 oldest dead letters of
 -- each partition, and keeps those whose last attempt was declined. For each type it returns the
 -- first event, the reason and the number of events. For the range of one destination see partitions_now.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, event.type, min(head.position) AS position, count(*) AS number,
        (array_agg(last.error ORDER BY head.position DESC))[1] AS error,
        min(head.changed_at) AS since

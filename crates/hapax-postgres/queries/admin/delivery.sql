@@ -1,5 +1,4 @@
 -- Reads the state of one delivery that has a row, and the tenant of its event.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT state, event.tenant
 FROM hapax.delivery AS delivery
 LEFT JOIN hapax.outbox_event AS event

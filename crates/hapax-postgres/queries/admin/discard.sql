@@ -1,5 +1,5 @@
 -- Discards dead letters, and returns the order keys that they blocked.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store discards one dead letter per statement, as its relay does.
 UPDATE hapax.delivery SET
     state = 'discarded',
     reason = $4::text,

@@ -1,5 +1,4 @@
 -- Replaces the payload and headers that a dead letter offers.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     payload = $3::text,
     headers = $4::text

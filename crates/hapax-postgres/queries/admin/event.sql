@@ -1,5 +1,4 @@
 -- Reads the event at a position, even if it is kept apart from its segment.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at
 FROM hapax.outbox_event

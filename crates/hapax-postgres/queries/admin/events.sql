@@ -1,6 +1,5 @@
 -- Lists the events that match a filter, the newest first, and visits at most $10 rows: a filter
 -- that matches nothing costs no more than one that matches everything.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, created_at,
        available_at, octet_length(payload)::int8 AS payload_bytes
 FROM (

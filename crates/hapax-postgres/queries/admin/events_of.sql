@@ -4,7 +4,6 @@
 -- transaction's number, which is what rows of other tables contain. The high half is the current
 -- one or the one before it, so that whole numbers are compared. Every row contains the number of
 -- visited events; if there are no events, one row contains only that.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH wrote AS MATERIALIZED (
     SELECT (high << 32 | $5::int8)::text::xid8 AS now,
            (greatest(high - 1, 0) << 32 | $5::int8)::text::xid8 AS before

@@ -1,5 +1,4 @@
 -- Records that a batch of a job failed, and gives the job up after too many failures.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     failures = failures + 1,
     error = $2::text,

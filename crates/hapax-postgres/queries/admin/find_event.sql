@@ -1,5 +1,4 @@
 -- Finds an event by its id between two positions.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, event_id::text, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
        created_at, available_at
 FROM hapax.outbox_event

@@ -1,5 +1,4 @@
 -- Finds an event by its id among the $3 events on either side of a position ($2).
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT event.id, event.event_id::text, event.type, event.tenant, event.aggregate_type,
        event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
        event.available_at

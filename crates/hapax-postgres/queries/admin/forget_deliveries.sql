@@ -1,5 +1,4 @@
 -- Deletes a batch of the deliveries of a removed destination.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 DELETE FROM hapax.delivery
 WHERE ctid = ANY (ARRAY(
     SELECT delivery.ctid

@@ -1,6 +1,6 @@
 -- Deletes the checkpoints and leases of a destination: its owners are fenced, and the outbox no
 -- longer waits for it. The table itself keeps the last epoch of each partition.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store deletes the rows of a partition by a statement per table.
 WITH leases AS (
     DELETE FROM hapax.lease WHERE partition = ANY ($1::text[]) RETURNING 1
 ), checkpoints AS (

@@ -2,7 +2,6 @@
 -- examines the $2 oldest dead letters and the $2 retries that are due next, keeps those that block
 -- a delivery, and returns the number of blocked deliveries, counted up to $2. For the range of one
 -- destination see partitions_now.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT head.destination, head.position, head.state, head.attempt, head.next_at, head.order_key,
        head.last_error, head.changed_at, behind.number
 FROM unnest($1::text[]) AS partition (name)

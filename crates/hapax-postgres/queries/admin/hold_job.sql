@@ -1,6 +1,5 @@
 -- Locks the job that has been due longest and that no other process is running. The row lock is the
 -- job's lease, and ends with the transaction or the connection.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, kind, destination, tenant, arguments, state, partition, position, total, done, per_second,
        next_at, failures, error, actor, request_key, created_at, started_at, ended_at
 FROM hapax.job

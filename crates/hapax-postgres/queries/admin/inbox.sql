@@ -2,7 +2,6 @@
 -- after a time ($4, in microseconds) and a number that is computed from the message's id, its
 -- consumer and its source ($5). Every row contains the place where the visit ended; if nothing
 -- matches, one row contains only that.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT consumer, message_id, source, payload_hash, received_at, processed_at, result,
            (extract(epoch FROM received_at) / 0.000001)::int8 AS micros,

@@ -1,5 +1,4 @@
 -- Reads the job that an actor requested with a key.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id, kind, destination, tenant, arguments, state, partition, position, total, done, per_second,
        next_at, failures, error, actor, request_key, created_at, started_at, ended_at
 FROM hapax.job

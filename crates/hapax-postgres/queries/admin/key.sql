@@ -1,5 +1,4 @@
 -- Reads a key with its response. It returns two keys if more than one tenant or operation matches.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
        octet_length(response_body)::int8 AS body_bytes, created_at, completed_at, expires_at,
        encode(fingerprint, 'hex') AS fingerprint, on_expired,

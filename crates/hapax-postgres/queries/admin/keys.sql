@@ -9,7 +9,6 @@
 -- the primary key, only keys with a prefix ($3) are read: if there are more of them than rows are
 -- visited, the count shows this, and the list may lack some of the newest. The index of keys in
 -- progress contains nothing else: as many as requests that are running, and those whose owner died.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
            body_bytes, created_at, completed_at, expires_at,

@@ -1,3 +1,3 @@
 -- Returns the saga that keeps a key: it was started under the key and has not ended.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store reads it together with the key.
 SELECT hapax.live_saga($1::text, $2::text, $3::text)

@@ -1,5 +1,5 @@
 -- Returns the id at which a visit of $3 events ends; no row if there are fewer.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store counts the events that it visits in the program.
 SELECT id
 FROM hapax.outbox_event
 WHERE id < $1::int8 AND id >= $2::int8

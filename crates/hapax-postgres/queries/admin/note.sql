@@ -1,4 +1,3 @@
 -- Appends an operation to the audit log, in its transaction.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.audit_log (actor, tenant, action, object, detail, outcome)
 VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, $6::text)

@@ -3,7 +3,6 @@
 -- that delivers each of them. Events that a partition has not read yet are delivered anyway, and
 -- parked ones are already due. A dead letter is replayed in its place, and all others are
 -- scheduled, without an order. Returns the number of events and the last id that was visited.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT id, shard, xid
     FROM (

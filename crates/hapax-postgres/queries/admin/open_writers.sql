@@ -1,7 +1,7 @@
 -- Lists transactions of this database that have written something and have been open for more than
 -- $1 milliseconds: their events are not visible, and the outbox cannot be purged after them. A role
 -- without pg_read_all_stats does not see transactions of other roles.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: no transaction of the SQLite store is older than its bound.
 SELECT format('session %s (%s)', pid, coalesce(nullif(application_name, ''), usename)) AS holder,
        xact_start AS since
 FROM pg_stat_activity

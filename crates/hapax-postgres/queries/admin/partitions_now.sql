@@ -8,7 +8,6 @@
 -- a scan of the deliveries of all others. For the next due delivery, only one index gives the
 -- order, so the destination is compared for equality: the planner assumes that a range has few
 -- rows, and would rather sort them all.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since
     FROM (SELECT coalesce($3::timestamptz, clock_timestamp()) AS at OFFSET 0) AS clock

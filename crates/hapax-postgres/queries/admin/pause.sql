@@ -1,5 +1,4 @@
 -- Pauses a destination that is not paused. A destination of a configuration file gets a row.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.declaration AS old
     (name, version, created_at, changed_at, changed_by, paused_at, paused_by)
 VALUES ($1::text, nextval('hapax.declaration_version'), clock_timestamp(), clock_timestamp(),

@@ -2,7 +2,6 @@
 -- response in memory. The key is not deleted if its request is in progress, if its row was written
 -- since the operator read it ($4 to $6 are its epoch, its creation time and the number of the
 -- transaction that wrote it), or if a saga that was started under it has not ended.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH gone AS (
     DELETE FROM hapax.idempotency_key
     WHERE tenant = $1::text AND operation = $2::text AND key = $3::text AND state <> 'in_progress'

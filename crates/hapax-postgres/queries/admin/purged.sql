@@ -1,5 +1,4 @@
 -- Records that all data of a removed destination is deleted: its name is free.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.declaration SET
     version = nextval('hapax.declaration_version'),
     purged_at = clock_timestamp()

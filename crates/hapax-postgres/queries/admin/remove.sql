@@ -1,5 +1,4 @@
 -- Marks a destination as removed: relays give it up, and no relay opens it again.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.declaration AS old
     (name, version, created_at, changed_at, changed_by, removed_at)
 VALUES ($1::text, nextval('hapax.declaration_version'), clock_timestamp(), clock_timestamp(),

@@ -1,5 +1,4 @@
 -- Makes dead letters due again, with no attempts counted.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     state = 'retrying',
     attempt = 0,

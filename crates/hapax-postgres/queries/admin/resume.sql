@@ -1,6 +1,5 @@
 -- Resumes a destination that is paused or has a disabled partition. A destination of a
 -- configuration file gets a row. The new version makes the relays open it again, which enables it.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 INSERT INTO hapax.declaration AS old (name, version, created_at, changed_at, changed_by)
 SELECT $1::text, nextval('hapax.declaration_version'), clock_timestamp(), clock_timestamp(), $2::text
 WHERE EXISTS (

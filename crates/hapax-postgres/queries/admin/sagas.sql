@@ -2,7 +2,6 @@
 -- $7 rows. Every row contains the number of visited rows and the id at which the visit ended; if
 -- nothing matches, one row contains only these. For a tenant, no sagas of other tenants are visited,
 -- because that id is returned, and an id is a name that another tenant may have chosen.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH looked AS MATERIALIZED (
     SELECT listed.id, listed.name, listed.version
     FROM unnest($1::text[]) AS asked (of_state)

@@ -1,6 +1,5 @@
 -- Finds the sagas that one request started: those that started at or after a time ($1) and before
 -- another ($2) and that have the short hash of its key ($3) in a header. It visits at most $5 rows.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT id
 FROM (
     SELECT id, tenant, headers, created_at

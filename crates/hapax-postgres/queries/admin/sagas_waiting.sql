@@ -1,7 +1,6 @@
 -- Lists sagas that do not progress, by kind: those that need attention, and those that have been
 -- due for $1 milliseconds and are not taken. Each kind is counted up to $2, with the time of its
 -- first saga.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH RECURSIVE now AS MATERIALIZED (
     SELECT coalesce($4::timestamptz, clock_timestamp()) AS at
 ), kind (name, version) AS (

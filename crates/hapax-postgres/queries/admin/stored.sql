@@ -1,6 +1,5 @@
 -- Counts the sagas by state, up to $1 each, and estimates the number of stored keys: the count of
 -- the last vacuum or analyze, or -1.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT asked.state, counted.number, counted.looked
 FROM unnest($3::text[]) AS asked (state)
 CROSS JOIN LATERAL (

@@ -1,5 +1,4 @@
 -- Makes the last removal ($2) of a destination continue after it was given up.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.job SET
     state = 'waiting',
     next_at = clock_timestamp(),

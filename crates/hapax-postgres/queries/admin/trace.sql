@@ -1,7 +1,6 @@
 -- Reads the state of some events ($1) at every partition that delivers their shard: the row of the
 -- delivery if there is one, whether the partition has read past the event, and the earlier delivery
 -- that blocks it.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 WITH event AS MATERIALIZED (
     SELECT found.id, found.event_id, found.shard, found.xid
     FROM unnest($1::int8[]) AS asked (id)

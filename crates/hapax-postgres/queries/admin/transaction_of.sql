@@ -1,5 +1,4 @@
 -- Returns the transaction that wrote an event.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 SELECT xid::text::int8
 FROM hapax.outbox_event
 WHERE id = $1::int8 AND segment IN ((($1::int8 >> 36) & 7)::int2, -1)

@@ -4,14 +4,12 @@
 
 use hapax::{
     Timestamp,
-    admin::{Actor, AdminError, EventFilter, Job, JobKind, Partition},
-    event::EventId,
-    key::Tenant,
+    admin::{Actor, AdminError, EventFilter, Job, JobKind, destination_object},
     store::StoreError,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{audited::AuditedTransaction, dead_letters, destinations, filters::Filters};
+use super::{audited::AuditedTransaction, dead_letters, filters::Filters};
 use crate::{
     error::corrupt,
     postgres::Postgres,
@@ -25,7 +23,6 @@ const BATCH: u32 = 500;
 const LOOK: i64 = 20_000;
 /// Rows of a removed destination that one batch deletes.
 const FORGET: i64 = 2_000;
-const PARTS: [u8; 5] = [1, 2, 4, 8, 16];
 
 /// The result of a batch.
 pub(super) struct Batch {
@@ -48,43 +45,6 @@ pub(super) async fn run(
         JobKind::ReplayEvents => offer(act, store, job).await,
         JobKind::RemoveDestination => forget(act, job).await,
     }
-}
-
-/// A filter as JSON for the arguments of a job, limited to the operator's tenant.
-pub(super) fn spell(actor: &Actor, filter: &EventFilter) -> Result<Value, AdminError> {
-    if Filters::of(actor, filter).is_none() {
-        return Err(AdminError::invalid("tenant", "must be your own"));
-    }
-    let tenant = actor.tenant.as_ref().or(filter.tenant.as_ref());
-    Ok(json!({
-        "type": filter.kind,
-        "tenant": tenant.map(Tenant::as_str),
-        "aggregate_type": filter.aggregate_type,
-        "aggregate_id": filter.aggregate_id,
-        "event_id": filter.event_id.map(|id| id.to_string()),
-        "since": filter.since.map(Timestamp::as_millis),
-        "until": filter.until.map(Timestamp::as_millis),
-        "attempts_min": filter.attempts_min,
-        "error": filter.error,
-    }))
-}
-
-/// The number of partitions of a destination: as the caller says, or as many as were opened.
-pub(super) fn count_partitions(
-    destination: &str,
-    opened: &[Partition],
-    declared: Option<u8>,
-) -> Result<u8, AdminError> {
-    if opened.is_empty() {
-        return Err(AdminError::not_found(destinations::object(destination)));
-    }
-    let count = u8::try_from(opened.len()).unwrap_or(u8::MAX);
-    let partitions = declared.unwrap_or(count);
-    if !PARTS.contains(&partitions) || count != partitions {
-        let what = format!("{count} partitions of {destination} are open: let a relay open all");
-        return Err(AdminError::conflict(what));
-    }
-    Ok(partitions)
 }
 
 /// Replays or discards the next dead letters of the partition that the job has reached.
@@ -178,7 +138,7 @@ async fn offer(
         )
         .await?;
     if opened.is_empty() {
-        let what = destinations::object(&job.destination);
+        let what = destination_object(&job.destination);
         return Err(AdminError::not_found(what));
     }
     for row in &opened {
@@ -256,32 +216,8 @@ fn ended(job: &Job, done: u64) -> Batch {
 }
 
 fn read(job: &Job) -> Result<(&Value, Filters), StoreError> {
-    let bad = || corrupt(format!("arguments of job {}", job.id));
-    let arguments = &job.arguments;
-    let spelled = arguments.get("filter").ok_or_else(bad)?;
-    let word = |name: &str| spelled[name].as_str().map(str::to_owned);
-    let moment = |name: &str| spelled[name].as_i64().map(Timestamp::from_millis);
-    let id: Option<EventId> = word("event_id")
-        .map(|id| id.parse())
-        .transpose()
-        .map_err(|_| bad())?;
-    let filter = EventFilter {
-        kind: word("type"),
-        tenant: word("tenant")
-            .map(Tenant::new)
-            .transpose()
-            .map_err(|_| bad())?,
-        aggregate_type: word("aggregate_type"),
-        aggregate_id: word("aggregate_id"),
-        event_id: id,
-        since: moment("since"),
-        until: moment("until"),
-        attempts_min: spelled["attempts_min"]
-            .as_u64()
-            .and_then(|it| u32::try_from(it).ok())
-            .unwrap_or(0),
-        error: word("error"),
-    };
-    let find = Filters::of(&Actor::new(""), &filter).ok_or_else(bad)?;
-    Ok((arguments, find))
+    let filter = EventFilter::of_arguments(&job.arguments);
+    let find = filter.and_then(|filter| Filters::of(&Actor::new(""), &filter));
+    let find = find.ok_or_else(|| corrupt(format!("arguments of job {}", job.id)))?;
+    Ok((&job.arguments, find))
 }

@@ -1,32 +1,19 @@
 //! Dead letters: replaying, editing and discarding them in a transaction.
 
 use hapax::{
-    admin::{Actor, AdminError},
-    event::{Headers, Payload},
-    keyring::ENCRYPTED_UNDER,
+    admin::{self, Actor, AdminError, delivery_object},
     outbox::Sealed,
 };
 use tokio_postgres::Row;
 
-use super::{audited::AuditedTransaction, patch};
+use super::audited::AuditedTransaction;
 use crate::{delivery::settle::text, outbox, postgres::Postgres, query, value::Param};
 
 /// The edited event that is offered in place of a dead letter's event.
 pub(super) fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, AdminError> {
-    let headers: Headers = serde_json::from_str(row.get("headers")).unwrap_or_default();
     let event = outbox::event(row, store.keyring())
         .map_err(|error| AdminError::conflict(format!("it cannot be read here: {error}")))?;
-    let mut event = event.event.clone();
-    // An event that has the header but is not encrypted is treated like one without the header.
-    let is_mistaken = event.headers.remove(ENCRYPTED_UNDER).is_some();
-    let Payload::Json(payload) = &event.payload else {
-        return Err(AdminError::conflict("its payload is not JSON"));
-    };
-    let payload =
-        patch::merged(payload, patch).map_err(|problem| AdminError::invalid("patch", problem))?;
-    let is_encrypted = headers.contains_key(ENCRYPTED_UNDER) && !is_mistaken;
-    Sealed::anew(&event, payload, is_encrypted, store.keyring())
-        .map_err(|error| AdminError::invalid("patch", error.to_string()))
+    admin::edited(&event, row.get("headers"), patch, store.keyring())
 }
 
 /// Dead letters that one query counts.
@@ -84,7 +71,7 @@ pub(super) async fn look(
         actor.tenant().is_none_or(|own| tenant == Some(own))
     };
     let row = found.first().filter(is_seen);
-    let row = row.ok_or_else(|| AdminError::not_found(object(partition, position)))?;
+    let row = row.ok_or_else(|| AdminError::not_found(delivery_object(partition, position)))?;
     Ok(row.get("state"))
 }
 
@@ -98,7 +85,7 @@ pub(super) async fn finish(
     detail: serde_json::Value,
     changed: u64,
 ) -> Result<(), AdminError> {
-    let object = object(partition, position);
+    let object = delivery_object(partition, position);
     let outcome = if changed == 0 { "refused" } else { "done" };
     act.note(actor, action, &object, &detail, outcome).await?;
     act.commit().await?;
@@ -106,8 +93,4 @@ pub(super) async fn finish(
         return Err(AdminError::conflict(format!("{object} is not dead")));
     }
     Ok(())
-}
-
-pub(super) fn object(partition: &str, position: i64) -> String {
-    format!("delivery {partition} {position}")
 }

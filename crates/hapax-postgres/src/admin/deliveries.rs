@@ -2,19 +2,17 @@
 //!
 //! An event that was delivered at the first attempt has no such row; its trace shows that attempt.
 
-use std::{fmt, str::FromStr};
-
 use async_trait::async_trait;
 use hapax::admin::{
-    Actor, AdminError, Delivery, DeliveryAdmin, DeliveryFilter, DeliveryStatus, DestinationAdmin,
-    EventFilter, PAGE_MAX, Page, check_reason, destination_of, read_cursor,
+    Actor, AdminError, Delivery, DeliveryAdmin, DeliveryCursor, DeliveryFilter, DeliveryIndex,
+    DeliveryStates, DestinationAdmin, EventFilter, PAGE_MAX, Page, check_reason, destination_of,
+    patched_members, read_cursor,
 };
 use serde_json::json;
 use tokio_postgres::Row;
 
 use super::{
-    audited::AuditedTransaction, dead_letters, filters::Filters, patch, retry::retry_now,
-    seen::Seen,
+    audited::AuditedTransaction, dead_letters, filters::Filters, retry::retry_now, seen::Seen,
 };
 use crate::{
     postgres::Postgres,
@@ -27,20 +25,6 @@ const LOOK: usize = 2_000;
 /// Rows that a page reads per row that it shows if the filter matches everything. It is more than
 /// one because the event of a finished delivery may be deleted.
 const SPARE: usize = 4;
-const PARKED: [DeliveryStatus; 3] = [
-    DeliveryStatus::Scheduled,
-    DeliveryStatus::Retrying,
-    DeliveryStatus::Blocked,
-];
-
-/// The start of a page of deliveries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cursor {
-    /// The page contains deliveries of events below this position,
-    position: i64,
-    /// and those at this position whose partition sorts before this one.
-    partition: String,
-}
 
 #[async_trait]
 impl DeliveryAdmin for Postgres {
@@ -51,36 +35,24 @@ impl DeliveryAdmin for Postgres {
         before: Option<&str>,
         limit: usize,
     ) -> Result<Page<Delivery>, AdminError> {
-        let states = match filter.states.as_slice() {
-            [] => &DeliveryStatus::STORED[..],
-            states => states,
-        };
-        if states.iter().any(|it| !DeliveryStatus::STORED.contains(it)) {
-            return Err(AdminError::invalid(
-                "state",
-                "must be one in which deliveries have a row",
-            ));
-        }
+        let wanted = DeliveryStates::of(filter)?;
         let Some(find) = Filters::of(actor, &filter.events) else {
             return Ok(Page::last(Vec::new()));
         };
-        let before: Option<Cursor> = read_cursor(before, |text| text.parse().ok())?;
+        let before: Option<DeliveryCursor> = read_cursor(before, |text| text.parse().ok())?;
         let partitions = self.partitions(filter.destination.as_deref()).await?;
         let partitions: Vec<String> = partitions
             .into_iter()
             .map(|partition| partition.name)
             .collect();
-        let is_dead = states == [DeliveryStatus::Dead];
-        let is_parked = states.iter().all(|state| PARKED.contains(state));
-        let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
+        let words: Vec<&str> = wanted.states.iter().map(|state| state.as_str()).collect();
         let limit = limit.clamp(1, PAGE_MAX);
-        let (index, every) = match (is_dead, is_parked) {
-            (true, _) => ("dead", &[DeliveryStatus::Dead][..]),
-            (_, true) => ("parked", &PARKED[..]),
-            _ => ("all", &DeliveryStatus::STORED[..]),
+        let index = match wanted.index {
+            DeliveryIndex::Dead => "dead",
+            DeliveryIndex::Parked => "parked",
+            DeliveryIndex::All => "all",
         };
-        let is_all = every.iter().all(|state| states.contains(state));
-        let look = if is_all && find.is_any() {
+        let look = if wanted.is_all && find.is_any() {
             LOOK.min(limit * SPARE)
         } else {
             LOOK
@@ -191,7 +163,7 @@ impl DeliveryAdmin for Postgres {
             act.ask(query!("admin/edit"), &params).await?;
             replayed = dead_letters::replay_all(&mut act, self, partition, &[position]).await?;
         }
-        let detail = json!({"members": patch::names(patch)});
+        let detail = json!({"members": patched_members(patch)});
         dead_letters::finish(act, actor, "edit", partition, position, detail, replayed).await
     }
 
@@ -226,36 +198,18 @@ impl DeliveryAdmin for Postgres {
 
 /// Where the next page begins: after the last delivery of a full page, or after the last row that
 /// was searched, if the search ended at its limit. `first` is the first row of the page.
-fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<Cursor> {
+fn next(full: Option<&Delivery>, first: Option<&Row>, look: i64) -> Option<DeliveryCursor> {
     if let Some(last) = full {
-        return Some(Cursor {
+        return Some(DeliveryCursor {
             position: last.position,
             partition: last.partition.clone(),
         });
     }
     let row = first.filter(|row| row.get::<_, i64>("looked") == look)?;
-    Some(Cursor {
+    Some(DeliveryCursor {
         position: row.get("end_position"),
         partition: row.get("end_destination"),
     })
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.position, self.partition)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (position, partition) = text.split_once(':').ok_or(())?;
-        Ok(Self {
-            position: position.parse().map_err(|_| ())?,
-            partition: partition.to_owned(),
-        })
-    }
 }
 
 fn delivery(row: &Row) -> Delivery {

@@ -4,10 +4,11 @@
 
 use async_trait::async_trait;
 use hapax::admin::{
-    Actor, AdminError, Declared, DestinationAdmin, Job, JobAdmin, JobFilter, JobKind, PAGE_MAX,
-    Page, Partition, partitions_of,
+    Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobAdmin, JobFilter,
+    JobKind, PAGE_MAX, Page, Partition, check_destination_name, check_spec_tenant,
+    destination_object, partitions_of, read_spec,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::Row;
 
 use super::{
@@ -26,15 +27,9 @@ use crate::{
 /// relays know of the removal.
 const GRACE_MS: i64 = 5_000;
 
-impl Postgres {
-    /// The destinations that were declared, changed, paused or removed since a version, in order of
-    /// their changes.
-    ///
-    /// A caller that continues with the highest version it has received misses no change.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be read.
-    pub async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
+#[async_trait]
+impl DestinationChanges for Postgres {
+    async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError> {
         let found = self.ask(query!("admin/changes"), &[&since]).await?;
         Ok(found.iter().map(declared).collect())
     }
@@ -68,8 +63,8 @@ impl DestinationAdmin for Postgres {
             .await?;
         let known = found.first().map(declared);
         let known = known.filter(|it| it.purged_at.is_none());
-        let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
-        check_spec(actor, &known, name)?;
+        let known = known.ok_or_else(|| AdminError::not_found(destination_object(name)))?;
+        known.check_actor(actor)?;
         Ok(known)
     }
 
@@ -91,16 +86,16 @@ impl DestinationAdmin for Postgres {
         spec: &str,
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
-        check_name(name)?;
-        check_tenant(actor, &read_new(spec)?)?;
+        check_destination_name(name)?;
+        check_spec_tenant(actor, &read_spec(spec)?)?;
         let (mut act, known) = open(self, name).await?;
         let by = text(&actor.name);
         let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
         let created = act.ask(query!("admin/create"), &params).await?;
         if let Some(row) = created.first() {
             let created = declared(row);
-            let detail = json!({"version": created.version, "spec": read(spec)?});
-            act.note(actor, "create", &object(name), &detail, "done")
+            let detail = json!({"version": created.version, "spec": read_spec(spec)?});
+            act.note(actor, "create", &destination_object(name), &detail, "done")
                 .await?;
             act.commit().await?;
             return Ok(created);
@@ -127,15 +122,15 @@ impl DestinationAdmin for Postgres {
         spec: &str,
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
-        let new = read_new(spec)?;
-        check_tenant(actor, &new)?;
+        let new = read_spec(spec)?;
+        check_spec_tenant(actor, &new)?;
         let (mut act, known) = open(self, name).await?;
-        let Some(old) = present(known, actor, name)?.spec else {
+        let Some(old) = Declared::present(known, actor, name)?.spec else {
             return Err(AdminError::conflict(format!(
                 "destination {name} is declared in a configuration file: change it there"
             )));
         };
-        if partitions_of(&read(&old)?) != partitions_of(&new) {
+        if partitions_of(&read_spec(&old)?) != partitions_of(&new) {
             let problem = "cannot be changed: create another destination";
             return Err(AdminError::invalid("partitions", problem));
         }
@@ -145,7 +140,7 @@ impl DestinationAdmin for Postgres {
         if let Some(row) = changed.first() {
             let changed = declared(row);
             let detail = json!({"from": version, "version": changed.version, "spec": new});
-            act.note(actor, "change", &object(name), &detail, "done")
+            act.note(actor, "change", &destination_object(name), &detail, "done")
                 .await?;
             act.commit().await?;
             return Ok(changed);
@@ -170,7 +165,7 @@ impl DestinationAdmin for Postgres {
             && known.removed_at.is_some()
             && known.purged_at.is_none()
         {
-            check_spec(actor, known, name)?;
+            known.check_actor(actor)?;
             take_up(act, actor, name).await?;
             let filter = JobFilter {
                 destination: Some(name.to_owned()),
@@ -201,7 +196,7 @@ impl DestinationAdmin for Postgres {
         act.note(
             actor,
             "remove",
-            &object(name),
+            &destination_object(name),
             &json!({"job": job.id}),
             "done",
         )
@@ -225,8 +220,14 @@ async fn turn(
     let params: [&dyn Param; 2] = [&name, &by];
     let turned = !act.ask(sql, &params).await?.is_empty();
     let outcome = if turned { "done" } else { "nothing" };
-    act.note(actor, action, &object(name), &json!({}), outcome)
-        .await?;
+    act.note(
+        actor,
+        action,
+        &destination_object(name),
+        &json!({}),
+        outcome,
+    )
+    .await?;
     act.commit().await?;
     Ok(turned)
 }
@@ -236,7 +237,7 @@ async fn open<'a>(
     store: &'a Postgres,
     name: &str,
 ) -> Result<(AuditedTransaction<'a>, Option<Declared>), AdminError> {
-    check_name(name)?;
+    check_destination_name(name)?;
     let mut act = AuditedTransaction::begin(store).await?;
     act.ask(query!("admin/hold_declarations"), &[]).await?;
     let found = act.ask(query!("admin/declaration"), &[&name]).await?;
@@ -257,7 +258,7 @@ async fn take_up(
         return Ok(());
     };
     let detail = json!({"job": row.get::<_, i64>(0)});
-    act.note(actor, "remove", &object(name), &detail, "done")
+    act.note(actor, "remove", &destination_object(name), &detail, "done")
         .await?;
     act.commit().await?;
     Ok(())
@@ -271,20 +272,13 @@ async fn must_be_known(
     name: &str,
 ) -> Result<(), AdminError> {
     if known.is_some() {
-        return present(known, actor, name).map(drop);
+        return Declared::present(known, actor, name).map(drop);
     }
     let opened = act.ask(query!("admin/partitions"), &[&Some(name)]).await?;
     if opened.is_empty() || actor.tenant.is_some() {
-        return Err(AdminError::not_found(object(name)));
+        return Err(AdminError::not_found(destination_object(name)));
     }
     Ok(())
-}
-
-fn present(known: Option<Declared>, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
-    let known = known.filter(|it| it.removed_at.is_none());
-    let known = known.ok_or_else(|| AdminError::not_found(object(name)))?;
-    check_spec(actor, &known, name)?;
-    Ok(known)
 }
 
 /// Writes a refused operation to the audit log and returns the error.
@@ -298,67 +292,11 @@ async fn refused<R>(
     act.note(
         actor,
         action,
-        &object(name),
+        &destination_object(name),
         &json!({"why": what}),
         "refused",
     )
     .await?;
     act.commit().await?;
     Err(AdminError::conflict(what))
-}
-
-pub(super) fn object(name: &str) -> String {
-    format!("destination {name}")
-}
-
-/// Reports a destination of another tenant as not found.
-fn check_spec(actor: &Actor, known: &Declared, name: &str) -> Result<(), AdminError> {
-    let spec = known.spec.as_deref().map_or(Ok(Value::Null), read)?;
-    check_tenant(actor, &spec).map_err(|_| AdminError::not_found(object(name)))
-}
-
-fn check_tenant(actor: &Actor, spec: &Value) -> Result<(), AdminError> {
-    match actor.tenant() {
-        Some(own) if spec["tenant"].as_str() != Some(own) => {
-            let problem = format!("must be {own}, the only tenant that you may use");
-            Err(AdminError::invalid("tenant", problem))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn check_name(name: &str) -> Result<(), AdminError> {
-    if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
-        let problem = "must be 1 to 255 bytes long and contain no slash";
-        return Err(AdminError::invalid("name", problem));
-    }
-    Ok(())
-}
-
-/// Reads a specification that is to be stored. The database cannot search JSON that contains a NUL,
-/// so one such specification would break the lists of every tenant.
-fn read_new(spec: &str) -> Result<Value, AdminError> {
-    let new = read(spec)?;
-    if contains_nul(&new) {
-        return Err(AdminError::invalid("spec", "must not contain \\u0000"));
-    }
-    Ok(new)
-}
-
-fn contains_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(items) => items.iter().any(contains_nul),
-        Value::Object(members) => members
-            .iter()
-            .any(|(name, value)| name.contains('\0') || contains_nul(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-fn read(spec: &str) -> Result<Value, AdminError> {
-    let read = serde_json::from_str::<Value>(spec)
-        .ok()
-        .filter(Value::is_object);
-    read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
 }

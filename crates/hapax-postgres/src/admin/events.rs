@@ -2,7 +2,7 @@
 //!
 //! There is no index for these queries, because every producer would pay for it. Positions increase
 //! with time, so the position of a point in time is found by binary search. The clocks of producers
-//! may differ by [`SKEW`]. If a clock was further off, a list for a window of time and
+//! may differ by [`RequestSeek::SKEW`]. If a clock was further off, a list for a window of time and
 //! `find_event_near` may miss its events. `find_event` does not miss any: it reads all events before
 //! it reports that there is none.
 
@@ -13,7 +13,7 @@ use hapax::{
     Timestamp,
     admin::{
         Actor, AdminError, Count, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX,
-        Page, Trace, destination_of, read_cursor,
+        Page, RequestSeek, Trace, destination_of, read_cursor,
     },
     delivery::Attempt,
     event::{EventId, Payload},
@@ -32,8 +32,6 @@ use crate::{
     value::{Moment, Param, rows},
 };
 
-/// Maximum difference between the clocks of producers for which a list by time is complete.
-pub(super) const SKEW: Duration = Duration::from_mins(5);
 /// Events that one page reads. This takes some tens of milliseconds.
 const LOOK: i64 = 20_000;
 /// Events that are read on either side of a point in time to find one that was created about then.
@@ -107,9 +105,9 @@ impl EventAdmin for Postgres {
             return Ok(Some(near));
         }
         let (text, tenant) = (id.to_string(), actor.tenant());
-        let moment = moment_of(id);
-        let since = Moment(Timestamp::from_millis(moment.as_millis() - millis(SKEW)));
-        let until = Moment(moment.after(SKEW));
+        let skew = RequestSeek::SKEW;
+        let since = Moment(Timestamp::from_millis(id.time().as_millis() - millis(skew)));
+        let until = Moment(id.time().after(skew));
         let around = (id_at(self, since).await?, id_at(self, until).await?);
         for (low, high) in [around, (i64::MIN, i64::MAX)] {
             let params: [&dyn Param; 4] = [&text, &low, &high, &tenant];
@@ -127,7 +125,7 @@ impl EventAdmin for Postgres {
         id: EventId,
     ) -> Result<Option<Arc<OutboxEvent>>, AdminError> {
         let (text, tenant) = (id.to_string(), actor.tenant());
-        let middle = id_at(self, Moment(moment_of(id))).await?;
+        let middle = id_at(self, Moment(id.time())).await?;
         let params: [&dyn Param; 4] = [&text, &middle, &LOOK_NEAR, &tenant];
         let sql = query!("admin/find_event_near");
         let found = self.ask(sql, &params).await?;
@@ -175,13 +173,7 @@ fn shown(store: &Postgres, row: Option<&Row>) -> Result<Option<Arc<OutboxEvent>>
 
 fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) -> Trace {
     let state: Option<&str> = row.get("state");
-    let status = match state.and_then(DeliveryStatus::parse) {
-        Some(status) => status,
-        None if !log.is_empty() => DeliveryStatus::Delivered,
-        None if row.get::<_, bool>("is_read") => DeliveryStatus::Passed,
-        None => DeliveryStatus::Unread,
-    };
-    let waits = matches!(status, DeliveryStatus::Scheduled | DeliveryStatus::Retrying);
+    let status = DeliveryStatus::of(state, !log.is_empty(), row.get("is_read"));
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
     Trace {
         destination: destination_of(&partition).to_owned(),
@@ -191,7 +183,7 @@ fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) ->
             .get::<_, Option<i32>>("attempt")
             .unwrap_or(0)
             .unsigned_abs(),
-        next_at: moment("next_at").filter(|_| waits),
+        next_at: moment("next_at").filter(|_| status.is_due()),
         last_error: row.get("last_error"),
         reason: row.get("reason"),
         behind: row.get("behind"),
@@ -237,11 +229,11 @@ pub(super) async fn bounds(
 async fn window(store: &Postgres, filter: &EventFilter) -> Result<(i64, i64), StoreError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
-        let since = since.as_millis().saturating_sub(millis(SKEW));
+        let since = since.as_millis().saturating_sub(millis(RequestSeek::SKEW));
         bounds.0 = id_at(store, Moment(Timestamp::from_millis(since))).await?;
     }
     if let Some(until) = filter.until {
-        bounds.1 = id_at(store, Moment(until.after(SKEW))).await?;
+        bounds.1 = id_at(store, Moment(until.after(RequestSeek::SKEW))).await?;
     }
     Ok(bounds)
 }
@@ -254,13 +246,6 @@ pub(super) async fn id_at(store: &Postgres, moment: Moment) -> Result<i64, Store
     ));
     let found = store.ask(query!("admin/id_at"), &[&moment]).await?;
     Ok(found.first().map_or(0, |row| row.get(0)))
-}
-
-/// The time in an id, whose first 48 bits are milliseconds.
-fn moment_of(id: EventId) -> Timestamp {
-    let text = id.to_string();
-    let digits: String = text.chars().filter(|it| *it != '-').take(12).collect();
-    Timestamp::from_millis(i64::from_str_radix(&digits, 16).unwrap_or(0))
 }
 
 pub(super) fn millis(duration: Duration) -> i64 {

@@ -29,10 +29,7 @@ impl Filters {
     /// The filter of an actor; `None` if it asks for the events of another tenant, which the actor
     /// may not see.
     pub(super) fn of(actor: &Actor, filter: &EventFilter) -> Option<Self> {
-        let tenant = match (&actor.tenant, &filter.tenant) {
-            (Some(own), Some(other)) if own != other => return None,
-            (own, other) => own.as_ref().or(other.as_ref()),
-        };
+        let tenant = filter.tenant_of(actor)?;
         Some(Self {
             kind: filter.kind.as_deref().map(like),
             tenant: tenant.map(Tenant::as_str).map(text),

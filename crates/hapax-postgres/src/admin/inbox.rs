@@ -4,12 +4,12 @@
 
 use async_trait::async_trait;
 use hapax::{
-    admin::{Actor, AdminError, InboxAdmin, Message, MessageFilter, PAGE_MAX, Page},
+    admin::{Actor, AdminError, Cursor, InboxAdmin, Message, MessageFilter, PAGE_MAX, Page},
     store::StoreError,
 };
 use tokio_postgres::Row;
 
-use super::{filters::word, pagination::Cursor};
+use super::{filters::word, pagination};
 use crate::{
     delivery::settle::text,
     postgres::Postgres,
@@ -30,9 +30,9 @@ impl InboxAdmin for Postgres {
             return Ok(Page::last(Vec::new()));
         }
         if let Some(id) = &filter.message_id {
-            // One id has at most one row for each consumer and source: they fit on one page.
+            // One id has at most one row for each consumer and source: they are on one page.
             let (consumer, source) = (filter.consumer.as_ref(), filter.source.as_ref());
-            let taken = taken(self, vec![text(id)], consumer, source).await?;
+            let taken = taken(self, vec![text(id)], consumer, source, PAGE_MAX).await?;
             let items = taken.into_iter().filter(|it| filter.fits(it)).collect();
             return Ok(Page::last(items));
         }
@@ -57,23 +57,24 @@ impl InboxAdmin for Postgres {
             .filter(|row| row.get::<_, Option<&str>>("consumer").is_some());
         let listed: Vec<&Row> = matching.collect();
         let last = listed.last().filter(|_| listed.len() == limit);
-        let last = last.map(|row| Cursor::at(row));
+        let last = last.map(|row| pagination::cursor(row));
         Ok(Page {
             items: listed.iter().map(|row| message(row)).collect(),
-            next: Cursor::next(last, &found, look, filter.since),
+            next: pagination::next(last, &found, look, filter.since),
         })
     }
 }
 
-/// Lists the rows of these messages, by message, consumer and source.
+/// Lists at most `limit` rows of each of these messages, by message, consumer and source.
 pub(super) async fn taken(
     store: &Postgres,
     message_ids: Vec<String>,
     consumer: Option<&String>,
     source: Option<&String>,
+    limit: usize,
 ) -> Result<Vec<Message>, StoreError> {
-    let (consumer, source) = (word(consumer), word(source));
-    let params: [&dyn Param; 3] = [&message_ids, &consumer, &source];
+    let (consumer, source, limit) = (word(consumer), word(source), rows(limit));
+    let params: [&dyn Param; 4] = [&message_ids, &consumer, &source, &limit];
     let found = store.ask(query!("admin/inbox_of"), &params).await?;
     Ok(found.iter().map(message).collect())
 }

@@ -7,17 +7,15 @@ use async_trait::async_trait;
 use hapax::{
     admin::{
         Actor, AdminError, DeliveryAdmin, DestinationAdmin, EventAdmin, EventFilter, Job, JobAdmin,
-        JobFilter, JobKind, JobOptions, PAGE_MAX, Page, Ran, check_reason, read_cursor,
+        JobFilter, JobKind, JobOptions, PAGE_MAX, Page, Ran, are_same_arguments, check_job_options,
+        check_reason, count_partitions, destination_object, job_object, read_cursor,
     },
-    key::IdempotencyKey,
     store::StoreError,
 };
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 
-use super::{
-    audited::AuditedTransaction, batch, destinations, events, filters::word, run, seen::Seen,
-};
+use super::{audited::AuditedTransaction, events, filters::word, run, seen::Seen};
 use crate::{
     delivery::settle::text,
     error::corrupt,
@@ -40,13 +38,14 @@ impl JobAdmin for Postgres {
         discard: Option<&str>,
         options: &JobOptions,
     ) -> Result<Job, AdminError> {
-        let mut arguments = json!({"filter": batch::spell(actor, filter)?});
+        let mut arguments = json!({"filter": filter.to_arguments(actor)?});
         let mut kind = JobKind::ReplayDeadLetters;
         if let Some(reason) = discard {
             check_reason(reason)?;
             arguments["reason"] = json!(reason);
             kind = JobKind::DiscardDeadLetters;
         }
+        check_job_options(options)?;
         let seen = seen(self, options).await?;
         bound(&mut arguments, &seen);
         let seen = seen.to_string();
@@ -64,9 +63,10 @@ impl JobAdmin for Postgres {
         partitions: Option<u8>,
         options: &JobOptions,
     ) -> Result<Job, AdminError> {
+        check_job_options(options)?;
         let opened = self.partitions(Some(destination)).await?;
-        let partitions = batch::count_partitions(destination, &opened, partitions)?;
-        let spelled = batch::spell(actor, filter)?;
+        let partitions = count_partitions(destination, &opened, partitions)?;
+        let spelled = filter.to_arguments(actor)?;
         let seen = seen(self, options).await?;
         let total = self.count_events(actor, filter).await?;
         // The position of a single event is known, so that no other event has to be read.
@@ -87,7 +87,7 @@ impl JobAdmin for Postgres {
         let found = self.ask(query!("admin/job"), &params).await?;
         let row = found
             .first()
-            .ok_or_else(|| AdminError::not_found(object(id)))?;
+            .ok_or_else(|| AdminError::not_found(job_object(id)))?;
         Ok(job(row)?)
     }
 
@@ -124,13 +124,16 @@ impl JobAdmin for Postgres {
             .await?
             .is_empty();
         let outcome = if cancelled { "done" } else { "refused" };
-        act.note(actor, "cancel", &object(id), &json!({}), outcome)
+        act.note(actor, "cancel", &job_object(id), &json!({}), outcome)
             .await?;
         act.commit().await?;
         if cancelled {
             Ok(())
         } else {
-            Err(AdminError::conflict(format!("{} has ended", object(id))))
+            Err(AdminError::conflict(format!(
+                "{} has ended",
+                job_object(id)
+            )))
         }
     }
 
@@ -218,7 +221,7 @@ impl<'a> NewJob<'a> {
         let same = known.filter(|known| {
             known.kind == self.kind
                 && known.destination == self.destination
-                && meaning(&known.arguments) == meaning(&self.arguments)
+                && are_same_arguments(&known.arguments, &self.arguments)
         });
         same.ok_or_else(|| AdminError::conflict("the key of the request belongs to another job"))
     }
@@ -226,15 +229,8 @@ impl<'a> NewJob<'a> {
 
 /// Stores a job and its line in the audit log.
 async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, AdminError> {
-    if new.per_second == Some(0) {
-        return Err(AdminError::invalid("per_second", "must be at least 1"));
-    }
-    let key = new.request_key;
-    if let Some(Err(problem)) = key.map(IdempotencyKey::new) {
-        return Err(AdminError::invalid("request_key", problem.to_string()));
-    }
     if store.partitions(Some(new.destination)).await?.is_empty() {
-        return Err(AdminError::not_found(destinations::object(new.destination)));
+        return Err(AdminError::not_found(destination_object(new.destination)));
     }
     let mut act = AuditedTransaction::begin(store).await?;
     let job = new.write(&mut act, actor).await?;
@@ -243,7 +239,7 @@ async fn begin(store: &Postgres, actor: &Actor, new: NewJob<'_>) -> Result<Job, 
         "total": new.total,
         "arguments": new.arguments,
     });
-    let object = destinations::object(new.destination);
+    let object = destination_object(new.destination);
     act.note(actor, new.kind.as_str(), &object, &detail, "done")
         .await?;
     act.commit().await?;
@@ -255,21 +251,6 @@ fn bound(arguments: &mut Value, seen: &Seen) {
     arguments["seen"] = json!(seen.snapshot);
     arguments["until"] = json!(seen.until);
     arguments["counted_at"] = json!(seen.at.as_millis());
-}
-
-/// The arguments of a job without those that depend on the time of the request.
-fn meaning(arguments: &Value) -> Value {
-    let mut read = arguments.clone();
-    if let Some(read) = read.as_object_mut() {
-        for bound in ["until", "seen", "counted_at"] {
-            read.remove(bound);
-        }
-    }
-    read
-}
-
-pub(super) fn object(id: i64) -> String {
-    format!("job {id}")
 }
 
 pub(super) fn job(row: &Row) -> Result<Job, StoreError> {

@@ -8,21 +8,17 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Content, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary, PAGE_MAX,
-        Page, check_reason,
+        Actor, AdminError, Cursor, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary,
+        KeyVersion, NoKeyVersion, PAGE_MAX, Page, StoredKey, check_reason, key_tenant, only_key,
     },
     idempotency::StoredResponse,
-    key::{IdempotencyKey, Operation, Scope, Tenant},
+    key::{IdempotencyKey, Tenant},
     keyring::Keyring,
     store::StoreError,
 };
 use tokio_postgres::Row;
 
-use super::{
-    filters::word,
-    pagination::Cursor,
-    purge::{self, NoVersion, Version},
-};
+use super::{filters::word, pagination, purge};
 use crate::{
     delivery::settle::text,
     error::corrupt,
@@ -34,7 +30,7 @@ use crate::{
 /// A key with what identifies the last change of its row.
 pub(super) struct Found {
     pub(super) record: KeyRecord,
-    pub(super) version: Version,
+    pub(super) version: KeyVersion,
     /// When it was read, by the database's clock.
     pub(super) at: Timestamp,
 }
@@ -91,7 +87,7 @@ impl KeyAdmin for Postgres {
     ) -> Result<(), AdminError> {
         check_reason(reason)?;
         let version = version.parse();
-        let wrong = |error: NoVersion| AdminError::invalid("version", error.to_string());
+        let wrong = |error: NoKeyVersion| AdminError::invalid("version", error.to_string());
         let key = self.key(actor, tenant, operation, key).await?.summary;
         purge::purge(self, actor, &key, version.map_err(wrong)?, reason).await
     }
@@ -105,32 +101,12 @@ pub(super) async fn one(
     operation: Option<&str>,
     key: &str,
 ) -> Result<Found, AdminError> {
-    let missing = || {
-        let what = operation.map(|it| format!(" for {}", it.escape_debug()));
-        AdminError::not_found(format!("such key{}", what.unwrap_or_default()))
-    };
-    let tenant = match (actor.tenant(), tenant) {
-        (Some(own), Some(other)) if own != other => return Err(missing()),
-        (own, other) => own.or(other).map(text),
-    };
-    let (key, operation, time) = (text(key), operation.map(text), store.time());
-    let params: [&dyn Param; 4] = [&key, &operation, &tenant, &time];
+    let tenant = key_tenant(actor, tenant, operation)?.map(text);
+    let (key, named, time) = (text(key), operation.map(text), store.time());
+    let params: [&dyn Param; 4] = [&key, &named, &tenant, &time];
     let found = store.ask(query!("admin/key"), &params).await?;
-    match found.as_slice() {
-        [] => Err(missing()),
-        [row] => record(row, store.keyring()).map_err(Into::into),
-        _ => {
-            let field = if operation.is_some() {
-                "tenant"
-            } else {
-                "operation"
-            };
-            Err(AdminError::invalid(
-                field,
-                "is required: several keys have this name",
-            ))
-        }
-    }
+    let found = only_key(found.iter().collect(), operation)?;
+    record(found, store.keyring()).map_err(Into::into)
 }
 
 /// Keys that a page reads. This takes some tens of milliseconds.
@@ -152,17 +128,12 @@ struct Filters {
 impl Filters {
     /// The filter of an actor; `None` if it asks for the keys of another tenant.
     fn of(actor: &Actor, keys: &KeyFilter) -> Option<Self> {
-        let tenant = match (&actor.tenant, &keys.tenant) {
-            (Some(own), Some(other)) if own != other => return None,
-            (own, other) => own.as_ref().or(other.as_ref()),
-        };
-        let asked = keys.key.as_deref().filter(|key| !key.is_empty());
-        let hash = asked.and_then(|key| key.strip_prefix('#'));
+        let tenant = keys.tenant_of(actor)?;
         Some(Self {
             operation: word(keys.operation.as_ref()),
             tenant: tenant.map(Tenant::as_str).map(text),
-            prefix: asked.filter(|_| hash.is_none()).map(text),
-            hash: hash.map(|hash| text(hash).to_ascii_lowercase()),
+            prefix: keys.prefix().map(text),
+            hash: keys.hash().map(|hash| text(&hash)),
             state: keys.state.map(KeyState::as_str),
             since: keys.since.map(Moment),
         })
@@ -211,11 +182,11 @@ fn page(
         .filter(|row| row.get::<_, Option<&str>>("tenant").is_some());
     let listed: Vec<&Row> = matching.collect();
     let last = listed.last().filter(|_| listed.len() == limit);
-    let last = last.map(|row| Cursor::at(row));
+    let last = last.map(|row| pagination::cursor(row));
     let items = listed.iter().map(|row| summary(row));
     Ok(Page {
         items: items.collect::<Result<_, _>>()?,
-        next: Cursor::next(last, found, look, since),
+        next: pagination::next(last, found, look, since),
     })
 }
 
@@ -247,64 +218,31 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> 
     let block: Option<&[u8]> = row.get("response_headers");
     let headers = StoredResponse::parse_header_block(block.unwrap_or_default());
     let body: Option<&[u8]> = row.get("response_body");
-    let kept = StoredResponse {
-        status: summary.status.unwrap_or_default(),
-        headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
-        body: Bytes::copy_from_slice(body.unwrap_or_default()),
-    };
-    // A response that cannot be decrypted here is shown as it is stored. A header names its key.
-    let answer = scope(&summary)
-        .and_then(|scope| keyring.decrypt_response(&scope, kept.clone()).ok())
-        .unwrap_or(kept);
-    // Header values are Latin-1, as in HTTP.
-    let latin = |value: &[u8]| value.iter().map(|byte| char::from(*byte)).collect();
-    let headers = answer
-        .headers
-        .iter()
-        .map(|(name, value)| (name.clone(), latin(value)));
-    let kind = headers.clone().find(|(name, _)| name == "content-type");
-    let kind = kind.map(|(_, value)| value);
     let at = row.get::<_, Moment>("at").0;
-    let held = summary.lease_until.unwrap_or(summary.created_at);
-    let version = Version {
+    let version = KeyVersion {
         epoch: summary.epoch,
-        micros: row.get("micros"),
-        xmin: row.get("xmin"),
+        claimed_at: row.get("micros"),
+        transaction: row.get("xmin"),
     };
-    let record = KeyRecord {
-        is_lapsed: summary.state == KeyState::InProgress && held <= at,
+    let stored = StoredKey {
         fingerprint: row.get("fingerprint"),
         on_expired: row.get("on_expired"),
         version: version.to_string(),
         request_bytes: row
             .get::<_, Option<i64>>("request_bytes")
             .map(i64::unsigned_abs),
-        headers: headers.collect(),
-        body: summary
-            .status
-            .map(|_| Content::new(kind, answer.body.clone())),
+        headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
+        body: Bytes::copy_from_slice(body.unwrap_or_default()),
         summary,
     };
     Ok(Found {
-        record,
+        record: stored.record(keyring, at),
         version,
         at,
-    })
-}
-
-fn scope(key: &KeySummary) -> Option<Scope> {
-    Some(Scope {
-        tenant: Tenant::new(key.tenant.as_str()).ok()?,
-        operation: Operation::new(key.operation.as_str()).ok()?,
-        key: IdempotencyKey::new(key.key.as_str()).ok()?,
     })
 }
 
 fn short_hash(key: &str) -> Result<String, StoreError> {
     let key = IdempotencyKey::new(key).map_err(|error| corrupt(format!("key: {error}")))?;
     Ok(key.short_hash())
-}
-
-pub(super) fn object(key: &KeySummary) -> String {
-    format!("key {} #{}", key.operation, key.short_hash)
 }

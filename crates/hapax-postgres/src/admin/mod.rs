@@ -5,7 +5,7 @@
 //! than one that matches everything.
 //!
 //! The relay uses only two of these functions: it polls for changed destinations
-//! ([`Postgres::changes`](crate::Postgres::changes)), and runs jobs on a timer
+//! ([`DestinationChanges`](hapax::admin::DestinationChanges)), and runs jobs on a timer
 //! ([`JobAdmin::run_job`](hapax::admin::JobAdmin::run_job)).
 
 mod audited;
@@ -16,7 +16,6 @@ mod events;
 mod estimate;
 mod filters;
 mod pagination;
-mod patch;
 mod partitions;
 mod deliveries;
 mod dead_letters;

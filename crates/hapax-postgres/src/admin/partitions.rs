@@ -2,7 +2,11 @@
 //!
 //! Counts are bounded, so that the cost does not grow with the backlog.
 
-use hapax::{Timestamp, admin::Actor, limits::NODE_LEASE, store::StoreError};
+use hapax::{
+    admin::{Actor, NextRetry, PartitionStatus},
+    limits::NODE_LEASE,
+    store::StoreError,
+};
 use tokio_postgres::Row;
 
 use super::declared::moment;
@@ -13,69 +17,24 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// Events beyond a frontier that are read.
-pub(super) const EVENTS: i64 = 1_000;
-/// Deliveries that are counted.
-pub(super) const DELIVERIES: i64 = 2_000;
-
-/// The status of one partition.
-#[derive(Clone, Debug)]
-pub(super) struct PartitionNow {
-    pub(super) name: String,
-    pub(super) disabled: Option<(Timestamp, String)>,
-    pub(super) paused_at: Option<Timestamp>,
-    pub(super) paused_by: Option<String>,
-    /// Whether the specification of its destination pauses it.
-    pub(super) is_set_paused: bool,
-    /// The node that owns it, whether this node is alive, and the time of its last heartbeat.
-    pub(super) node: Option<String>,
-    pub(super) lives: bool,
-    pub(super) seen_at: Option<Timestamp>,
-    /// Whether any node is alive.
-    pub(super) any_lives: bool,
-    /// When its checkpoint was written.
-    pub(super) written_at: Timestamp,
-    /// Unsettled events among those that were read, and the number of events that were read.
-    pub(super) unread: u64,
-    pub(super) looked: i64,
-    /// The estimated number of unsettled events.
-    pub(super) about: u64,
-    pub(super) oldest_unread: Option<Timestamp>,
-    pub(super) parked: u64,
-    pub(super) oldest_parked: Option<Timestamp>,
-    pub(super) dead: u64,
-    /// The delivery that is retried next.
-    pub(super) next: Option<Next>,
-    pub(super) at: Timestamp,
-}
-
-/// A delivery that is waiting for a retry.
-#[derive(Clone, Debug)]
-pub(super) struct Next {
-    pub(super) position: i64,
-    pub(super) attempts: u32,
-    pub(super) due_at: Timestamp,
-    pub(super) error: Option<String>,
-    pub(super) changed_at: Timestamp,
-}
-
 /// All partitions that an actor may see, by name.
 pub(super) async fn partitions(
     store: &Postgres,
     actor: &Actor,
-) -> Result<Vec<PartitionNow>, StoreError> {
+) -> Result<Vec<PartitionStatus>, StoreError> {
     let (lease, time, tenant) = (age(NODE_LEASE), store.time(), actor.tenant());
-    let params: [&dyn Param; 5] = [&EVENTS, &lease, &time, &tenant, &DELIVERIES];
+    let (events, deliveries) = (PartitionStatus::EVENTS, PartitionStatus::DELIVERIES);
+    let params: [&dyn Param; 5] = [&events, &lease, &time, &tenant, &deliveries];
     let found = store.ask(query!("admin/partitions_now"), &params).await?;
     Ok(found.iter().map(partition).collect())
 }
 
-fn partition(row: &Row) -> PartitionNow {
+fn partition(row: &Row) -> PartitionStatus {
     let count = |column| row.get::<_, i64>(column).unsigned_abs();
     let reason: Option<String> = row.get("disabled_reason");
     let spec: Option<&str> = row.get("spec");
     let spec = spec.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    PartitionNow {
+    PartitionStatus {
         name: row.get("name"),
         disabled: moment(row, "disabled_at").map(|at| (at, reason.unwrap_or_default())),
         paused_at: moment(row, "paused_at"),
@@ -98,8 +57,8 @@ fn partition(row: &Row) -> PartitionNow {
     }
 }
 
-fn next(row: &Row) -> Option<Next> {
-    Some(Next {
+fn next(row: &Row) -> Option<NextRetry> {
+    Some(NextRetry {
         position: row.get::<_, Option<i64>>("position")?,
         attempts: row.get::<_, Option<i32>>("attempt")?.unsigned_abs(),
         due_at: moment(row, "next_at")?,

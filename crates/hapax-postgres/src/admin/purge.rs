@@ -5,10 +5,8 @@
 //! records the purge for services that may have the response in their replay cache: each of them
 //! drops it within [`PURGES_FRESH`](hapax::limits::PURGES_FRESH).
 
-use std::{fmt, str::FromStr};
-
 use hapax::{
-    admin::{Actor, AdminError, KeyState, KeySummary},
+    admin::{Actor, AdminError, KeyState, KeySummary, KeyVersion, key_object},
     limits::PURGES_KEPT,
     store::StoreError,
 };
@@ -21,49 +19,12 @@ use crate::{
     value::{Param, rows},
 };
 
-/// The version of a key that an operator has seen. It changes whenever the key's row is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version {
-    /// The number of owners that the key has had.
-    pub(super) epoch: i64,
-    /// When it was claimed, in microseconds of the Unix epoch.
-    pub(super) micros: i64,
-    /// The low half of the id of the transaction that last wrote its row.
-    pub(super) xmin: i64,
-}
-
-/// The text is not a [`Version`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be the `version` of a key")]
-pub(super) struct NoVersion;
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.epoch, self.micros, self.xmin)
-    }
-}
-
-impl FromStr for Version {
-    type Err = NoVersion;
-
-    fn from_str(text: &str) -> Result<Self, NoVersion> {
-        let mut parts = text.split('.').map(str::parse);
-        let mut part = || parts.next().and_then(Result::ok).ok_or(NoVersion);
-        let version = Self {
-            epoch: part()?,
-            micros: part()?,
-            xmin: part()?,
-        };
-        parts.next().map_or(Ok(version), |_| Err(NoVersion))
-    }
-}
-
 /// Deletes a key if it still has this version.
 pub(super) async fn purge(
     store: &Postgres,
     actor: &Actor,
     known: &KeySummary,
-    version: Version,
+    version: KeyVersion,
     reason: &str,
 ) -> Result<(), AdminError> {
     let mut act = AuditedTransaction::begin(store).await?;
@@ -72,7 +33,7 @@ pub(super) async fn purge(
     let locked = act.ask(query!("idempotency/lock"), &name).await?;
     let is_free = locked.first().is_some_and(|row| row.get(0));
     let is_gone = is_free && delete(&mut act, &name, version).await?;
-    let object = keys::object(known);
+    let object = key_object(known);
     let refusal = if is_gone {
         None
     } else if is_free {
@@ -95,7 +56,7 @@ const IN_PROGRESS: &str = "is in progress";
 async fn delete(
     act: &mut AuditedTransaction<'_>,
     name: &[&dyn Param; 3],
-    version: Version,
+    version: KeyVersion,
 ) -> Result<bool, StoreError> {
     let [tenant, operation, key] = *name;
     let params: [&dyn Param; 7] = [
@@ -103,8 +64,8 @@ async fn delete(
         operation,
         key,
         &version.epoch,
-        &version.micros,
-        &version.xmin,
+        &version.claimed_at,
+        &version.transaction,
         &rows(PURGES_KEPT),
     ];
     let gone = act.ask(query!("admin/purge_key"), &params).await?;
@@ -116,7 +77,7 @@ async fn refusal(
     act: &mut AuditedTransaction<'_>,
     store: &Postgres,
     name: &[&dyn Param; 3],
-    version: Version,
+    version: KeyVersion,
 ) -> Result<String, StoreError> {
     let [tenant, operation, key] = *name;
     let params: [&dyn Param; 4] = [key, operation, tenant, &store.time()];
@@ -136,23 +97,4 @@ async fn refusal(
         None => "has changed since it was looked at: it was used again since; look at it again"
             .to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_reads_back_as_it_is_shown() {
-        let version = Version {
-            epoch: 2,
-            micros: 1_764_054_000_123_456,
-            xmin: 7_812,
-        };
-        assert_eq!(version.to_string(), "2.1764054000123456.7812");
-        assert_eq!(version.to_string().parse(), Ok(version));
-        for text in ["", "1", "1.2", "1.2.x", "1.2.3.4", "1.2.3."] {
-            assert_eq!(text.parse::<Version>(), Err(NoVersion), "{text:?}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! The row is marked as requested by an operator, so that the relay that reads it does not wait for
 //! an open breaker either.
 
-use hapax::admin::{Actor, AdminError};
+use hapax::admin::{Actor, AdminError, delivery_object};
 use serde_json::json;
 
 use super::{audited::AuditedTransaction, dead_letters};
@@ -25,7 +25,7 @@ pub(super) async fn retry_now(
     } else {
         "done"
     };
-    let object = dead_letters::object(partition, position);
+    let object = delivery_object(partition, position);
     act.note(actor, "retry", &object, &json!({}), outcome)
         .await?;
     act.commit().await?;

@@ -3,7 +3,7 @@
 //! A batch that fails is retried later. After too many failures in a row the job is given up.
 
 use hapax::{
-    admin::{Actor, AdminError, Job, Ran},
+    admin::{Actor, AdminError, Job, Ran, job_object},
     store::StoreError,
 };
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     audited::AuditedTransaction,
     batch::{self, Batch},
-    jobs::{job, object},
+    jobs::job,
 };
 use crate::{
     delivery::settle::text,
@@ -75,8 +75,14 @@ async fn step(
     if batch.ended {
         let actor = Actor::new(job.actor.as_str());
         let detail = json!({"done": job.done + batch.done});
-        act.note(&actor, job.kind.as_str(), &object(job.id), &detail, "done")
-            .await?;
+        act.note(
+            &actor,
+            job.kind.as_str(),
+            &job_object(job.id),
+            &detail,
+            "done",
+        )
+        .await?;
     }
     Ok(batch)
 }

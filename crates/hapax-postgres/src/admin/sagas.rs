@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hapax::{
-    admin::{Actor, AdminError, PAGE_MAX, Page, SagaAdmin, SagaLook, check_reason},
-    limits::{LEASE, SAGA_INPUT_BYTES_MAX},
+    admin::{
+        Actor, AdminError, PAGE_MAX, Page, SagaAdmin, SagaLook, check_decision, decision_detail,
+        saga_has_changed, saga_object,
+    },
+    limits::LEASE,
     saga::{Decision, Filter, Owned, SagaStatus, StepRecord},
     store::{SagaRows as _, Sagas as _, StoreError, Transaction as _},
 };
-use serde_json::json;
 
 use super::{audit, audited::AuditedTransaction};
 use crate::{
@@ -54,7 +56,7 @@ impl SagaAdmin for Postgres {
         let seen = see(self, &text(id)).await?;
         let own = |look: &SagaLook| actor.tenant.is_none() || look.saga.tenant == actor.tenant;
         let found = seen.filter(own);
-        found.ok_or_else(|| AdminError::not_found(object(id)))
+        found.ok_or_else(|| AdminError::not_found(saga_object(id)))
     }
 
     async fn decide(
@@ -65,25 +67,20 @@ impl SagaAdmin for Postgres {
         decision: &Decision,
         reason: &str,
     ) -> Result<(), AdminError> {
-        check_reason(reason)?;
-        check_made(decision)?;
+        check_decision(decision, reason)?;
         let look = self.look_at_saga(actor, id).await?;
         if let Err(error) = decision.evaluate(&look.saga, reason, look.at) {
             return refuse(self, actor, id, decision, reason, error.to_string()).await;
         }
         let Some(saga) = seize(self, id, LEASE, Some(epoch)).await? else {
-            let what = object(id);
-            let why = format!(
-                "{what} has changed since it was looked at, by a worker or another operator: look at \
-                 it again"
-            );
+            let why = saga_has_changed(id);
             return refuse(self, actor, id, decision, reason, why).await;
         };
         let owned = Owned::of(&saga);
         let written = match decision.evaluate(&saga, reason, self.now().0) {
             Ok((rows, status)) => {
                 let judged = Judged { rows, status };
-                let line = detail(decision, reason);
+                let line = decision_detail(decision, reason);
                 write(self, actor, &owned, &judged, &line).await
             }
             Err(error) => refuse(self, actor, id, decision, reason, error.to_string()).await,
@@ -124,7 +121,7 @@ async fn write(
     let mut tx = match store.lock_saga(owned, LEASE).await {
         Ok(held) => held.tx,
         Err(StoreError::Fenced) => {
-            let what = format!("{} was taken by another owner", object(&owned.id));
+            let what = format!("{} was taken by another owner", saga_object(&owned.id));
             return Err(AdminError::conflict(what));
         }
         Err(error) => return Err(error.into()),
@@ -133,7 +130,7 @@ async fn write(
         tx.write_step(owned, row).await?;
     }
     tx.write_status(owned, &judged.status).await?;
-    let object = object(&owned.id);
+    let object = saga_object(&owned.id);
     let noted = tx.ask(async |link| {
         let line = audit::Line {
             actor,
@@ -159,33 +156,11 @@ async fn refuse(
     why: String,
 ) -> Result<(), AdminError> {
     let mut act = AuditedTransaction::begin(store).await?;
-    let line = detail(decision, reason);
-    act.note(actor, ACTION, &object(id), &line, "refused")
+    let line = decision_detail(decision, reason);
+    act.note(actor, ACTION, &saga_object(id), &line, "refused")
         .await?;
     act.commit().await?;
     Err(AdminError::conflict(why))
 }
 
 const ACTION: &str = "decide";
-
-fn detail(decision: &Decision, reason: &str) -> serde_json::Value {
-    let step = match decision {
-        Decision::Done { step, .. } | Decision::Refused { step } => Some(step),
-        Decision::Retry { .. } | Decision::Compensate { .. } | Decision::Close => None,
-    };
-    json!({"decision": decision.as_str(), "step": step, "reason": reason})
-}
-
-fn check_made(decision: &Decision) -> Result<(), AdminError> {
-    match decision {
-        Decision::Done { made, .. } if made.len() > SAGA_INPUT_BYTES_MAX => {
-            let problem = format!("is longer than {SAGA_INPUT_BYTES_MAX} bytes");
-            Err(AdminError::invalid("made", problem))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn object(id: &str) -> String {
-    format!("saga {id}")
-}

@@ -1,17 +1,9 @@
 //! List of what is stalled, with one reason for each item.
 
-use std::time::Duration;
-
-use hapax::{
-    Timestamp,
-    admin::{Actor, AdminError, Cause, Stalled, StalledItem},
-};
+use hapax::admin::{Actor, AdminError, Cause, PATIENCE, PartitionStatus, Stalled, StalledItem};
 use tokio_postgres::Row;
 
-use super::{
-    declared::moment,
-    partitions::{self, PartitionNow},
-};
+use super::declared::moment;
 use crate::{
     outbox::age,
     postgres::Postgres,
@@ -19,30 +11,13 @@ use crate::{
     value::{Moment, Param},
 };
 
-/// How long an item may make no progress before it is reported. A live relay needs less.
-const PATIENCE: Duration = Duration::from_mins(1);
-
 /// What is stalled and why, the most severe first.
 pub(super) async fn of_partitions(
     store: &Postgres,
     actor: &Actor,
-    partitions: &[PartitionNow],
+    partitions: &[PartitionStatus],
 ) -> Result<Vec<Stalled>, AdminError> {
-    let outcome: Vec<(&PartitionNow, Option<Stalled>)> = partitions
-        .iter()
-        .map(|it| (it, stalled_partition(it)))
-        .collect();
-    // If the whole partition is stalled, its order keys are stalled for the same reason.
-    let moving = outcome
-        .iter()
-        .filter(|(_, outcome)| outcome.as_ref().is_none_or(|it| it.cause.is_passing()));
-    let moving: Vec<String> = moving
-        .map(|(partition, _)| partition.name.clone())
-        .collect();
-    let mut all: Vec<Stalled> = outcome
-        .into_iter()
-        .filter_map(|(_, outcome)| outcome)
-        .collect();
+    let (mut all, moving) = PartitionStatus::all_stalled(partitions);
     all.extend(order_keys(store, &moving).await?);
     all.extend(event_types(store, &moving).await?);
     all.extend(of_sagas(store, actor).await?);
@@ -53,87 +28,17 @@ pub(super) async fn of_partitions(
     Ok(all)
 }
 
-/// Maximum number of order keys in the list.
-const KEYS: i64 = 50;
-/// Maximum number of event types in the list.
-const TYPES: i64 = 20;
-/// Deliveries of each kind that are checked for what they block, and maximum number of blocked
-/// deliveries that are counted per key.
-const HEADS: i64 = 100;
-/// Maximum number of sagas of one kind that are counted.
-const SAGAS: i64 = 1_000;
-
-fn stalled_partition(partition: &PartitionNow) -> Option<Stalled> {
-    let waiting = partition
-        .unread
-        .max(if partition.looked < partitions::EVENTS {
-            0
-        } else {
-            partition.about
-        })
-        + partition.parked;
-    let stalled = |cause, since| {
-        let partition = partition.name.clone();
-        let what = StalledItem::Partition { partition };
-        Some(Stalled::new(what, cause, since, waiting))
-    };
-    if let Some((at, reason)) = &partition.disabled {
-        let reason = reason.clone();
-        return stalled(Cause::Disabled { reason }, Some(*at));
-    }
-    if partition.paused_at.is_some() || partition.is_set_paused {
-        let by = partition
-            .paused_by
-            .clone()
-            .filter(|_| partition.paused_at.is_some());
-        return stalled(Cause::Paused { by }, partition.paused_at);
-    }
-    if waiting == 0 {
-        return None;
-    }
-    match &partition.node {
-        Some(node) if !partition.lives && partition.any_lives => {
-            let (node, seen_at) = (node.clone(), partition.seen_at);
-            return stalled(Cause::OwnerSilent { node, seen_at }, seen_at);
-        }
-        last if !partition.lives => {
-            let last = last.clone();
-            return stalled(Cause::Unowned { last }, partition.seen_at);
-        }
-        _ => {}
-    }
-    let is_old = |at: Timestamp| partition.at.since(at) > PATIENCE;
-    match &partition.next {
-        Some(next) if next.due_at > partition.at => {
-            let cause = Cause::WaitsForRetry {
-                position: next.position,
-                attempts: next.attempts,
-                next_at: next.due_at,
-                error: next.error.clone(),
-            };
-            stalled(cause, Some(next.changed_at))
-        }
-        Some(next) if is_old(next.due_at) => stalled(Cause::NotSettling, Some(next.due_at)),
-        _ if partition.oldest_unread.is_some_and(is_old) && is_old(partition.written_at) => {
-            stalled(Cause::NotSettling, Some(partition.written_at))
-        }
-        _ => None,
-    }
-}
-
 async fn order_keys(store: &Postgres, partitions: &[String]) -> Result<Vec<Stalled>, AdminError> {
     if partitions.is_empty() {
         return Ok(Vec::new());
     }
     let partitions = partitions.to_vec();
-    let params: [&dyn Param; 3] = [&partitions, &HEADS, &KEYS];
+    let params: [&dyn Param; 3] = [&partitions, &Stalled::HEADS, &Stalled::ORDER_KEYS];
     let found = store.ask(query!("admin/held_up"), &params).await?;
     Ok(found.iter().map(held_up).collect())
 }
 
 fn held_up(row: &Row) -> Stalled {
-    let key: &str = row.get("order_key");
-    let (kind, id) = key.split_once('\n').unwrap_or(("", key));
     let (position, error) = (row.get("position"), row.get("last_error"));
     let cause = if row.get::<_, &str>("state") == "dead" {
         Cause::BehindDeadLetter { position, error }
@@ -145,11 +50,7 @@ fn held_up(row: &Row) -> Stalled {
             error,
         }
     };
-    let what = StalledItem::OrderKey {
-        partition: row.get("destination"),
-        aggregate_type: kind.to_owned(),
-        aggregate_id: id.to_owned(),
-    };
+    let what = StalledItem::order_key(row.get("destination"), row.get("order_key"));
     Stalled::new(what, cause, moment(row, "changed_at"), number(row))
 }
 
@@ -162,7 +63,7 @@ async fn event_types(store: &Postgres, partitions: &[String]) -> Result<Vec<Stal
         return Ok(Vec::new());
     }
     let partitions = partitions.to_vec();
-    let params: [&dyn Param; 3] = [&partitions, &HEADS, &TYPES];
+    let params: [&dyn Param; 3] = [&partitions, &Stalled::HEADS, &Stalled::EVENT_TYPES];
     let found = store.ask(query!("admin/declined"), &params).await?;
     let declined = |row: &Row| {
         let what = StalledItem::EventType {
@@ -180,7 +81,7 @@ async fn event_types(store: &Postgres, partitions: &[String]) -> Result<Vec<Stal
 
 async fn of_sagas(store: &Postgres, actor: &Actor) -> Result<Vec<Stalled>, AdminError> {
     let (patience, tenant, time) = (age(PATIENCE), actor.tenant(), store.time());
-    let params: [&dyn Param; 4] = [&patience, &SAGAS, &tenant, &time];
+    let params: [&dyn Param; 4] = [&patience, &Stalled::SAGAS, &tenant, &time];
     let found = store.ask(query!("admin/sagas_waiting"), &params).await?;
     let kind = |row: &Row| {
         let what = StalledItem::Sagas {

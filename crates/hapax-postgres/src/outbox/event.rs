@@ -7,8 +7,8 @@ use std::{error::Error, str, sync::Arc};
 use hapax::{
     event::{Aggregate, Event, EventId, Headers, Payload},
     key::Tenant,
-    keyring::{ENCRYPTED_UNDER, Keyring},
-    outbox::{OutboxEvent, unseal},
+    keyring::Keyring,
+    outbox::{OutboxEvent, unseal, unseal_to_show},
     store::StoreError,
 };
 use tokio_postgres::{
@@ -28,16 +28,8 @@ pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, St
 /// Reads an event like [`event`], to display it. A payload that cannot be decrypted here is
 /// returned as it is stored; the headers name the key that encrypted it.
 pub(crate) fn shown(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
-    event(row, keyring).or_else(|error| {
-        let kept = read(row, |_, headers, payload| {
-            let headers: Headers =
-                serde_json::from_str(headers).map_err(|error| error.to_string())?;
-            let payload = serde_json::Value::String(payload).to_string();
-            Ok((headers, Payload::Json(payload)))
-        });
-        kept.ok()
-            .filter(|kept| kept.event.headers.contains_key(ENCRYPTED_UNDER))
-            .ok_or(error)
+    read(row, |id, headers, payload| {
+        unseal_to_show(id, headers, payload, keyring)
     })
 }
 

@@ -4,7 +4,6 @@ use std::{
     fs,
     io::{self, BufRead as _, Write as _},
     os::unix::fs::MetadataExt as _,
-    sync::Arc,
     time::Duration,
 };
 
@@ -66,9 +65,9 @@ impl CommandContext {
     /// Opens the configured store. The actor is the user who runs this process.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
         let keys = Keys::of(&context.config)?;
-        let store = Arc::new(context.store().await?);
+        let admin = context.admin().await?;
         Ok(Self {
-            declare: Declare::new(store, &context.config, keys),
+            declare: Declare::new(admin, &context.config, keys),
             actor: Actor::new(user()),
             mask: Mask::with(&context.config.admin.mask),
             output: context.output,
@@ -110,12 +109,10 @@ impl CommandContext {
         &self,
         act: Act,
         destination: String,
-        mut filter: ListQuery,
+        filter: ListQuery,
         reason: Option<String>,
         how: How,
     ) -> Result<(), Failure> {
-        // The destination is a field of the job, not of the filter.
-        filter.destination = None;
         let mut many = Many {
             destination,
             filter,
@@ -126,15 +123,21 @@ impl CommandContext {
         };
         let counted = count(self.index(), &self.actor, &many, act).await?;
         let count = counted.count;
+        let plural = if count == 1 { "" } else { "s" };
         if how.dry_run {
-            return self.say(&counted, || count.to_string());
+            let what = match act {
+                Act::ReplayEvents => "event",
+                _ => "dead letter",
+            };
+            let verb = if count == 1 { "es" } else { "" };
+            return self.say(&counted, || format!("{count} {what}{plural} match{verb}"));
         }
-        let (verb, what) = match act {
-            Act::ReplayDeadLetters => ("Replay", "dead letters of"),
-            Act::DiscardDeadLetters => ("Discard", "dead letters of"),
-            Act::ReplayEvents => ("Offer", "events again to"),
+        let name = &many.destination;
+        let question = match act {
+            Act::ReplayDeadLetters => format!("Replay {count} dead letter{plural} of {name}?"),
+            Act::DiscardDeadLetters => format!("Discard {count} dead letter{plural} of {name}?"),
+            Act::ReplayEvents => format!("Offer {count} event{plural} again to {name}?"),
         };
-        let question = format!("{verb} {count} {what} {}?", many.destination);
         self.confirm(how.consent, &question)?;
         // The job is limited to what existed at the count, which is what was confirmed.
         many.seen = Some(counted.seen);

@@ -6,7 +6,7 @@ use hapax_http::{Json, Problem, Query};
 use serde::Deserialize;
 
 use super::{
-    AdminApi,
+    AdminApi, arguments,
     auth::Caller,
     list_query::PAGE,
 };
@@ -26,16 +26,26 @@ pub(crate) struct AskInbox {
     #[arg(long, value_name = "ID")]
     pub(crate) message_id: Option<String>,
     /// Only messages received at or after this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = arguments::time,
+        help = "Only messages received at or after this time: RFC 3339, or a duration before now such as 1h"
+    )]
     pub(crate) since: Option<String>,
     /// Only messages received before this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = arguments::time,
+        help = "Only messages received before this time: RFC 3339, or a duration before now such as 1h"
+    )]
     pub(crate) until: Option<String>,
     /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     pub(crate) before: Option<String>,
     /// Maximum number of messages
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = arguments::limit)]
     pub(crate) limit: Option<usize>,
 }
 

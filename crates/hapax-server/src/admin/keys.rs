@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
-    AdminApi,
+    AdminApi, arguments,
     auth::Caller,
     list_query::PAGE,
 };
@@ -34,16 +34,26 @@ pub(crate) struct AskKeys {
     #[arg(long)]
     pub(crate) state: Option<String>,
     /// Only keys claimed at or after this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = arguments::time,
+        help = "Only keys claimed at or after this time: RFC 3339, or a duration before now such as 1h"
+    )]
     pub(crate) since: Option<String>,
     /// Only keys claimed before this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = arguments::time,
+        help = "Only keys claimed before this time: RFC 3339, or a duration before now such as 1h"
+    )]
     pub(crate) until: Option<String>,
     /// Start of the page: `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     pub(crate) before: Option<String>,
     /// Maximum number of keys
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = arguments::limit)]
     pub(crate) limit: Option<usize>,
 }
 

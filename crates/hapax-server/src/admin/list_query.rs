@@ -1,4 +1,4 @@
-//! Filters and pagination, as a query string, a JSON body or command-line flags.
+//! Filters and pagination, as a query string or a JSON body. The commands have flags of their own.
 
 use hapax::{
     admin::{AdminError, DeliveryFilter, DeliveryStatus, EventFilter, read_field, read_time},
@@ -8,51 +8,38 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 /// Filter of events, deliveries or dead letters, and the page.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema, IntoParams, clap::Args)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
     /// Only events whose type matches, such as `order.*`
-    #[arg(long = "type", value_name = "PATTERN")]
     #[serde(rename = "type")]
     pub(crate) kind: Option<String>,
     /// Only events of this tenant
-    #[arg(long)]
     pub(crate) tenant: Option<String>,
     /// Only events about this type of aggregate, such as `order`
-    #[arg(long, value_name = "TYPE")]
     pub(crate) aggregate_type: Option<String>,
     /// Only events about the aggregate with this id
-    #[arg(long, value_name = "ID")]
     pub(crate) aggregate_id: Option<String>,
     /// Only the event with this id
-    #[arg(long, value_name = "UUID")]
     pub(crate) event_id: Option<String>,
     /// Only events created at or after this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
     pub(crate) since: Option<String>,
     /// Only events created before this time (RFC 3339)
-    #[arg(long, value_name = "MOMENT")]
     pub(crate) until: Option<String>,
     /// Only deliveries with at least this number of attempts
-    #[arg(long, value_name = "COUNT")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     #[param(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     pub(crate) attempts_min: Option<u32>,
     /// Only deliveries whose last error contains this text
-    #[arg(long, value_name = "WORDS")]
     pub(crate) error: Option<String>,
     /// Only deliveries of this destination
-    #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
     /// Only deliveries in one of these states, separated by commas
-    #[arg(long, value_name = "STATES")]
     pub(crate) state: Option<String>,
     /// Start of the page: `next` of the previous page
-    #[arg(long, value_name = "CURSOR")]
     pub(crate) before: Option<String>,
     /// Maximum number of items
-    #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<usize>,
 }
 

@@ -9,8 +9,8 @@
 
 mod encryption;
 mod watch;
-mod job_worker;
 mod auth;
+pub(crate) mod arguments;
 mod list_query;
 mod declare;
 pub(crate) mod command_context;
@@ -44,7 +44,6 @@ use hapax_http::{Problem, RequestIds, problem::METHOD};
 pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, configured};
 pub(crate) use encryption::Keys;
-pub(crate) use job_worker::work;
 pub(crate) use list_query::{ListQuery, Many};
 pub(crate) use watch::Watch;
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    AdminApi,
+    AdminApi, arguments,
     auth::Caller,
     list_query::PAGE,
 };
@@ -39,7 +39,7 @@ pub(crate) struct AskSagas {
     #[arg(long, value_name = "ID")]
     after: Option<String>,
     /// Maximum number of sagas
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = arguments::limit)]
     limit: Option<usize>,
 }
 

@@ -5,10 +5,9 @@
 //! be decrypted, is logged as an error and the relay continues with the previous one. A pause and a
 //! removal take effect even then.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use hapax::admin::{AdminError, Declared};
-use hapax_postgres::Postgres;
+use hapax::admin::{Admin, AdminError, Declared};
 use serde_json::Value;
 
 use super::Keys;
@@ -17,7 +16,7 @@ use crate::destination::{NetworkPolicy, Spec, Written};
 /// The destinations declared in the database, as of the last read.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    store: Postgres,
+    admin: Arc<dyn Admin>,
     keys: Keys,
     reach: NetworkPolicy,
     version: i64,
@@ -36,9 +35,9 @@ struct Known {
 
 impl Watch {
     /// Creates a watch that has read nothing yet.
-    pub(crate) fn new(store: Postgres, keys: Keys, reach: NetworkPolicy) -> Self {
+    pub(crate) fn new(admin: Arc<dyn Admin>, keys: Keys, reach: NetworkPolicy) -> Self {
         Self {
-            store,
+            admin,
             keys,
             reach,
             version: 0,
@@ -48,7 +47,7 @@ impl Watch {
 
     /// Reads the changes. Returns false if there are none.
     pub(crate) async fn look(&mut self) -> Result<bool, AdminError> {
-        let changes = self.store.changes(self.version).await?;
+        let changes = self.admin.changes(self.version).await?;
         let is_changed = !changes.is_empty();
         for declared in changes {
             self.version = self.version.max(declared.version);

@@ -23,10 +23,13 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     /// Print every setting with its default and description
+    #[command(after_help = "Example:\n  hapax config default > hapax.toml")]
     Default,
     /// Read all layers, keys and tokens, build the destinations, and report errors
+    #[command(after_help = "Example:\n  hapax config check --config hapax.toml")]
     Check,
     /// Print the value and the source of every setting; secrets are printed as ***
+    #[command(after_help = "Example:\n  hapax config show --config hapax.toml")]
     Show,
 }
 
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
         What::Default => output.text(DEFAULT)?,
         What::Check => {
             let config = Config::of(&again.layers()?)?;
-            config.database.url()?;
+            config.database.place()?;
             admin::check(&config)?;
             DestinationSet::new(environment::clock())
                 .check(&Declared::in_configuration(&config))?;

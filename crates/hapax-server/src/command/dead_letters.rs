@@ -3,17 +3,17 @@
 
 use std::process::ExitCode;
 
-use hapax::admin::{Job, JobFilter};
+use hapax::admin::{AdminError, Job, JobFilter};
 
-use super::{Context, Failure};
-use crate::{
-    admin::{
-        ListQuery,
-        command_context::{CommandContext, Consent, How},
-        events,
-        jobs::Act,
-    },
-    output::USAGE,
+use super::{
+    Context, Failure,
+    filters::{AttemptArgs, EventArgs, PageArgs},
+};
+use crate::admin::{
+    ListQuery,
+    command_context::{CommandContext, Consent, How},
+    events,
+    jobs::Act,
 };
 
 #[derive(Debug, clap::Args)]
@@ -25,13 +25,16 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List dead letters, newest events first
-    List(Box<ListQuery>),
+    #[command(after_help = "Example:\n  hapax dead-letters list --destination billing --since 1h")]
+    List(Box<ListArgs>),
     /// Show the event of a dead letter and all attempts
+    #[command(after_help = "Example:\n  hapax dead-letters show billing 4711")]
     Show {
-        /// Position of the event
-        position: i64,
+        #[command(flatten)]
+        one: One,
     },
     /// Make one dead letter due again, as if it had never been tried
+    #[command(after_help = "Example:\n  hapax dead-letters replay billing 4711 --yes")]
     Replay {
         #[command(flatten)]
         one: One,
@@ -43,6 +46,9 @@ enum Verb {
         consent: Consent,
     },
     /// Discard one dead letter permanently
+    #[command(
+        after_help = "Example:\n  hapax dead-letters discard billing 4711 --reason 'paid by hand'"
+    )]
     Discard {
         #[command(flatten)]
         one: One,
@@ -53,16 +59,22 @@ enum Verb {
         consent: Consent,
     },
     /// Make all dead letters of --destination that match the filter due again
+    #[command(
+        after_help = "Example:\n  hapax dead-letters replay-all --destination billing --error timeout --dry-run"
+    )]
     ReplayAll {
         #[command(flatten)]
-        filter: Box<ListQuery>,
+        filter: Box<FilterArgs>,
         #[command(flatten)]
         how: How,
     },
     /// Discard all dead letters of --destination that match the filter permanently
+    #[command(
+        after_help = "Example:\n  hapax dead-letters discard-all --destination billing --type 'test.*' --reason 'a test'"
+    )]
     DiscardAll {
         #[command(flatten)]
-        filter: Box<ListQuery>,
+        filter: Box<FilterArgs>,
         /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
@@ -70,17 +82,64 @@ enum Verb {
         how: How,
     },
     /// List the jobs, or show one
+    #[command(after_help = "Example:\n  hapax dead-letters jobs 3")]
     Jobs {
         /// Job id
         id: Option<i64>,
     },
     /// Cancel a job; what it has done is not reverted
+    #[command(after_help = "Example:\n  hapax dead-letters cancel 3")]
     Cancel {
         /// Job id
         id: i64,
         #[command(flatten)]
         consent: Consent,
     },
+}
+
+/// Which dead letters, and the page.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    attempts: AttemptArgs,
+    /// Only dead letters of this destination
+    #[arg(long, value_name = "NAME")]
+    destination: Option<String>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// Which dead letters of one destination.
+#[derive(Debug, clap::Args)]
+struct FilterArgs {
+    /// Destination of the dead letters
+    #[arg(long, value_name = "NAME")]
+    destination: String,
+    #[command(flatten)]
+    events: EventArgs,
+    #[command(flatten)]
+    attempts: AttemptArgs,
+}
+
+impl ListArgs {
+    fn query(self) -> ListQuery {
+        let mut query = self.events.query();
+        self.attempts.add_to(&mut query);
+        self.page.add_to(&mut query);
+        query.destination = self.destination;
+        query
+    }
+}
+
+impl FilterArgs {
+    /// The destination and the filter. A job has exactly one destination.
+    fn spelled(self) -> (String, ListQuery) {
+        let mut query = self.events.query();
+        self.attempts.add_to(&mut query);
+        (self.destination, query)
+    }
 }
 
 /// One dead letter.
@@ -95,16 +154,12 @@ struct One {
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
     match args.verb {
-        Verb::List(ask) => {
-            let filter = ask.of_dead_letters()?;
-            super::deliveries::list(&cx, *ask, &filter).await?;
+        Verb::List(args) => {
+            let query = args.query();
+            let filter = query.of_dead_letters()?;
+            super::deliveries::list(&cx, query, &filter).await?;
         }
-        Verb::Show { position } => {
-            let id = position.to_string();
-            let mask = Some(&cx.mask);
-            let found = events::one(cx.store(), cx.index(), &cx.actor, &id, mask).await?;
-            super::events::show(&cx, &found)?;
-        }
+        Verb::Show { one } => show(&cx, &one).await?,
         Verb::Replay {
             one,
             patch,
@@ -116,8 +171,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             consent,
         } => discard(&cx, &one, &reason, consent).await?,
         Verb::ReplayAll { filter, how } => {
-            let of = destination(&filter)?;
-            cx.many(Act::ReplayDeadLetters, of, *filter, None, how)
+            let (of, filter) = filter.spelled();
+            cx.many(Act::ReplayDeadLetters, of, filter, None, how)
                 .await?;
         }
         Verb::DiscardAll {
@@ -125,8 +180,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             reason,
             how,
         } => {
-            let of = destination(&filter)?;
-            cx.many(Act::DiscardDeadLetters, of, *filter, Some(reason), how)
+            let (of, filter) = filter.spelled();
+            cx.many(Act::DiscardDeadLetters, of, filter, Some(reason), how)
                 .await?;
         }
         Verb::Jobs { id: Some(id) } => {
@@ -142,10 +197,20 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// The destination of a filter. A job has exactly one.
-pub(super) fn destination(filter: &ListQuery) -> Result<String, Failure> {
-    let missing = || Failure::new(USAGE, "--destination is missing: a job needs one");
-    filter.destination.clone().ok_or_else(missing)
+/// Shows the event of a dead letter, with its attempts at this destination alone.
+async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
+    let One {
+        destination,
+        position,
+    } = one;
+    let (id, mask) = (position.to_string(), Some(&cx.mask));
+    let mut found = events::one(cx.store(), cx.index(), &cx.actor, &id, mask).await?;
+    found.destinations.retain(|it| it.partition == *destination);
+    if found.destinations.is_empty() {
+        let what = format!("delivery {position} of {destination}");
+        return Err(AdminError::not_found(what).into());
+    }
+    super::events::show(cx, &found)
 }
 
 async fn replay(

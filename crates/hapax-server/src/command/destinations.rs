@@ -29,13 +29,16 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List all destinations
+    #[command(after_help = "Example:\n  hapax destinations list --config hapax.toml")]
     List,
     /// Show a destination and its progress
+    #[command(after_help = "Example:\n  hapax destinations show billing")]
     Show {
         /// Name of the destination
         name: String,
     },
     /// Create a destination; every relay delivers to it within two seconds
+    #[command(after_help = "Example:\n  hapax destinations create billing --spec billing.json")]
     Create {
         /// Name of the destination
         name: String,
@@ -45,6 +48,9 @@ enum Verb {
         consent: Consent,
     },
     /// Change a destination that was created at run time
+    #[command(
+        after_help = "Example:\n  hapax destinations change billing --version 3 --spec billing.json"
+    )]
     Change {
         /// Name of the destination
         name: String,
@@ -58,6 +64,7 @@ enum Verb {
         consent: Consent,
     },
     /// Pause a destination
+    #[command(after_help = "Example:\n  hapax destinations pause billing")]
     Pause {
         /// Name of the destination
         name: String,
@@ -65,6 +72,7 @@ enum Verb {
         consent: Consent,
     },
     /// Resume a paused or disabled destination
+    #[command(after_help = "Example:\n  hapax destinations resume billing")]
     Resume {
         /// Name of the destination
         name: String,
@@ -72,6 +80,7 @@ enum Verb {
         consent: Consent,
     },
     /// Remove a destination with its parked deliveries and dead letters
+    #[command(after_help = "Example:\n  hapax destinations remove billing")]
     Remove {
         /// Name of the destination
         name: String,
@@ -79,6 +88,7 @@ enum Verb {
         consent: Consent,
     },
     /// Show the audit log, newest entries first
+    #[command(after_help = "Example:\n  hapax destinations log")]
     Log,
 }
 

@@ -19,8 +19,10 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List messages, newest first
+    #[command(after_help = "Example:\n  hapax inbox list --consumer billing --since 1h")]
     List(AskInbox),
     /// Show which consumers accepted a message, and when
+    #[command(after_help = "Example:\n  hapax inbox show 0190c2f4-3f6e-7aaa-8000-000000000001")]
     Show {
         /// Message id; for an event, the event id
         id: String,

@@ -19,14 +19,19 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List keys, newest claim first
+    #[command(after_help = "Example:\n  hapax keys list --operation 'POST /orders' --since 1h")]
     List(AskKeys),
     /// Show the state and the stored response of a key
+    #[command(after_help = "Example:\n  hapax keys show 'POST /orders' order-4711")]
     Show {
         #[command(flatten)]
         one: One,
     },
     /// Delete a key and its response; within a second the next request with this key runs again, on
     /// any node
+    #[command(
+        after_help = "Example:\n  hapax keys purge 'POST /orders' order-4711 --reason 'wrong price'"
+    )]
     Purge {
         #[command(flatten)]
         one: One,

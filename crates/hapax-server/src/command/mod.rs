@@ -4,6 +4,8 @@ mod relay;
 mod console;
 mod migrate;
 mod doctor;
+mod status;
+mod filters;
 mod keys;
 mod events;
 mod deliveries;
@@ -13,6 +15,7 @@ mod inbox;
 mod sagas;
 mod destinations;
 mod send;
+mod secrets;
 pub(crate) mod config;
 mod completions;
 mod man;
@@ -20,19 +23,20 @@ mod man;
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
-use hapax::failpoint::Failpoints;
+use hapax::{admin::Admin, failpoint::Failpoints};
 use hapax_otlp::Exporter;
-use hapax_postgres::{OpenError, Postgres};
 use hapax_runtime::{failpoint, telemetry};
 
 use crate::{
+    admin::Keys,
     config::{Config, Given, Layers, Wrong, read_layers},
+    database::{self, Access, DatabaseError},
     environment,
     output::{FAILED, Output, USAGE},
-    wiring,
 };
 
-/// Relay for the transactional outbox of a PostgreSQL database, and tools for its operators.
+/// Relay for the transactional outbox of a PostgreSQL or SQLite database, and tools for its
+/// operators.
 #[derive(Debug, clap::Parser)]
 #[command(name = "hapax", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -42,23 +46,32 @@ pub(crate) struct Cli {
     verb: Verb,
 }
 
+/// The heading of the flags of every command in help texts.
+const GLOBAL: &str = "Global options";
+
 /// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
     /// Read settings from this TOML file; environment variables and flags take precedence
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     config: Option<PathBuf>,
-    /// PostgreSQL database, as a URL
-    #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
+    /// Database: a PostgreSQL URL (postgres://...), or an SQLite file (sqlite:shop.db)
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        hide_env_values = true,
+        help_heading = GLOBAL
+    )]
     database: Option<String>,
     /// Print JSON instead of tables
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Format of the log: human or json
-    #[arg(long, global = true, value_name = "WORD")]
+    #[arg(long, global = true, value_name = "WORD", help_heading = GLOBAL)]
     log: Option<String>,
     /// Log level: error, warn, info, debug or trace
-    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = GLOBAL)]
     log_level: Option<String>,
 }
 
@@ -66,16 +79,23 @@ pub(crate) struct Flags {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Deliver events until the process is asked to stop
+    #[command(after_help = "Example:\n  hapax relay --config hapax.toml")]
     Relay(relay::Args),
     /// Serve the web console until the process is asked to stop
+    #[command(after_help = "Example:\n  hapax console --database sqlite:shop.db")]
     Console(console::Args),
     /// Create or upgrade the tables
+    #[command(after_help = "Example:\n  hapax migrate --database postgres://owner@host/shop")]
     Migrate(migrate::Args),
     /// Find problems and say how to solve them
+    #[command(after_help = "Example:\n  hapax doctor --config hapax.toml")]
     Doctor(doctor::Args),
+    /// Show the figures of the last minutes, the destinations, and what stands still
+    #[command(after_help = "Example:\n  hapax status --watch 5s")]
+    Status(status::Args),
     /// List, show and purge idempotency keys
     Keys(keys::Args),
-    /// List, show and replay events
+    /// List, follow, show and replay events
     Events(events::Args),
     /// List deliveries that are parked or finished, and retry one now
     Deliveries(deliveries::Args),
@@ -88,12 +108,19 @@ enum Verb {
     /// List, show, create, change, pause, resume and remove destinations
     Destinations(destinations::Args),
     /// Send one request under one idempotency key, with retries
+    #[command(
+        after_help = "Example:\n  hapax send https://api.example.com/orders -d @order.json --key order-4711"
+    )]
     Send(Box<send::Args>),
+    /// Make secrets
+    Secrets(secrets::Args),
     /// Print and check the configuration
     Config(config::Args),
     /// Print shell completions
+    #[command(after_help = "Example:\n  hapax completions bash > /etc/bash_completion.d/hapax")]
     Completions(completions::Args),
     /// Write the manual pages
+    #[command(after_help = "Example:\n  hapax man --dir /usr/local/share/man/man1")]
     Man(man::Args),
 }
 
@@ -131,6 +158,12 @@ impl From<std::io::Error> for Failure {
 impl From<hapax::store::StoreError> for Failure {
     fn from(error: hapax::store::StoreError) -> Self {
         Self::new(FAILED, error.error_chain())
+    }
+}
+
+impl From<DatabaseError> for Failure {
+    fn from(error: DatabaseError) -> Self {
+        Self::new(FAILED, error.to_string())
     }
 }
 
@@ -173,28 +206,20 @@ impl std::fmt::Debug for Again {
 }
 
 impl Context {
-    /// Opens the configured database. A schema of an unknown version is refused.
-    pub(crate) async fn store(&self) -> Result<Postgres, Failure> {
-        let url = self.config.database.url()?;
-        let settings = wiring::store(&self.config, &url, self.failpoints.clone())?;
-        Postgres::open(settings)
-            .await
-            .map_err(|error| opened(&error))
+    /// What is needed to open the configured database.
+    pub(crate) fn access(&self) -> Result<Access<'_>, Wrong> {
+        Ok(Access {
+            config: &self.config.database,
+            keyring: Keys::of(&self.config)?.reading(),
+            failpoints: self.failpoints.clone(),
+        })
     }
-}
 
-/// Why a database was not opened, and which command helps.
-fn opened(error: &OpenError) -> Failure {
-    use hapax_postgres::SchemaError::Older;
-
-    let hint = match error {
-        OpenError::Schema {
-            source: Older { .. },
-        } => ": run `hapax migrate`",
-        _ => "",
-    };
-    let error_chain = environment::error_chain(error);
-    Failure::new(FAILED, format!("{error_chain}{hint}"))
+    /// Opens the configured database for operators. A schema of an unknown version is refused.
+    pub(crate) async fn admin(&self) -> Result<Arc<dyn Admin>, Failure> {
+        let place = self.config.database.place()?;
+        Ok(database::open(&self.access()?, &place).await?)
+    }
 }
 
 /// Runs the command.
@@ -211,6 +236,7 @@ pub(crate) fn run(
     let verb = match verb {
         Verb::Completions(args) => return completions::run(&args, output),
         Verb::Man(args) => return man::run(&args),
+        Verb::Secrets(args) => return secrets::run(&args, output),
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
@@ -241,6 +267,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Console(args) => console::run(args, context).await,
         Verb::Migrate(args) => migrate::run(args, context).await,
         Verb::Doctor(args) => doctor::run(args, context).await,
+        Verb::Status(args) => status::run(args, context).await,
         Verb::Keys(args) => keys::run(args, context).await,
         Verb::Events(args) => events::run(args, context).await,
         Verb::Deliveries(args) => deliveries::run(args, context).await,
@@ -249,7 +276,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
-        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) => {
+        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) | Verb::Secrets(_) => {
             unreachable!("they ran without settings")
         }
     }

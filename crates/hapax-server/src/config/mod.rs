@@ -6,6 +6,7 @@
 //! a secret. No other module reads the environment.
 
 mod span;
+mod place;
 mod layers;
 mod sources;
 mod telemetry;
@@ -14,6 +15,8 @@ mod sections;
 pub(crate) use hapax_runtime::config::{Given, Layers, Node, Wrong};
 pub(crate) use hapax_sinks::secret::Secret;
 pub(crate) use layers::{DEFAULT, read_layers};
-pub(crate) use sections::{Config, Listen, Retention, Role, Schema, Token};
+pub(crate) use place::Place;
+pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
+pub(crate) use sources::Source;
 pub(crate) use span::Span;
 pub(crate) use telemetry::Telemetry;

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
-use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Secret, Span, Telemetry, Wrong, sources::Source};
+use super::{Place, Secret, Span, Telemetry, Wrong, sources::Source};
 use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// All settings.
@@ -210,19 +209,25 @@ impl Config {
 }
 
 impl Database {
-    /// The URL of the database.
-    pub(crate) fn url(&self) -> Result<SecretString, Wrong> {
+    /// Where the database is.
+    pub(crate) fn place(&self) -> Result<Place, Wrong> {
         let Some(url) = &self.url else {
-            let how = "is missing: set --database URL, HAPAX__DATABASE__URL, or [database] url \
-                       in the file of --config";
+            let how = "is missing: set --database, HAPAX__DATABASE__URL, or [database] url in the \
+                       file of --config, to a PostgreSQL URL or sqlite:PATH";
             return Err(Wrong::at("database.url", how));
         };
-        url.reveal().map_err(|bad| Wrong::at("database.url", bad))
+        let url = url.reveal();
+        let place = url.and_then(|url| Place::parse(&url));
+        place.map_err(|bad| Wrong::at("database.url", bad))
     }
 
     fn check(&self) -> Result<(), Wrong> {
         if self.connections < 2 || self.connections > 1_000 {
             return Err(Wrong::at("database.connections", "must be 2 to 1000"));
+        }
+        // A URL in a file is read when it is needed.
+        if let Some(Secret::Text(url)) = &self.url {
+            Place::parse(url).map_err(|bad| Wrong::at("database.url", bad))?;
         }
         let (least, most) = (Duration::from_millis(100), Duration::from_hours(1));
         within(

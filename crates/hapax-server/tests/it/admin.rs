@@ -10,7 +10,16 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::hapax::{PATIENCE, Relay, SECRET, emit, migrated, start_relay};
+use crate::{
+    hapax::{PATIENCE, Relay, SECRET, emit, migrated, start_relay},
+    store::{Home, Located, Store, on_both_stores},
+};
+
+on_both_stores! {
+    who_has_no_token_is_not_let_in_and_a_viewer_does_not_act,
+    without_tokens_this_machine_is_answered_and_no_page_of_a_browser,
+    a_filter_that_nobody_applies_is_refused,
+}
 
 pub(crate) const OPERATOR: &str = "operator-0123456789";
 pub(crate) const VIEWER: &str = "viewer-0123456789";
@@ -34,12 +43,12 @@ impl Served {
         &self.url
     }
 
-    pub(crate) async fn start(database: &Database, more: &str) -> Self {
+    pub(crate) async fn start(database: &impl Located, more: &str) -> Self {
         Self::with(database, "", more).await
     }
 
     /// Starts a relay with more settings in the section `[admin]`.
-    pub(crate) async fn with(database: &Database, admin: &str, more: &str) -> Self {
+    pub(crate) async fn with(database: &impl Located, admin: &str, more: &str) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let configuration = format!(
             "[admin]\nlisten = \"{address}\"\n{admin}\n\
@@ -47,7 +56,7 @@ impl Served {
              [relay]\nallow = [\"127.0.0.0/8\"]\n\
              {more}"
         );
-        let relay = start_relay(&database.url(), &configuration).await;
+        let relay = start_relay(&database.located(), &configuration).await;
         Self {
             relay,
             url: format!("http://{address}/admin/v1"),
@@ -55,7 +64,7 @@ impl Served {
         }
     }
 
-    pub(crate) async fn with_tokens(database: &Database) -> Self {
+    pub(crate) async fn with_tokens(database: &impl Located) -> Self {
         let tokens = format!(
             "[admin.tokens.ops]\ntoken = \"{OPERATOR}\"\nrole = \"operator\"\n\
              [admin.tokens.eve]\ntoken = \"{VIEWER}\"\nrole = \"viewer\"\n\
@@ -100,9 +109,8 @@ impl Served {
     }
 }
 
-#[tokio::test]
-async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act() {
-    let database = migrated().await;
+async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act(on: Store) {
+    let database = Home::migrated(on).await;
     let served = Served::with_tokens(&database).await;
     for token in [
         "",
@@ -137,9 +145,8 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser() {
-    let database = migrated().await;
+async fn without_tokens_this_machine_is_answered_and_no_page_of_a_browser(on: Store) {
+    let database = Home::migrated(on).await;
     let served = Served::start(&database, "").await;
     let url = format!("{}/destinations", served.url);
     let get = async |headers: &[(&str, &str)]| {
@@ -228,9 +235,8 @@ async fn what_makes_no_sense_is_a_problem_with_a_code() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_filter_that_nobody_applies_is_refused() {
-    let database = migrated().await;
+async fn a_filter_that_nobody_applies_is_refused(on: Store) {
+    let database = Home::migrated(on).await;
     let served = Served::with_tokens(&database).await;
     for query in [
         "/events?destination=a",

@@ -1,64 +1,137 @@
 //! Tests of queries that operators make, over HTTP and with commands: keys, the inbox, sagas, the
 //! timeline of a request, the backlog and the overview.
 
-use hapax_testkit::postgres::Database;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax::{
+    event::{Headers, NewEvent},
+    idempotency::{Claim, OnExpired, StoredResponse},
+    inbox::Message,
+    key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
+    limits::RETENTION,
+    saga::{Kind, NewSaga, Owned, SagaStatus, State},
+    store::{ClaimOutcome, Effect, LockedSaga, SagaRows as _, Sagas, Transaction as _},
+};
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
     admin::{ALICE, OPERATOR, Served, VIEWER, check},
-    hapax::{Ran, migrated, run},
+    hapax::{Ran, run},
+    store::{Home, Store, on_both_stores},
 };
+
+on_both_stores! {
+    what_is_nobodys_business_is_shown_nowhere,
+    keys_are_listed_shown_and_purged_over_http,
+    one_request_is_followed_over_http,
+    sagas_are_listed_shown_and_decided_about_over_http,
+    a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has,
+    a_viewer_sees_all_of_it,
+    keys_and_messages_are_looked_at_by_verbs,
+}
 
 /// The path at which an operator decides about the saga of `acme`.
 const DECIDE: &str = "/sagas/saga-acme/decide";
+const LEASE: Duration = Duration::from_secs(5);
 
-/// A request of a tenant with a response, an event that is accepted by a consumer, and a saga. The
-/// content contains data that must be masked.
-fn request(tenant: &str) -> String {
-    format!(
-        "BEGIN;
-         SELECT hapax.claim('{tenant}', 'POST /orders', 'key-{tenant}', sha256('a'));
-         SELECT hapax.emit('order.created',
-             '{{\"order\": 1, \"card\": {{\"number\": \"4242{tenant}\"}}}}');
-         SELECT hapax.complete('{tenant}', 'POST /orders', 'key-{tenant}', 201,
-             '[[\"content-type\", \"application/json\"], [\"x-auth-token\", \"4242{tenant}\"]]',
-             '{{\"id\": 1, \"email\": \"4242{tenant}\", \"shop_id\": \"4242{tenant}\"}}');
-         INSERT INTO hapax.saga (id, name, version, tenant, input, headers, state, deadline_at,
-                 created_at)
-         SELECT 'saga-{tenant}', 'checkout', 1, '{tenant}',
-                '{{\"token\": \"4242{tenant}\", \"amount\": 7}}', headers, 'needs_attention',
-                now() + interval '1 hour', now()
-           FROM hapax.outbox_event WHERE tenant = '{tenant}';
-         INSERT INTO hapax.inbox_message (consumer, message_id, source, payload_hash, received_at)
-         SELECT 'mailer', event_id, 'shop', '', now()
-           FROM hapax.outbox_event WHERE tenant = '{tenant}';
-         COMMIT;"
-    )
+/// A request of a tenant with a response, an event that is accepted by a consumer, and a saga that
+/// needs attention. The content contains data that must be masked.
+async fn request(store: &impl Sagas, name: &str) {
+    let tenant = Tenant::new(name).unwrap();
+    let secret = format!("4242{name}");
+    let claim = Claim {
+        scope: Scope {
+            tenant: tenant.clone(),
+            operation: Operation::new("POST /orders").unwrap(),
+            key: IdempotencyKey::new(format!("key-{name}")).unwrap(),
+        },
+        fingerprint: FingerprintBuilder::new(1).part(b"a").finish(),
+        retention: RETENTION,
+        on_expired: OnExpired::New,
+        context: Headers::new(),
+    };
+    let ClaimOutcome::Open(mut tx) = store.claim(claim).await.unwrap() else {
+        panic!("the key is free");
+    };
+    let payload = json!({"order": 1, "card": {"number": secret}});
+    let event = tx.emit(NewEvent::json("order.created", &payload)).unwrap();
+    let message = Message::new("mailer", "shop", event.to_string(), b"").unwrap();
+    tx.accept(&message).await.unwrap();
+    let id = format!("saga-{name}");
+    let saga = NewSaga {
+        id: id.clone(),
+        kind: Kind {
+            name: "checkout".to_owned(),
+            version: 1,
+        },
+        tenant: Some(tenant),
+        input: json!({"token": secret, "amount": 7}).to_string().into(),
+        headers: Headers::new(),
+        deadline: Duration::from_hours(1),
+    };
+    assert!(tx.start_saga(&saga).await.unwrap());
+    let response = StoredResponse {
+        status: 201,
+        headers: vec![
+            ("content-type".to_owned(), "application/json".into()),
+            ("x-auth-token".to_owned(), Bytes::from(secret.clone())),
+        ],
+        body: json!({"id": 1, "email": secret, "shop_id": secret})
+            .to_string()
+            .into(),
+    };
+    tx.complete(&response, Effect::Keep).await.unwrap();
+    let saga = store.seize_saga(&id, LEASE).await.unwrap().unwrap();
+    let owned = Owned::of(&saga);
+    let LockedSaga { mut tx, .. } = store.lock_saga(&owned, LEASE).await.unwrap();
+    let status = SagaStatus {
+        state: State::NeedsAttention,
+        ..saga.status.clone()
+    };
+    tx.write_status(&owned, &status).await.unwrap();
+    tx.commit().await.unwrap();
+    let given = store.give_back_saga(&owned, Duration::ZERO, "", 0);
+    given.await.unwrap();
 }
 
 /// Creates two tenants with one request each.
-async fn stage() -> Database {
-    let database = migrated().await;
-    let client = database.client().await;
-    for tenant in ["acme", "other"] {
-        client.batch_execute(&request(tenant)).await.unwrap();
+async fn stage(on: Store) -> Home {
+    let home = Home::migrated(on).await;
+    match on {
+        Store::Sqlite => {
+            let store = home.sqlite();
+            for tenant in ["acme", "other"] {
+                request(&store, tenant).await;
+            }
+            store.close().await.unwrap();
+        }
+        Store::Postgres => {
+            let store = home.postgres().await;
+            for tenant in ["acme", "other"] {
+                request(&store, tenant).await;
+            }
+            store.close();
+        }
     }
-    database
+    home
 }
 
-async fn event_of(database: &Database, tenant: &str) -> String {
-    let client = database.client().await;
-    let sql = "SELECT event_id::text FROM hapax.outbox_event WHERE tenant = $1";
-    client.query_one(sql, &[&tenant]).await.unwrap().get(0)
+/// The id of the event of a tenant.
+fn event_of(home: &Home, tenant: &str) -> String {
+    let url = home.url();
+    let list = ["events", "list", "--tenant", tenant, "--json"];
+    let listed = run(&[&list[..], &["--database", &url]].concat());
+    let listed = listed.ended(0).json();
+    listed["items"][0]["id"].as_str().unwrap().to_owned()
 }
 
-#[tokio::test]
-async fn what_is_nobodys_business_is_shown_nowhere() {
-    let database = stage().await;
+async fn what_is_nobodys_business_is_shown_nowhere(on: Store) {
+    let database = stage(on).await;
     let token = format!("[admin.tokens.ops]\ntoken = \"{OPERATOR}\"\nrole = \"operator\"\n");
     let served = Served::with(&database, "mask = [\"shop id\"]", &token).await;
-    let event = event_of(&database, "acme").await;
+    let event = event_of(&database, "acme");
     for path in [
         "/keys/POST%20%2Forders/key-acme".to_owned(),
         "/sagas/saga-acme".to_owned(),
@@ -73,9 +146,8 @@ async fn what_is_nobodys_business_is_shown_nowhere() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn keys_are_listed_shown_and_purged_over_http() {
-    let database = stage().await;
+async fn keys_are_listed_shown_and_purged_over_http(on: Store) {
+    let database = stage(on).await;
     let served = Served::with_tokens(&database).await;
     check_list_of_keys(&served).await;
     check_wrong_filters_of_keys(&served).await;
@@ -96,11 +168,10 @@ async fn keys_are_listed_shown_and_purged_over_http() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn one_request_is_followed_over_http() {
-    let database = stage().await;
+async fn one_request_is_followed_over_http(on: Store) {
+    let database = stage(on).await;
     let served = Served::with_tokens(&database).await;
-    let event = event_of(&database, "acme").await;
+    let event = event_of(&database, "acme");
     for query in [
         format!("event={event}"),
         "key=key-acme&operation=POST%20/orders&tenant=acme".to_owned(),
@@ -140,9 +211,8 @@ async fn one_request_is_followed_over_http() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn sagas_are_listed_shown_and_decided_about_over_http() {
-    let database = stage().await;
+async fn sagas_are_listed_shown_and_decided_about_over_http(on: Store) {
+    let database = stage(on).await;
     let served = Served::with_tokens(&database).await;
     check_list_of_sagas(&served).await;
     let shown = served.get("/sagas/saga-acme").await;
@@ -161,17 +231,16 @@ async fn sagas_are_listed_shown_and_decided_about_over_http() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has() {
-    let database = stage().await;
+async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has(on: Store) {
+    let database = stage(on).await;
     let served = Served::with_tokens(&database).await;
     check_lists_of_a_tenant(&served).await;
-    check_foreign_rows_are_not_found(&served, &event_of(&database, "other").await).await;
+    check_foreign_rows_are_not_found(&served, &event_of(&database, "other")).await;
     let own_key = "/keys/POST%20%2Forders/key-acme";
     let version = served.get_as_alice(own_key).await.json().unwrap()["version"].clone();
     let why = json!({"version": version, "reason": "x"});
     check_foreign_rows_are_not_changed(&served, &why).await;
-    let own = event_of(&database, "acme").await;
+    let own = event_of(&database, "acme");
     check_own_figures(&served, &own).await;
     let purge = format!("{own_key}/purge");
     let purged = served.ask(ALICE, Method::POST, &purge, Some(&why)).await;
@@ -179,11 +248,10 @@ async fn a_token_of_a_tenant_asks_in_vain_for_what_another_tenant_has() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_viewer_sees_all_of_it() {
-    let database = stage().await;
+async fn a_viewer_sees_all_of_it(on: Store) {
+    let database = stage(on).await;
     let served = Served::with_tokens(&database).await;
-    let event = event_of(&database, "acme").await;
+    let event = event_of(&database, "acme");
     for path in [
         "/keys".to_owned(),
         "/keys/POST%20%2Forders/key-acme".to_owned(),
@@ -202,9 +270,8 @@ async fn a_viewer_sees_all_of_it() {
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn keys_and_messages_are_looked_at_by_verbs() {
-    let database = stage().await;
+async fn keys_and_messages_are_looked_at_by_verbs(on: Store) {
+    let database = stage(on).await;
     let url = database.url();
     let call = |arguments: &[&str]| -> Ran {
         let mut all = arguments.to_vec();
@@ -237,16 +304,14 @@ async fn keys_and_messages_are_looked_at_by_verbs() {
     sure.push("--yes");
     let shown = call(&["keys", "show", "POST /orders", "key-acme", "--json"]);
     let seen = shown.ended(0).json()["version"].clone();
-    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired";
-    let client = database.client().await;
-    client.batch_execute(used_again).await.unwrap();
+    use_key_again(&database).await;
     let stale = [&sure[..], &["--if-version", seen.as_str().unwrap()]].concat();
     let outcome = call(&stale).ended(4);
     assert!(outcome.stderr.contains("used again"), "{outcome:?}");
     call(&sure).ended(0);
     call(&sure).ended(3);
 
-    let event = event_of(&database, "acme").await;
+    let event = event_of(&database, "acme");
     let taken = call(&["inbox", "list", "--consumer", "mailer", "--json"])
         .ended(0)
         .json();
@@ -328,11 +393,12 @@ async fn check_purge_needs_version_and_reason(served: &Served, path: &str, versi
 }
 
 /// Changes the version of the key of `acme`.
-async fn use_key_again(database: &Database) {
-    let used_again = "UPDATE hapax.idempotency_key SET on_expired = on_expired
-        WHERE key = 'key-acme'";
-    let client = database.client().await;
-    client.batch_execute(used_again).await.unwrap();
+async fn use_key_again(home: &Home) {
+    home.change(
+        "UPDATE hapax_idempotency_key SET xid = coalesce(xid, 0) + 1000 WHERE key = 'key-acme'",
+        "UPDATE hapax.idempotency_key SET on_expired = on_expired WHERE key = 'key-acme'",
+    )
+    .await;
 }
 
 /// Purges a key that was used after this version, which only works with the current version.
@@ -349,9 +415,12 @@ async fn purge_seen_key(served: &Served, path: &str, version: &Value) {
     check(&served.post(&purge, &seen).await, 404, "NOT_FOUND");
 }
 
-async fn check_running_key_is_not_purged(database: &Database, served: &Served) {
-    let hold = "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()";
-    database.client().await.batch_execute(hold).await.unwrap();
+async fn check_running_key_is_not_purged(home: &Home, served: &Served) {
+    home.change(
+        "UPDATE hapax_idempotency_key SET state = 'in_progress', lease_until = 1",
+        "UPDATE hapax.idempotency_key SET state = 'in_progress', lease_until = now()",
+    )
+    .await;
     let running = "/keys/POST%20%2Forders/key-other";
     let shown = served.get(running).await;
     assert_eq!(shown["is_lapsed"], true);

@@ -237,3 +237,29 @@ fn with_file(file: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ra
         .envs(environment.iter().copied());
     run_to_end(command)
 }
+
+#[test]
+fn a_database_of_another_kind_is_refused_with_what_is_accepted() {
+    for url in ["mysql://u:hunter2@db/a", "shop", "sqlite:"] {
+        let refused = run(&["events", "list", "--database", url]).ended(2);
+        let said = &refused.stderr;
+        assert!(
+            said.contains("--database must be a PostgreSQL URL"),
+            "{said}"
+        );
+        assert!(said.contains("sqlite:shop.db"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+    for file in [
+        "sqlite:no.db",
+        "sqlite:///no/such.db",
+        "no.db",
+        "no.sqlite3",
+    ] {
+        let refused = run(&["events", "list", "--database", file]).ended(1);
+        assert!(
+            refused.stderr.contains("there is no database"),
+            "{refused:?}"
+        );
+    }
+}

@@ -9,13 +9,21 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::hapax::{PATIENCE, hapax, migrated, run, start_relay};
+use crate::{
+    hapax::{PATIENCE, hapax, run, start_relay},
+    store::{Home, Store, on_both_stores},
+};
+
+on_both_stores! {
+    the_relay_serves_the_console_beside_the_admin_api_if_configured,
+    a_relay_that_stops_does_not_wait_for_who_watches,
+    the_verb_serves_it_alone_and_ends_with_a_signal,
+}
 
 const TOKEN: &str = "[admin.tokens.ops]\ntoken = \"operator-0123456789\"\nrole = \"operator\"\n";
 
-#[tokio::test]
-async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
-    let database = migrated().await;
+async fn the_relay_serves_the_console_beside_the_admin_api_if_configured(on: Store) {
+    let database = Home::migrated(on).await;
     let client = HttpClient::new();
     for (console, status) in [("true", 200), ("false", 404)] {
         let address = format!("127.0.0.1:{}", free_port());
@@ -64,9 +72,8 @@ async fn the_relay_serves_the_console_beside_the_admin_api_if_configured() {
     }
 }
 
-#[tokio::test]
-async fn a_relay_that_stops_does_not_wait_for_who_watches() {
-    let database = migrated().await;
+async fn a_relay_that_stops_does_not_wait_for_who_watches(on: Store) {
+    let database = Home::migrated(on).await;
     let address = format!("127.0.0.1:{}", free_port());
     let configuration = format!("[admin]\nlisten = \"{address}\"\nconsole = true\n");
     let mut relay = start_relay(&database.url(), &configuration).await;
@@ -85,9 +92,8 @@ async fn a_relay_that_stops_does_not_wait_for_who_watches() {
     );
 }
 
-#[tokio::test]
-async fn the_verb_serves_it_alone_and_ends_with_a_signal() {
-    let database = migrated().await;
+async fn the_verb_serves_it_alone_and_ends_with_a_signal(on: Store) {
+    let database = Home::migrated(on).await;
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("hapax.toml");
     fs::write(&config, TOKEN).unwrap();

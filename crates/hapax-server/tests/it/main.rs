@@ -6,9 +6,12 @@
 )]
 
 mod hapax;
+mod store;
 mod config;
 mod pages;
 mod migrate;
+mod sqlite;
+mod secrets;
 mod doctor;
 mod relay;
 mod retention;

@@ -3,11 +3,19 @@
 use hapax_testkit::postgres::Database;
 use tokio_postgres::Client;
 
-use crate::hapax::{migrate, run};
+use crate::{
+    hapax::{migrate, run},
+    store::{Home, Store, on_both_stores},
+};
 
-#[tokio::test]
-async fn an_empty_database_gets_the_tables_once() {
-    let database = Database::empty().await;
+on_both_stores! {
+    an_empty_database_gets_the_tables_once,
+    a_check_says_what_is_missing_and_changes_nothing,
+    a_database_without_tables_is_refused_with_what_to_run,
+}
+
+async fn an_empty_database_gets_the_tables_once(on: Store) {
+    let database = Home::empty(on).await;
     let url = database.url();
     let first = run(&["migrate", "--database", &url]).ended(0);
     assert!(first.stdout.starts_with("applied 0001 "), "{first:?}");
@@ -36,9 +44,8 @@ async fn what_is_printed_is_what_is_applied() {
     assert_eq!(one, other);
 }
 
-#[tokio::test]
-async fn a_check_says_what_is_missing_and_changes_nothing() {
-    let database = Database::empty().await;
+async fn a_check_says_what_is_missing_and_changes_nothing(on: Store) {
+    let database = Home::empty(on).await;
     let url = database.url();
     let check = run(&["migrate", "--check", "--database", &url]).ended(1);
     assert!(check.stderr.contains("0001 idempotency_keys"), "{check:?}");
@@ -47,15 +54,51 @@ async fn a_check_says_what_is_missing_and_changes_nothing() {
         .ended(1)
         .json();
     assert!(!missing["missing"].as_array().unwrap().is_empty());
-    let schema = "SELECT to_regnamespace('hapax') IS NULL";
-    let nothing: bool = database
-        .client()
-        .await
-        .query_one(schema, &[])
-        .await
-        .unwrap()
-        .get(0);
-    assert!(nothing);
+    match &database {
+        Home::File(_) => assert!(!database.path().exists()),
+        Home::Server(database) => {
+            let schema = "SELECT to_regnamespace('hapax') IS NULL";
+            let client = database.client().await;
+            let nothing: bool = client.query_one(schema, &[]).await.unwrap().get(0);
+            assert!(nothing);
+        }
+    }
+}
+
+async fn a_database_without_tables_is_refused_with_what_to_run(on: Store) {
+    let database = Home::empty(on).await;
+    let url = database.url();
+    let refused = run(&["events", "list", "--database", &url]).ended(1);
+    assert!(refused.stderr.contains("`hapax migrate`"), "{refused:?}");
+    assert!(!refused.stderr.contains("version 0"), "{refused:?}");
+    if let Home::File(_) = database {
+        assert!(!database.path().exists(), "a wrong path leaves no file");
+        std::fs::write(database.path(), "").unwrap();
+        let refused = run(&["events", "list", "--database", &url]).ended(1);
+        assert!(refused.stderr.contains("no tables of Hapax"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_a_service_has_open_is_not_migrated() {
+    let database = Home::migrated(Store::Sqlite).await;
+    let url = database.url();
+    let older = "DELETE FROM hapax_migration
+                  WHERE version = (SELECT max(version) FROM hapax_migration WHERE namespace = 'hapax')";
+    let service = database.sqlite();
+    database.change(older, "").await;
+    let refused = run(&["migrate", "--database", &url]).ended(1);
+    assert!(
+        refused.stderr.contains("is in use: the service"),
+        "{refused:?}"
+    );
+    service.close().await.unwrap();
+}
+
+#[test]
+fn statements_for_an_sqlite_file_are_not_printed() {
+    let refused = run(&["migrate", "--print", "--database", "sqlite:a.db"]).ended(2);
+    assert!(refused.stderr.contains("for PostgreSQL"), "{refused:?}");
 }
 
 #[tokio::test]

@@ -4,19 +4,30 @@ use std::{fs, process::Stdio};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply},
-    postgres::Database,
+    program::Program,
     wait::eventually,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::hapax::{
-    PATIENCE, Ran, Relay, SECRET, emit, hapax, migrated, run, run_to_end, start_relay, webhook,
+use crate::{
+    hapax::{PATIENCE, Ran, Relay, SECRET, hapax, run, run_to_end, start_relay, webhook},
+    store::{Home, Store, on_both_stores},
 };
+
+on_both_stores! {
+    destinations_are_declared_and_changed_and_removed_by_verbs,
+    dead_letters_are_looked_at_replayed_and_discarded_by_verbs,
+    a_dead_letter_is_edited_and_replayed_by_a_verb,
+    a_name_under_which_a_relay_carries_is_not_free,
+    a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people,
+    new_events_are_followed,
+    the_status_is_shown_at_a_glance,
+}
 
 /// A database, and the files that an operator gives to the commands.
 struct Operator {
-    database: Database,
+    database: Home,
     folder: TempDir,
     /// The path of a configuration file with an encryption key and one destination.
     config: String,
@@ -25,7 +36,7 @@ struct Operator {
 }
 
 impl Operator {
-    async fn new() -> Self {
+    async fn new(on: Store) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| write(&folder, name, text);
         let settings = "[secrets]\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
@@ -33,7 +44,7 @@ impl Operator {
         let webhook =
             json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
         Self {
-            database: migrated().await,
+            database: Home::migrated(on).await,
             config: write("hapax.toml", settings),
             spec: write("spec.json", &webhook.to_string()),
             folder,
@@ -48,9 +59,8 @@ impl Operator {
     }
 }
 
-#[tokio::test]
-async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
-    let operator = Operator::new().await;
+async fn destinations_are_declared_and_changed_and_removed_by_verbs(on: Store) {
+    let operator = Operator::new(on).await;
     create_and_change(&operator);
     pause_and_resume(&operator);
     replay_with_another_section(&operator);
@@ -76,17 +86,16 @@ async fn destinations_are_declared_and_changed_and_removed_by_verbs() {
     assert!(!outcome.stderr.contains(SECRET), "{outcome:?}");
 }
 
-#[tokio::test]
-async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
-    let database = migrated().await;
+async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs(on: Store) {
+    let database = Home::migrated(on).await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(500));
     let configuration = webhook("orders", &receiver.url("/")).replace(
         "schedule = [\"0s\", \"50ms\", \"100ms\", \"200ms\", \"1s\", \"1s\", \"1s\", \"1s\"]",
         "schedule = [\"0s\"]",
     );
+    database.emit("order.created", 5).await;
     let relay = start_relay(&database.url(), &configuration).await;
-    emit(&database.client().await, "order.created", 5).await;
     let url = database.url();
     let call = |arguments: &[&str]| call(&url, arguments);
     eventually(PATIENCE, async || {
@@ -102,7 +111,10 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
     let event = dead["items"][0]["event_id"].as_str().unwrap();
     let shown = call(&["events", "show", event]).ended(0).json();
     assert_eq!(shown["destinations"][0]["attempts"][0]["status"], 500);
-    call(&["dead-letters", "show", &position(0)]).ended(0);
+    let show = ["dead-letters", "show", "orders", &position(0)];
+    let shown = call(&show).ended(0).json();
+    assert_eq!(shown["destinations"][0]["state"], "dead", "{shown}");
+    call(&["dead-letters", "show", "other", &position(0)]).ended(3);
     call(&["events", "show", "no-such"]).ended(3);
     replay_one(&url, &position(0));
     receiver.received_at_least(6).await;
@@ -122,13 +134,12 @@ async fn dead_letters_are_looked_at_replayed_and_discarded_by_verbs() {
     relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
-    let database = migrated().await;
+async fn a_dead_letter_is_edited_and_replayed_by_a_verb(on: Store) {
+    let database = Home::migrated(on).await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(422));
+    database.emit("order.created", 1).await;
     let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
-    emit(&database.client().await, "order.created", 1).await;
     let url = database.url();
     let call = |arguments: &[&str]| call(&url, arguments);
     let mut dead = json!(null);
@@ -171,17 +182,11 @@ async fn a_dead_letter_is_edited_and_replayed_by_a_verb() {
     relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_name_under_which_a_relay_carries_is_not_free() {
-    let database = migrated().await;
+async fn a_name_under_which_a_relay_carries_is_not_free(on: Store) {
+    let database = Home::migrated(on).await;
     let configuration = "[destinations.orders]\nsink.file.path = \"/dev/null\"\n";
     let relay = start_relay(&database.url(), configuration).await;
-    let client = database.client().await;
-    eventually(PATIENCE, async || {
-        let opened = "SELECT EXISTS (SELECT FROM hapax.destination WHERE name = 'orders')";
-        client.query_one(opened, &[]).await.unwrap().get(0)
-    })
-    .await;
+    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
     let spec = relay.file("spec.json");
     let json = json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
     fs::write(&spec, json.to_string()).unwrap();
@@ -208,19 +213,71 @@ async fn a_name_under_which_a_relay_carries_is_not_free() {
     relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people() {
-    let database = migrated().await;
-    emit(&database.client().await, "order.created", 3).await;
+async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 3).await;
     let url = database.url();
     let table = run(&["events", "list", "--database", &url]).ended(0);
     assert!(
         table.stdout.starts_with("ID ") && table.stdout.lines().count() == 4,
         "{table:?}"
     );
+    assert!(table.stdout.contains("STATE"), "{table:?}");
     let mut command = hapax(&["events", "list", "--database", &url]);
     command.stdin(Stdio::null());
     run_to_end(command).ended(0);
+}
+
+async fn new_events_are_followed(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 3).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = hapax(&["events", "tail", "--follow", "--lines", "2", "--json"]);
+    command.args(["--database", &database.url()]);
+    let mut tail = Program::start(command, &folder.path().join("log"));
+    let printed = |log: &str| {
+        let numbers = log.lines().filter_map(|line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            let id = event["aggregate_id"].as_str()?.to_owned();
+            Some((event["type"].as_str()?.to_owned(), id))
+        });
+        numbers.collect::<Vec<_>>()
+    };
+    let event = |kind: &str, id: &str| (kind.to_owned(), id.to_owned());
+    let old = [event("order.created", "o2"), event("order.created", "o3")];
+    eventually(PATIENCE, async || printed(&tail.log()) == old).await;
+    database.emit("order.paid", 2).await;
+    let new = [event("order.paid", "o1"), event("order.paid", "o2")];
+    eventually(PATIENCE, async || {
+        printed(&tail.log()) == [&old[..], &new].concat()
+    })
+    .await;
+    tail.kill();
+}
+
+async fn the_status_is_shown_at_a_glance(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(422));
+    database.emit("order.created", 2).await;
+    let configuration = webhook("orders", &receiver.url("/"));
+    let relay = start_relay(&database.url(), &configuration).await;
+    let url = database.url();
+    let mut status = json!(null);
+    eventually(PATIENCE, async || {
+        status = call(&url, &["status"]).ended(0).json();
+        status["destinations"][0]["dead"]["number"] == 2
+    })
+    .await;
+    assert_eq!(status["committed"]["number"], 2, "{status}");
+    assert!(status["stalled"].is_array(), "{status}");
+    let table = run(&["status", "--database", &url]).ended(0).stdout;
+    for part in ["2 events committed", "orders", "DEAD", "active"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    let refused = run(&["status", "--watch", "1ms", "--database", &url]).ended(2);
+    assert!(refused.stderr.contains("at least 500ms"), "{refused:?}");
+    relay.stop().await;
 }
 
 /// Writes a file, and returns its path.
@@ -325,12 +382,10 @@ fn replay_events(url: &str, relay: &Relay) {
     assert!(outcome.stderr.contains("declared neither"), "{outcome:?}");
     let configured = relay.file("hapax.toml");
     let configured = ["--config", configured.to_str().unwrap()];
+    // An event has no error; a delivery has.
     let refused = [&again[..], &configured, &["--error", "500"]].concat();
     let outcome = call(&refused).ended(2);
-    assert!(
-        outcome.stderr.contains("error applies to deliveries"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("--error"), "{outcome:?}");
     call(&[&again[..], &configured].concat()).ended(0);
 }
 
@@ -338,14 +393,17 @@ fn replay_events(url: &str, relay: &Relay) {
 fn check_lists(url: &str) {
     let call = |arguments: &[&str]| call(url, arguments);
     let outcome = call(&["dead-letters", "list", "--state", "delivered"]).ended(2);
-    assert!(
-        outcome.stderr.contains("state cannot be set"),
-        "{outcome:?}"
-    );
+    assert!(outcome.stderr.contains("--state"), "{outcome:?}");
     let listed = call(&["events", "list", "--limit", "2"]).ended(0).json();
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert!(listed["next"].is_string());
     call(&["events", "list", "--since", "yesterday"]).ended(2);
+    call(&["events", "list", "--limit", "0"]).ended(2);
+    let count = |since: &str| {
+        let listed = call(&["events", "list", "--since", since]).ended(0).json();
+        listed["items"].as_array().unwrap().len()
+    };
+    assert_eq!((count("1h"), count("0s")), (5, 0));
     call(&["deliveries", "list", "--state", "nonsense"]).ended(2);
     let jobs = call(&["dead-letters", "jobs"]).ended(0).json();
     assert_eq!(jobs["items"].as_array().unwrap().len(), 2);

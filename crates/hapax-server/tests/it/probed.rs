@@ -5,23 +5,26 @@ use serde_json::json;
 
 use crate::{
     admin::Served,
-    hapax::{PATIENCE, SECRET, emit, migrated},
+    hapax::{PATIENCE, SECRET},
+    store::{Home, Store, on_both_stores},
 };
 
-#[tokio::test]
-async fn nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody_said() {
-    let database = migrated().await;
+on_both_stores! {
+    nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody_said,
+    nor_is_anything_that_is_asked_about_what_is_there,
+}
+
+async fn nothing_that_is_asked_of_the_admin_api_is_a_fault_or_answered_as_nobody_said(on: Store) {
+    let database = Home::migrated(on).await;
     let served = Served::with_tokens(&database).await;
     probe(&served).finds_nothing("").await;
     served.relay.stop().await;
 }
 
-#[tokio::test]
-async fn nor_is_anything_that_is_asked_about_what_is_there() {
-    let database = migrated().await;
+async fn nor_is_anything_that_is_asked_about_what_is_there(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 20).await;
     let served = Served::with_tokens(&database).await;
-    let client = database.client().await;
-    emit(&client, "order.created", 20).await;
     // The network policy blocks the address, so every event becomes a dead letter at once.
     let declared = served
         .post(

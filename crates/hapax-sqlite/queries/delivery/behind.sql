@@ -2,8 +2,10 @@
 -- at the first one that is not blocked.
 -- Only here: the PostgreSQL store reads them together with the due deliveries.
 SELECT event.id, event.event_id, event.type, event.tenant, event.aggregate_type,
-       event.aggregate_id, event.sequence, event.payload, event.headers, event.created_at,
-       event.available_at, delivery.state, delivery.attempt, delivery.next_at, delivery.order_key
+       event.aggregate_id, event.sequence, coalesce(delivery.payload, event.payload) AS payload,
+       coalesce(delivery.headers, event.headers) AS headers, event.created_at, event.available_at,
+       delivery.state, delivery.attempt, delivery.next_at, delivery.order_key,
+       coalesce(delivery.manual, 0) AS manual
 FROM hapax_delivery AS delivery
 JOIN hapax_outbox_event AS event ON event.id = delivery.position
 WHERE delivery.destination = ?1

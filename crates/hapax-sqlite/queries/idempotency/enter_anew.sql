@@ -14,6 +14,7 @@ UPDATE hapax_idempotency_key SET
     on_expired = ?7,
     created_at = ?8,
     completed_at = NULL,
-    expires_at = ?9
+    expires_at = ?9,
+    xid = -1 - abs(random() / 2)
 WHERE tenant = ?1 AND operation = ?2 AND key = ?3
 RETURNING epoch

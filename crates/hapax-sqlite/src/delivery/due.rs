@@ -153,7 +153,6 @@ fn parked(row: &Row<'_>, keyring: &Keyring) -> Result<Parked, StoreError> {
         attempt: row.get("attempt").map_err(bad)?,
         next_at: Timestamp::from_millis(row.get("next_at").map_err(bad)?),
         order_key: row.get("order_key").map_err(bad)?,
-        // Only an operator's request on the PostgreSQL store sets this.
-        manual: false,
+        manual: row.get("manual").map_err(bad)?,
     })
 }

@@ -4,7 +4,7 @@
 //! no row if another owner has taken the saga since, and the transaction is fenced. There is only
 //! one writer, so no other owner can take the saga before the transaction ends.
 
-mod rows;
+pub(crate) mod rows;
 
 use std::time::Duration;
 
@@ -107,22 +107,11 @@ impl Sagas for Sqlite {
     ) -> Result<(), StoreError> {
         let (owned, waiting_for) = (owned.clone(), waiting_for.to_owned());
         self.submit(move |ctx| {
-            let now = ctx.now();
-            let row = params![
-                owned.id,
-                owned.epoch,
-                now.as_millis(),
-                now.after(pause).as_millis(),
-                waiting_for,
-                count(signals_seen),
-            ];
-            let changed = change(&ctx.conn, query!("saga/give_back"), row)?;
             // A runner of this process may be waiting for the saga to become due.
             ctx.notify_after_commit();
-            if changed == 0 {
-                return Err(StoreError::Fenced);
-            }
-            Ok(())
+            let now = ctx.now();
+            let due = (now, now.after(pause));
+            give_back(&ctx.conn, &owned, due, &waiting_for, signals_seen)
         })
         .await
     }
@@ -245,48 +234,84 @@ impl SagaRows for Tx {
 
     async fn write_step(&mut self, owned: &Owned, step: &StepRecord) -> Result<(), StoreError> {
         let (id, step) = (owned.id.clone(), step.clone());
-        self.ask(move |ctx| {
-            let error = step.error.as_ref();
-            let row = params![
-                id,
-                step.name,
-                step.direction.as_str(),
-                step.state.as_str(),
-                step.provider_key,
-                &step.request[..],
-                &step.made[..],
-                error.map(|error| &error.code),
-                error.map(|error| &error.detail),
-                step.attempts,
-                step.next_at.as_millis(),
-                step.began_at.as_millis(),
-                step.ended_at.map(Timestamp::as_millis),
-            ];
-            change(&ctx.conn, query!("saga/step"), row).map(drop)
-        })
-        .await
+        self.ask(move |ctx| write_step(&ctx.conn, &id, &step)).await
     }
 
     async fn write_status(&mut self, owned: &Owned, status: &SagaStatus) -> Result<(), StoreError> {
         let (owned, status) = (owned.clone(), status.clone());
-        self.ask(move |ctx| {
-            let reason = status.reason.as_ref();
-            let row = params![
-                owned.id,
-                owned.epoch,
-                status.state.as_str(),
-                status.compensating,
-                reason.map(|reason| &reason.code),
-                reason.map(|reason| &reason.detail),
-                status.deadline_at.as_millis(),
-                ctx.now().as_millis(),
-            ];
-            if change(&ctx.conn, query!("saga/write_status"), row)? == 0 {
-                return Err(StoreError::Fenced);
-            }
-            Ok(())
-        })
-        .await
+        self.ask(move |ctx| write_status(&ctx.conn, &owned, &status, ctx.now()))
+            .await
+    }
+}
+
+/// Writes the row of a step or of its compensation.
+pub(crate) fn write_step(
+    conn: &Connection,
+    saga: &str,
+    step: &StepRecord,
+) -> Result<(), StoreError> {
+    let error = step.error.as_ref();
+    let row = params![
+        saga,
+        step.name,
+        step.direction.as_str(),
+        step.state.as_str(),
+        step.provider_key,
+        &step.request[..],
+        &step.made[..],
+        error.map(|error| &error.code),
+        error.map(|error| &error.detail),
+        step.attempts,
+        step.next_at.as_millis(),
+        step.began_at.as_millis(),
+        step.ended_at.map(Timestamp::as_millis),
+    ];
+    change(conn, query!("saga/step"), row).map(drop)
+}
+
+/// Writes the state of a saga, if this epoch still owns it.
+pub(crate) fn write_status(
+    conn: &Connection,
+    owned: &Owned,
+    status: &SagaStatus,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let reason = status.reason.as_ref();
+    let row = params![
+        owned.id,
+        owned.epoch,
+        status.state.as_str(),
+        status.compensating,
+        reason.map(|reason| &reason.code),
+        reason.map(|reason| &reason.detail),
+        status.deadline_at.as_millis(),
+        now.as_millis(),
+    ];
+    match change(conn, query!("saga/write_status"), row)? {
+        0 => Err(StoreError::Fenced),
+        _ => Ok(()),
+    }
+}
+
+/// Releases a saga now until it is due again, if this epoch still owns it.
+pub(crate) fn give_back(
+    conn: &Connection,
+    owned: &Owned,
+    (now, due_at): (Timestamp, Timestamp),
+    waiting_for: &str,
+    signals_seen: usize,
+) -> Result<(), StoreError> {
+    let row = params![
+        owned.id,
+        owned.epoch,
+        now.as_millis(),
+        due_at.as_millis(),
+        waiting_for,
+        count(signals_seen),
+    ];
+    match change(conn, query!("saga/give_back"), row)? {
+        0 => Err(StoreError::Fenced),
+        _ => Ok(()),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn select(
 }
 
 /// Returns the saga that a statement finds, with its steps and signals.
-pub(super) fn find_one(
+pub(crate) fn find_one(
     conn: &Connection,
     sql: &'static str,
     params: &[&dyn ToSql],
@@ -92,7 +92,8 @@ fn with_saga_id(id: &str, error: StoreError) -> StoreError {
     }
 }
 
-fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
+/// Reads the row of a saga.
+pub(crate) fn saga(row: &Row<'_>) -> Result<SagaRecord, StoreError> {
     let headers: String = row.get("headers").map_err(unreadable)?;
     let state: String = row.get("state").map_err(unreadable)?;
     let tenant: Option<String> = row.get("tenant").map_err(unreadable)?;

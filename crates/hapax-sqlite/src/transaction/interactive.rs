@@ -221,6 +221,7 @@ impl InteractiveTransaction {
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<Verdict, StoreError> {
+        let mut transaction = outbox::transaction(ctx, events);
         let response = match ending {
             Ending::Rollback => return Ok(Verdict::RollBack),
             Ending::Complete {
@@ -228,6 +229,7 @@ impl InteractiveTransaction {
                 effect: Effect::Drop,
             } => {
                 ctx.rewind()?;
+                transaction = None;
                 Some(response)
             }
             _ if doomed => return Err(doom()),
@@ -245,10 +247,10 @@ impl InteractiveTransaction {
         };
         match (&self.under, response) {
             (TransactionKind::Claim(claim), Some(response)) => {
-                complete(ctx, claim, claimed_at, &response)?;
+                complete(ctx, claim, claimed_at, &response, transaction)?;
             }
-            (TransactionKind::Phase(phase), Some(response)) => phase.finish(ctx, &response)?,
-            (TransactionKind::Phase(phase), None) => phase.advance(ctx)?,
+            (TransactionKind::Phase(phase), Some(response)) => phase.finish(ctx, &response, transaction)?,
+            (TransactionKind::Phase(phase), None) => phase.advance(ctx, transaction)?,
             (TransactionKind::Nothing, _) | (TransactionKind::Claim(_), None) => {}
         }
         Ok(Verdict::Keep)

@@ -77,6 +77,11 @@ impl WriterContext {
         self.clock.now()
     }
 
+    /// The position of the next event.
+    pub(crate) fn next_position(&self) -> i64 {
+        self.position + 1
+    }
+
     /// Takes the next `count` positions of the outbox, and returns the first.
     pub(crate) fn take_positions(&mut self, count: usize) -> i64 {
         let first = self.position + 1;

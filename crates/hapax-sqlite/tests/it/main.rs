@@ -16,4 +16,5 @@ mod retention;
 mod reading;
 mod opening;
 mod queries;
+mod admin;
 mod clock;

@@ -71,6 +71,16 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/delivery/arrivals.sql"),
         include_str!("../../queries/delivery/is_free.sql"),
         include_str!("../../queries/inbox/purge.sql"),
+        include_str!("../../queries/outbox/is_needed.sql"),
+        include_str!("../../queries/admin/changes.sql"),
+        include_str!("../../queries/admin/newest.sql"),
+        include_str!("../../queries/admin/newest_dead.sql"),
+        include_str!("../../queries/admin/newest_parked.sql"),
+        include_str!("../../queries/admin/delivery_of.sql"),
+        include_str!("../../queries/admin/dead_beyond.sql"),
+        include_str!("../../queries/admin/events_beyond.sql"),
+        include_str!("../../queries/admin/forget_deliveries.sql"),
+        include_str!("../../queries/admin/purge_key.sql"),
     ] {
         check_plan(&fixture.store, sql).await;
     }

@@ -56,3 +56,16 @@ pub struct AuditEntry {
     /// `done`, `nothing` or `refused`.
     pub outcome: String,
 }
+
+impl AuditEntry {
+    /// The details that a line contains: those of the operation, and the reason that the actor gave,
+    /// unless the operation has one of its own.
+    pub fn detail(actor: &Actor, detail: &Value) -> Value {
+        let mut detail = detail.clone();
+        if let (Some(reason), Value::Object(said)) = (&actor.reason, &mut detail) {
+            let reason = reason.as_str();
+            said.entry("reason").or_insert_with(|| reason.into());
+        }
+        detail
+    }
+}

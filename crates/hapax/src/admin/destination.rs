@@ -78,6 +78,17 @@ pub trait DestinationAdmin: Send + Sync {
     async fn remove_destination(&self, actor: &Actor, name: &str) -> Result<Job, AdminError>;
 }
 
+/// What operators have changed, for the relays that deliver to the destinations.
+#[async_trait]
+pub trait DestinationChanges: Send + Sync {
+    /// Lists the destinations that were declared, changed, paused, resumed or removed since a
+    /// version, in the order of their changes. All of them are listed since version 0, including
+    /// those that were removed.
+    ///
+    /// A caller that continues with the highest version that it has received misses no change.
+    async fn changes(&self, since: i64) -> Result<Vec<Declared>, AdminError>;
+}
+
 /// A declared destination. `Debug` prints neither the specification nor the secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Declared {

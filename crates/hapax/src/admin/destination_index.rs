@@ -11,7 +11,7 @@ use super::{
     Actor, Admin, AdminError, Cause, Counts, Declared, Destination, EventFilter, Overview,
     PAGE_MAX, Stalled, StalledItem, Trace, destination_of, partitions_of,
 };
-use crate::key::Tenant;
+use crate::{key::Tenant, relay};
 
 /// The configuration of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,24 @@ pub struct Configured {
     pub tenant: Option<String>,
     /// Whether its own setting pauses it.
     pub paused: bool,
+}
+
+impl From<&relay::Destination> for Configured {
+    fn from(destination: &relay::Destination) -> Self {
+        let tenant = destination.tenant.as_ref();
+        Self {
+            partitions: Some(destination.partitions.get()),
+            tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
+            paused: destination.paused,
+        }
+    }
+}
+
+/// The configuration of the destinations of a relay, by name: for the console of a service that
+/// declares its destinations in code.
+pub fn configured(destinations: &[relay::Destination]) -> BTreeMap<String, Configured> {
+    let known = destinations.iter().map(|it| (it.name.clone(), it.into()));
+    known.collect()
 }
 
 /// The destinations of the database and of the configuration.

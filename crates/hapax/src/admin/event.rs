@@ -100,6 +100,17 @@ pub struct EventFilter {
     pub error: Option<String>,
 }
 
+impl EventFilter {
+    /// The tenant whose events match, for an actor: `Some(None)` for the events of all tenants, and
+    /// `None` if the filter asks for the events of another tenant, which the actor may not see.
+    pub fn tenant_of<'a>(&'a self, actor: &'a Actor) -> Option<Option<&'a Tenant>> {
+        match (&actor.tenant, &self.tenant) {
+            (Some(own), Some(other)) if own != other => None,
+            (own, other) => Some(own.as_ref().or(other.as_ref())),
+        }
+    }
+}
+
 /// An event in a list, without its payload and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -328,6 +339,21 @@ impl DeliveryStatus {
     /// Whether an attempt at the event, or a row for it, is known.
     pub const fn has_attempt(self) -> bool {
         !matches!(self, Self::Unread | Self::Passed)
+    }
+
+    /// The status of a delivery: the state of its row, or what is known without a row.
+    pub fn of(state: Option<&str>, is_attempted: bool, is_read: bool) -> Self {
+        match state.and_then(Self::parse) {
+            Some(status) => status,
+            None if is_attempted => Self::Delivered,
+            None if is_read => Self::Passed,
+            None => Self::Unread,
+        }
+    }
+
+    /// Whether the next attempt is due at some time.
+    pub const fn is_due(self) -> bool {
+        matches!(self, Self::Scheduled | Self::Retrying)
     }
 
     /// The state of a row.

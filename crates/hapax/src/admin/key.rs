@@ -73,6 +73,29 @@ pub struct KeyFilter {
     pub until: Option<Timestamp>,
 }
 
+impl KeyFilter {
+    /// The tenant whose keys match, for an actor: `Some(None)` for the keys of all tenants, and
+    /// `None` if the filter asks for the keys of another tenant, which the actor may not see.
+    pub fn tenant_of<'a>(&'a self, actor: &'a Actor) -> Option<Option<&'a Tenant>> {
+        match (&actor.tenant, &self.tenant) {
+            (Some(own), Some(other)) if own != other => None,
+            (own, other) => Some(own.as_ref().or(other.as_ref())),
+        }
+    }
+
+    /// The beginning of the keys that match.
+    pub fn prefix(&self) -> Option<&str> {
+        let asked = self.key.as_deref().filter(|key| !key.is_empty());
+        asked.filter(|key| !key.starts_with('#'))
+    }
+
+    /// The beginning of the short hashes of the keys that match.
+    pub fn hash(&self) -> Option<String> {
+        let asked = self.key.as_deref()?.strip_prefix('#')?;
+        Some(asked.to_ascii_lowercase())
+    }
+}
+
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

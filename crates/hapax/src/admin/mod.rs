@@ -12,17 +12,29 @@
 
 mod content;
 mod text;
+mod pagination;
 mod event;
 mod delivery;
+mod delivery_page;
+mod patch;
 mod job;
+mod job_arguments;
 mod key;
+mod stored_key;
+mod key_version;
 mod inbox;
 mod saga;
+mod decision;
 mod destination;
+mod declaration;
 mod destination_index;
+mod job_worker;
+mod partition;
 mod stalled;
 mod overview;
 mod timeline;
+mod timeline_source;
+mod timeline_assembly;
 mod audit;
 
 use std::fmt;
@@ -33,20 +45,37 @@ use crate::{key::Tenant, store::StoreError};
 
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
+pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
+pub use declaration::{check_destination_name, check_spec_tenant, destination_object, read_spec};
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
-pub use destination::{
-    Counts, Declared, Destination, DestinationAdmin, Partition, destination_of, partitions_of,
+pub use delivery_page::{
+    DeliveryCursor, DeliveryIndex, DeliveryStates, NoDeliveryCursor, delivery_object,
 };
-pub use destination_index::{Configured, DestinationIndex};
+pub use destination::{
+    Counts, Declared, Destination, DestinationAdmin, DestinationChanges, Partition, destination_of,
+    partitions_of,
+};
+pub use destination_index::{Configured, DestinationIndex, configured};
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
+pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
-pub use overview::{Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount};
+pub use key_version::{KeyVersion, NoKeyVersion};
+pub use overview::{
+    Activity, Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount,
+};
+pub use pagination::{Cursor, NoCursor};
+pub use partition::{NextRetry, PATIENCE, PartitionStatus};
+pub use patch::{edited, patched_members};
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
+pub use stored_key::{StoredKey, key_object, key_tenant, only_key};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
+pub use timeline_assembly::{timeline_of_event, timeline_of_key};
+pub use timeline_source::{FoundKey, MatchingEvents, RequestSeek, TimelineSource};
 
 /// Maximum number of rows on a page.
 pub const PAGE_MAX: usize = 1_000;
@@ -62,6 +91,7 @@ pub trait Admin:
     + InboxAdmin
     + SagaAdmin
     + DestinationAdmin
+    + DestinationChanges
     + OverviewAdmin
     + TimelineAdmin
     + AuditAdmin
@@ -77,6 +107,7 @@ impl<S> Admin for S where
         + InboxAdmin
         + SagaAdmin
         + DestinationAdmin
+        + DestinationChanges
         + OverviewAdmin
         + TimelineAdmin
         + AuditAdmin
@@ -170,6 +201,10 @@ pub enum AdminError {
         /// What is wrong with the field.
         problem: String,
     },
+    /// Other programs have held the lock of the database for too long. Nothing was changed, and the
+    /// operation may be tried again.
+    #[error("the database is busy: other programs have been writing to it; try again")]
+    Busy,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

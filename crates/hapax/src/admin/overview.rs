@@ -3,12 +3,12 @@
 //! Their cost does not grow with the size of the database: everything is counted up to a bound.
 //! Beyond it, a number is an estimate or a lower limit, and marked as such.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{Actor, AdminError, Stalled};
+use super::{Actor, AdminError, KeyState, PartitionStatus, Stalled, destination_of};
 use crate::{clock::Timestamp, delivery::Backlog, json};
 
 /// Queries for what a store does as a whole.
@@ -62,6 +62,88 @@ pub struct Overview {
     pub sagas: Vec<StateCount>,
 }
 
+/// What happened in the recent window, as a store reads it for the overview.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    /// Events committed.
+    pub committed: Count,
+    /// Deliveries completed, by partition.
+    pub delivered: BTreeMap<String, Count>,
+    /// Attempts that failed, by partition.
+    pub failed: BTreeMap<String, Count>,
+    /// Keys claimed, by their current state.
+    pub keys: BTreeMap<KeyState, Count>,
+}
+
+impl Activity {
+    /// The length of the recent window.
+    pub const WINDOW: Duration = Duration::from_mins(1);
+    /// Rows of each kind that are read, so that a page takes some tens of milliseconds however busy
+    /// the database is. If there are more in the window, the number is estimated from the rate of
+    /// these rows, with an error of a few per cent.
+    pub const ROWS: i64 = 2_000;
+}
+
+impl Overview {
+    /// The figures of these partitions, which are sorted by name.
+    pub fn of(
+        at: Timestamp,
+        partitions: &[PartitionStatus],
+        activity: Activity,
+        sagas: Vec<StateCount>,
+        keys_stored: Option<Count>,
+    ) -> Self {
+        let destinations = destinations(partitions, &activity);
+        let sum = |of: fn(&DestinationFigures) -> Count| {
+            let mut sum = Count::default();
+            for figures in &destinations {
+                sum.add(of(figures));
+            }
+            sum
+        };
+        let (delivered, failed) = (sum(|it| it.delivered), sum(|it| it.failed));
+        let state = |(state, count): (KeyState, Count)| StateCount {
+            state: state.as_str(),
+            count,
+        };
+        Self {
+            at,
+            window: Activity::WINDOW,
+            committed: activity.committed,
+            delivered,
+            failed,
+            destinations,
+            keys: activity.keys.into_iter().map(state).collect(),
+            keys_stored,
+            sagas,
+        }
+    }
+}
+
+fn destinations(partitions: &[PartitionStatus], activity: &Activity) -> Vec<DestinationFigures> {
+    let of = |counts: &BTreeMap<String, Count>, partition: &str| {
+        counts.get(partition).copied().unwrap_or_default()
+    };
+    let mut destinations: Vec<DestinationFigures> = Vec::new();
+    for partition in partitions {
+        let name = destination_of(&partition.name);
+        if destinations.last().is_none_or(|last| last.name != name) {
+            destinations.push(DestinationFigures {
+                name: name.to_owned(),
+                ..DestinationFigures::default()
+            });
+        }
+        if let Some(figures) = destinations.last_mut() {
+            partition.add_to(figures);
+            figures
+                .delivered
+                .add(of(&activity.delivered, &partition.name));
+            figures.failed.add(of(&activity.failed, &partition.name));
+        }
+    }
+    destinations
+}
+
 /// The figures of one destination, over all its partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -110,6 +192,32 @@ pub struct Count {
 }
 
 impl Count {
+    /// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
+    pub fn counted(number: u64, looked: i64, bound: i64) -> Self {
+        let kind = if looked < bound {
+            CountKind::Exact
+        } else {
+            CountKind::AtLeast
+        };
+        Self { number, kind }
+    }
+
+    /// A number counted in the latest `looked` rows of the [window](Activity::WINDOW), the oldest of
+    /// which is from `since`. If there are more rows, the number is extrapolated at the rate since
+    /// then.
+    pub fn estimated(number: u64, looked: i64, since: Option<Timestamp>, at: Timestamp) -> Self {
+        let Some(since) = since.filter(|_| looked >= Activity::ROWS) else {
+            return Self::counted(number, looked, Activity::ROWS);
+        };
+        let window = Activity::WINDOW;
+        let span = at.since(since).max(Duration::from_millis(1)).min(window);
+        let estimate = u128::from(number) * window.as_millis() / span.as_millis();
+        Self {
+            number: u64::try_from(estimate).unwrap_or(u64::MAX),
+            kind: CountKind::About,
+        }
+    }
+
     /// Adds another number. The sum is as precise as the less precise of the two.
     pub fn add(&mut self, other: Self) {
         self.number = self.number.saturating_add(other.number);
@@ -129,4 +237,21 @@ pub enum CountKind {
     AtLeast,
     /// It was estimated.
     About,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_extrapolated_if_more_happened_than_was_read() {
+        let at = Timestamp::from_millis(100_000);
+        let since = Some(Timestamp::from_millis(90_000));
+        let few = Count::estimated(5, 10, since, at);
+        assert_eq!((few.number, few.kind), (5, CountKind::Exact));
+        let many = Count::estimated(1_000, Activity::ROWS, since, at);
+        assert_eq!((many.number, many.kind), (6_000, CountKind::About));
+        let unknown = Count::estimated(1_000, Activity::ROWS, None, at);
+        assert_eq!((unknown.number, unknown.kind), (1_000, CountKind::AtLeast));
+    }
 }

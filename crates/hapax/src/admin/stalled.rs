@@ -32,6 +32,16 @@ pub struct Stalled {
 }
 
 impl Stalled {
+    /// Maximum number of order keys in the list.
+    pub const ORDER_KEYS: i64 = 50;
+    /// Maximum number of event types in the list.
+    pub const EVENT_TYPES: i64 = 20;
+    /// Deliveries of each kind that are checked for what they block, and maximum number of blocked
+    /// deliveries that are counted for each order key.
+    pub const HEADS: i64 = 100;
+    /// Maximum number of sagas of one kind that are counted.
+    pub const SAGAS: i64 = 1_000;
+
     /// An item and the reason why it is stalled.
     pub fn new(what: StalledItem, cause: Cause, since: Option<Timestamp>, waiting: u64) -> Self {
         Self {
@@ -164,6 +174,16 @@ pub enum Cause {
 }
 
 impl StalledItem {
+    /// An order key, as it is stored, of a partition.
+    pub fn order_key(partition: String, order_key: &str) -> Self {
+        let (kind, id) = order_key.split_once('\n').unwrap_or(("", order_key));
+        Self::OrderKey {
+            partition,
+            aggregate_type: kind.to_owned(),
+            aggregate_id: id.to_owned(),
+        }
+    }
+
     /// The destination to which it belongs.
     pub fn destination(&self) -> Option<&str> {
         match self {

@@ -112,6 +112,20 @@ pub struct Held {
     pub epoch: i64,
 }
 
+/// What an operator has set for a destination at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorSetting {
+    /// The name of the destination.
+    pub destination: String,
+    /// The number of the change, which is higher than the numbers of all earlier changes. A relay
+    /// takes the destination again after a change, which enables it.
+    pub version: i64,
+    /// Whether the destination is paused.
+    pub is_paused: bool,
+    /// Whether the destination is removed: no relay serves it.
+    pub is_removed: bool,
+}
+
 /// The destinations that a relay without a node name owns, or would own.
 #[derive(Debug, Default)]
 pub struct KnownDestinations(Mutex<BTreeSet<String>>);

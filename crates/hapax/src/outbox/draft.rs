@@ -239,6 +239,25 @@ pub fn unseal(
     ))
 }
 
+/// Decodes an event like [`unseal`], to display it. A payload that cannot be decrypted is returned
+/// as it is stored, as a JSON string; the headers name the key that encrypted it.
+///
+/// # Errors
+/// Fails like [`unseal`], except if the payload is encrypted.
+pub fn unseal_to_show(
+    event: EventId,
+    headers: &str,
+    payload: String,
+    keyring: &Keyring,
+) -> Result<(Headers, Payload), String> {
+    unseal(event, headers, payload.clone(), keyring).or_else(|error| {
+        let headers: Headers = serde_json::from_str(headers).map_err(|_| error.clone())?;
+        let is_encrypted = headers.contains_key(ENCRYPTED_UNDER);
+        let payload = Payload::Json(serde_json::Value::String(payload).to_string());
+        is_encrypted.then_some((headers, payload)).ok_or(error)
+    })
+}
+
 /// The text of a column, in quotes if it is not JSON.
 fn as_json(text: String) -> String {
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {

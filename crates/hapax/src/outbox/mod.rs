@@ -7,7 +7,7 @@
 
 mod draft;
 
-pub use draft::{Draft, Sealed, unseal};
+pub use draft::{Draft, Sealed, unseal, unseal_to_show};
 
 use crate::{
     clock::{Random, Timestamp},

@@ -38,6 +38,7 @@
 
 mod supervisor;
 mod lease;
+mod operator_changes;
 mod namesake;
 mod partition_task;
 mod worker;

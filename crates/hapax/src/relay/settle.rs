@@ -232,7 +232,7 @@ impl DeliveryQueue {
                 correlation_id = item.event.event.headers.get("correlation_id"),
                 attempt, error_code = error.error_type(), error = one_line(error),
                 from_state = if item.parked { "retrying" } else { "offered" },
-                to_state = "retrying", next_at = next_at.as_millis(), "the delivery is parked"
+                to_state = "retrying", %next_at, "the delivery is parked"
             );
         }
         let waiting = self.lane.hold_up(&item);

@@ -27,6 +27,7 @@ use super::{
     Destination, Node, Settings, gauges,
     lease::{LOOKS, Shares},
     namesake::Namesakes,
+    operator_changes::OperatorChanges,
     partition_task::{Orders, PartitionStates, PartitionTask, locked},
     tail_cache::TailCache,
 };
@@ -54,6 +55,7 @@ pub(super) struct Supervisor<S, D> {
     away_until: Option<Instant>,
     /// The destinations, for a store that receives no heartbeats.
     known: Arc<KnownDestinations>,
+    operators: OperatorChanges,
 }
 
 impl<S: Source, D: Deliveries> Supervisor<S, D> {
@@ -83,6 +85,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             polled_at: None,
             away_until: None,
             known,
+            operators: OperatorChanges::default(),
         }
     }
 
@@ -94,13 +97,15 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
     ) {
         let interval = self.settings.node.as_ref().map(|node| node.lease / LOOKS);
         let tail = Arc::new(TailCache::new(self.source.clone()));
+        self.operators.read(&self.store).await;
         while !*draining.borrow_and_update() {
             let current = Arc::clone(&destinations.borrow_and_update());
-            self.assign(&current, &tail);
+            self.assign(&self.operators.apply(&current), &tail);
             self.poll_membership().await;
             let next = Instant::now() + interval.unwrap_or(NEVER);
             tokio::select! {
                 () = sleep_until(next) => {}
+                () = self.operators.changed(&self.store) => {}
                 outcome = destinations.changed() => if outcome.is_err() { return },
                 outcome = draining.changed() => if outcome.is_err() { return },
                 Some(_) = self.tasks.join_next() => {}

@@ -7,7 +7,10 @@ use super::StoreError;
 use crate::{
     clock::Timestamp,
     dead_letter::DeadLetter,
-    delivery::{Attempt, Backlog, KnownDestinations, Membership, Opened, Parked, Settlement},
+    delivery::{
+        Attempt, Backlog, KnownDestinations, Membership, Opened, OperatorSetting, Parked,
+        Settlement,
+    },
 };
 
 /// The progress of a relay's deliveries: everything that a relay needs of a store besides its events.
@@ -60,6 +63,16 @@ pub trait Partitions: Clone + Send + Sync + 'static {
     /// need this.
     fn follow(&self, known: Weak<KnownDestinations>) {
         let _ = known;
+    }
+
+    /// What operators have set for destinations after the change with the number `since`, in the
+    /// order of the changes. A store that operators do not write to has none.
+    fn operator_settings(
+        &self,
+        since: i64,
+    ) -> impl Future<Output = Result<Vec<OperatorSetting>, StoreError>> + Send {
+        let _ = since;
+        async { Ok(Vec::new()) }
     }
 
     /// Releases a partition that is owned at `epoch`, so that another node can take it at once.

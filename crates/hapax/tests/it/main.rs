@@ -13,6 +13,7 @@ mod changes;
 mod standby;
 mod set_back;
 mod trouble;
+mod operators;
 mod sagas;
 mod saga_words;
 mod saga_trouble;

@@ -14,7 +14,7 @@ use hapax::{
     relay::{Destination, Relay, RelayHandle, Settings},
     store::{DeadLetters, Keys, Settlements, Transaction},
 };
-use hapax_sqlite::{Sqlite, rusqlite::Connection};
+use hapax_sqlite::{Sqlite, SqliteAdmin, rusqlite::Connection};
 use hapax_testkit::{
     clock::{ManualClock, seeded_random},
     wait::eventually,
@@ -103,6 +103,14 @@ impl Stage {
         self.store.backlog(destination).await.unwrap().events
     }
 
+    /// The number of events in the outbox.
+    pub(crate) async fn event_count(&self) -> usize {
+        let count = |rows: &Connection| {
+            rows.query_row("SELECT count(*) FROM hapax_outbox_event", [], |row| row.get(0))
+        };
+        self.store.read(count).await.unwrap()
+    }
+
     pub(crate) async fn parked(&self, destination: &str) -> u64 {
         self.store.backlog(destination).await.unwrap().parked
     }
@@ -110,6 +118,13 @@ impl Stage {
     pub(crate) async fn rename(&self, from: &str, to: &str) {
         self.execute(&format!("ALTER TABLE {from} RENAME TO {to}"))
             .await;
+    }
+
+    /// The handle of an operator in another process: it shares nothing with the store in memory.
+    pub(crate) fn operator(&self) -> SqliteAdmin {
+        let path = self.directory.path().join(FILE);
+        let settings = hapax_sqlite::Settings::new(path, self.clock.clock(), seeded_random(3));
+        SqliteAdmin::open(settings).unwrap()
     }
 
     /// A connection of another program to the file.

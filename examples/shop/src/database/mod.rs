@@ -10,10 +10,11 @@ mod row;
 pub(crate) mod sqlite;
 pub(crate) mod postgres;
 
-use std::{fmt, future::Future};
+use std::{fmt, future::Future, sync::Arc};
 
 use hapax::{
     Clock,
+    admin::Admin,
     notify::Notifier,
     store::{Deliveries, Outbox, Phases, SagaRows, Sagas, StoreError},
 };
@@ -54,6 +55,9 @@ pub(crate) trait Database:
     fn relay_clock(&self, own: &Clock) -> Clock {
         own.clone()
     }
+
+    /// Returns the store as operators see it.
+    fn admin(&self) -> anyhow::Result<Arc<dyn Admin>>;
 
     /// Returns the notifier that wakes the relay after each commit with work for it.
     fn notifier(&self) -> Notifier;

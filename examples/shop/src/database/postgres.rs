@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hapax::{Clock, notify::Notifier, store::StoreError};
+use hapax::{Clock, admin::Admin, notify::Notifier, store::StoreError};
 use hapax_postgres::{
     Migration, OpenError, Postgres, Settings, Statement, Tx,
     tokio_postgres::{self, types::ToSql},
@@ -74,6 +74,10 @@ impl Database for Postgres {
         let changed = Rows::execute(&mut tx, query, params).await?;
         tx.commit().await?;
         Ok(changed)
+    }
+
+    fn admin(&self) -> anyhow::Result<Arc<dyn Admin>> {
+        Ok(Arc::new(self.clone()))
     }
 
     fn notifier(&self) -> Notifier {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use hapax::{notify::Notifier, store::StoreError};
+use hapax::{admin::Admin, notify::Notifier, store::StoreError};
 use hapax_sqlite::{
     Migration, Settings, Sqlite, Statement, Tx,
     rusqlite::{self, Connection, ToSql, params_from_iter, types},
@@ -66,6 +66,10 @@ impl Database for Sqlite {
     async fn execute(&self, query: Query, params: Vec<Value>) -> Result<u64, StoreError> {
         self.write(move |connection| change(connection, query.sqlite, &params))
             .await
+    }
+
+    fn admin(&self) -> anyhow::Result<Arc<dyn Admin>> {
+        Ok(Arc::new(Sqlite::admin(self)?))
     }
 
     fn notifier(&self) -> Notifier {

@@ -29,6 +29,7 @@ mod keys;
 mod purged;
 mod auth;
 mod operations;
+mod operators;
 mod monitoring;
 mod starting;
 mod collector;

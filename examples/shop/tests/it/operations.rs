@@ -11,6 +11,7 @@ on_both_stores! {
     a_head_without_end_is_not_read_to_its_end,
     what_no_route_takes_is_a_problem,
     without_the_demo_there_is_no_receiver_and_no_demo_token,
+    the_console_is_the_demos_or_whose_token_it_knows,
 }
 
 async fn a_shop_is_alive_and_ready(on: Store) {
@@ -89,10 +90,9 @@ async fn without_the_demo_there_is_no_receiver_and_no_demo_token(on: Store) {
     assert!(!shop.file("receiver.db").exists() && !shop.file("mail").exists());
 }
 
-#[tokio::test]
-async fn the_console_is_the_demos_or_whose_token_it_knows() {
+async fn the_console_is_the_demos_or_whose_token_it_knows(on: Store) {
     let asked = async |flags: &[&str], headers: &[(&str, &str)]| {
-        let shop = Shop::start(Store::Postgres, flags).await;
+        let shop = Shop::start(on, flags).await;
         let page = shop.send(Method::GET, "/console", headers, "").await;
         (page.status, page.header("location").map(str::to_owned))
     };

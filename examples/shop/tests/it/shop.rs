@@ -159,6 +159,14 @@ impl Home {
         client.batch_execute(sql).await.unwrap();
     }
 
+    /// The URL of the database, for `hapax`.
+    pub(crate) fn url(&self) -> String {
+        match &self.database {
+            None => format!("sqlite:{}", self.path().join("shop.db").display()),
+            Some(database) => database.url(),
+        }
+    }
+
     /// The database on a server.
     pub(crate) fn database(&self) -> &Database {
         self.database.as_deref().unwrap()

@@ -1,6 +1,6 @@
 //! Changes of destinations, as relays read them.
 
-use hapax::admin::DestinationAdmin as _;
+use hapax::admin::{DestinationAdmin as _, DestinationChanges as _};
 
 use super::scene::Scene;
 

@@ -4,32 +4,29 @@
 //! because the database cannot be reached or a privilege is missing, that is a finding too. The exit
 //! code is the worst severity: 0 for notes only, 1 for warnings, 2 for errors.
 
-mod server;
-mod schema;
-mod pooler;
-mod sessions;
+mod postgres;
+mod sqlite;
 mod stalled;
-mod clock;
 mod receivers;
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use hapax::retry::parse_duration;
-use hapax_postgres::{
-    Postgres, Schema,
-    tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow},
-};
+use hapax::{admin::Admin, retry::parse_duration};
 use serde::Serialize;
 
 use super::{Context, Failure};
-use crate::{environment, output::note, wiring};
+use crate::{
+    config::{Place, Schema},
+    database::{self, Access},
+    output::note,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Do not connect to the destinations, only to the database
     #[arg(long)]
     database_only: bool,
-    /// How long a transaction may be open before it is reported
+    /// How long a transaction may be open before it is reported (PostgreSQL)
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     open_max: Duration,
 }
@@ -92,9 +89,6 @@ impl Finding {
     }
 }
 
-/// The error of a query that failed, for a finding.
-type QueryError = Error;
-
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     note("looking at the database ...");
     let mut findings = database(&context, args.open_max).await?;
@@ -111,62 +105,32 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     }))
 }
 
-/// Checks the database as far as the privileges allow.
+/// Checks the database, and what stands still in it.
 async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
-    let url = context.config.database.url()?;
-    let settings = wiring::store(&context.config, &url, context.failpoints.clone())?;
-    let client = match hapax_postgres::dial(&settings).await {
-        Ok(client) => client,
-        Err(error) => {
-            let remedy = "check [database] url: the host, the port, the role, its password, \
-                          sslmode, and pg_hba.conf on the server";
-            let error_chain = environment::error_chain(&error);
-            return Ok(vec![Finding::error("connection", error_chain, remedy)]);
+    let mut findings = match context.config.database.place()? {
+        Place::Server(url) => {
+            let (findings, is_usable) = postgres::check(context, &url, open_max).await?;
+            if !is_usable {
+                return Ok(findings);
+            }
+            findings
         }
+        Place::File(path) => sqlite::check(&path),
     };
-    let mut findings = Vec::new();
-    if let Err(error) = run_checks(context, &settings, &client, open_max, &mut findings).await {
-        let error_chain = environment::error_chain(&error);
-        let remedy = "look into the server's log; then run `hapax doctor` again";
-        findings.push(Finding::error("questions", error_chain, remedy));
-    }
+    findings.extend(stalled::check(context).await);
     Ok(findings)
 }
 
-async fn run_checks(
-    context: &Context,
-    settings: &hapax_postgres::Settings,
-    client: &Client,
-    open_max: Duration,
-    findings: &mut Vec<Finding>,
-) -> Result<(), QueryError> {
-    findings.extend(server::version(client).await?);
-    if server::is_standby(client).await? {
-        let remedy = "connect to the primary: a standby does not show which transactions are open";
-        findings.push(Finding::error(
-            "standby",
-            "the database is a read-only standby",
-            remedy,
-        ));
-        return Ok(());
-    }
-    findings.push(Finding::ok("standby", "the database is a primary"));
-    findings.push(pooler::check(client, settings).await?);
-    findings.extend(schema::check(context, settings, client).await?);
-    findings.push(clock::check(client).await?);
-    findings.extend(server::durability(client).await?);
-    findings.extend(server::room(client, settings).await?);
-    findings.extend(sessions::check(client, open_max).await?);
-    findings.extend(stalled::check(context).await);
-    Ok(())
-}
-
 /// Opens the database without creating tables, whatever the configuration says.
-async fn store(context: &Context) -> Option<Postgres> {
-    let url = context.config.database.url().ok()?;
-    let mut settings = wiring::store(&context.config, &url, context.failpoints.clone()).ok()?;
-    settings.schema = Schema::Check;
-    Postgres::open(settings).await.ok()
+async fn admin(context: &Context) -> Option<Arc<dyn Admin>> {
+    let place = context.config.database.place().ok()?;
+    let mut config = context.config.database.clone();
+    config.schema = Schema::Check;
+    let access = Access {
+        config: &config,
+        ..context.access().ok()?
+    };
+    database::open(&access, &place).await.ok()
 }
 
 fn print(findings: &[Finding], output: crate::output::Output) -> std::io::Result<()> {
@@ -192,21 +156,4 @@ fn print(findings: &[Finding], output: crate::output::Output) -> std::io::Result
         }
     }
     Ok(())
-}
-
-/// Runs a query without preparing it, because there may be a pooler.
-async fn rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, QueryError> {
-    let messages = client.simple_query(sql).await?;
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    };
-    Ok(messages.into_iter().filter_map(row).collect())
-}
-
-/// The first column of the first row as text.
-async fn first_text(client: &Client, sql: &str) -> Result<String, QueryError> {
-    let rows = rows(client, sql).await?;
-    let first = rows.first().and_then(|row| row.get(0));
-    Ok(first.unwrap_or_default().to_owned())
 }

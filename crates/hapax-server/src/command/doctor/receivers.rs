@@ -40,7 +40,7 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     let configured = &context.config.destinations;
     // If the database or its tables are missing, no destinations are declared there. Another check
     // reports that.
-    let Some(store) = super::store(context).await else {
+    let Some(admin) = super::admin(context).await else {
         return (configured.clone(), None);
     };
     let unreadable = |problem| {
@@ -55,7 +55,7 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
         Ok(keys) => keys,
         Err(error) => return (configured.clone(), unreadable(error.to_string())),
     };
-    let mut watch = Watch::new(store, keys, context.config.relay.reach());
+    let mut watch = Watch::new(admin, keys, context.config.relay.reach());
     let read = watch.look().await;
     let problem = read
         .err()

@@ -2,19 +2,17 @@
 //!
 //! Open transactions are reported by `sessions`, which needs fewer privileges.
 
-use hapax::admin::{Actor, Cause, OverviewAdmin as _, Stalled, StalledItem};
+use hapax::admin::{Actor, Cause, Stalled, StalledItem};
 
 use super::{Context, Finding};
 use crate::environment;
 
 pub(super) async fn check(context: &Context) -> Vec<Finding> {
     // If the tables do not exist or cannot be read, another check reports that.
-    let Some(store) = super::store(context).await else {
+    let Some(admin) = super::admin(context).await else {
         return Vec::new();
     };
-    let looked = store.stalled(&Actor::new("")).await;
-    store.close();
-    match looked {
+    match admin.stalled(&Actor::new("")).await {
         Ok(all) => {
             let stalled = all.iter().filter_map(finding);
             let mut findings: Vec<Finding> = stalled.collect();

@@ -26,13 +26,18 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// List sagas by id
+    #[command(after_help = "Example:\n  hapax sagas list --state needs_attention")]
     List(AskSagas),
     /// Show a saga: its steps, what it waits for, and why it is not moving
+    #[command(after_help = "Example:\n  hapax sagas show checkout-4711")]
     Show {
         /// Saga id
         id: String,
     },
     /// Decide how a saga that needs attention continues
+    #[command(
+        after_help = "Example:\n  hapax sagas decide checkout-4711 retry --reason 'the provider is back'"
+    )]
     Decide {
         /// Saga id
         id: String,

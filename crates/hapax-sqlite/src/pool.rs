@@ -1,7 +1,8 @@
-//! Readers: connections that see the last commit and never wait for the writer.
+//! Pool of connections: each is used by one caller at a time, on a blocking thread.
 //!
-//! A read runs on a blocking thread and has a connection to itself. If all connections are in use,
-//! it waits for one. The connections are read-only.
+//! The store's readers are a pool: they see the last commit and never wait for the writer. If all
+//! connections are in use, a caller waits for one. A transaction that a caller leaves open is rolled
+//! back.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,44 +19,51 @@ use crate::{
     error::{OpenError, unavailable},
 };
 
-/// The connections that read.
+/// Connections to one database.
 #[derive(Debug)]
-pub(crate) struct Readers {
+pub(crate) struct Pool {
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
     count: u32,
 }
 
-impl Readers {
+impl Pool {
     /// Opens `count` readers of the database at `path`.
-    pub(crate) fn open(path: &Path, count: usize) -> Result<Self, OpenError> {
-        let count = u32::try_from(count.clamp(1, 64)).unwrap_or(1);
-        let idle: Vec<_> = (0..count)
+    pub(crate) fn of_readers(path: &Path, count: usize) -> Result<Self, OpenError> {
+        let readers: Vec<_> = (0..count.clamp(1, 64))
             .map(|_| open_reader(path))
             .collect::<Result<_, _>>()?;
-        let permits = Arc::new(Semaphore::new(idle.len()));
-        Ok(Self {
-            idle: Arc::new(Mutex::new(idle)),
-            permits,
-            count,
-        })
+        Ok(Self::of(readers))
     }
 
-    /// Runs `read` on an idle connection.
-    pub(crate) async fn read<R: Send + 'static>(
+    /// A pool of these connections.
+    pub(crate) fn of(idle: Vec<Connection>) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(idle.len())),
+            count: u32::try_from(idle.len()).unwrap_or(u32::MAX),
+            idle: Arc::new(Mutex::new(idle)),
+        }
+    }
+
+    /// Runs `work` on an idle connection.
+    pub(crate) async fn run<R, E>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
-    ) -> Result<R, StoreError> {
+        work: impl FnOnce(&Connection) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, E>
+    where
+        R: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
             .map_err(|_| closed())?;
         let idle = Arc::clone(&self.idle);
-        let ran = tokio::task::spawn_blocking(move || run(&idle, permit, read)).await;
+        let ran = tokio::task::spawn_blocking(move || run(&idle, permit, work)).await;
         ran.map_err(|_| closed())?
     }
 
-    /// Closes the connections after the running reads have ended.
+    /// Closes the connections after the running work has ended.
     pub(crate) async fn close(&self) {
         if self.permits.acquire_many(self.count).await.is_ok() {
             self.permits.close();
@@ -67,16 +75,16 @@ impl Readers {
     }
 }
 
-fn run<R>(
+fn run<R, E: From<StoreError>>(
     idle: &Mutex<Vec<Connection>>,
     permit: OwnedSemaphorePermit,
-    read: impl FnOnce(&Connection) -> Result<R, StoreError>,
-) -> Result<R, StoreError> {
+    work: impl FnOnce(&Connection) -> Result<R, E>,
+) -> Result<R, E> {
     let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let conn = taken.ok_or_else(closed)?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| read(&conn)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| work(&conn)));
     if !conn.is_autocommit() {
-        // An open transaction would show its old snapshot to the next read, and keep the log from
+        // An open transaction would show its old snapshot to the next caller, and keep the log from
         // being merged.
         let _ended = conn.execute_batch("ROLLBACK");
     }
@@ -85,9 +93,8 @@ fn run<R>(
         .push(conn);
     drop(permit);
     let panicked = |_| {
-        Err(StoreError::Statement {
-            source: "the read panicked".into(),
-        })
+        let source = "the work on a connection panicked".into();
+        Err(StoreError::Statement { source }.into())
     };
     outcome.unwrap_or_else(panicked)
 }

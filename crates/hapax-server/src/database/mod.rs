@@ -1,0 +1,44 @@
+//! The database: how it is opened, for operators and for a relay.
+//!
+//! The commands of operators and the console know [`Admin`] alone. On PostgreSQL it is the store; an
+//! SQLite file is opened next to the service that has it open as a store. A relay needs a
+//! [`RelayStore`]: an SQLite file then belongs to the relay alone.
+
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+mod relay_store;
+
+use std::sync::Arc;
+
+use hapax::{admin::Admin, failpoint::Failpoints, keyring::Keyring};
+
+use crate::config::{Database, Place};
+
+pub(crate) use relay_store::RelayStore;
+
+/// What is needed to open the database.
+#[derive(Debug)]
+pub(crate) struct Access<'a> {
+    /// The section of the configuration.
+    pub(crate) config: &'a Database,
+    /// The keys that decrypt what services have encrypted.
+    pub(crate) keyring: Keyring,
+    /// Failpoints that are reached at each commit.
+    pub(crate) failpoints: Failpoints,
+}
+
+/// Why the database cannot be used, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct DatabaseError(pub(crate) String);
+
+/// Opens the database for operators. A schema of an unknown version is refused.
+pub(crate) async fn open(
+    access: &Access<'_>,
+    place: &Place,
+) -> Result<Arc<dyn Admin>, DatabaseError> {
+    Ok(match place {
+        Place::Server(url) => Arc::new(postgres::open(access, url).await?),
+        Place::File(path) => Arc::new(sqlite::open_admin(access, path)?),
+    })
+}

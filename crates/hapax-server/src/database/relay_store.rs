@@ -1,0 +1,121 @@
+//! What `hapax relay` needs of a store, besides the traits of the library.
+
+use std::{collections::BTreeMap, fmt, future::Future, sync::Arc};
+
+use hapax::{
+    Clock,
+    admin::Admin,
+    notify::Notifier,
+    store::{Deliveries, Outbox, Sagas},
+};
+use hapax_postgres::{Imported, Postgres};
+use hapax_sqlite::Sqlite;
+
+use super::{DatabaseError, sqlite};
+use crate::{config::Source, environment};
+
+/// A store whose events `hapax relay` can deliver.
+pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
+    /// Whether other processes may have the store open.
+    const IS_SHARED: bool;
+
+    /// The store as operators see it.
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError>;
+
+    /// The clock that decides about leases and retries.
+    fn clock(&self) -> Clock;
+
+    /// The notifier that wakes the relay after a commit.
+    fn notifier(&self) -> Notifier;
+
+    /// Whether the database responds.
+    fn responds(&self) -> impl Future<Output = bool> + Send;
+
+    /// Opens the existing outbox tables of services. The error names the one that cannot be opened.
+    fn sources(
+        &self,
+        sources: &BTreeMap<String, Source>,
+    ) -> impl Future<Output = Result<Vec<Imported>, DatabaseError>> + Send;
+
+    /// Closes the store; it must not be used afterwards.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl RelayStore for Postgres {
+    const IS_SHARED: bool = true;
+
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn clock(&self) -> Clock {
+        self.database_clock()
+    }
+
+    fn notifier(&self) -> Notifier {
+        Postgres::notifier(self)
+    }
+
+    async fn responds(&self) -> bool {
+        self.read("SELECT 1", &[]).await.is_ok()
+    }
+
+    async fn sources(
+        &self,
+        sources: &BTreeMap<String, Source>,
+    ) -> Result<Vec<Imported>, DatabaseError> {
+        let mut opened = Vec::new();
+        for (name, source) in sources {
+            let table = Imported::open(self, source.described(name)).await;
+            opened.push(table.map_err(|error| {
+                let why = environment::error_chain(&error);
+                DatabaseError(format!("sources.{name}: {why}"))
+            })?);
+        }
+        Ok(opened)
+    }
+
+    async fn close(&self) {
+        Postgres::close(self);
+    }
+}
+
+impl RelayStore for Sqlite {
+    const IS_SHARED: bool = false;
+
+    fn admin(&self) -> Result<Arc<dyn Admin>, DatabaseError> {
+        let admin = Sqlite::admin(self).map_err(|error| sqlite::refused(&error))?;
+        Ok(Arc::new(admin))
+    }
+
+    fn clock(&self) -> Clock {
+        environment::clock()
+    }
+
+    fn notifier(&self) -> Notifier {
+        Sqlite::notifier(self)
+    }
+
+    async fn responds(&self) -> bool {
+        let asked = self.read(|connection| connection.query_row("SELECT 1", [], |_| Ok(())));
+        asked.await.is_ok()
+    }
+
+    async fn sources(
+        &self,
+        sources: &BTreeMap<String, Source>,
+    ) -> Result<Vec<Imported>, DatabaseError> {
+        match sources.keys().next() {
+            None => Ok(Vec::new()),
+            Some(name) => Err(DatabaseError(format!(
+                "sources.{name}: an existing outbox table must be in a PostgreSQL database"
+            ))),
+        }
+    }
+
+    async fn close(&self) {
+        if let Err(error) = Sqlite::close(self).await {
+            tracing::error!(error = error.error_chain(), "cannot close the store");
+        }
+    }
+}

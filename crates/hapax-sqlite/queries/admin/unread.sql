@@ -1,0 +1,8 @@
+-- Reads what decides to which partition an event belongs, for at most ?2 events after a frontier
+-- (?1).
+-- Only here: the PostgreSQL store counts them in the statement that reads the partitions.
+SELECT id, event_id, aggregate_type, aggregate_id
+FROM hapax_outbox_event
+WHERE id > ?1
+ORDER BY id
+LIMIT ?2

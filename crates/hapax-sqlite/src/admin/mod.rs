@@ -1,0 +1,35 @@
+//! The traits of [`hapax::admin`], one module each, on a handle that works beside a running store.
+//!
+//! A [`SqliteAdmin`] has connections of its own and not the store's lock. Every operation is one
+//! short transaction that also writes a line to the audit log; a list is read in one snapshot. The
+//! store's writer and this handle take turns by the lock of SQLite, and neither relies on values that
+//! the other may have changed. The relay of another process finds the changes when it polls.
+
+mod handle;
+mod view;
+mod audited;
+mod filters;
+mod seen;
+mod declared;
+mod destinations;
+mod deliveries;
+mod newest;
+mod dead_letters;
+mod jobs;
+mod run;
+mod batch;
+mod purge;
+mod decide;
+mod events;
+mod traces;
+mod keys;
+mod inbox;
+mod sagas;
+mod partitions;
+mod overview;
+mod stalled;
+mod timeline;
+mod audit;
+
+pub(crate) use declared::operator_settings;
+pub use handle::SqliteAdmin;

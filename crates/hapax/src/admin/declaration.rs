@@ -1,0 +1,86 @@
+//! Rules for declarations of destinations that hold in every store.
+
+use serde_json::Value;
+
+use super::{Actor, AdminError, Declared};
+
+impl Declared {
+    /// Checks that an actor may see the declaration.
+    ///
+    /// # Errors
+    /// `NotFound` for a destination of another tenant.
+    pub fn check_actor(&self, actor: &Actor) -> Result<(), AdminError> {
+        let spec = self.spec.as_deref().map_or(Ok(Value::Null), read_spec)?;
+        let hidden = |_| AdminError::not_found(destination_object(&self.name));
+        check_spec_tenant(actor, &spec).map_err(hidden)
+    }
+
+    /// The declaration, if it exists, is not removed, and the actor may see it.
+    ///
+    /// # Errors
+    /// `NotFound` otherwise.
+    pub fn present(known: Option<Self>, actor: &Actor, name: &str) -> Result<Self, AdminError> {
+        let known = known.filter(|it| it.removed_at.is_none());
+        let known = known.ok_or_else(|| AdminError::not_found(destination_object(name)))?;
+        known.check_actor(actor)?;
+        Ok(known)
+    }
+}
+
+/// Checks the name of a destination.
+///
+/// # Errors
+/// `Invalid` if it is empty, too long, or contains a slash or a zero byte.
+pub fn check_destination_name(name: &str) -> Result<(), AdminError> {
+    if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
+        let problem = "must be 1 to 255 bytes long and contain no slash";
+        return Err(AdminError::invalid("name", problem));
+    }
+    Ok(())
+}
+
+/// Parses a specification.
+///
+/// # Errors
+/// `Invalid` if it is not a JSON object, or contains a zero byte: PostgreSQL cannot search such JSON,
+/// so one specification would break the lists of every tenant.
+pub fn read_spec(spec: &str) -> Result<Value, AdminError> {
+    let read = serde_json::from_str::<Value>(spec)
+        .ok()
+        .filter(Value::is_object);
+    let read = read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))?;
+    if contains_nul(&read) {
+        return Err(AdminError::invalid("spec", "must not contain \\u0000"));
+    }
+    Ok(read)
+}
+
+fn contains_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(contains_nul),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name.contains('\0') || contains_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Checks that an actor of a tenant declares a destination of that tenant.
+///
+/// # Errors
+/// `Invalid` if the specification has another tenant or none.
+pub fn check_spec_tenant(actor: &Actor, spec: &Value) -> Result<(), AdminError> {
+    match actor.tenant() {
+        Some(own) if spec["tenant"].as_str() != Some(own) => {
+            let problem = format!("must be {own}, the only tenant that you may use");
+            Err(AdminError::invalid("tenant", problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a destination in errors and in the audit log.
+pub fn destination_object(name: &str) -> String {
+    format!("destination {name}")
+}

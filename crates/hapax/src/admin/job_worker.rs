@@ -1,0 +1,87 @@
+//! Job worker: runs the jobs that operators have started, in batches.
+//!
+//! A job does nothing until a worker runs it. Every process that runs a relay or serves the console
+//! of a store therefore runs a worker. Any number of workers may run at the same time, in any
+//! processes: a batch is claimed in the database.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use tokio::time::timeout;
+
+use super::{Admin, Ran};
+
+/// Poll interval while no job is due.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Runs the jobs of a store: once a second, and without a pause while there is more to do.
+#[derive(Clone, Debug)]
+pub struct JobWorker {
+    admin: Arc<dyn Admin>,
+}
+
+impl JobWorker {
+    /// Creates a worker for the jobs of a store.
+    pub fn new(admin: Arc<dyn Admin>) -> Self {
+        Self { admin }
+    }
+
+    /// Runs jobs until `shutdown` completes. A batch that has started is finished first.
+    ///
+    /// If the store cannot be read, a warning is logged and the worker continues a second later.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        let mut shutdown = pin!(shutdown);
+        while shutdown.as_mut().now_or_never().is_none() {
+            if self.batch().await {
+                continue;
+            }
+            if timeout(POLL, &mut shutdown).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Runs one batch. Returns whether the next one should follow without a pause.
+    async fn batch(&self) -> bool {
+        match self.admin.run_job().await {
+            Ok(ran) => {
+                if let Ran::Batch {
+                    job, ended: true, ..
+                } = ran
+                {
+                    tracing::info!(job, to_state = "done", "job ended");
+                }
+                has_more(&ran)
+            }
+            Err(error) => {
+                tracing::warn!(error = error.error_chain(), "the jobs cannot be run");
+                false
+            }
+        }
+    }
+}
+
+/// Whether to continue without a pause. A batch that found nothing has looked at a limited number
+/// of events, and the next batch continues after them.
+fn has_more(ran: &Ran) -> bool {
+    matches!(ran, Ran::Batch { done, ended, .. } if *done > 0 || !ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_found_nothing_and_has_not_ended_goes_on_at_once() {
+        let batch = |done, ended| Ran::Batch {
+            job: 1,
+            done,
+            ended,
+        };
+        assert!(has_more(&batch(0, false)));
+        assert!(has_more(&batch(1, false)));
+        assert!(has_more(&batch(1, true)));
+        assert!(!has_more(&batch(0, true)));
+        assert!(!has_more(&Ran::Nothing));
+    }
+}
