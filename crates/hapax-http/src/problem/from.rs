@@ -106,6 +106,9 @@ impl From<AdminError> for Problem {
                 let detail = format!("{field} {problem}");
                 Self::invalid(field, detail)
             }
+            AdminError::Busy => Self::new(UNAVAILABLE)
+                .detail(error.to_string())
+                .retry_after(RETRY_AFTER),
             AdminError::Store(error) => error.into(),
             other => Self::internal(other),
         }
@@ -126,6 +129,7 @@ mod tests {
             source: "no connection".into(),
         };
         check(unavailable.into(), "DEPENDENCY.unavailable", None);
+        check(AdminError::Busy, "DEPENDENCY.unavailable", None);
     }
 
     #[track_caller]
