@@ -16,5 +16,6 @@ mod retention;
 mod reading;
 mod opening;
 mod queries;
+mod large;
 mod admin;
 mod clock;
