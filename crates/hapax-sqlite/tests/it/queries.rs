@@ -72,6 +72,7 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/delivery/is_free.sql"),
         include_str!("../../queries/inbox/purge.sql"),
         include_str!("../../queries/outbox/is_needed.sql"),
+        include_str!("../../queries/delivery/operator_settings.sql"),
         include_str!("../../queries/admin/changes.sql"),
         include_str!("../../queries/admin/newest.sql"),
         include_str!("../../queries/admin/newest_dead.sql"),
