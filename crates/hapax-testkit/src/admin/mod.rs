@@ -24,6 +24,7 @@ pub mod sagas;
 pub mod decisions;
 pub mod destinations;
 pub mod removals;
+pub mod destination_index;
 pub mod overview;
 pub mod stalled;
 pub mod timeline;
@@ -228,6 +229,13 @@ macro_rules! admin_suite {
                 a_destination_of_a_configuration_file_is_paused_and_removed
                 no_job_starts_at_a_removed_destination
             }
+            destination_index {
+                the_index_lists_each_destination_once
+                the_index_of_a_tenant_has_its_own_destinations
+                the_progress_of_a_destination_is_counted
+                a_destination_of_a_tenant_is_offered_its_events
+                what_a_setting_pauses_is_reported_and_not_resumed
+            }
             overview {
                 the_overview_counts_what_there_is
                 the_partitions_of_a_destination_are_added_up
@@ -305,6 +313,7 @@ mod tests {
                 ("decisions", include_str!("decisions.rs")),
                 ("destinations", include_str!("destinations.rs")),
                 ("removals", include_str!("removals.rs")),
+                ("destination_index", include_str!("destination_index.rs")),
                 ("overview", include_str!("overview.rs")),
                 ("stalled", include_str!("stalled.rs")),
                 ("timeline", include_str!("timeline.rs")),

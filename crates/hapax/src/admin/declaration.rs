@@ -42,17 +42,25 @@ pub fn check_destination_name(name: &str) -> Result<(), AdminError> {
 /// Parses a specification.
 ///
 /// # Errors
-/// `Invalid` if it is not a JSON object, or contains a zero byte: PostgreSQL cannot search such JSON,
-/// so one specification would break the lists of every tenant.
+/// `Invalid` if it is not a JSON object.
 pub fn read_spec(spec: &str) -> Result<Value, AdminError> {
     let read = serde_json::from_str::<Value>(spec)
         .ok()
         .filter(Value::is_object);
-    let read = read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))?;
-    if contains_nul(&read) {
+    read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
+}
+
+/// Parses a specification that is to be stored. A database may not be able to search JSON that
+/// contains a NUL, so one such specification would break the lists of every tenant.
+///
+/// # Errors
+/// `Invalid` if it is not a JSON object, or contains a NUL.
+pub fn read_new_spec(spec: &str) -> Result<Value, AdminError> {
+    let new = read_spec(spec)?;
+    if contains_nul(&new) {
         return Err(AdminError::invalid("spec", "must not contain \\u0000"));
     }
-    Ok(read)
+    Ok(new)
 }
 
 fn contains_nul(value: &Value) -> bool {
