@@ -1,6 +1,7 @@
 //! Context of the operator commands: the store, the actor, the confirmation prompt, and errors.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, BufRead as _, Write as _},
     os::unix::fs::MetadataExt as _,
@@ -20,6 +21,7 @@ use super::{
 };
 use crate::{
     command::{Context, Failure},
+    config::Config,
     output::{self, FAILED, NOT_FOUND, Output, REFUSED, USAGE},
 };
 
@@ -31,6 +33,8 @@ pub(crate) struct CommandContext {
     pub(crate) actor: Actor,
     pub(crate) declare: Declare,
     pub(crate) mask: Mask,
+    /// The kinds of the sinks of the configuration, by destination.
+    pub(crate) sinks: BTreeMap<String, String>,
     pub(crate) output: Output,
 }
 
@@ -70,6 +74,7 @@ impl CommandContext {
             declare: Declare::new(admin, &context.config, keys),
             actor: Actor::new(user()),
             mask: Mask::with(&context.config.admin.mask),
+            sinks: sinks(&context.config),
             output: context.output,
         })
     }
@@ -243,6 +248,13 @@ pub(crate) async fn read_pages<T>(
         page.next = more.next;
     }
     Ok(page)
+}
+
+/// The kinds of the sinks of the configuration, by destination.
+fn sinks(config: &Config) -> BTreeMap<String, String> {
+    let destinations = config.destinations.iter();
+    let kinds = destinations.map(|(name, spec)| (name.clone(), spec.sink.kind().to_owned()));
+    kinds.collect()
 }
 
 /// The name of the user who owns this process, for the audit log.

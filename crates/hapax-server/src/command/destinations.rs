@@ -11,7 +11,10 @@ use std::{
 use hapax::admin::{AuditEntry, AuditFilter, Destination, Page};
 use serde_json::{Value, json};
 
-use super::{Context, Failure};
+use super::{
+    Context, Failure,
+    status::{figures_of, lag, said},
+};
 use crate::{
     admin::command_context::{CommandContext, Consent},
     output::USAGE,
@@ -173,14 +176,43 @@ async fn remove(cx: &CommandContext, name: &str, consent: Consent) -> Result<(),
 
 async fn list(cx: &CommandContext) -> Result<(), Failure> {
     let items = cx.index().list(&cx.actor).await?;
-    cx.page(Page::last(items), HEADER, |it| row(&it))
+    let page = Page::last(items);
+    if cx.output.json {
+        return Ok(cx.output.json(&page)?);
+    }
+    let all = cx.store().overview(&cx.actor).await?.destinations;
+    let header = [
+        "NAME",
+        "SINK",
+        "STATE",
+        "BACKLOG",
+        "LAG",
+        "DEAD",
+        "DECLARED IN",
+        "WHY",
+    ];
+    cx.page(page, header, |it| {
+        let figures = figures_of(&it.name, &all);
+        let [name, sink, state, declared_in, why] = row(cx, &it);
+        [
+            name,
+            sink,
+            state,
+            said(figures.backlog),
+            lag(&figures),
+            said(figures.dead),
+            declared_in,
+            why,
+        ]
+    })
 }
 
 const HEADER: [&str; 5] = ["NAME", "SINK", "STATE", "DECLARED IN", "WHY"];
 
-fn row(it: &Destination) -> [String; 5] {
+fn row(cx: &CommandContext, it: &Destination) -> [String; 5] {
     let sink = it.spec.as_ref().and_then(|spec| spec["sink"].as_object());
     let sink = sink.and_then(|sink| sink.keys().next().cloned());
+    let sink = sink.or_else(|| cx.sinks.get(&it.name).cloned());
     let paused = it.paused_by.as_ref().map(|by| format!("by {by}"));
     [
         it.name.clone(),
@@ -195,7 +227,7 @@ fn show(cx: &CommandContext, it: &Destination) -> Result<(), Failure> {
     if cx.output.json {
         return Ok(cx.output.json(it)?);
     }
-    cx.output.table(HEADER, &[row(it)])?;
+    cx.output.table(HEADER, &[row(cx, it)])?;
     if let Some(counts) = it.counts {
         cx.output.line(format_args!(
             "backlog {}, parked {}, dead {}",

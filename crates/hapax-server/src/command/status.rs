@@ -126,24 +126,33 @@ const HEADER: [&str; 8] = [
 ];
 
 fn row(it: &Destination, all: &[DestinationFigures]) -> [String; 8] {
-    let none = DestinationFigures::default();
-    let found = all.iter().find(|figures| figures.name == it.name);
-    let figures = found.unwrap_or(&none);
-    let lag = figures.lag.map(|lag| {
-        // Milliseconds matter below a second only.
-        let whole = Duration::from_secs(lag.as_secs());
-        Span(if whole.is_zero() { lag } else { whole }).to_string()
-    });
+    let figures = figures_of(&it.name, all);
     [
         it.name.clone(),
         it.state.to_owned(),
         said(figures.backlog),
-        lag.unwrap_or_default(),
+        lag(&figures),
         said(figures.parked),
         said(figures.dead),
         said(figures.delivered),
         said(figures.failed),
     ]
+}
+
+/// The figures of a destination; zeros if no relay has opened it.
+pub(super) fn figures_of(name: &str, all: &[DestinationFigures]) -> DestinationFigures {
+    let found = all.iter().find(|figures| figures.name == name);
+    found.cloned().unwrap_or_default()
+}
+
+/// The age of the oldest event that is not settled, if there is one.
+pub(super) fn lag(figures: &DestinationFigures) -> String {
+    let Some(lag) = figures.lag else {
+        return String::new();
+    };
+    // Milliseconds matter below a second only.
+    let whole = Duration::from_secs(lag.as_secs());
+    Span(if whole.is_zero() { lag } else { whole }).to_string()
 }
 
 /// The counts of each state, such as `keys: 3 completed, 1 in_progress`.
@@ -159,7 +168,7 @@ fn states(name: &str, counts: &[StateCount]) -> String {
 }
 
 /// A number and its precision.
-fn said(count: Count) -> String {
+pub(super) fn said(count: Count) -> String {
     let number = count.number;
     match count.kind {
         CountKind::Exact => number.to_string(),
