@@ -108,7 +108,7 @@ pub(crate) fn render(page_request: &PageRequest, tallies: &Tallies, page: Page) 
         .add(filter.map(|filter| filter_form(page_request, filter)))
         .add(el("div").attr("id", "results").add(body));
     let has_caller = page_request.caller.is_some();
-    let navigation = has_caller.then(|| navigation::pages(page_request, tallies));
+    let navigation = has_caller.then(|| navigation::pages(&page_request.path, tallies));
     let skip = link("#main", "Skip to the content").class("skip");
     let inside = el("body")
         .add(skip)

@@ -4,7 +4,6 @@ use hapax::{admin::Count, saga::State};
 
 use crate::{
     format::count,
-    guard::PageRequest,
     html::{Element, Html, el, link},
     sample::Look,
 };
@@ -76,8 +75,8 @@ pub(crate) fn places(
     places.filter(move |(_, path, _)| has_settings || *path != CONFIGURATION)
 }
 
-/// Renders the navigation.
-pub(crate) fn pages(page_request: &PageRequest, tallies: &Tallies) -> Element {
+/// Renders the navigation of the page at `here`.
+pub(crate) fn pages(here: &str, tallies: &Tallies) -> Element {
     let [dead, attention] = tallies.parts();
     let tally = |path: &str| match path {
         DEAD => Some(&dead),
@@ -88,7 +87,7 @@ pub(crate) fn pages(page_request: &PageRequest, tallies: &Tallies) -> Element {
         let tally = tally(path)
             .map(|(id, number)| el("span").class("tally").attr("data-live", id).add(number));
         let anchor = link(path, name).attr("data-key", key);
-        let anchor = if is_here(page_request, path) {
+        let anchor = if is_at(here, path) {
             anchor.attr("aria-current", "page")
         } else {
             anchor
@@ -103,12 +102,13 @@ pub(crate) fn pages(page_request: &PageRequest, tallies: &Tallies) -> Element {
         .add(el("ul").all(items))
 }
 
-fn is_here(page_request: &PageRequest, path: &str) -> bool {
-    let deeper = page_request.path.strip_prefix(path);
+/// Whether the page at `here` belongs to the entry with this path.
+fn is_at(here: &str, path: &str) -> bool {
+    let deeper = here.strip_prefix(path);
     let inside = deeper.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     match path {
-        "/console" => page_request.path == path,
-        "/console/reference" => inside && page_request.path != "/console/reference/cli",
+        "/console" => here == path,
+        "/console/reference" => inside && here != "/console/reference/cli",
         _ => inside,
     }
 }

@@ -78,7 +78,7 @@ static LETTERS: Kind = Kind {
     listing: Listing {
         one: "dead letter",
         empty: "There are no dead letters. A delivery becomes one when its last attempt has \
-                failed, or when the receiver rejects its event for good.",
+                failed, or when the receiver rejects its event permanently.",
     },
     state: DeliveryStatus::Dead,
     acts: &[
