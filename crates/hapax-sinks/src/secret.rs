@@ -51,7 +51,8 @@ impl Secret {
                 let Some(text) = text else {
                     return Err(format!("file {shown} is too long for a secret"));
                 };
-                let text = String::from_utf8(text).map_err(|_| format!("file {shown}: not UTF-8"))?;
+                let text =
+                    String::from_utf8(text).map_err(|_| format!("file {shown}: not UTF-8"))?;
                 let text = text.trim_end_matches(['\r', '\n']);
                 if text.is_empty() {
                     return Err(format!("file {shown} is empty"));

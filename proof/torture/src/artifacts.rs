@@ -199,7 +199,9 @@ impl Artifacts {
         let forfeited = self.operator_records.iter().filter(|it| it.is_forfeited());
         let responses = forfeited.flat_map(OperatorRecord::responses);
         let id = |response: &Value| body(response)["id"].as_str().map(str::to_owned);
-        responses.filter_map(|(_, _, response)| id(response)).collect()
+        responses
+            .filter_map(|(_, _, response)| id(response))
+            .collect()
     }
 
     /// The operations of a kind.
@@ -228,7 +230,8 @@ impl OperationRecord {
 
     /// The first final response.
     pub(crate) fn final_attempt(&self) -> Option<&Attempt> {
-        self.unaltered_attempts().find(|it| it.response["final"] == true)
+        self.unaltered_attempts()
+            .find(|it| it.response["final"] == true)
     }
 
     /// The acknowledged effect.

@@ -107,7 +107,10 @@ fn count_operation(coverage: &mut Coverage, record: &OperationRecord, faults: &[
             .count()
     };
     count(coverage, "replays", with_status("replayed"));
-    let lost = record.unaltered_attempts().filter(|it| it.end == "info").count();
+    let lost = record
+        .unaltered_attempts()
+        .filter(|it| it.end == "info")
+        .count();
     count(coverage, "requests without a response", lost);
     let is_interrupted = |it: &&Attempt| {
         let ended = it.ended.unwrap_or(it.began);
@@ -115,8 +118,15 @@ fn count_operation(coverage: &mut Coverage, record: &OperationRecord, faults: &[
         it.end == "info" && kills.any(|kill| it.began <= kill.until && ended >= kill.from)
     };
     let interrupted: Vec<_> = record.unaltered_attempts().filter(is_interrupted).collect();
-    count(coverage, "requests interrupted by a kill", interrupted.len());
-    match record.unaltered_attempts().find(|it| it.response["idempotency_status"] == "stored") {
+    count(
+        coverage,
+        "requests interrupted by a kill",
+        interrupted.len(),
+    );
+    match record
+        .unaltered_attempts()
+        .find(|it| it.response["idempotency_status"] == "stored")
+    {
         None if !interrupted.is_empty() && with_status("replayed") > 0 => {
             count(coverage, "requests interrupted after their commit", 1);
         }
@@ -129,8 +139,14 @@ fn count_operation(coverage: &mut Coverage, record: &OperationRecord, faults: &[
         }
         _ => {}
     }
-    let unavailable = record.unaltered_attempts().filter(|it| it.response["status"] == 503);
-    count(coverage, "responses while the server was down", unavailable.count());
+    let unavailable = record
+        .unaltered_attempts()
+        .filter(|it| it.response["status"] == 503);
+    count(
+        coverage,
+        "responses while the server was down",
+        unavailable.count(),
+    );
     if lost > 0 && with_status("stored") == 0 && with_status("replayed") > 0 {
         count(coverage, "commits whose response was lost", 1);
     }
@@ -159,7 +175,9 @@ fn purged(artifacts: &Artifacts) -> usize {
     let stored = artifacts.operations.iter().filter(|it| {
         // Messages have an inbox row instead of a key.
         !matches!(it.operation.kind, Kind::Message | Kind::Market)
-            && it.unaltered_attempts().any(|it| it.response["idempotency_status"] == "stored")
+            && it
+                .unaltered_attempts()
+                .any(|it| it.response["idempotency_status"] == "stored")
     });
     let left = artifacts.rows("keys").iter();
     let left = left.filter_map(|row| row["count"].as_u64()).sum::<u64>();
@@ -242,6 +260,10 @@ fn gates(store: Store) -> Coverage {
         gates.extend(on_a_server.map(|it| (it.to_owned(), 0)));
     }
     let failpoints = failpoints(store);
-    gates.extend(failpoints.into_iter().map(|it| (format!("failpoint: {it}"), 0)));
+    gates.extend(
+        failpoints
+            .into_iter()
+            .map(|it| (format!("failpoint: {it}"), 0)),
+    );
     gates
 }

@@ -158,7 +158,10 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
     let lines = [
         ("operations", artifacts.operations.len().to_string()),
         ("requests", requests.to_string()),
-        ("requests without a definite response", indefinite.to_string()),
+        (
+            "requests without a definite response",
+            indefinite.to_string(),
+        ),
         (
             "acknowledged effects",
             format!("{all} ({})", kinds(artifacts)),
@@ -175,7 +178,10 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
         ("events delivered to them", events.to_string()),
         ("acknowledged effects that are lost", lost.to_string()),
         ("duplicate deliveries", repeated.to_string()),
-        ("duplicate deliveries without an explanation", unexplained.to_string()),
+        (
+            "duplicate deliveries without an explanation",
+            unexplained.to_string(),
+        ),
         (
             "time to drain the backlog after the last fault",
             format!("{} ms", artifacts.run["drained_ms"]),

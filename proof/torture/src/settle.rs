@@ -33,7 +33,10 @@ const UNSETTLED: &str =
 ///
 /// If `is_short`, the wait ends as soon as every event has arrived; otherwise it also waits for late
 /// duplicates.
-pub(crate) async fn settle(nemesis: &mut Nemesis, is_short: bool) -> anyhow::Result<(u64, Duration)> {
+pub(crate) async fn settle(
+    nemesis: &mut Nemesis,
+    is_short: bool,
+) -> anyhow::Result<(u64, Duration)> {
     let deployment = &mut nemesis.deployment;
     deployment.up().await?;
     deployment.stop_receiver_faults().await?;

@@ -122,7 +122,11 @@ mod tests {
     #[test]
     fn an_error_of_an_operator_has_the_code_of_its_kind() {
         check(AdminError::not_found("job 7"), "NOT_FOUND", None);
-        check(AdminError::conflict("it was changed"), "CONFLICT.state", None);
+        check(
+            AdminError::conflict("it was changed"),
+            "CONFLICT.state",
+            None,
+        );
         let invalid = AdminError::invalid("since", "must be a time");
         check(invalid, "VALIDATION.member", Some("since"));
         let unavailable = StoreError::Unavailable {

@@ -15,11 +15,7 @@ use hapax::{
 use sqlx::{PgConnection, Row as _};
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
-use crate::{
-    error::sqlx_error,
-    idempotency::parts,
-    query,
-};
+use crate::{error::sqlx_error, idempotency::parts, query};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
 /// it may be tried again, and what the database refused.

@@ -62,10 +62,7 @@ pub(super) async fn pass(
             request.extensions_mut().insert(caller);
             let mut response = next.run(request).await;
             let headers = response.headers_mut();
-            headers.insert(
-                header::CACHE_CONTROL,
-                HeaderValue::from_static("no-store"),
-            );
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             headers.insert(
                 header::X_CONTENT_TYPE_OPTIONS,
                 HeaderValue::from_static("nosniff"),

@@ -8,11 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    list_query::ListQuery,
-};
+use super::{AdminApi, auth::Caller, list_query::ListQuery};
 
 /// The reason to discard a dead letter.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -11,10 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-};
+use super::{AdminApi, auth::Caller};
 
 /// A new destination.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -7,11 +7,7 @@ use hapax::{
 };
 use hapax_http::{Json, Path, Problem, Query};
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    list_query::ListQuery,
-};
+use super::{AdminApi, auth::Caller, list_query::ListQuery};
 
 /// Lists events, newest first. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(ListQuery),

@@ -5,11 +5,7 @@ use hapax::admin::{AdminError, Message, MessageFilter, Page, read_time};
 use hapax_http::{Json, Problem, Query};
 use serde::Deserialize;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of inbox messages, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]

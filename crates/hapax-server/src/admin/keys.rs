@@ -9,11 +9,7 @@ use hapax_http::{Json, Path, Problem, Query};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of idempotency keys, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]

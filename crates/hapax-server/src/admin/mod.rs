@@ -4,8 +4,8 @@
 //! All routes are below `/admin/v1` and are described in `/admin/v1/openapi.json`. A bearer token
 //! determines the actor, the role and the tenant. A viewer can only read; an operator can also
 //! change things. Without tokens the API is served on loopback only and refuses requests from web
-//! pages. The commands of the CLI use the same functions. Errors are the problems of `hapax-http`, with
-//! the id of their request.
+//! pages. The commands of the CLI use the same functions. Errors are the problems of `hapax-http`,
+//! with the id of their request.
 
 mod encryption;
 mod watch;

@@ -15,11 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of sagas, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]

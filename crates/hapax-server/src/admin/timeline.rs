@@ -9,10 +9,7 @@ use hapax_http::{Json, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-};
+use super::{AdminApi, auth::Caller};
 
 /// Identifies a request by its key or by one of its events.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]

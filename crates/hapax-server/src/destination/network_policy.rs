@@ -150,7 +150,12 @@ mod tests {
                 refused.insert(path);
             }
         }
-        for path in ["sink.file.path", "sink.smtp.templates", "sink.redis.ca", "sink.nats.token"] {
+        for path in [
+            "sink.file.path",
+            "sink.smtp.templates",
+            "sink.redis.ca",
+            "sink.nats.token",
+        ] {
             assert!(refused.contains(path), "{path} is not in {refused:?}");
         }
         assert_eq!(refused.len(), 18, "{refused:?}");

@@ -304,7 +304,10 @@ mod tests {
         settings.ca = Some("/dev/zero".into());
         let error = build(&settings).unwrap_err();
         assert_eq!(error.setting, "ca");
-        assert!(error.problem.contains("larger than 1048576 bytes"), "{error}");
+        assert!(
+            error.problem.contains("larger than 1048576 bytes"),
+            "{error}"
+        );
     }
 
     #[test]

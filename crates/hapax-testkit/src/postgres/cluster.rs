@@ -333,7 +333,11 @@ impl Cluster {
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
         postgres.envs(self.disk.iter().flat_map(Disk::environment));
-        postgres.envs(self.machine_faults.iter().flat_map(MachineFaults::environment));
+        postgres.envs(
+            self.machine_faults
+                .iter()
+                .flat_map(MachineFaults::environment),
+        );
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("the log can be created");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Violation, violated};
-use crate::artifacts::{Artifacts, OperatorRecord, OperationRecord};
+use crate::artifacts::{Artifacts, OperationRecord, OperatorRecord};
 
 /// How long the remaining work may take after the last fault.
 const DRAIN_MS: u64 = 90_000;
@@ -69,17 +69,19 @@ fn keys(artifacts: &Artifacts) -> Option<Violation> {
     };
     let mut young = artifacts.operations.iter().filter(is_young).count();
     // The operator and the floods of the nemesis used keys too: a rejected body may have one.
-    let responses = artifacts.operator_records.iter().flat_map(OperatorRecord::responses);
+    let responses = artifacts
+        .operator_records
+        .iter()
+        .flat_map(OperatorRecord::responses);
     young += responses.filter(|(_, at, _)| *at >= from).count();
     let floods = artifacts.faults.iter().filter(|it| it.until >= from);
-    let flooded: u64 = floods
-        .filter_map(|it| it.line["responses"].as_u64())
-        .sum();
+    let flooded: u64 = floods.filter_map(|it| it.line["responses"].as_u64()).sum();
     young += usize::try_from(flooded).unwrap_or(usize::MAX);
     let counts = artifacts.rows("keys").iter();
     let left: u64 = counts.filter_map(|row| row["count"].as_u64()).sum();
     let is_too_many = usize::try_from(left).is_ok_and(|it| it > young + young / 10 + LEFT);
-    let what = format!("{left} keys are left, and {young} operations are recent enough to have one");
+    let what =
+        format!("{left} keys are left, and {young} operations are recent enough to have one");
     is_too_many.then(|| violated(14, what))
 }
 
@@ -95,7 +97,9 @@ fn growth(artifacts: &Artifacts) -> Vec<Violation> {
         }
     }
     let mean = |bytes: &[u64]| bytes.iter().sum::<u64>() / bytes.len() as u64;
-    let long = samples.into_iter().filter(|(_, bytes)| bytes.len() >= SAMPLES);
+    let long = samples
+        .into_iter()
+        .filter(|(_, bytes)| bytes.len() >= SAMPLES);
     long.filter_map(|(name, bytes)| {
         let third = bytes.len() / 3;
         let (first, last) = (mean(&bytes[..third]), mean(&bytes[bytes.len() - third..]));

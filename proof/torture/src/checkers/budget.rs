@@ -88,11 +88,16 @@ fn too_early(artifacts: &Artifacts) -> Vec<Violation> {
         };
         let wait = before.retry_after.unwrap_or_default() * SECOND;
         let has_fault = artifacts.faults.iter().any(|fault| {
-            fault.injection.contains(COUNTER) && fault.from <= request.at && fault.until >= before.at
+            fault.injection.contains(COUNTER)
+                && fault.from <= request.at
+                && fault.until >= before.at
         });
         if request.at + EARLY < before.at + wait && !has_fault {
             let waited = (request.at - before.at) / 1_000_000;
-            let what = format!("{} retried after {waited} ms, not {wait} ns", request.client);
+            let what = format!(
+                "{} retried after {waited} ms, not {wait} ns",
+                request.client
+            );
             found.push(violated(12, what));
         }
     }

@@ -69,7 +69,8 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
 fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
     let name = |record: &OperationRecord| text(&record.operation.body["name"]);
     let mut found = once(artifacts, "uploads", "name", Kind::Upload, name);
-    let file = |record: &OperationRecord| Some((name(record), digest(&record.operation.file().ok()?)));
+    let file =
+        |record: &OperationRecord| Some((name(record), digest(&record.operation.file().ok()?)));
     let sent: BTreeMap<_, _> = artifacts.of(Kind::Upload).filter_map(file).collect();
     for row in artifacts.rows("uploads") {
         let content = row["content"].as_u64();
@@ -79,7 +80,10 @@ fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
             found.push(violated(2, format!("the file of an upload is lost: {row}")));
         }
         if row["state"] != "ready" || row["thumbnails"] != THUMBNAILS {
-            found.push(violated(8, format!("an upload has not each thumbnail once: {row}")));
+            found.push(violated(
+                8,
+                format!("an upload has not each thumbnail once: {row}"),
+            ));
         }
     }
     found
@@ -144,13 +148,9 @@ fn altered(artifacts: &Artifacts) -> Vec<Violation> {
     let paid = ["charge", "refund"].map(|kind| artifacts.paid(kind));
     let all = rows.chain(paid.into_iter().flatten());
     let altered = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
-    altered.map(|row| {
-        violated(
-            4,
-            format!("an altered request had an effect: {row}"),
-        )
-    })
-    .collect()
+    altered
+        .map(|row| violated(4, format!("an altered request had an effect: {row}")))
+        .collect()
 }
 
 fn text(value: &Value) -> String {

@@ -35,7 +35,8 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     found.extend(mails(artifacts));
     found.extend(rejecting(artifacts));
     let unfinished = artifacts.rows("unfinished").iter();
-    let unfinished = unfinished.filter(|row| row["destination"] != REJECTING || row["state"] != "dead");
+    let unfinished =
+        unfinished.filter(|row| row["destination"] != REJECTING || row["state"] != "dead");
     // The destination whose name does not resolve receives nothing; it must not affect the others.
     let is_unresolved = |row: &Value| text(&row["destination"]).starts_with(UNRESOLVED);
     let unfinished = unfinished.filter(|row| !is_unresolved(row));
@@ -177,7 +178,10 @@ fn contents(artifacts: &Artifacts) -> Vec<Violation> {
             .and_then(|it| it.as_object());
         let mut data = data.into_iter().flatten();
         if data.any(|(name, value)| name != member(kind) && outcome[name] != *value) {
-            let what = format!("the event of {} differs from its response {outcome}", record.name());
+            let what = format!(
+                "the event of {} differs from its response {outcome}",
+                record.name()
+            );
             found.push(violated(6, what));
         }
     }
@@ -274,8 +278,7 @@ fn rejecting(artifacts: &Artifacts) -> Vec<Violation> {
         .filter(|row| row["destination"] == REJECTING)
         .filter_map(|row| Some((row["event_id"].as_str()?, row["attempts"].as_u64()?)))
         .collect();
-    let is_offered =
-        |content: &Value| REJECTING_TYPES.iter().any(|kind| content["type"] == *kind);
+    let is_offered = |content: &Value| REJECTING_TYPES.iter().any(|kind| content["type"] == *kind);
     let contents = artifacts.feed.contents.iter();
     let offered = contents.filter(|(_, content)| is_offered(content));
     let forfeited = artifacts.forfeited();

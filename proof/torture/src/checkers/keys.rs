@@ -31,7 +31,9 @@ fn ran_again(record: &OperationRecord) -> Option<Violation> {
 }
 
 fn differs(record: &OperationRecord) -> Option<Violation> {
-    let mut finals = record.unaltered_attempts().filter(|it| it.response["final"] == true);
+    let mut finals = record
+        .unaltered_attempts()
+        .filter(|it| it.response["final"] == true);
     let stored = |it: &Attempt| {
         let member = |name: &str| it.response[name].clone();
         ["status", "headers", "body"].map(member)
@@ -53,7 +55,10 @@ fn differs(record: &OperationRecord) -> Option<Violation> {
 fn unexpected(record: &OperationRecord) -> Option<Violation> {
     let response = &record.final_attempt()?.response;
     let status = response["status"].as_u64().unwrap_or_default();
-    let code = body(response)["code"].as_str().unwrap_or_default().to_owned();
+    let code = body(response)["code"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let is_expected = match (record.operation.kind, status) {
         (Kind::Update | Kind::Message | Kind::Market, 200)
         | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup | Kind::Upload, 201)
@@ -86,10 +91,15 @@ fn is_kill_or_stop(fault: &Fault) -> bool {
 /// A response that a kill cannot cause: a killed shop sends none, and a shop that is stopping, or whose
 /// server is down, responds 503 or 504.
 fn failed(record: &OperationRecord) -> Option<Violation> {
-    let transient = record.unaltered_attempts().filter(|it| it.response["final"] == false);
+    let transient = record
+        .unaltered_attempts()
+        .filter(|it| it.response["final"] == false);
     let mut statuses = transient.filter_map(|it| it.response["status"].as_u64());
     let unexpected = statuses.find(|it| !matches!(it, 409 | 503 | 504))?;
-    Some(violated(2, format!("{} got the response {unexpected}", record.name())))
+    Some(violated(
+        2,
+        format!("{} got the response {unexpected}", record.name()),
+    ))
 }
 
 fn mismatch(record: &OperationRecord, attempt: &Attempt) -> Option<Violation> {

@@ -83,6 +83,7 @@ fn differences(name: &str, shown: Vec<String>, stored: Vec<String>) -> Vec<Viola
         *balance.entry(entry).or_default() -= 1;
     }
     let wrong = balance.into_iter().filter(|(_, more)| *more != 0);
-    wrong.map(|(entry, more)| violated(2, format!("{name} has {more:+} times {entry}")))
+    wrong
+        .map(|(entry, more)| violated(2, format!("{name} has {more:+} times {entry}")))
         .collect()
 }

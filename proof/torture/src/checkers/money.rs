@@ -154,17 +154,26 @@ fn outcomes(artifacts: &Artifacts) -> Vec<Violation> {
         let is_shippable = record.operation.body["address"]["country"] != "ZZ";
         let name = record.name();
         let Some(row) = row(record) else {
-            found.push(violated(2, format!("{name} was acknowledged and does not exist")));
+            found.push(violated(
+                2,
+                format!("{name} was acknowledged and does not exist"),
+            ));
             continue;
         };
         match (row["state"].as_str().unwrap_or_default(), is_shippable) {
             ("completed", false) => {
-                found.push(violated(11, format!("{name} was shipped to an invalid address")));
+                found.push(violated(
+                    11,
+                    format!("{name} was shipped to an invalid address"),
+                ));
             }
             // If a provider never received the call, the final outcome is that nothing happened.
             ("failed", true) if row["reason_code"] != "absent" => {
                 let why = &row["reason_code"];
-                found.push(violated(2, format!("{name} was acknowledged and failed: {why}")));
+                found.push(violated(
+                    2,
+                    format!("{name} was acknowledged and failed: {why}"),
+                ));
             }
             ("completed" | "failed", _) | (_, false) => {}
             (state, true) => found.push(violated(11, format!("{name} is {state}"))),
@@ -238,12 +247,11 @@ fn ledger(artifacts: &Artifacts) -> Vec<Violation> {
     });
     let mut found: Vec<_> = wrong.collect();
     let again = captures.iter().filter(|(_, times)| **times > 1);
-    found.extend(again.map(|(of, times)| {
-        violated(
-            11,
-            format!("the ledger has the capture {of} {times} times"),
-        )
-    }));
+    found.extend(
+        again.map(|(of, times)| {
+            violated(11, format!("the ledger has the capture {of} {times} times"))
+        }),
+    );
     let completed = completed(artifacts).count();
     let have_ended = artifacts.rows("sagas").iter().all(has_ended);
     if have_ended && captures.len() != completed {

@@ -12,7 +12,9 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     for (id, word) in &artifacts.notes {
         let is_stored = stored.remove(id);
         match word.as_str() {
-            "ok" if !is_stored => found.push(violated(2, format!("{id} was committed and is lost"))),
+            "ok" if !is_stored => {
+                found.push(violated(2, format!("{id} was committed and is lost")))
+            }
             "fail" if is_stored => {
                 found.push(violated(2, format!("{id} was rolled back and exists")));
             }

@@ -14,7 +14,11 @@ const NOTIFIED: u64 = 1_000_000_000;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
-    for record in artifacts.operator_records.iter().filter(|it| !it.is_forfeited()) {
+    for record in artifacts
+        .operator_records
+        .iter()
+        .filter(|it| !it.is_forfeited())
+    {
         found.extend(replays(record));
         found.extend(effects(record, artifacts));
     }
@@ -33,7 +37,9 @@ fn replays(record: &OperatorRecord) -> Vec<Violation> {
                 purged = Some(*at);
                 continue;
             }
-            Step::Requested { node, at, response } if !response.is_null() => (node.as_str(), *at, response),
+            Step::Requested { node, at, response } if !response.is_null() => {
+                (node.as_str(), *at, response)
+            }
             _ => continue,
         };
         let Some(id) = id(response) else {
@@ -90,7 +96,10 @@ fn effects(record: &OperatorRecord, artifacts: &Artifacts) -> Vec<Violation> {
             found.push(violated(of, what));
         }
         if is_acknowledged && count == 0 {
-            found.push(violated(2, format!("{name} was acknowledged and does not exist")));
+            found.push(violated(
+                2,
+                format!("{name} was acknowledged and does not exist"),
+            ));
         }
     }
     found

@@ -167,8 +167,7 @@ impl Sample {
     fn add_faults(&mut self) {
         let (from, until) = (20 * SECOND, 21 * SECOND);
         for injection in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
-            let kill =
-                json!({
+            let kill = json!({
                 "fault": "kill", "injection": injection, "took_effect": true, "from": from,
                 "until": until,
             });

@@ -170,7 +170,10 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
             "ord_9",
             &json!({ "id": "ord_9", "version": 1 }),
         );
-        run.add("feed.jsonl", json!({ "what": "accepted", "id": "ev_ord_9" }));
+        run.add(
+            "feed.jsonl",
+            json!({ "what": "accepted", "id": "ev_ord_9" }),
+        );
     });
     check(&[2, 5], |run| {
         let orders = run.rows["orders"].as_array_mut().unwrap();
@@ -194,7 +197,10 @@ fn only_events_of_orders_that_a_restore_removed_may_lack_their_rows() {
             "ord_9",
             &json!({ "id": "ord_9", "version": 1 }),
         );
-        run.add("feed.jsonl", json!({ "what": "accepted", "id": "ev_ord_9" }));
+        run.add(
+            "feed.jsonl",
+            json!({ "what": "accepted", "id": "ev_ord_9" }),
+        );
     });
     // Events that are committed after the restore must arrive.
     check(&[6], |run| {
@@ -317,7 +323,8 @@ fn the_segments_of_a_history_are_read_as_one() {
     let lines = run.lines.remove("clients-0.jsonl").unwrap();
     let (first, second) = lines.split_at(lines.len() / 2 + 1);
     run.lines.insert("clients-0.jsonl", first.to_vec());
-    let memory = json!({ "type": "memory", "operations": [], "count": 4, "next": 4, "processes": 9 });
+    let memory =
+        json!({ "type": "memory", "operations": [], "count": 4, "next": 4, "processes": 9 });
     let second = std::iter::once(memory).chain(second.iter().cloned());
     run.lines.insert("clients-0.1.jsonl", second.collect());
     let artifacts = run.artifacts();
@@ -671,7 +678,11 @@ fn a_fault_that_took_no_effect_explains_duplicates_only_if_it_does_harm_anyway()
         ),
         ("pause", "Pause(Shop(0), 1s)", true),
         ("network", "Network(Receiver(0), BlackHole, 1s)", true),
-        ("commit request lost", "Commit(Database(0), CutBefore)", true),
+        (
+            "commit request lost",
+            "Commit(Database(0), CutBefore)",
+            true,
+        ),
     ] {
         for took_effect in [false, true] {
             let expected: &[usize] = if took_effect || is_harmful { &[] } else { &[7] };

@@ -7,10 +7,10 @@ use hapax_testkit::wait::pace;
 use tokio::time::Instant;
 
 use super::{
-    AGAIN, Shared, CLOSING, TENANTS,
+    AGAIN, CLOSING, Shared, TENANTS,
     history::MEMORY,
     operation::Operation,
-    wire::{Response, Outcome},
+    wire::{Outcome, Response},
 };
 use crate::lines::now;
 
@@ -47,7 +47,10 @@ impl Customer {
             self.until_final(&operation, false, false).await?;
         }
         while !self.shared.is_closing() {
-            pace(Duration::from_millis(self.random.u64(0..=self.shared.pause))).await;
+            pace(Duration::from_millis(
+                self.random.u64(0..=self.shared.pause),
+            ))
+            .await;
             match self.random.u8(0..100) {
                 0..28 => self.order().await?,
                 28..30 => self.twins().await?,
@@ -77,7 +80,8 @@ impl Customer {
                 break;
             };
             let (order, etag) = (response.json(), response.header("etag").unwrap_or_default());
-            let Some(operation) = Operation::update(self.tenant, self.shared.next_number(), &order, etag)
+            let Some(operation) =
+                Operation::update(self.tenant, self.shared.next_number(), &order, etag)
             else {
                 break;
             };
@@ -175,8 +179,7 @@ impl Customer {
     async fn perform(&mut self, operation: Operation) -> anyhow::Result<Option<Response>> {
         let copies = if self.random.u8(0..4) == 0 { 2 } else { 0 };
         let first = self.until_final(&operation, true, false);
-        let others =
-            try_join_all((0..copies).map(|_| self.until_final(&operation, true, false)));
+        let others = try_join_all((0..copies).map(|_| self.until_final(&operation, true, false)));
         let (first, _) = futures_util::future::try_join(first, others).await?;
         self.add_acknowledged(operation);
         Ok(first)
@@ -196,7 +199,10 @@ impl Customer {
     ) -> anyhow::Result<Option<Response>> {
         let (mut is_first, mut closed_at) = (is_new, None::<Instant>);
         loop {
-            let process = self.shared.history.invoke(operation, is_first, is_altered)?;
+            let process = self
+                .shared
+                .history
+                .invoke(operation, is_first, is_altered)?;
             is_first = false;
             let outcome = self.shared.wire.send(operation).await?;
             self.shared

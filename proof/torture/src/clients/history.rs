@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use super::{
     PROCESSES_MAX,
     operation::Operation,
-    wire::{Response, Outcome},
+    wire::{Outcome, Response},
 };
 use crate::lines::{self, Lines, now, segment};
 

@@ -26,8 +26,8 @@ use hapax_testkit::{
 };
 
 use crate::preload;
-pub(crate) use remotes::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
+pub(crate) use remotes::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use shops::{REJECTING_TYPES, beside as shop_beside};
 pub(crate) use silent_name_server::{SilentNameServer, UNRESOLVED};
 
@@ -358,7 +358,9 @@ impl Deployment {
                     shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
                 }
                 for programs in [&mut self.shops, &mut self.relays] {
-                    let exposed = programs.drain(..).map(|it| it.with_machine_faults(&library));
+                    let exposed = programs
+                        .drain(..)
+                        .map(|it| it.with_machine_faults(&library));
                     *programs = exposed.collect();
                 }
             }

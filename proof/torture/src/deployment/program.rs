@@ -158,7 +158,11 @@ impl Program {
             .env_clear()
             .env("PATH", path)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .envs(self.machine_faults.iter().flat_map(MachineFaults::environment))
+            .envs(
+                self.machine_faults
+                    .iter()
+                    .flat_map(MachineFaults::environment),
+            )
             .envs(more.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -258,7 +262,9 @@ impl Program {
 
     /// Number of writes that its full disk has refused so far.
     fn refused_writes(&self) -> u64 {
-        self.machine_faults.as_ref().map_or(0, MachineFaults::refused)
+        self.machine_faults
+            .as_ref()
+            .map_or(0, MachineFaults::refused)
     }
 
     /// Sends SIGTERM, and waits until it has stopped.
@@ -356,8 +362,8 @@ mod tests {
             let script = format!("{before} echo '{word}' >&2; exit {code}");
             let name = format!("program-{number}");
             let arguments = vec!["-c".to_owned(), script.clone()];
-            let mut program =
-                Program::new(&name, folder.path(), "sh".as_ref(), arguments).with_machine_faults(&library);
+            let mut program = Program::new(&name, folder.path(), "sh".as_ref(), arguments)
+                .with_machine_faults(&library);
             program.start().unwrap();
             let first = program.id();
             let patience = Patience::within(PATIENCE);

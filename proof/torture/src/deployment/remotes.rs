@@ -116,6 +116,7 @@ fn packages() -> anyhow::Result<String> {
     let this = std::env::current_exe()?;
     let mut folders = this.ancestors().map(|it| it.join("oracles"));
     let found = folders.find(|it| it.join("standardwebhooks").is_dir());
-    let found = found.context("the Python packages of the receivers are missing: run `cargo x torture`")?;
+    let found =
+        found.context("the Python packages of the receivers are missing: run `cargo x torture`")?;
     Ok(found.display().to_string())
 }

@@ -28,7 +28,8 @@ const DESCRIPTORS: &str = "--nofile=256";
 const ENCRYPTION_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// The types of the events for the receiver that rejects some permanently.
-pub(crate) const REJECTING_TYPES: [&str; 3] = ["user.signed_up", "payment.succeeded", "order.created"];
+pub(crate) const REJECTING_TYPES: [&str; 3] =
+    ["user.signed_up", "payment.succeeded", "order.created"];
 
 /// The table of the remote database, into which a relay delivers events.
 const REMOTE_TABLE: &str = "
@@ -72,7 +73,12 @@ fn shop(
     let remotes = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
     let server = deployment.server.as_ref();
     let database = server.map(|it| deployment.links.databases[number].url(&it.url));
-    let arguments = arguments(port, &home, [&hook, &remotes[0], &remotes[1], &remotes[2]], database);
+    let arguments = arguments(
+        port,
+        &home,
+        [&hook, &remotes[0], &remotes[1], &remotes[2]],
+        database,
+    );
     let shop = binaries.path("shop");
     Ok(Program::new(&name, &deployment.folder, &shop, arguments))
 }
@@ -162,7 +168,10 @@ pub(super) async fn relays(
             &binaries.path("hapax"),
             arguments,
         );
-        let wrapper = deployment.name_server.iter().flat_map(|it| it.wrapper.clone());
+        let wrapper = deployment
+            .name_server
+            .iter()
+            .flat_map(|it| it.wrapper.clone());
         let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
         relay.behind(&wrapper.chain(bound).collect::<Vec<_>>())
     };
@@ -181,7 +190,10 @@ async fn make_databases(server: &Server, binaries: &Binaries) -> anyhow::Result<
     for url in [&server.url, &remote] {
         binaries.migrate(url)?;
     }
-    for (url, table) in [(&remote, REMOTE_TABLE), (&server.url, sql_contract_client::TABLE)] {
+    for (url, table) in [
+        (&remote, REMOTE_TABLE),
+        (&server.url, sql_contract_client::TABLE),
+    ] {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         let connection = tokio::spawn(connection);
         client.batch_execute(table).await?;
@@ -205,7 +217,10 @@ fn configuration(deployment: &Deployment, remote: &str, retention: Option<Retent
     }
     // The receiver of this destination rejects some events permanently. There is no proxy before it,
     // so network faults do not affect it.
-    let rejecting = format!("http://127.0.0.1:{}/rejecting", deployment.ports.receivers[1]);
+    let rejecting = format!(
+        "http://127.0.0.1:{}/rejecting",
+        deployment.ports.receivers[1]
+    );
     let stream = deployment.links.receivers[2].address();
     let lease = LEASE.as_secs();
     let text = format!(

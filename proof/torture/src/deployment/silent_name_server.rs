@@ -58,7 +58,8 @@ impl SilentNameServer {
         }
         // Root needs no user namespace; other users become root in a new one.
         let commands = [&["unshare", "-m"][..], &["unshare", "-rm"]];
-        let commands = commands.map(|command| command.iter().map(|&it| it.to_owned()).chain(inner.clone()));
+        let commands =
+            commands.map(|command| command.iter().map(|&it| it.to_owned()).chain(inner.clone()));
         let mut commands = commands.into_iter().map(Iterator::collect);
         let Some(wrapper) = commands.find(|it: &Vec<String>| is_allowed(it)) else {
             return Ok(None);

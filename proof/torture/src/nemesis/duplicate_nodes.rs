@@ -16,11 +16,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// For each shop, or for each relay, runs a second process with its host name, node and port at
 /// another loopback address, for the given time. The second process may refuse to run. Returns
 /// whether each ran for longer than a lease, or refused.
-pub(super) async fn run(
-    nemesis: &mut Nemesis,
-    who: Who,
-    time: Duration,
-) -> anyhow::Result<bool> {
+pub(super) async fn run(nemesis: &mut Nemesis, who: Who, time: Duration) -> anyhow::Result<bool> {
     nemesis.deployment.up().await?;
     // Two relays may own a partition alternately; that is acceptable.
     let mut duplicates = duplicates(&nemesis.deployment, who);

@@ -161,7 +161,8 @@ async fn bodies(
                      content-type: {content_type}\r\ncontent-length: {}\r\n",
                     body.len()
                 );
-                let (body, address, accepted) = (body.clone(), address.clone(), Arc::clone(&accepted));
+                let (body, address, accepted) =
+                    (body.clone(), address.clone(), Arc::clone(&accepted));
                 senders.spawn(async move {
                     loop {
                         let key = format!("idempotency-key: flood-{number}-{}\r\n\r\n", now());
@@ -245,7 +246,11 @@ async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>,
         while Instant::now() < until {
             let sent_at = Instant::now();
             let is_alive = timeout(PATIENCE, is_alive(address)).await == Ok(true);
-            let waited = if is_alive { sent_at.elapsed() } else { PATIENCE };
+            let waited = if is_alive {
+                sent_at.elapsed()
+            } else {
+                PATIENCE
+            };
             waits.push(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
             peak = shop.resident().max(peak);
             pace(ASK).await;

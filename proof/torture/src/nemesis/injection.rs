@@ -156,7 +156,8 @@ impl Injection {
     /// effect, and details.
     pub(super) async fn inject(&self, nemesis: &mut Nemesis) -> anyhow::Result<Value> {
         let from = now();
-        let mut line = json!({ "fault": self.kind(), "injection": format!("{self:?}"), "from": from });
+        let mut line =
+            json!({ "fault": self.kind(), "injection": format!("{self:?}"), "from": from });
         let deployment = &mut nemesis.deployment;
         let took_effect = match self {
             Self::Kill(who, gap) => kill(deployment, *who, *gap).await?,
@@ -177,9 +178,7 @@ impl Injection {
                 line["to"] = json!(program.binary());
                 has_changed
             }
-            Self::Failpoint(who, failpoint) => {
-                reach_failpoint(deployment, *who, failpoint).await?
-            },
+            Self::Failpoint(who, failpoint) => reach_failpoint(deployment, *who, failpoint).await?,
             Self::Crash => {
                 if let Some(server) = &mut deployment.server {
                     server.cluster.stop_immediate().await;
@@ -306,7 +305,10 @@ async fn reach_failpoint(
             // A process whose first commit fails at the failpoint exits.
             let has_failed = !is_deadly && program.log_contains(log_from, &reached)?;
             if !died(status) && !has_failed {
-                bail!("{} ended before it reached {failpoint}: {status}", program.name);
+                bail!(
+                    "{} ended before it reached {failpoint}: {status}",
+                    program.name
+                );
             }
             is_reached = true;
         }

@@ -31,7 +31,10 @@ impl Operator {
     }
 
     /// A new operation; tenants alternate.
-    pub(crate) fn new_operation(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+    pub(crate) fn new_operation(
+        &mut self,
+        operation: impl Fn(&str, u64) -> Operation,
+    ) -> Operation {
         let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
         // No process of clients has this number.
         let number = self.next * PROCESSES_MAX + PROCESSES_MAX - 1;

@@ -221,7 +221,10 @@ impl Deck {
                 let time = LEASE * 4 + Duration::from_millis(random.u64(..4_000));
                 Injection::DuplicateNode(who, time)
             }));
-            let floods = [Injection::Flood(Flood::RelayHalves), Injection::SilentNameServer];
+            let floods = [
+                Injection::Flood(Flood::RelayHalves),
+                Injection::SilentNameServer,
+            ];
             injections.extend(floods);
             injections.extend([
                 Injection::Purge,
@@ -325,7 +328,9 @@ mod tests {
                 let mut drawn = Deck::shuffled(&mut Rng::with_seed(seed), store, 2, 2);
                 let first: Vec<_> = drawn.drain(drawn.len() - expected.len()..).collect();
                 let names = first.iter().map(|injection| match injection {
-                    Injection::Failpoint(_, failpoint) => failpoint.split(':').next().unwrap().to_owned(),
+                    Injection::Failpoint(_, failpoint) => {
+                        failpoint.split(':').next().unwrap().to_owned()
+                    }
                     other => panic!("{other:?}"),
                 });
                 assert_eq!(names.collect::<HashSet<_>>(), expected);

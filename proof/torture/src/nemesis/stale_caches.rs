@@ -117,7 +117,11 @@ pub(super) async fn step_clock(nemesis: &mut Nemesis, line: &mut Value) -> anyho
             (&guest.name, &address),
             (&guest.name, &address),
         ] {
-            took_effect &= nemesis.operator.send(name, address, &order).await?.is_some();
+            took_effect &= nemesis
+                .operator
+                .send(name, address, &order)
+                .await?
+                .is_some();
         }
         set_clock(&guest, 0);
     }

@@ -37,13 +37,15 @@ pub(super) async fn violations(
     let mut found = lost(acknowledged, stored_rows).await?;
     for sql in TORN {
         let rows = stored_rows.read(sql).await?;
-        found.extend(
-            rows.iter()
-                .map(|row| format!("an order without its event, or an event without its order: {row}")),
-        );
+        found.extend(rows.iter().map(|row| {
+            format!("an order without its event, or an event without its order: {row}")
+        }));
     }
     if let StoredRows::File(path) = stored_rows {
-        found.extend(damaged_files(acknowledged, &path.with_file_name("uploads"))?);
+        found.extend(damaged_files(
+            acknowledged,
+            &path.with_file_name("uploads"),
+        )?);
         let check = stored_rows.read("PRAGMA integrity_check").await?;
         let is_sound = check.iter().all(|row| row["integrity_check"] == "ok");
         found.extend((!is_sound).then(|| format!("the file is damaged: {check:?}")));
@@ -66,7 +68,10 @@ pub(super) async fn violations(
 }
 
 /// Acknowledged operations whose effect is missing or exists twice.
-async fn lost(acknowledged: &[OperationRecord], stored_rows: &StoredRows) -> anyhow::Result<Vec<String>> {
+async fn lost(
+    acknowledged: &[OperationRecord],
+    stored_rows: &StoredRows,
+) -> anyhow::Result<Vec<String>> {
     let named = [
         (Kind::Order, "SELECT note AS name FROM shop_order"),
         (Kind::Signup, "SELECT email AS name FROM shop_user"),

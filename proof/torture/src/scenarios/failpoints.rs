@@ -33,8 +33,13 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
         .iter()
         .map(|it| format!("failpoint: {it}"))
         .collect();
-    let setup = flags.common.setup("failpoints", &failpoints.join(" "), gates)?;
-    under_load(&setup, async |nemesis| kill_at_all(nemesis, &failpoints).await).await
+    let setup = flags
+        .common
+        .setup("failpoints", &failpoints.join(" "), gates)?;
+    under_load(&setup, async |nemesis| {
+        kill_at_all(nemesis, &failpoints).await
+    })
+    .await
 }
 
 async fn kill_at_all(nemesis: &mut Nemesis, failpoints: &[String]) -> anyhow::Result<()> {

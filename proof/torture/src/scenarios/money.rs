@@ -102,7 +102,10 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let parts = parts.map(|(number, cases)| part(&setup, number, cases));
     let parts = try_join_all(parts.map(Box::pin)).await?;
     let effective: usize = parts.iter().map(|(_, effective)| effective).sum();
-    print(&format!("in {effective} of {} cases the faults took effect", cases.len()));
+    print(&format!(
+        "in {effective} of {} cases the faults took effect",
+        cases.len()
+    ));
     if parts
         .iter()
         .any(|(verdict, _)| *verdict == Verdict::Violated)
@@ -217,7 +220,8 @@ impl Case {
         let effect = if took_effect { "yes" } else { "no" };
         let (fault, kill) = (self.fault, self.kill);
         let faults = fault.map(|it| format!("{it:?}")).into_iter();
-        let faults = faults.chain(kill.map(|(failpoint, nth)| format!("kill at {failpoint}:{nth}")));
+        let faults =
+            faults.chain(kill.map(|(failpoint, nth)| format!("kill at {failpoint}:{nth}")));
         let faults = faults.collect::<Vec<_>>().join(", ");
         print(&format!(
             "| {:?} | {faults} | {effect} | {} |",
@@ -229,7 +233,9 @@ impl Case {
     async fn operation(&self, client: &Script) -> anyhow::Result<Operation> {
         Ok(match self.request {
             RequestKind::Payment => client.new_operation(Operation::payment),
-            RequestKind::Checkout => client.new_operation(|tenant, it| Operation::checkout(tenant, it, true)),
+            RequestKind::Checkout => {
+                client.new_operation(|tenant, it| Operation::checkout(tenant, it, true))
+            }
             RequestKind::Undeliverable => {
                 client.new_operation(|tenant, it| Operation::checkout(tenant, it, false))
             }

@@ -112,7 +112,10 @@ fn check_noun(noun: usize) {
 
 #[track_caller]
 fn check(store: &str, failpoints: &[&str]) {
-    let names: Vec<_> = failpoints.iter().map(|failpoint| name(store, failpoint)).collect();
+    let names: Vec<_> = failpoints
+        .iter()
+        .map(|failpoint| name(store, failpoint))
+        .collect();
     let names = names.iter().map(String::as_str);
     let words = ["scenario", "failpoints", "--store", store].into_iter();
     holds(&words.chain(names).collect::<Vec<_>>());

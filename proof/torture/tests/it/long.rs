@@ -56,11 +56,7 @@ fn check_power(store: &str) {
 #[track_caller]
 fn check(store: &str) {
     let runs: Vec<_> = (0..3).map_while(|_| run(store).err()).collect();
-    assert!(
-        runs.len() < 3,
-        "nothing was killed:\n{}",
-        runs.join("\n")
-    );
+    assert!(runs.len() < 3, "nothing was killed:\n{}", runs.join("\n"));
 }
 
 /// Makes one run, which must not be violated; returns its output if no process was killed.
@@ -72,7 +68,9 @@ fn run(store: &str) -> Result<(), String> {
         &["run", "--store", store, "--seconds", &seconds],
         &NOT_VIOLATED,
     );
-    let kills = printed.lines().find_map(|line| line.strip_prefix("| kills, "));
+    let kills = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("| kills, "));
     let kills = kills.and_then(|line| line.split('|').nth(1)?.trim().parse::<u32>().ok());
     match kills {
         Some(1..) => Ok(()),

@@ -3,7 +3,10 @@
 //!
 //! The programs under test are those beside this one, so the workspace has to be built.
 
-#![expect(clippy::unwrap_used, reason = "a run that cannot continue reports where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a run that cannot continue reports where"
+)]
 
 mod failpoints;
 mod scenarios;
@@ -26,7 +29,10 @@ fn torture(arguments: &[&str], expected: &[i32]) -> String {
     let printed = String::from_utf8_lossy(&printed).into_owned();
     if !ran.status.code().is_some_and(|it| expected.contains(&it)) {
         let kept = folder.keep();
-        panic!("{arguments:?} left its files in {}\n{printed}", kept.display());
+        panic!(
+            "{arguments:?} left its files in {}\n{printed}",
+            kept.display()
+        );
     }
     printed
 }

@@ -90,7 +90,12 @@ impl Receiver {
             http: HttpClient::new(),
         };
         let patience = Patience::within(std::time::Duration::from_secs(30));
-        while receiver.http.get(&receiver.url("/available")).await.is_err() {
+        while receiver
+            .http
+            .get(&receiver.url("/available"))
+            .await
+            .is_err()
+        {
             patience.pause().await;
         }
         receiver

@@ -186,7 +186,8 @@ impl fmt::Display for Verdict {
                 duplicates,
                 ..
             } = self;
-            let (crash, response, rest) = (self.by_crash, self.by_lost_response, self.unexplained());
+            let (crash, response, rest) =
+                (self.by_crash, self.by_lost_response, self.unexplained());
             writeln!(
                 f,
                 "  webhook: delivered {delivered}, lost {lost}, unexpected {unexpected}, \
