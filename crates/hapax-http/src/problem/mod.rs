@@ -165,7 +165,7 @@ impl IntoResponse for Problem {
 #[cfg(feature = "openapi")]
 impl utoipa::PartialSchema for Problem {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        render::Document::schema()
+        <render::Document as utoipa::PartialSchema>::schema()
     }
 }
 
