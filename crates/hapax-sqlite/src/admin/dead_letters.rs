@@ -126,21 +126,27 @@ pub(super) fn discard_all(
     Ok(discarded)
 }
 
-/// Checks that the delivery exists and this actor may see it.
+/// Checks that the delivery exists and this actor may see it. Returns its state.
 pub(super) fn look(
     view: &View<'_>,
     actor: &Actor,
     partition: &str,
     position: i64,
-) -> Result<(), AdminError> {
+) -> Result<String, AdminError> {
     let params = params![partition, position];
-    let tenant = |row: &Row<'_>| row.get::<_, Option<String>>("tenant");
-    let tenant = view.first(query!("admin/delivery"), params, tenant)?;
-    match (tenant, actor.tenant()) {
-        (Some(_), None) => Ok(()),
-        (Some(tenant), own) if tenant.as_deref() == own => Ok(()),
-        _ => Err(AdminError::not_found(delivery_object(partition, position))),
-    }
+    let read = |row: &Row<'_>| {
+        let found: (String, Option<String>) = (row.get("state")?, row.get("tenant")?);
+        Ok(found)
+    };
+    let found = view.first(query!("admin/delivery"), params, read)?;
+    let is_seen = |found: &(String, Option<String>)| {
+        let own = actor.tenant();
+        own.is_none() || found.1.as_deref() == own
+    };
+    let found = found.filter(is_seen);
+    let (state, _) =
+        found.ok_or_else(|| AdminError::not_found(delivery_object(partition, position)))?;
+    Ok(state)
 }
 
 /// Writes the outcome to the audit log, and returns the refusal if nothing was changed.

@@ -192,6 +192,25 @@ pub struct Count {
 }
 
 impl Count {
+    /// An estimate, if `number` of the `looked` newest rows match and there are about `all` rows. It is
+    /// exact if fewer rows were read than `bound`.
+    pub fn estimated(number: u64, looked: u64, bound: u64, all: u64) -> Self {
+        if looked < bound {
+            let kind = CountKind::Exact;
+            return Self { number, kind };
+        }
+        if number == 0 {
+            // Older rows may match.
+            let kind = CountKind::AtLeast;
+            return Self { number, kind };
+        }
+        let all = u128::from(number) * u128::from(all) / u128::from(looked.max(1));
+        Self {
+            number: u64::try_from(all).unwrap_or(u64::MAX).max(number),
+            kind: CountKind::About,
+        }
+    }
+
     /// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
     pub fn counted(number: u64, looked: i64, bound: i64) -> Self {
         let kind = if looked < bound {
