@@ -263,6 +263,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_estimate_is_exact_if_everything_was_read_and_never_says_that_there_are_none() {
+        let of = |number, kind| Count { number, kind };
+        let estimated = |looked, number, all| Count::estimated(number, looked, 10_000, all);
+        assert_eq!(estimated(9_999, 7, 12_000), of(7, CountKind::Exact));
+        assert_eq!(estimated(10_000, 0, 1_000_000), of(0, CountKind::AtLeast));
+        let third = estimated(10_000, 3_300, 10_000_000);
+        assert_eq!(third, of(3_300_000, CountKind::About));
+        assert_eq!(estimated(10_000, 10_000, 50), of(10_000, CountKind::About));
+    }
+
+    #[test]
     fn a_number_is_extrapolated_if_more_happened_than_was_read() {
         let at = Timestamp::from_millis(100_000);
         let since = Some(Timestamp::from_millis(90_000));
