@@ -2,7 +2,7 @@
 -- sums up the ids that each segment has in that range. Both go by the primary keys of the segments,
 -- so the cost does not grow with the number of events. A segment may still hold an event of its
 -- previous rotation, whose ids are far below.
--- Only here: the SQLite store belongs to one process, and has no admin API.
+-- Only here: the SQLite store filters the events that it visits in the program.
 WITH looked AS MATERIALIZED (
     SELECT event_id, type, tenant, aggregate_type, aggregate_id, created_at
     FROM hapax.outbox_event

@@ -135,15 +135,18 @@ pub(super) fn look(
 ) -> Result<String, AdminError> {
     let params = params![partition, position];
     let read = |row: &Row<'_>| {
-        let tenant: Option<String> = row.get("tenant")?;
-        Ok((row.get("state")?, tenant))
+        let found: (String, Option<String>) = (row.get("state")?, row.get("tenant")?);
+        Ok(found)
     };
     let found = view.first(query!("admin/delivery"), params, read)?;
-    match (found, actor.tenant()) {
-        (Some((state, _)), None) => Ok(state),
-        (Some((state, tenant)), own) if tenant.as_deref() == own => Ok(state),
-        _ => Err(AdminError::not_found(delivery_object(partition, position))),
-    }
+    let is_seen = |found: &(String, Option<String>)| {
+        let own = actor.tenant();
+        own.is_none() || found.1.as_deref() == own
+    };
+    let found = found.filter(is_seen);
+    let (state, _) =
+        found.ok_or_else(|| AdminError::not_found(delivery_object(partition, position)))?;
+    Ok(state)
 }
 
 /// Writes the outcome to the audit log, and returns the refusal if nothing was changed.

@@ -17,7 +17,7 @@ use super::{
     filters::Filters,
     handle::SqliteAdmin,
     newest::Newest,
-    retry::retry_now,
+    retry,
     seen::Seen,
     view::View,
 };
@@ -112,15 +112,6 @@ impl DeliveryAdmin for SqliteAdmin {
         .await
     }
 
-    async fn retry_delivery_now(
-        &self,
-        actor: &Actor,
-        partition: &str,
-        position: i64,
-    ) -> Result<(), AdminError> {
-        retry_now(self, actor, partition, position).await
-    }
-
     async fn discard_dead_letter(
         &self,
         actor: &Actor,
@@ -139,6 +130,15 @@ impl DeliveryAdmin for SqliteAdmin {
             dead_letters::finish(act, &actor, "discard", letter, &detail, discarded)
         })
         .await
+    }
+
+    async fn retry_delivery_now(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+    ) -> Result<(), AdminError> {
+        retry::retry_now(self, actor, partition, position).await
     }
 }
 

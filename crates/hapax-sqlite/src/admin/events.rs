@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page, RequestSeek,
-        Trace, read_cursor,
+        Actor, AdminError, Count, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page,
+        RequestSeek, Trace, read_cursor,
     },
     event::EventId,
     outbox::OutboxEvent,
@@ -22,6 +22,7 @@ use rusqlite::{Params, Row, params};
 
 use super::{
     declared::{moment, optional_moment},
+    estimate,
     filters::Filters,
     handle::SqliteAdmin,
     traces,
@@ -84,6 +85,25 @@ impl EventAdmin for SqliteAdmin {
             Ok(count)
         };
         self.read(count).await
+    }
+
+    async fn estimate_events(
+        &self,
+        actor: &Actor,
+        filter: &EventFilter,
+    ) -> Result<Count, AdminError> {
+        let Some(find) = Filters::of(actor, filter) else {
+            return Ok(Count::default());
+        };
+        let (actor, filter) = (actor.clone(), filter.clone());
+        let estimate = move |view: &View<'_>| -> Result<Count, AdminError> {
+            let bounds = match place_of(view, &actor, &filter)? {
+                Some(position) => (position, position.saturating_add(1)),
+                None => window(view, &filter)?,
+            };
+            estimate::events(view, &find, bounds)
+        };
+        self.read(estimate).await
     }
 
     async fn find_event(

@@ -22,6 +22,7 @@ mod batch;
 mod purge;
 mod decide;
 mod events;
+mod estimate;
 mod traces;
 mod keys;
 mod inbox;

@@ -192,6 +192,25 @@ pub struct Count {
 }
 
 impl Count {
+    /// An estimate, if `number` of the `looked` newest rows match and there are about `all` rows. It is
+    /// exact if fewer rows were read than `bound`.
+    pub fn estimated(number: u64, looked: u64, bound: u64, all: u64) -> Self {
+        if looked < bound {
+            let kind = CountKind::Exact;
+            return Self { number, kind };
+        }
+        if number == 0 {
+            // Older rows may match.
+            let kind = CountKind::AtLeast;
+            return Self { number, kind };
+        }
+        let all = u128::from(number) * u128::from(all) / u128::from(looked.max(1));
+        Self {
+            number: u64::try_from(all).unwrap_or(u64::MAX).max(number),
+            kind: CountKind::About,
+        }
+    }
+
     /// A number counted in `looked` rows, which is exact if these are fewer than `bound`.
     pub fn counted(number: u64, looked: i64, bound: i64) -> Self {
         let kind = if looked < bound {
@@ -242,6 +261,17 @@ pub enum CountKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_estimate_is_exact_if_everything_was_read_and_never_says_that_there_are_none() {
+        let of = |number, kind| Count { number, kind };
+        let estimated = |looked, number, all| Count::estimated(number, looked, 10_000, all);
+        assert_eq!(estimated(9_999, 7, 12_000), of(7, CountKind::Exact));
+        assert_eq!(estimated(10_000, 0, 1_000_000), of(0, CountKind::AtLeast));
+        let third = estimated(10_000, 3_300, 10_000_000);
+        assert_eq!(third, of(3_300_000, CountKind::About));
+        assert_eq!(estimated(10_000, 10_000, 50), of(10_000, CountKind::About));
+    }
 
     #[test]
     fn a_number_is_extrapolated_if_more_happened_than_was_read() {
