@@ -27,7 +27,6 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
-    admin::operator_settings,
     error::{corrupt, store_error},
     query,
     sqlite::Sqlite,
@@ -395,6 +394,19 @@ fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
         error: Some(INTERRUPTED.to_owned()),
         response_head: Bytes::new(),
     }
+}
+
+fn operator_settings(conn: &Connection, since: i64) -> rusqlite::Result<Vec<OperatorSetting>> {
+    let setting = |row: &Row<'_>| {
+        Ok(OperatorSetting {
+            destination: row.get("name")?,
+            version: row.get("version")?,
+            is_paused: row.get("is_paused")?,
+            is_removed: row.get("is_removed")?,
+        })
+    };
+    let mut changes = conn.prepare_cached(query!("delivery/operator_settings"))?;
+    changes.query_map([since], setting)?.collect()
 }
 
 fn blocked_keys(conn: &Connection, partition: &str, limit: usize) -> rusqlite::Result<Vec<String>> {

@@ -47,6 +47,7 @@ mod lock;
 mod place;
 mod connection;
 mod migrations;
+mod schema_version;
 mod control;
 mod writer;
 mod pool;

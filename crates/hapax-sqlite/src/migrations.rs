@@ -5,8 +5,6 @@
 //! error that says what differs; nothing is repaired by guessing. All missing migrations are
 //! applied in one transaction.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use hapax::{
     Timestamp,
     key::{FingerprintBuilder, hex},
@@ -62,39 +60,8 @@ pub(crate) fn apply_own(conn: &mut Connection, now: Timestamp) -> Result<(), Sch
     tx.commit().map_err(failed)
 }
 
-/// The state of the schema that was checked last, for a handle that does not migrate.
-///
-/// SQLite counts the changes of the schema. If another process has migrated the database, or a
-/// service its own tables, the count differs, and the schema is checked again.
-#[derive(Debug, Default)]
-pub(crate) struct SchemaVersion {
-    /// One more than the count; zero before the first check.
-    checked: AtomicI64,
-}
-
-impl SchemaVersion {
-    /// Checks in a transaction of its own.
-    pub(crate) fn check_alone(&self, conn: &Connection) -> Result<(), SchemaError> {
-        let tx = conn.unchecked_transaction().map_err(failed)?;
-        self.check(&tx)
-    }
-
-    /// Checks that the schema is the one that this version needs, in a transaction that is open.
-    pub(crate) fn check(&self, conn: &Connection) -> Result<(), SchemaError> {
-        let count: i64 = conn
-            .query_row("PRAGMA schema_version", [], |row| row.get(0))
-            .map_err(failed)?;
-        if self.checked.load(Ordering::Relaxed) == count + 1 {
-            return Ok(());
-        }
-        check_own(conn)?;
-        self.checked.store(count + 1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 /// Checks that the store's own tables are those of this version. Changes nothing.
-fn check_own(conn: &Connection) -> Result<(), SchemaError> {
+pub(crate) fn check_own(conn: &Connection) -> Result<(), SchemaError> {
     if !is_recorded(conn)? {
         return Err(SchemaError::Absent);
     }
@@ -325,6 +292,6 @@ fn applied(conn: &Connection, namespace: &str, version: u32) -> rusqlite::Result
         .optional()
 }
 
-fn failed(error: rusqlite::Error) -> SchemaError {
+pub(crate) fn failed(error: rusqlite::Error) -> SchemaError {
     SchemaError::Store(store_error(error))
 }

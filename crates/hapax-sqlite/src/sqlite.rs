@@ -24,7 +24,6 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::{
-    SqliteAdmin,
     clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
@@ -122,19 +121,6 @@ impl Sqlite {
         })))
     }
 
-    /// Opens a handle of operators on this database, with connections of its own. It notifies the
-    /// relay of this process, and stays usable after the store was closed.
-    ///
-    /// # Errors
-    /// Fails as [`SqliteAdmin::open`].
-    pub fn admin(&self) -> Result<SqliteAdmin, OpenError> {
-        let settings = Settings {
-            clock: self.0.clock.clone(),
-            ..self.0.settings.clone()
-        };
-        SqliteAdmin::open_beside(settings, Some(self.notifier()))
-    }
-
     /// The notifier that wakes the relay after a commit.
     pub fn notifier(&self) -> Notifier {
         self.0.notifier.clone()
@@ -210,6 +196,11 @@ impl Sqlite {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.clock
+    }
+
+    /// The settings with which the store was opened.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
     }
 
     pub(crate) fn latest(&self) -> &Latest {

@@ -1,8 +1,8 @@
 //! Conformance suites for stores and sinks, and fixtures for tests: servers, receivers, programs,
 //! clocks.
 //!
-//! A store has to pass [`store_suite!`], a sink [`sink_suite!`]. The requirements are
-//! written once against the traits of [`hapax`]. A crate names its type, and every requirement
+//! A store has to pass [`store_suite!`], what it offers operators [`admin_suite!`], and a sink
+//! [`sink_suite!`]. The requirements are written once against the traits of [`hapax`]. A crate names its type, and every requirement
 //! becomes a test whose name is a sentence. So all stores behave alike, and a failing test names
 //! the violated requirement.
 //!
@@ -149,6 +149,7 @@
 //! `mod.rs` (a test compares the two). Then break a store on purpose and check that the test fails.
 
 pub mod store;
+pub mod admin;
 pub mod source;
 pub mod sink;
 pub mod conformance;

@@ -36,14 +36,7 @@ pub(super) async fn note(link: &Link, noted: Line<'_>) -> Result<(), tokio_postg
         outcome,
     } = noted;
     let name = text(&actor.name);
-    let detail = match (&actor.reason, detail) {
-        (Some(reason), Value::Object(said)) if !said.contains_key("reason") => {
-            let mut said = said.clone();
-            said.insert("reason".to_owned(), text(reason).into());
-            Value::Object(said).to_string()
-        }
-        _ => detail.to_string(),
-    };
+    let detail = AuditEntry::detail(actor, detail).to_string();
     let (tenant, object) = (actor.tenant(), text(object));
     let params: [&dyn Param; 6] = [&name, &tenant, &action, &object, &detail, &outcome];
     link.ask(query!("admin/note"), &params).await.map(drop)

@@ -61,8 +61,9 @@ pub(super) async fn look(
     partition: &str,
     position: i64,
 ) -> Result<(), AdminError> {
-    act.hold(partition).await?;
-    let params: [&dyn Param; 2] = [&partition, &position];
+    let name = text(partition);
+    act.hold(&name).await?;
+    let params: [&dyn Param; 2] = [&name, &position];
     let found = act.ask(query!("admin/delivery"), &params).await?;
     let tenant = found.first().map(|row| row.get::<_, Option<&str>>(1));
     match (tenant, actor.tenant()) {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobAdmin, JobFilter,
     JobKind, PAGE_MAX, Page, Partition, check_destination_name, check_spec_tenant,
-    destination_object, partitions_of, read_spec,
+    destination_object, partitions_of, read_new_spec, read_spec,
 };
 use serde_json::json;
 use tokio_postgres::Row;
@@ -58,7 +58,9 @@ impl DestinationAdmin for Postgres {
     }
 
     async fn declaration(&self, actor: &Actor, name: &str) -> Result<Declared, AdminError> {
-        let found = self.ask(query!("admin/declaration"), &[&name]).await?;
+        let found = self
+            .ask(query!("admin/declaration"), &[&text(name)])
+            .await?;
         let known = found.first().map(declared);
         let known = known.filter(|it| it.purged_at.is_none());
         let known = known.ok_or_else(|| AdminError::not_found(destination_object(name)))?;
@@ -67,6 +69,7 @@ impl DestinationAdmin for Postgres {
     }
 
     async fn partitions(&self, name: Option<&str>) -> Result<Vec<Partition>, AdminError> {
+        let name = name.map(text);
         let found = self.ask(query!("admin/partitions"), &[&name]).await?;
         let partition = |row: &Row| Partition {
             name: row.get("name"),
@@ -84,7 +87,7 @@ impl DestinationAdmin for Postgres {
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
         check_destination_name(name)?;
-        check_spec_tenant(actor, &read_spec(spec)?)?;
+        check_spec_tenant(actor, &read_new_spec(spec)?)?;
         let (mut act, known) = open(self, name).await?;
         let by = text(&actor.name);
         let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
@@ -119,7 +122,7 @@ impl DestinationAdmin for Postgres {
         spec: &str,
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
-        let new = read_spec(spec)?;
+        let new = read_new_spec(spec)?;
         check_spec_tenant(actor, &new)?;
         let (mut act, known) = open(self, name).await?;
         let Some(old) = Declared::present(known, actor, name)?.spec else {

@@ -18,6 +18,7 @@ use hapax::{
 
 use super::{declared::moment, events, partitions, stalled};
 use crate::{
+    delivery::settle::text,
     postgres::Postgres,
     query,
     value::{Moment, Param},
@@ -46,7 +47,7 @@ impl OverviewAdmin for Postgres {
     }
 
     async fn partition_backlog(&self, partition: &str) -> Result<Backlog, AdminError> {
-        Ok(self.backlog(partition).await?)
+        Ok(self.backlog(&text(partition)).await?)
     }
 }
 

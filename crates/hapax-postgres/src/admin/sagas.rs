@@ -19,6 +19,7 @@ use hapax::{
 
 use super::{audit, audited::AuditedTransaction};
 use crate::{
+    delivery::settle::text,
     postgres::Postgres,
     saga::{Listing, leaf, see, seize},
     value::rows,
@@ -52,7 +53,7 @@ impl SagaAdmin for Postgres {
     }
 
     async fn look_at_saga(&self, actor: &Actor, id: &str) -> Result<SagaLook, AdminError> {
-        let seen = see(self, id).await?;
+        let seen = see(self, &text(id)).await?;
         let own = |look: &SagaLook| actor.tenant.is_none() || look.saga.tenant == actor.tenant;
         let found = seen.filter(own);
         found.ok_or_else(|| AdminError::not_found(saga_object(id)))

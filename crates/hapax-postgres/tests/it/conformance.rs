@@ -53,9 +53,9 @@ const SET_BACK: &str = "
 
 /// A store on a fresh database, connected through a pooler or as the environment selects.
 pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = false> {
-    store: Postgres,
-    settings: Settings,
-    reached: Reached,
+    pub(crate) store: Postgres,
+    pub(crate) settings: Settings,
+    pub(crate) reached: Reached,
 }
 
 impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED, ENCRYPTED> {

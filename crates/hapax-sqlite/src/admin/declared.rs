@@ -1,30 +1,7 @@
 //! Declared destinations, as they are read from their rows.
 
-use hapax::{Timestamp, admin::Declared, delivery::OperatorSetting};
-use rusqlite::{Connection, Row};
-
-use crate::query;
-
-/// What operators have set since a version, for the relay of the store.
-pub(crate) fn operator_settings(
-    conn: &Connection,
-    since: i64,
-) -> rusqlite::Result<Vec<OperatorSetting>> {
-    let mut changes = conn.prepare_cached(query!("admin/changes"))?;
-    let setting = |row: &Row<'_>| declared(row).map(|declared| setting(&declared));
-    changes.query_map([since], setting)?.collect()
-}
-
-fn setting(declared: &Declared) -> OperatorSetting {
-    let spec = declared.spec.as_deref().unwrap_or_default();
-    let spec: serde_json::Value = serde_json::from_str(spec).unwrap_or_default();
-    OperatorSetting {
-        destination: declared.name.clone(),
-        version: declared.version,
-        is_paused: declared.paused_at.is_some() || spec["paused"] == true,
-        is_removed: declared.removed_at.is_some(),
-    }
-}
+use hapax::{Timestamp, admin::Declared};
+use rusqlite::Row;
 
 /// A time of a row, in milliseconds of the Unix epoch.
 pub(super) fn moment(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {

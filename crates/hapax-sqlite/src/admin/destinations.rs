@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobKind, PAGE_MAX,
     Page, Partition, check_destination_name, check_spec_tenant, destination_object, partitions_of,
-    read_spec,
+    read_new_spec, read_spec,
 };
 use rusqlite::{Row, params};
 use serde_json::json;
@@ -78,7 +78,7 @@ impl DestinationAdmin for SqliteAdmin {
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
         check_destination_name(name)?;
-        check_spec_tenant(actor, &read_spec(spec)?)?;
+        check_spec_tenant(actor, &read_new_spec(spec)?)?;
         let new = New::of(actor, name, spec, sealed);
         self.change_or_refuse(move |act| create(act, &new)).await
     }
@@ -91,7 +91,7 @@ impl DestinationAdmin for SqliteAdmin {
         spec: &str,
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
-        check_spec_tenant(actor, &read_spec(spec)?)?;
+        check_spec_tenant(actor, &read_new_spec(spec)?)?;
         check_destination_name(name)?;
         let new = New::of(actor, name, spec, sealed);
         self.change_or_refuse(move |act| change(act, &new, version))

@@ -15,10 +15,11 @@ use super::{
 use crate::{
     connection::open_admin,
     error::{OpenError, SchemaError, unavailable},
-    migrations::SchemaVersion,
     place::Place,
     pool::Pool,
+    schema_version::SchemaVersion,
     settings::Settings,
+    sqlite::Sqlite,
 };
 
 /// What operators see and do, on a database that a store of this or another process may have open.
@@ -43,6 +44,21 @@ struct Inner {
     failpoints: Failpoints,
     /// Wakes the relay of this process, if it has one.
     notifier: Option<Notifier>,
+}
+
+impl Sqlite {
+    /// Opens a handle of operators on this database, with connections of its own. It notifies the
+    /// relay of this process, and stays usable after the store was closed.
+    ///
+    /// # Errors
+    /// Fails as [`SqliteAdmin::open`].
+    pub fn admin(&self) -> Result<SqliteAdmin, OpenError> {
+        let settings = Settings {
+            clock: self.clock().clone(),
+            ..self.settings().clone()
+        };
+        SqliteAdmin::open_beside(settings, Some(self.notifier()))
+    }
 }
 
 impl SqliteAdmin {

@@ -31,5 +31,4 @@ mod stalled;
 mod timeline;
 mod audit;
 
-pub(crate) use declared::operator_settings;
 pub use handle::SqliteAdmin;

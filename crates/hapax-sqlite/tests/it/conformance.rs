@@ -17,9 +17,9 @@ const ROWS: &str = "CREATE TABLE business (value TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO business (value) VALUES (?1)";
 
 /// A store in a temporary directory.
-struct Embedded<const ENCRYPTED: bool = false> {
-    store: Sqlite,
-    settings: Settings,
+pub(crate) struct Embedded<const ENCRYPTED: bool = false> {
+    pub(crate) store: Sqlite,
+    pub(crate) settings: Settings,
     directory: Arc<TempDir>,
 }
 

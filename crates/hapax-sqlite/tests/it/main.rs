@@ -16,5 +16,7 @@ mod retention;
 mod reading;
 mod opening;
 mod queries;
+mod operators;
+mod large;
 mod admin;
 mod clock;

@@ -47,6 +47,10 @@ impl<S: StoreUnderTest> Fixture<S> {
         self.under_test.store()
     }
 
+    pub(crate) fn under_test(&self) -> &S {
+        &self.under_test
+    }
+
     pub(crate) async fn keep_image(&self) {
         self.under_test.keep_image().await;
     }

@@ -23,15 +23,15 @@ pub mod inbox;
 pub mod sagas;
 pub mod signals;
 pub mod decisions;
-mod saga_steps;
+pub(crate) mod saga_steps;
 pub mod leases;
 pub mod deliveries;
 pub mod arrivals;
 pub mod parked;
 pub mod recovery;
 pub mod dead_letters;
-mod fixture;
-mod steps;
+pub(crate) mod fixture;
+pub(crate) mod steps;
 
 use hapax::{
     Clock, Random,

@@ -14,17 +14,17 @@ use hapax::{
 
 use super::{SagasUnderTest, fixture::Fixture};
 
-pub(super) const LEASE: Duration = Duration::from_secs(10);
-pub(super) const DAY: Duration = Duration::from_hours(24);
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-pub(super) fn kind(version: u32) -> Kind {
+pub(crate) fn kind(version: u32) -> Kind {
     Kind {
         name: "checkout".to_owned(),
         version,
     }
 }
 
-pub(super) fn saga(id: &str) -> NewSaga {
+pub(crate) fn saga(id: &str) -> NewSaga {
     NewSaga {
         id: id.to_owned(),
         kind: kind(1),
@@ -36,7 +36,7 @@ pub(super) fn saga(id: &str) -> NewSaga {
 }
 
 /// A completed step, with times that every store keeps unchanged.
-pub(super) fn step(name: &str, direction: Direction) -> StepRecord {
+pub(crate) fn step(name: &str, direction: Direction) -> StepRecord {
     StepRecord {
         name: name.to_owned(),
         direction,
@@ -52,35 +52,35 @@ pub(super) fn step(name: &str, direction: Direction) -> StepRecord {
     }
 }
 
-pub(super) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
+pub(crate) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
     sagas.iter().map(|saga| saga.id.clone()).collect()
 }
 
-pub(super) async fn start<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) {
+pub(crate) async fn start<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) {
     let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga(id)).await.expect("it is started"));
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn take<S: SagasUnderTest>(fixture: &Fixture<S>) -> Vec<SagaRecord> {
+pub(crate) async fn take<S: SagasUnderTest>(fixture: &Fixture<S>) -> Vec<SagaRecord> {
     let taken = fixture.store().take_sagas(&[kind(1)], LEASE, 10).await;
     taken.expect("sagas are taken")
 }
 
-pub(super) async fn find<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+pub(crate) async fn find<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
     fixture.store().saga(id).await.expect("a saga is read")
 }
 
-pub(super) async fn seize<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
+pub(crate) async fn seize<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
     let seized = fixture.store().seize_saga(id, LEASE).await;
     seized.expect("a saga is seized")
 }
 
-pub(super) async fn turn<S: SagasUnderTest>(fixture: &Fixture<S>, owned: &Owned) -> super::Tx<S> {
+pub(crate) async fn turn<S: SagasUnderTest>(fixture: &Fixture<S>, owned: &Owned) -> super::Tx<S> {
     hold(fixture, owned).await.tx
 }
 
-pub(super) async fn hold<S: SagasUnderTest>(
+pub(crate) async fn hold<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
 ) -> LockedSaga<super::Tx<S>> {
@@ -88,7 +88,7 @@ pub(super) async fn hold<S: SagasUnderTest>(
     locked.expect("a turn opens")
 }
 
-pub(super) async fn write<S: SagasUnderTest>(
+pub(crate) async fn write<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
     step: &StepRecord,
@@ -99,7 +99,7 @@ pub(super) async fn write<S: SagasUnderTest>(
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn stand<S: SagasUnderTest>(
+pub(crate) async fn stand<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     saga: &SagaRecord,
     status: &SagaStatus,
@@ -111,7 +111,7 @@ pub(super) async fn stand<S: SagasUnderTest>(
     tx.commit().await.expect("it is committed");
 }
 
-pub(super) async fn signal<S: SagasUnderTest>(
+pub(crate) async fn signal<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     id: &str,
     name: &str,
@@ -124,7 +124,7 @@ pub(super) async fn signal<S: SagasUnderTest>(
     accepted
 }
 
-pub(super) async fn give_back<S: SagasUnderTest>(
+pub(crate) async fn give_back<S: SagasUnderTest>(
     fixture: &Fixture<S>,
     owned: &Owned,
     pause: Duration,

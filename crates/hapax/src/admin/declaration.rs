@@ -50,6 +50,30 @@ pub fn read_spec(spec: &str) -> Result<Value, AdminError> {
     read.ok_or_else(|| AdminError::invalid("spec", "must be a JSON object"))
 }
 
+/// Parses a specification that is to be stored. A database may not be able to search JSON that
+/// contains a NUL, so one such specification would break the lists of every tenant.
+///
+/// # Errors
+/// `Invalid` if it is not a JSON object, or contains a NUL.
+pub fn read_new_spec(spec: &str) -> Result<Value, AdminError> {
+    let new = read_spec(spec)?;
+    if contains_nul(&new) {
+        return Err(AdminError::invalid("spec", "must not contain \\u0000"));
+    }
+    Ok(new)
+}
+
+fn contains_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(contains_nul),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name.contains('\0') || contains_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// Checks that an actor of a tenant declares a destination of that tenant.
 ///
 /// # Errors

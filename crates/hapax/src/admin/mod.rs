@@ -46,7 +46,9 @@ use crate::{key::Tenant, store::StoreError};
 pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
 pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
-pub use declaration::{check_destination_name, check_spec_tenant, destination_object, read_spec};
+pub use declaration::{
+    check_destination_name, check_spec_tenant, destination_object, read_new_spec, read_spec,
+};
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
 pub use delivery_page::{
     DeliveryCursor, DeliveryIndex, DeliveryStates, NoDeliveryCursor, delivery_object,

@@ -1,13 +1,13 @@
-//! Operators' functions of the store, on a real server.
+//! Functions for operators: the conformance suite, and what only this store has: locks, plans,
+//! snapshots, estimates, and rows that are changed by SQL.
 
 mod scene;
+mod conformance;
 mod destinations;
-mod events;
-mod deliveries;
+mod bounds;
+mod encryption;
 mod jobs;
-mod sagas;
 mod keys;
-mod inbox;
 mod timeline;
-mod stalled;
+mod estimates;
 mod audit;

@@ -49,6 +49,12 @@ impl Scene {
         self.read().await.0
     }
 
+    /// The positions of all events, in order.
+    pub(crate) async fn positions(&self) -> Vec<i64> {
+        let events = self.events().await;
+        events.iter().map(|event| event.position).collect()
+    }
+
     /// Opens a partition, reads everything, and settles all events as delivered except those in
     /// `dead`.
     pub(crate) async fn pass(&self, partition: &str, dead: &[i64]) {
@@ -105,30 +111,10 @@ impl Scene {
         self.fixture.plain.execute(due, &[]).await.unwrap();
     }
 
-    /// Delays every job for longer than a test runs.
-    pub(crate) async fn put_off(&self) {
-        let later = "UPDATE hapax.job SET next_at = next_at + interval '1 hour'";
-        self.fixture.plain.execute(later, &[]).await.unwrap();
-    }
-
-    /// The database's time, in seconds since the Unix epoch.
-    pub(crate) async fn moment(&self) -> f64 {
-        let now = "SELECT extract(epoch FROM clock_timestamp())::float8";
-        let row = self.fixture.plain.query_one(now, &[]).await.unwrap();
-        row.get(0)
-    }
-
     /// The states of a partition's deliveries, by position.
     pub(crate) async fn states(&self, partition: &str) -> Vec<(i64, String)> {
         let sql = "SELECT position, state FROM hapax.delivery WHERE destination = $1 ORDER BY 1";
         let rows = self.fixture.plain.query(sql, &[&partition]).await.unwrap();
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
-    }
-
-    /// The actions in the audit log with their outcomes, oldest first.
-    pub(crate) async fn acts(&self) -> Vec<(String, String)> {
-        let sql = "SELECT action, outcome FROM hapax.audit_log ORDER BY id";
-        let rows = self.fixture.plain.query(sql, &[]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 }

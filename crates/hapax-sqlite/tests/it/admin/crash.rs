@@ -5,6 +5,7 @@
 //! has one possible content.
 
 use std::{
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Command, Stdio},
     sync::{
@@ -112,7 +113,6 @@ fn run(operation: &str, path: &Path, place: usize) -> bool {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    use std::os::unix::process::ExitStatusExt as _;
     let said = String::from_utf8_lossy(&ran.stdout);
     let errors = String::from_utf8_lossy(&ran.stderr);
     let was_killed = ran.status.signal() == Some(9);
