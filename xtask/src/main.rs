@@ -34,6 +34,7 @@ mod tidy;
 mod walkthrough;
 mod contract;
 mod package;
+mod publish;
 
 use std::{
     path::{Path, PathBuf},
@@ -44,11 +45,11 @@ use anyhow::{Context as _, bail};
 
 use crate::step::Steps;
 
-const CHORES: &str = "\
+const TASKS: &str = "\
 cargo x TASK
   ci        the gate: the linters and all tests, with the longest of them shortened
   test      every test: unit tests, integration tests, doctests and the commands of the pages, but
-            not the longest ones: carry, fleet, fuzz and bench; test --embedded: those that need
+            not the longest ones: brokers, fleet, fuzz and bench; test --embedded: those that need
             no server, no browser and no Python
   walk      only the commands of the README and the tutorial, against a running shop
   contract  only the examples in other languages, on PostgreSQL
@@ -56,19 +57,21 @@ cargo x TASK
             the gate
   matrix    tests the PostgreSQL store on every version and over every kind of connection;
             matrix 14 18: only these two versions
-  carry     the correctness run, five minutes; carry --seconds 20 --sinks webhook,nats
+  brokers   the correctness run, five minutes; brokers --seconds 20 --sinks webhook,nats
   money     the crash matrix of payments, refunds and checkouts, on both stores, as a table
   fleet     a hundred clients against a shop that is down for 30 s; fleet --short, --release
   torture   kills all processes under load and checks their records;
             torture --store postgres --seconds 60: on this store, for a minute;
             torture bugs: with each seeded bug, as a table; torture power: with power failures;
-            torture scenario failpoints: a death at each failpoint; scenario --help lists the others;
+            torture scenario failpoints: a kill at each failpoint; scenario --help lists the others;
             torture upgrade v0.1.0: upgrades from that release and back, under load;
             torture minimize FOLDER: finds the faults that a violation needs
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
             --keep adds the inputs that reach more code to the corpus
   package   builds and checks the Debian package of an optimised build; --check: checks the package
             of the existing build and the containers, as the gate does
+  publish   packs every crate that is to be published, as `cargo publish --dry-run` does, and builds
+            a program outside the workspace against the packed crates; publishes nothing
   fmt       formats the tree
   tidy      checks the conventions that no other tool knows
   bench     runs the benchmarks and writes bench/RESULTS.md; --quick for a rough run";
@@ -86,37 +89,38 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = root()?;
     std::env::set_current_dir(&root).context("cannot change to the root of the project")?;
-    let (chore, rest) = match arguments.split_first() {
-        Some((chore, rest)) => (chore.as_str(), rest),
+    let (task, rest) = match arguments.split_first() {
+        Some((task, rest)) => (task.as_str(), rest),
         None => ("help", &[][..]),
     };
     if !rest.is_empty()
         && ![
-            "bench", "carry", "fleet", "fuzz", "matrix", "package", "test", "torture",
+            "bench", "brokers", "fleet", "fuzz", "matrix", "package", "test", "torture",
         ]
-        .contains(&chore)
+        .contains(&task)
     {
-        bail!("`cargo x {chore}` takes no arguments");
+        bail!("`cargo x {task}` takes no arguments");
     }
     let mut steps = Steps::default();
-    match chore {
+    match task {
         "ci" => gate::ci(&mut steps, &root)?,
         "features" => gate::features(&mut steps)?,
         "test" => gate::test(&mut steps, &root, rest)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "contract" => gate::contract(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
-        "carry" => torture::carry(&root, rest)?,
+        "brokers" => torture::brokers(&root, rest)?,
         "money" => torture::money(&root)?,
         "fleet" => torture::fleet(&root, rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
+        "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,
         "fmt" => gate::fmt(&mut steps, "")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,
-        "help" | "--help" | "-h" => println!("{CHORES}"),
-        other => bail!("unknown task `{other}`\n\n{CHORES}"),
+        "help" | "--help" | "-h" => println!("{TASKS}"),
+        other => bail!("unknown task `{other}`\n\n{TASKS}"),
     }
     steps.close();
     Ok(())

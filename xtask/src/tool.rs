@@ -73,7 +73,34 @@ pub(crate) fn require(tools: &[Tool]) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        path::Path,
+        time::{Duration, Instant},
+    };
+
     use super::*;
+
+    #[test]
+    fn the_script_lists_in_one_line_what_is_missing_before_anything_is_built() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let began = Instant::now();
+        let output = Command::new("/bin/bash")
+            .args(["x", "test"])
+            .current_dir(root)
+            .env_clear()
+            .env("PATH", "/nonexistent")
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("https://rustup.rs && "), "{text}");
+        assert!(
+            text.contains("apt-get install -y --no-install-recommends gcc "),
+            "{text}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
 
     #[test]
     fn a_missing_tool_is_refused_with_the_line_that_installs_it() {

@@ -1,5 +1,5 @@
 //! `cargo x torture`: kills all processes under load, repeatedly, and then checks their records.
-//! `cargo x money`, `cargo x fleet` and `cargo x carry` are scenarios of it.
+//! `cargo x money`, `cargo x fleet` and `cargo x brokers` are scenarios of it.
 //!
 //! The program `torture` does this with the programs that are in the same folder. `bugs` and `--bug`
 //! use the build of a copy that contains the seeded bugs. `upgrade` also builds another revision.
@@ -54,7 +54,7 @@ pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         cargo(&line, root, &folder)?;
         folder
     };
-    torment(&folder.join(profile), part, &rest)
+    execute(&folder.join(profile), part, &rest)
 }
 
 /// The crash matrix of payments, refunds and checkouts on both stores.
@@ -66,7 +66,7 @@ pub(crate) fn money(root: &Path) -> anyhow::Result<()> {
 }
 
 /// The correctness run: relays that are killed while they deliver to every kind of broker.
-pub(crate) fn carry(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
+pub(crate) fn brokers(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let mut words = ["scenario", "brokers"].map(str::to_owned).to_vec();
     words.extend_from_slice(arguments);
     if !arguments.iter().any(|it| it.starts_with("--sinks")) {
@@ -139,7 +139,7 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     cargo(BUILD, root, &target)?;
     let previous = folder.join("debug").display().to_string();
     let flags = [rest, &["--previous".to_owned(), previous]].concat();
-    torment(&target.join("debug"), "run", &flags)
+    execute(&target.join("debug"), "run", &flags)
 }
 
 fn cargo(line: &str, root: &Path, target: &Path) -> anyhow::Result<()> {
@@ -149,7 +149,7 @@ fn cargo(line: &str, root: &Path, target: &Path) -> anyhow::Result<()> {
     succeeds(cargo, "cannot build the programs under test")
 }
 
-fn torment(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
+fn execute(folder: &Path, part: &str, flags: &[String]) -> anyhow::Result<()> {
     let mut torture = from_a_shell(&folder.join("torture").display().to_string());
     torture.arg(part).args(flags);
     succeeds(torture, "the torture run failed")

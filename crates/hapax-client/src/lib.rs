@@ -14,13 +14,11 @@
 //! use hapax::{Clock, Random};
 //! use hapax_client::{Client, Request, Settings};
 //!
-//! let clock = Clock::new(std::time::SystemTime::now);
-//! let client = Client::new(Settings::new(clock, Random::new(|| fastrand_u64())))?;
+//! let client = Client::new(Settings::new(Clock::system(), Random::system()))?;
 //! let order = Request::post("https://shop.example/orders")?.json(r#"{"amount":500}"#);
 //! let answer = client.send(order).await?;
 //! println!("{}\n{}", answer.status, answer.attempts);
 //! # Ok(()) }
-//! # fn fastrand_u64() -> u64 { 4 }
 //! ```
 //!
 //! There are two ways to use it. `Client` (feature `reqwest`, on by default) has its own connections,

@@ -51,8 +51,56 @@
     row.scrollIntoView({ block: "nearest" });
   }
 
+  // A check box takes no text.
   const isTyped = (target) =>
-    target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
+    target instanceof HTMLElement &&
+    (target.matches("input:not([type=checkbox]), textarea, select") || target.isContentEditable);
+
+  const boxes = () => [...document.querySelectorAll("#selection td.pick input")];
+
+  // Says how many rows are selected, and offers to select all of them.
+  function selection() {
+    const form = document.getElementById("selection");
+    if (!form) return;
+    const count = boxes().filter((box) => box.checked).length;
+    for (const button of form.querySelectorAll(".bulk button")) button.disabled = count === 0;
+    document.getElementById("selected").textContent = count ? `${count} selected` : "";
+    const head = form.querySelector("th.pick");
+    if (head && !head.querySelector("input")) {
+      const all = document.createElement("input");
+      all.type = "checkbox";
+      all.setAttribute("aria-label", "Select all rows of this page");
+      head.replaceChildren(all);
+    }
+    const all = head?.querySelector("input");
+    if (all) all.checked = count > 0 && count === boxes().length;
+  }
+
+  function selects() {
+    document.addEventListener("change", (event) => {
+      if (!(event.target instanceof HTMLInputElement) || !event.target.closest("#selection .pick")) return;
+      if (event.target.closest("th")) {
+        for (const box of boxes()) box.checked = event.target.checked;
+      }
+      selection();
+    });
+    // The browser keeps check boxes when it comes back to a page.
+    addEventListener("pageshow", selection);
+    selection();
+  }
+
+  // Selects the row of the focused link.
+  function pick() {
+    const row = document.activeElement?.closest("tr");
+    row?.querySelector(".pick input")?.click();
+  }
+
+  // On a narrow screen the navigation scrolls sideways.
+  function showPlace() {
+    const here = document.querySelector("body > nav [aria-current]");
+    const nav = here?.closest("nav");
+    if (nav) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+  }
 
   function keyboard() {
     const filter = document.getElementById("filter");
@@ -102,6 +150,9 @@
         case "k":
           move(-1);
           break;
+        case "x":
+          pick();
+          break;
         case "?":
           show();
           break;
@@ -137,6 +188,7 @@
         const wrong = document.querySelector("#filter-note.wrong");
         if (wrong) filter.setAttribute("aria-invalid", "true");
         else filter.removeAttribute("aria-invalid");
+        selection();
         root.dataset.filtered = filter.value;
       } catch (error) {
         if (error.name !== "AbortError") say("lost", "the console does not answer");
@@ -181,7 +233,8 @@
     let wasLost = false;
     let pause = 1000;
     const open = () => {
-      const source = new EventSource("/console/live");
+      const range = new URLSearchParams(location.search).get("range");
+      const source = new EventSource(range ? `/console/live?${new URLSearchParams({ range })}` : "/console/live");
       source.addEventListener("message", (event) => {
         const told = JSON.parse(event.data);
         pause = 1000;
@@ -215,5 +268,7 @@
     keyboard();
     liveFilter();
     liveFigures();
+    selects();
+    showPlace();
   });
 })();

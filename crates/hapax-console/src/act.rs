@@ -8,7 +8,10 @@
 //! snapshot of a count. Anything that has changed since is left unchanged.
 
 mod plan;
+mod again;
+mod selected;
 mod run;
+mod notice;
 
 use std::str::FromStr;
 
@@ -27,6 +30,11 @@ use crate::{
     pages::{Shown, Trouble},
     session::{self, LIFE},
 };
+
+pub(crate) use notice::notice;
+
+/// Maximum number of selected deliveries.
+const SELECTED_MAX: usize = 200;
 
 /// The fields that are copied from the query to the form.
 const FIELDS: [&str; 12] = [
@@ -49,10 +57,15 @@ const ASKED_AT: &str = "asked_at";
 
 /// An action and its object.
 enum Act {
-    OneDead {
-        verb: OneDead,
+    OneDelivery {
+        verb: OneDelivery,
         partition: String,
         position: i64,
+    },
+    Selected {
+        verb: Selected,
+        /// Partition and position of each delivery.
+        deliveries: Vec<(String, i64)>,
     },
     ReplayDead {
         dest: String,
@@ -65,6 +78,8 @@ enum Act {
     ReplayEvents {
         dest: String,
         q: String,
+        /// Whether the form shows the exact number of events, which takes time if there are many.
+        counts: bool,
     },
     Destination {
         verb: OneDestination,
@@ -89,12 +104,21 @@ enum Act {
     },
 }
 
-/// What is done with one dead letter.
+/// What is done with one delivery.
 #[derive(Clone, Copy)]
-enum OneDead {
+enum OneDelivery {
     Replay,
     Edit,
     Discard,
+    Retry,
+}
+
+/// What is done with deliveries that were selected in a list.
+#[derive(Clone, Copy)]
+enum Selected {
+    Replay,
+    Discard,
+    Retry,
 }
 
 /// What is done with a destination.
@@ -115,6 +139,8 @@ struct Plan {
     /// The page to return to.
     back: String,
     more: Html,
+    /// Whether the reason gets the focus. It is far below what has to be read first otherwise.
+    is_short: bool,
 }
 
 /// Shows the confirmation page.
@@ -138,13 +164,15 @@ pub(crate) async fn ask(State(console): State<Console>, page_request: PageReques
         .attr("maxlength", "1024")
         .attr("autocomplete", "off")
         .flag("required", true)
-        .flag("autofocus", true);
+        .flag("autofocus", plan.is_short);
+    let selected = page_request.fields.all("one");
     let form = el("form")
         .attr("method", "post")
         .attr("action", "/console/act")
         .class("act")
         .add(sealed(&page_request))
         .all(again)
+        .all(selected.map(|one| hidden("one", one)))
         .add(el("p").class("says").add(&plan.says))
         .add(plan.more)
         .add(
@@ -203,8 +231,8 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     let at = text.parse().ok().map(Timestamp::from_millis);
     let fits = |at: &Timestamp| *at <= now && now <= at.after(LIFE);
     at.filter(fits).ok_or_else(|| {
-        let why = "The page was asked for at another time than it says, or too long ago: \
-                   load it again. Nothing was done.";
+        let why = "The time of the form is not valid, or too long ago: load the page again. \
+                   Nothing was done.";
         Trouble::wrong(why)
     })
 }
@@ -234,26 +262,6 @@ fn hidden(name: &str, value: &str) -> Element {
         .attr("value", value)
 }
 
-/// The message on the page after an action.
-pub(crate) fn notice(said: &str) -> Option<&'static str> {
-    Some(match said {
-        "replayed" => "It is due again.",
-        "edited" => "It is due again, with your changes, at this destination only.",
-        "discarded" => "It is discarded permanently.",
-        "job" => "A job was created: a relay runs it.",
-        "paused" => "The destination is paused; relays stop within two seconds.",
-        "resumed" => "The destination is resumed.",
-        "removed" => "The destination is being removed by a job.",
-        "cancelled" => "The job is cancelled; what it has done is not reverted.",
-        "purged" => {
-            "The key is gone: within a second every node knows it, and the next request under it runs \
-             anew."
-        }
-        "decided" => "The decision was recorded and the saga continues.",
-        _ => return None,
-    })
-}
-
 impl Act {
     fn read(fields: &Fields) -> Result<Self, Trouble> {
         let text = |name| {
@@ -265,8 +273,8 @@ impl Act {
             number.map_err(|_| Trouble::wrong(format!("The field {name} is not a whole number.")))
         };
         let q = || fields.text("q").to_owned();
-        let dead = |verb| {
-            Ok::<_, Trouble>(Self::OneDead {
+        let one = |verb| {
+            Ok::<_, Trouble>(Self::OneDelivery {
                 verb,
                 partition: text("partition")?,
                 position: whole("position")?,
@@ -277,9 +285,13 @@ impl Act {
             Ok::<_, Trouble>(Self::Destination { verb, dest })
         };
         Ok(match fields.text("act") {
-            "replay" => dead(OneDead::Replay)?,
-            "edit" => dead(OneDead::Edit)?,
-            "discard" => dead(OneDead::Discard)?,
+            "replay" => one(OneDelivery::Replay)?,
+            "edit" => one(OneDelivery::Edit)?,
+            "discard" => one(OneDelivery::Discard)?,
+            "retry" => one(OneDelivery::Retry)?,
+            "replay-selected" => Self::selected(Selected::Replay, fields)?,
+            "discard-selected" => Self::selected(Selected::Discard, fields)?,
+            "retry-selected" => Self::selected(Selected::Retry, fields)?,
             "replay-dead" => Self::ReplayDead {
                 dest: text("dest")?,
                 q: q(),
@@ -291,6 +303,7 @@ impl Act {
             "replay-events" => Self::ReplayEvents {
                 dest: text("dest")?,
                 q: text("q")?,
+                counts: fields.get("count") == Some("exact"),
             },
             "pause" => destination(OneDestination::Pause)?,
             "resume" => destination(OneDestination::Resume)?,

@@ -33,6 +33,12 @@ impl Fields {
             .filter(|value| !value.is_empty())
     }
 
+    /// All values of a name.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let own = self.0.iter().filter(move |(known, _)| known == name);
+        own.map(|(_, value)| value.as_str())
+    }
+
     /// The first value of a name, or an empty text.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()

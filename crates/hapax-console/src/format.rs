@@ -1,4 +1,4 @@
-//! Formatting of values: times, durations, numbers, states, content, and tables.
+//! Formatting of values: times, durations, numbers, states, and content.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -13,12 +13,14 @@ use crate::{
     html::{Element, Html, Render, el, link},
 };
 
-/// A time in readable form, with the exact time as title.
+/// A time relative to now, with the exact time as title.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Element {
     let said = if at > now {
-        format!("in {}", span(at.since(now)))
+        format!("in {}", about(at.since(now)))
+    } else if now.since(at) < Duration::from_secs(1) {
+        "just now".to_owned()
     } else {
-        format!("{} ago", span(now.since(at)))
+        format!("{} ago", about(now.since(at)))
     };
     let exact = at.to_string();
     el("time")
@@ -42,6 +44,24 @@ pub(crate) fn span(span: Duration) -> String {
         () if days == 0 => format!("{hours} h {} min", minutes % 60),
         () => format!("{days} d {} h", hours % 24),
     }
+}
+
+/// A duration in its largest unit.
+pub(crate) fn about(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => "1 s".to_owned(),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// A number with its noun, in the singular or the plural.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    let noun = if number == 1 { one } else { many };
+    format!("{} {noun}", self::number(number))
 }
 
 /// A number with separators.
@@ -79,18 +99,25 @@ pub(crate) fn size(bytes: u64) -> String {
 /// A state.
 pub(crate) fn badge(state: &str) -> Element {
     let tone = match state {
-        "dead" | "failed" | "rejected" | "gone" | "disabled" | "refused" | "needs_attention"
-        | "unowned" | "owner_silent" | "nobody_knows" | "behind_dead_letter" | "declined" => "bad",
-        "retrying" | "blocked" | "paused" | "unavailable" | "interrupted" | "in_progress"
-        | "removing" | "waiting" | "held_back" | "not_settling" | "waits_for_retry" | "breaker" => {
-            "slow"
-        }
+        "dead" | "dead_letters" | "failed" | "failing" | "rejected" | "gone" | "disabled"
+        | "refused" | "needs_attention" | "unowned" | "owner_silent" | "nobody_knows"
+        | "behind_dead_letter" | "declined" | "breaker_open" => "bad",
+        "retrying" | "blocked" | "partly_blocked" | "paused" | "unavailable" | "interrupted"
+        | "in_progress" | "removing" | "waiting" | "job_waits" | "held_back" | "not_settling"
+        | "stalled" | "waits_for_retry" => "slow",
         "delivered" | "completed" | "done" | "active" => "good",
         _ => "plain",
     };
+    let label = match state {
+        "passed" => "no attempt",
+        "unread" => "not read yet",
+        "nobody_knows" => "unknown version",
+        "not_opened" => "not opened yet",
+        state => state,
+    };
     el("span")
         .class(format!("badge {tone}"))
-        .add(state.replace('_', " "))
+        .add(label.replace('_', " "))
 }
 
 /// Content that is already masked.
@@ -161,78 +188,54 @@ fn indented(text: &str) -> String {
     out
 }
 
-/// A table. On a narrow screen each row becomes a card, with the column name before each value.
-pub(crate) struct Table {
-    caption: String,
-    heads: &'static [&'static str],
-    rows: Vec<Element>,
-}
-
-impl Table {
-    /// A table with these columns. Columns of numbers begin with `#`.
-    pub(crate) fn new(caption: impl Into<String>, heads: &'static [&'static str]) -> Self {
-        Self {
-            caption: caption.into(),
-            heads,
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [Html; N]) {
-        let cell = |(head, cell): (&&'static str, Html)| {
-            let td = el("td").attr("data-head", head.trim_start_matches('#'));
-            let td = if head.starts_with('#') {
-                td.class("n")
-            } else {
-                td
-            };
-            td.add(cell)
-        };
-        let row = el("tr").all(self.heads.iter().zip(cells).map(cell));
-        self.rows.push(row);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-}
-
-impl Render for Table {
-    fn render(&self, into: &mut String) {
-        let head = |head: &&'static str| {
-            let th = el("th").attr("scope", "col");
-            let th = if head.starts_with('#') {
-                th.class("n")
-            } else {
-                th
-            };
-            th.add(head.trim_start_matches('#'))
-        };
-        let head = el("thead").add(el("tr").all(self.heads.iter().map(head)));
-        let body = el("tbody").all(&self.rows);
-        let table = el("table")
-            .add(el("caption").class("unseen").add(&self.caption))
-            .add(head)
-            .add(body);
-        table.render(into);
-    }
-}
-
 /// The content of a cell.
 pub(crate) fn cell(what: impl Render) -> Html {
     Html::default().add(what)
 }
 
-/// A long text without spaces, or nothing.
+/// Length up to which a text stays on one line, and a word of a longer text in one piece.
+const WHOLE: usize = 20;
+
+/// A text of the store in a fixed-width font, or nothing.
 pub(crate) fn code(text: Option<&str>) -> Html {
     let text = text.filter(|text| !text.is_empty());
-    text.map_or_else(none, |text| cell(el("code").add(text)))
+    text.map_or_else(none, |text| cell(whole(el("code"), text)))
+}
+
+/// A text of the store, such as a name.
+pub(crate) fn name(text: &str) -> Element {
+    whole(el("span"), text)
+}
+
+/// Adds a text to an element. A short one is never wrapped. A word that is too long for a column
+/// may be broken anywhere, if possible after a separator.
+fn whole(element: Element, text: &str) -> Element {
+    if text.chars().count() <= WHOLE {
+        return element.class("line").add(text);
+    }
+    if text
+        .split_whitespace()
+        .all(|word| word.chars().count() <= WHOLE)
+    {
+        return element.add(text);
+    }
+    let pieces = text.split_inclusive(['.', '/', '_', ':', ',']);
+    let last = text.split(['.', '/', '_', ':', ',']).count();
+    let piece = |(at, piece): (usize, &str)| {
+        let may_break = (at + 1 < last).then(|| el("wbr"));
+        Html::default().add(piece).add(may_break)
+    };
+    element.class("break").all(pieces.enumerate().map(piece))
 }
 
 /// An empty value.
 pub(crate) fn none() -> Html {
-    cell(el("span").class("soft").add("–"))
+    cell(el("span").class("soft none").add("–"))
+}
+
+/// A name that links to its page and opens its row.
+pub(crate) fn open_name(to: &str, text: &str) -> Element {
+    open(to, name(text))
 }
 
 /// The link that opens its row.
@@ -294,6 +297,41 @@ mod tests {
         }
         assert_eq!(number(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(number(123), "123");
+    }
+
+    #[test]
+    fn a_time_is_said_in_one_unit() {
+        for (seconds, said) in [
+            (0, "1 s"),
+            (59, "59 s"),
+            (61, "1 min"),
+            (3_599, "59 min"),
+            (172_799, "47 h"),
+            (172_800, "2 days"),
+        ] {
+            assert_eq!(about(Duration::from_secs(seconds)), said);
+        }
+        assert_eq!(counted(1, "key", "keys"), "1 key");
+        assert_eq!(counted(0, "key", "keys"), "0 keys");
+    }
+
+    #[test]
+    fn a_short_text_stays_in_one_piece_and_a_long_word_breaks_at_its_separators() {
+        let html = |text: &str| code(Some(text)).into_string();
+        assert_eq!(
+            html("POST /orders"),
+            "<code class=\"line\">POST /orders</code>"
+        );
+        let words = "connection refused (10.0.0.7:443)";
+        assert_eq!(html(words), format!("<code>{words}</code>"));
+        assert_eq!(
+            html("checkout.payment.succeeded"),
+            "<code class=\"break\">checkout.<wbr>payment.<wbr>succeeded</code>"
+        );
+        assert_eq!(
+            html("a.checkout.payment.succeeded."),
+            "<code class=\"break\">a.<wbr>checkout.<wbr>payment.<wbr>succeeded.<wbr></code>"
+        );
     }
 
     #[test]

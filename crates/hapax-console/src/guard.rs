@@ -20,6 +20,7 @@ use crate::{
     auth::{Caller, Role, is_local},
     fields::{Fields, url},
     layout::{self, Page},
+    navigation::Tallies,
     session::{self, COOKIE, LIFE},
 };
 
@@ -114,7 +115,8 @@ async fn answer(console: &Console, request: Request, next: Next) -> Response {
         next.run(request).await
     };
     if let Some(page) = response.extensions_mut().remove::<Page>() {
-        response = framed(&page_request, page, response);
+        let tallies = tallies(console, &page_request).await;
+        response = framed(&page_request, &tallies, page, response);
     }
     if given.is_none() && !response.headers().contains_key(header::SET_COOKIE) {
         set_cookie(console, &mut response, &cookie);
@@ -168,9 +170,9 @@ async fn take(
     {
         return None;
     }
-    let why = "The page is older than this console, or its cookie is gone. \
-               Go back, load the page again, and send the form once more.";
-    Some(refuse(StatusCode::FORBIDDEN, "The form has lapsed", why))
+    let why = "The page was loaded before this console was started, or the cookie of the \
+               browser was deleted. Go back, load the page again, and send the form once more.";
+    Some(refuse(StatusCode::FORBIDDEN, "The form has expired", why))
 }
 
 async fn form(body: Body) -> Result<Bytes, Response> {
@@ -178,11 +180,11 @@ async fn form(body: Body) -> Result<Bytes, Response> {
         Ok(Ok(form)) => Ok(form),
         Ok(Err(_)) => {
             let why = "A form has at most 64 KiB. Nothing was done.";
-            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "Too much", why))
+            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "The form is too large", why))
         }
         Err(_) => {
             let why = "The form was not received in time. Nothing was done.";
-            Err(refuse(StatusCode::REQUEST_TIMEOUT, "Too late", why))
+            Err(refuse(StatusCode::REQUEST_TIMEOUT, "Timeout", why))
         }
     }
 }
@@ -194,7 +196,7 @@ fn may_act(console: &Console, page_request: &PageRequest, headers: &HeaderMap) -
     if !is_own(headers) {
         tracing::warn!(path = page_request.path, "a form came from another site");
         let why = "The form was not sent by a page of this console.";
-        return Some(refuse(StatusCode::FORBIDDEN, "Not from here", why));
+        return Some(refuse(StatusCode::FORBIDDEN, "Cross-site request", why));
     }
     if page_request.path == LOGIN || page_request.path == LOGOUT {
         return None;
@@ -242,9 +244,22 @@ fn refuse(status: StatusCode, title: &'static str, why: &str) -> Response {
     Page::problem(status, title, why).into_response()
 }
 
-fn framed(page_request: &PageRequest, page: Page, inner: Response) -> Response {
+/// The numbers in the navigation. A page is complete without them if the database does not answer.
+async fn tallies(console: &Console, page_request: &PageRequest) -> Tallies {
+    let Some(caller) = &page_request.caller else {
+        return Tallies::default();
+    };
+    let look = console.0.samples.recent(console, &caller.actor).await;
+    let tallies = look.as_deref().map(Tallies::of).unwrap_or_default();
+    Tallies {
+        has_settings: !console.0.effective.is_empty(),
+        ..tallies
+    }
+}
+
+fn framed(page_request: &PageRequest, tallies: &Tallies, page: Page, inner: Response) -> Response {
     let status = page.status;
-    let html = layout::render(page_request, page);
+    let html = layout::render(page_request, tallies, page);
     let (mut parts, _) = inner.into_parts();
     parts.status = status;
     let kind = HeaderValue::from_static("text/html; charset=utf-8");

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 /// Elements without content and end tag.
-const VOID: [&str; 5] = ["br", "hr", "input", "link", "meta"];
+const VOID: [&str; 6] = ["br", "hr", "input", "link", "meta", "wbr"];
 
 /// A value that can be rendered into a page.
 pub(crate) trait Render {

@@ -1,4 +1,4 @@
-//! Page layout: navigation, filter, and the signed-in caller.
+//! Page layout: header, filter, and the signed-in caller.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -9,6 +9,7 @@ use crate::{
     auth::Role,
     guard::{LOGOUT, PageRequest},
     html::{Element, Html, el, link},
+    navigation::{self, Tallies},
 };
 
 /// A page without its layout.
@@ -27,25 +28,9 @@ pub(crate) struct FilterBox {
     pub(crate) text: String,
     /// The error in it.
     pub(crate) wrong: Option<String>,
-    /// The qualifiers that can be used.
-    pub(crate) hint: String,
+    /// Examples of terms that can be used.
+    pub(crate) hint: Html,
 }
-
-/// The pages of the navigation: the key after `g` that opens it, the path, and the title.
-pub(crate) const PLACES: [(&str, &str, &str); 12] = [
-    ("o", "/console", "Overview"),
-    ("e", "/console/events", "Events"),
-    ("d", "/console/deliveries", "Deliveries"),
-    ("l", "/console/dead-letters", "Dead letters"),
-    ("k", "/console/keys", "Keys"),
-    ("i", "/console/inbox", "Inbox"),
-    ("s", "/console/sagas", "Sagas"),
-    ("t", "/console/destinations", "Destinations"),
-    ("a", "/console/advanced", "Jobs and audit"),
-    ("f", "/console/configuration", "Configuration"),
-    ("c", "/console/reference/cli", "Commands"),
-    ("r", "/console/reference", "Reference"),
-];
 
 impl Page {
     /// A page with status 200.
@@ -83,7 +68,7 @@ impl IntoResponse for Page {
 }
 
 /// Renders the document.
-pub(crate) fn render(page_request: &PageRequest, page: Page) -> String {
+pub(crate) fn render(page_request: &PageRequest, tallies: &Tallies, page: Page) -> String {
     let Page {
         title,
         filter,
@@ -122,13 +107,15 @@ pub(crate) fn render(page_request: &PageRequest, page: Page) -> String {
         .add(notice(page_request))
         .add(filter.map(|filter| filter_form(page_request, filter)))
         .add(el("div").attr("id", "results").add(body));
+    let has_caller = page_request.caller.is_some();
+    let navigation = has_caller.then(|| navigation::pages(&page_request.path, tallies));
     let skip = link("#main", "Skip to the content").class("skip");
     let inside = el("body")
         .add(skip)
         .add(header(page_request))
-        .add(page_request.caller.is_some().then(|| places(page_request)))
+        .add(navigation)
         .add(main)
-        .add(page_request.caller.is_some().then(help));
+        .add(has_caller.then(|| help(tallies)));
     let html = el("html").attr("lang", "en").add(head).add(inside);
     Html::default()
         .add(html)
@@ -138,7 +125,7 @@ pub(crate) fn render(page_request: &PageRequest, page: Page) -> String {
 
 /// The result of the action that led to this page.
 fn notice(page_request: &PageRequest) -> Option<Element> {
-    let said = act::notice(page_request.fields.get("said")?)?;
+    let said = act::notice(&page_request.fields)?;
     Some(el("p").class("told").attr("role", "status").add(said))
 }
 
@@ -162,7 +149,7 @@ fn header(page_request: &PageRequest) -> Element {
         .attr("type", "button")
         .attr("id", "keys")
         .flag("hidden", true)
-        .add("Keys ")
+        .add("Shortcuts ")
         .add(el("kbd").add("?"));
     el("header")
         .add(name)
@@ -193,31 +180,6 @@ fn who(page_request: &PageRequest) -> Html {
             .add(el("button").attr("type", "submit").add("Sign out"))
     });
     Html::default().add(name).add(out)
-}
-
-fn places(page_request: &PageRequest) -> Element {
-    let item = |(key, path, name): &(&str, &str, &str)| {
-        let deeper = page_request.path.strip_prefix(path);
-        let inside = deeper.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let is_here = match *path {
-            "/console" => page_request.path == *path,
-            "/console/reference" => inside && page_request.path != "/console/reference/cli",
-            _ => inside,
-        };
-        let anchor = link(path, *name).attr("data-key", key);
-        let anchor = if is_here {
-            anchor.attr("aria-current", "page")
-        } else {
-            anchor
-        };
-        let hint = el("kbd")
-            .attr("aria-hidden", "true")
-            .add(format!("g {key}"));
-        el("li").add(anchor.add(hint))
-    };
-    el("nav")
-        .attr("aria-label", "Pages")
-        .add(el("ul").all(PLACES.iter().map(item)))
 }
 
 fn filter_form(page_request: &PageRequest, filter: FilterBox) -> Element {
@@ -268,7 +230,7 @@ pub(crate) fn sealed(page_request: &PageRequest) -> Element {
         .attr("value", &page_request.csrf_token)
 }
 
-fn help() -> Element {
+fn help(tallies: &Tallies) -> Element {
     let line = |keys: &str, what: &str| {
         let keys = keys.split(' ').map(|key| el("kbd").add(key));
         el("div")
@@ -278,17 +240,17 @@ fn help() -> Element {
     let own = [
         line("/", "to the filter"),
         line("Esc", "clear the filter"),
-        line("j k", "next, previous"),
-        line("Enter", "open it"),
+        line("j k", "next, previous row"),
+        line("Enter", "open the row"),
+        line("x", "select the row"),
         line("?", "show this help"),
     ];
-    let places = PLACES
-        .iter()
-        .map(|(key, _, name)| line(&format!("g {key}"), name));
+    let places = navigation::places(tallies);
+    let places = places.map(|(key, _, name)| line(&format!("g {key}"), name));
     el("dialog")
         .attr("id", "help")
         .attr("aria-labelledby", "help-title")
-        .add(el("h2").attr("id", "help-title").add("Keys"))
+        .add(el("h2").attr("id", "help-title").add("Keyboard shortcuts"))
         .add(el("dl").all(own).all(places))
         .add(
             el("form")

@@ -16,8 +16,7 @@
 //!
 //! /// Adds the console to the routes of a service.
 //! fn with_console(routes: axum::Router, store: impl Admin + 'static) -> axum::Router {
-//!     let clock = Clock::new(std::time::SystemTime::now);
-//!     let console = Console::new(store, Settings::new(clock));
+//!     let console = Console::new(store, Settings::new(Clock::system()));
 //!     routes.merge(console.router())
 //! }
 //! ```
@@ -31,8 +30,10 @@ mod session;
 mod rate_limit;
 mod guard;
 mod queries;
+mod navigation;
 mod layout;
 mod format;
+mod table;
 mod chart;
 mod sample;
 mod live;

@@ -18,7 +18,12 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, sync::watch, time::sleep};
 
-use crate::{Console, guard::PageRequest, pages::overview};
+use crate::{
+    Console,
+    guard::PageRequest,
+    navigation::Tallies,
+    pages::{charts::Range, overview},
+};
 
 /// The interval of events.
 const TELL: Duration = Duration::from_secs(2);
@@ -84,13 +89,15 @@ impl Watcher {
         !self.page_request.signs_in || self.console.0.sessions.lives(&self.page_request.cookie)
     }
 
-    /// The parts of the overview that change, by their element ids, as JSON.
+    /// The parts of the overview and of the navigation that change, by their element ids, as JSON.
     async fn figures(&self) -> String {
         let actor = &self.page_request.caller().actor;
         let Ok(look) = self.console.0.samples.look(&self.console, actor).await else {
             return r#"{"trouble":"the database does not answer"}"#.to_owned();
         };
-        let parts = overview::parts(&look).into_iter();
+        let range = Range::of(&self.page_request.fields);
+        let parts = overview::parts(&look, range).into_iter();
+        let parts = parts.chain(Tallies::of(&look).parts());
         let parts = parts.map(|(id, html)| (id.to_owned(), Value::from(html.into_string())));
         Value::Object(parts.collect::<Map<_, _>>()).to_string()
     }

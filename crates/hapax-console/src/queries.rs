@@ -63,8 +63,8 @@ impl Queries {
             let id = id.escape_debug();
             AdminError::not_found(if is_near {
                 format!(
-                    "event {id} around the moment that its id tells of (one that was made elsewhere \
-                     may lie far from it: the list of events goes through all with the filter id:{id})"
+                    "event {id} near the creation time in its id (if the id was created elsewhere, \
+                     search all events: the list of events with the filter id:{id})"
                 )
             } else {
                 format!("event {id}")

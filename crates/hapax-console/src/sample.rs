@@ -1,4 +1,5 @@
-//! Figures over time: sampled once for all watchers, kept for a quarter of an hour.
+//! Figures over time: sampled once for all watchers, kept for a quarter of an hour, and one per
+//! minute for a day.
 //!
 //! For [`FRESH`], one sample serves all pages and all live connections of a tenant, so that any
 //! number of watchers costs the database no more than one. The time before the start of this
@@ -12,11 +13,14 @@ use std::{
 
 use hapax::{
     Timestamp,
-    admin::{Actor, AdminError, Overview, Stalled, destination_of},
+    admin::{
+        Actor, AdminError, Destination, DestinationFigures, Job, JobFilter, Overview, Stalled,
+        destination_of,
+    },
 };
 use tokio::{
     sync::Mutex as Turn,
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
 use crate::{Console, Metrics};
@@ -27,6 +31,16 @@ pub(crate) const FRESH: Duration = Duration::from_secs(2);
 pub(crate) const STEP: Duration = Duration::from_secs(5);
 /// The number of samples that are kept: a quarter of an hour.
 const KEPT: usize = 180;
+/// The interval of samples that are kept for a day.
+const LONG_STEP: Duration = Duration::from_mins(1);
+/// The number of samples that are kept for a day.
+const LONG_KEPT: usize = 1_440;
+/// How old the numbers in the navigation may be.
+const RECENT: Duration = Duration::from_secs(15);
+/// How long a page waits for the numbers in its navigation.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The number of waiting jobs that are shown.
+const JOBS: usize = 10;
 /// The number of samples over which rates are computed: one minute.
 const RATE: usize = 12;
 
@@ -36,10 +50,24 @@ pub(crate) struct Look {
     pub(crate) at: Timestamp,
     pub(crate) overview: Overview,
     pub(crate) stalled: Vec<Stalled>,
+    /// All destinations.
+    pub(crate) places: Vec<Destination>,
+    /// Jobs that no relay has begun, the newest first, up to [`JOBS`].
+    pub(crate) waiting_jobs: Vec<Job>,
     /// Destinations whose breaker is open in a relay of this process.
     pub(crate) breakers: Vec<String>,
-    /// The samples, oldest first.
+    /// The samples of the last quarter of an hour, oldest first.
     pub(crate) kept: Vec<Sample>,
+    /// One sample per minute of the last day, oldest first, without the failures.
+    pub(crate) long: Vec<Sample>,
+}
+
+impl Look {
+    /// The figures of a destination that a relay has opened.
+    pub(crate) fn figures(&self, destination: &str) -> Option<&DestinationFigures> {
+        let mut all = self.overview.destinations.iter();
+        all.find(|it| it.name == destination)
+    }
 }
 
 /// A few figures of one moment.
@@ -75,6 +103,7 @@ pub(crate) struct Samples {
 struct Kept {
     look: Option<Arc<Look>>,
     samples: VecDeque<Sample>,
+    long: VecDeque<Sample>,
 }
 
 impl Samples {
@@ -90,11 +119,7 @@ impl Samples {
         actor: &Actor,
     ) -> Result<Arc<Look>, AdminError> {
         let tenant = actor.tenant();
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            // The number of tenants is limited by the number of tokens.
-            Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())
-        };
+        let turn = self.turn(tenant);
         let mut kept = turn.lock().await;
         let now = console.0.clock.now();
         if let Some(look) = &kept.look
@@ -102,7 +127,15 @@ impl Samples {
         {
             return Ok(Arc::clone(look));
         }
-        let (overview, stalled) = console.index().overview_and_stalled(actor).await?;
+        let waiting = JobFilter {
+            destination: None,
+            state: Some("waiting".to_owned()),
+        };
+        let ((overview, stalled), places, waiting) = tokio::try_join!(
+            console.index().overview_and_stalled(actor),
+            console.index().list(actor),
+            console.store().jobs(actor, &waiting, None, JOBS),
+        )?;
         // The metrics of this process contain all tenants.
         let text = self.metrics.as_ref().filter(|_| tenant.is_none());
         let text = text.map(|render| render()).unwrap_or_default();
@@ -112,11 +145,32 @@ impl Samples {
             at: now,
             overview,
             stalled,
+            places,
+            waiting_jobs: waiting.items,
             breakers: breakers(&text),
             kept: kept.samples.iter().cloned().collect(),
+            long: kept.long.iter().cloned().collect(),
         });
         kept.look = Some(Arc::clone(&look));
         Ok(look)
+    }
+
+    /// A sample of the last seconds, or a new one; `None` if the store does not answer in time.
+    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<Look>> {
+        let turn = self.turn(actor.tenant());
+        let look = turn.try_lock().ok().and_then(|kept| kept.look.clone());
+        let now = console.0.clock.now();
+        if let Some(look) = look.filter(|look| now.since(look.at) < RECENT) {
+            return Some(look);
+        }
+        let look = timeout(PATIENCE, self.look(console, actor)).await;
+        look.ok()?.ok()
+    }
+
+    fn turn(&self, tenant: Option<&str>) -> Arc<Turn<Kept>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // The number of tenants is limited by the number of tokens.
+        Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())
     }
 }
 
@@ -149,9 +203,26 @@ impl Kept {
             sample.reuse = part(now.replayed - then.replayed);
             sample.conflicts = part(now.conflicts - then.conflicts);
         }
+        self.add_long(&sample);
         self.samples.push_back(sample);
         while self.samples.len() > KEPT {
             self.samples.pop_front();
+        }
+    }
+
+    /// Keeps one sample per minute, with the highest lag of that minute.
+    fn add_long(&mut self, sample: &Sample) {
+        match self.long.back_mut() {
+            Some(last) if sample.at.since(last.at) < LONG_STEP => {
+                last.lag = last.lag.max(sample.lag);
+            }
+            _ => self.long.push_back(Sample {
+                failed: BTreeMap::new(),
+                ..sample.clone()
+            }),
+        }
+        while self.long.len() > LONG_KEPT {
+            self.long.pop_front();
         }
     }
 }
@@ -280,6 +351,12 @@ mod tests {
             kept.add(sample(at * 5_000, 110.0, 59.0));
         }
         assert_eq!(kept.samples.len(), KEPT);
+        // 400 samples of five seconds are a bit more than 33 minutes.
+        assert_eq!(kept.long.len(), 34);
+        for minute in 34..2_000 {
+            kept.add(sample(minute * 60_000, 110.0, 59.0));
+        }
+        assert_eq!(kept.long.len(), LONG_KEPT);
         assert_eq!(kept.samples[KEPT - 1].reuse, None);
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax::telemetry::error_chain;
+use hapax::{retry::Delays, telemetry::error_chain};
 use http::{HeaderValue, Method, Request, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -32,7 +32,7 @@ use tokio::{
 use crate::{
     Endpoint, Headers, Spans, answer, encode,
     limits::{
-        BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RESPONSE_BYTES_MAX, RETRY,
+        BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RESPONSE_BYTES_MAX, RETRIES,
         SEND_MAX, TRIES,
     },
     span::Ended,
@@ -152,7 +152,7 @@ impl Exporter {
 
     async fn send(&mut self, batch: &[Ended]) {
         let body = Bytes::from(encode::request(&self.resource, batch));
-        let mut wait = RETRY;
+        let mut delays = Delays::new(RETRIES);
         for left in (0..TRIES).rev() {
             match self.post(body.clone()).await {
                 Ok(0) => return self.arrived(),
@@ -165,10 +165,11 @@ impl Exporter {
                     };
                     return self.gave_up(&failure, rejected.min(batch.len() as u64));
                 }
-                Err(failure) if failure.may_pass && left > 0 => sleep(wait).await,
+                Err(failure) if failure.may_pass && left > 0 => {
+                    sleep(delays.advance()).await;
+                }
                 Err(failure) => return self.gave_up(&failure, batch.len() as u64),
             }
-            wait *= 2;
         }
     }
 

@@ -12,8 +12,9 @@ pub(crate) const LINGER: Duration = Duration::from_secs(1);
 pub(crate) const SEND_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of attempts to send a batch.
 pub(crate) const TRIES: u32 = 3;
-/// The first wait between two attempts. Each further wait is twice as long.
-pub(crate) const RETRY: Duration = Duration::from_millis(500);
+/// The first and the longest wait between two attempts.
+pub(crate) const RETRIES: (Duration, Duration) =
+    (Duration::from_millis(500), Duration::from_secs(1));
 /// Maximum size of a response in bytes.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// Time limit for reading the body of a response.

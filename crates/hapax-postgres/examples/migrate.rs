@@ -13,10 +13,7 @@ async fn main() -> Result<(), String> {
     let url = std::env::args()
         .nth(1)
         .ok_or("usage: migrate postgres://USER@HOST/DATABASE")?;
-    #[expect(clippy::disallowed_methods, reason = "the time begins here")]
-    let clock = Clock::new(std::time::SystemTime::now);
-    let random = Random::new(|| 0);
-    let store = Postgres::open(Settings::new(url, clock, random)).await;
+    let store = Postgres::open(Settings::new(url, Clock::system(), Random::system())).await;
     let store = store.map_err(|error| {
         let mut told = vec![error.to_string()];
         let mut cause = error.source();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hapax::{
     idempotency::{Claim, KeyRecord, Taken},
     key::Scope,
+    retry::Delays,
     store::{ClaimOutcome, StoreError},
 };
 use tokio::time::{Instant, sleep};
@@ -46,7 +47,7 @@ pub(crate) async fn hold(
     claim: &Claim,
 ) -> Result<ClaimOutcome<Locked>, StoreError> {
     let end = Instant::now() + store.settings().wait;
-    let mut pause = PAUSE.0;
+    let mut delays = Delays::new(PAUSE);
     let mut closed = 0;
     loop {
         let session = store.session().await?;
@@ -60,13 +61,12 @@ pub(crate) async fn hold(
             }
             Err(error) => return Err(error),
         }
-        let wait = pause.mul_f64(0.5 + store.random().unit() / 2.0);
+        let wait = delays.advance().mul_f64(0.5 + store.random().unit() / 2.0);
         if Instant::now() + wait >= end {
             return Ok(ClaimOutcome::Taken(Taken::InProgress));
         }
         // No connection is held while it waits.
         sleep(wait).await;
-        pause = (pause * 2).min(PAUSE.1);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     connection::QueryError,
     emit::{Columns, One},
     error::store_error,
-    idempotency::{Held, OldRow, ResponseColumns, on_expired, parts, retention},
+    idempotency::{Held, OldRow, ResponseColumns, parts, retention},
     phase::{Phase, is_fenced},
     query,
     session::{QueuedStatement, Session},
@@ -192,7 +192,7 @@ impl<'a> Row<'a> {
             status: response.status,
             headers: &response.headers,
             body: &response.body,
-            on_expired: on_expired(&held.claim),
+            on_expired: held.claim.on_expired.name(),
             retention: millis(retention(&held.claim)),
             time,
         }

@@ -23,7 +23,7 @@ use hapax::{
     },
     keyring::Keyring,
     limits::READ_BYTES,
-    store::{DeadLetters, Partitions, Settlements, StoreError},
+    store::{DeadLetters, Partitions, Settlements, StoreError, until_unreadable},
 };
 use tokio_postgres::Row;
 
@@ -141,7 +141,7 @@ impl Settlements for Postgres {
         let behind = rows(behind);
         let params: [&dyn Param; 6] = [&destination, &now, &except, &limit, &bytes, &behind];
         let due = self.ask(query!("delivery/due"), &params).await?;
-        outbox::until_unreadable(due.iter().map(|row| parked(row, self.keyring())).collect())
+        until_unreadable(due.iter().map(|row| parked(row, self.keyring())).collect())
     }
 
     async fn next_due(&self, destination: &str) -> Result<Option<Timestamp>, StoreError> {
@@ -182,16 +182,6 @@ impl DeadLetters for Postgres {
         reason: &str,
     ) -> Result<bool, StoreError> {
         dead_letter::discard(self, destination, position, reason).await
-    }
-}
-
-/// The word for a state in its row.
-pub(crate) fn word(state: ParkedState) -> &'static str {
-    match state {
-        ParkedState::Scheduled => "scheduled",
-        ParkedState::Retrying => "retrying",
-        ParkedState::Blocked => "blocked",
-        ParkedState::Dead => "dead",
     }
 }
 

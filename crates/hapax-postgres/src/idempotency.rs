@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     Timestamp,
-    idempotency::{Claim, KeyRecord, KeyState, OnExpired, StoredResponse, evaluate_claim},
+    idempotency::{Claim, KeyRecord, KeyState, StoredResponse, evaluate_claim},
     key::{Fingerprint, Scope},
     keyring::Keyring,
     limits::RETENTION_MAX,
@@ -79,14 +79,6 @@ pub(crate) fn parts(scope: &Scope) -> [&str; 3] {
 /// How long a response is kept: the requested retention, limited to the maximum.
 pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
-}
-
-/// The word for what a claim wants done once the key has expired.
-pub(crate) fn on_expired(claim: &Claim) -> &'static str {
-    match claim.on_expired {
-        OnExpired::New => "new",
-        OnExpired::Gone => "gone",
-    }
 }
 
 /// An answer as the row keeps it.

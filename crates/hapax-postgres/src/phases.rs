@@ -16,6 +16,7 @@ use hapax::{
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
     phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
+    retry::Delays,
     store::{ClaimOutcome, Phases, StoreError},
 };
 use tokio::time::{Instant, sleep};
@@ -24,7 +25,7 @@ use tokio_postgres::Row;
 use crate::{
     claim::{PAUSE, find},
     error::{corrupt, encrypted, unavailable},
-    idempotency::{on_expired, parts, retention},
+    idempotency::{parts, retention},
     phase::Phase,
     postgres::Postgres,
     query,
@@ -35,17 +36,16 @@ use crate::{
 impl Phases for Postgres {
     async fn enter(&self, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
         let end = Instant::now() + self.settings().wait;
-        let mut pause = PAUSE.0;
+        let mut delays = Delays::new(PAUSE);
         loop {
             if let Some(entered) = try_enter(self, &entry).await? {
                 return Ok(entered);
             }
-            let wait = pause.mul_f64(0.5 + self.random().unit() / 2.0);
+            let wait = delays.advance().mul_f64(0.5 + self.random().unit() / 2.0);
             if Instant::now() + wait >= end {
                 return Ok(ClaimOutcome::Taken(Taken::InProgress));
             }
             sleep(wait).await;
-            pause = (pause * 2).min(PAUSE.1);
         }
     }
 
@@ -156,7 +156,7 @@ async fn write(
         &fingerprint,
         &millis(entry.lease),
         &request.as_deref(),
-        &on_expired(claim),
+        &claim.on_expired.name(),
         &millis(retention),
         &store.time(),
     ];

@@ -13,7 +13,7 @@ use std::{
 use hapax::failpoint::Failpoints;
 
 /// How long a failpoint with `wait` blocks.
-const HELD_UP: Duration = Duration::from_secs(3);
+const WAIT: Duration = Duration::from_secs(3);
 
 /// Reads the failpoint from the environment; a release build has none.
 pub fn from_environment(environment: &[(OsString, OsString)]) -> Failpoints {
@@ -23,34 +23,34 @@ pub fn from_environment(environment: &[(OsString, OsString)]) -> Failpoints {
     environment
         .iter()
         .find(|(name, _)| name == "HAPAX_FAILPOINT")
-        .and_then(|(_, value)| deadly(value.to_str()?))
+        .and_then(|(_, value)| parse(value.to_str()?))
         .unwrap_or_default()
 }
 
-fn deadly(value: &str) -> Option<Failpoints> {
+fn parse(value: &str) -> Option<Failpoints> {
     let mut parts = value.splitn(3, ':');
-    let place = parts.next()?.to_owned();
+    let failpoint = parts.next()?.to_owned();
     let nth = parts.next()?.parse::<u64>().ok()?;
     let text = parts.next().map(str::to_owned);
     let hits = AtomicU64::new(0);
     Some(Failpoints::calling(move |name| {
-        if name == place && hits.fetch_add(1, Ordering::SeqCst) + 1 == nth {
-            tracing::warn!("struck at {name}");
+        if name == failpoint && hits.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+            tracing::warn!("failpoint {name} reached");
             match text.as_deref() {
-                None => die(),
+                None => kill(),
                 #[expect(
                     clippy::disallowed_methods,
                     reason = "a failpoint of a test build has no clock"
                 )]
-                Some("wait") => std::thread::sleep(HELD_UP),
-                Some(text) => panic!("struck at {name}: {text:?}"),
+                Some("wait") => std::thread::sleep(WAIT),
+                Some(text) => panic!("failpoint {name} reached: {text:?}"),
             }
         }
     }))
 }
 
 /// Kills this process as a power cut would: without destructors and flushes.
-fn die() {
+fn kill() {
     let id = std::process::id().to_string();
     let killed = std::process::Command::new("kill")
         .args(["-9", &id])

@@ -86,7 +86,7 @@ impl Health {
     pub(crate) fn shows(&self, destinations: &[Destination], handle: &RelayHandle) {
         let state = |it: &Destination| {
             let state = match handle.stopped(&it.name) {
-                None => "carrying",
+                None => "delivering",
                 // A paused destination may also have partitions that other relays own; the pause is
                 // what counts.
                 Some(_) if it.paused => "paused",
@@ -128,8 +128,8 @@ async fn ready(State(health): State<Health>) -> Response {
     let shown = health.shown();
     let (code, status) = match (shown.draining, answers) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "database does not answer"),
-        (false, true) => (StatusCode::OK, "carrying"),
+        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "database does not respond"),
+        (false, true) => (StatusCode::OK, "ready"),
     };
     let destinations = shown.destinations.clone();
     let namesakes = (shown.namesakes > 0).then_some(shown.namesakes);

@@ -295,7 +295,7 @@ async fn declarations(
 fn log_stopping(signal: &str) {
     tracing::info!(
         signal,
-        from_state = "carrying",
+        from_state = "ready",
         to_state = "draining",
         "relay stopping"
     );
@@ -314,7 +314,7 @@ fn log_start(
         admin_listen = admin_address.map(tracing::field::display),
         ready_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         from_state = "starting",
-        to_state = "carrying",
+        to_state = "ready",
         "relay started"
     );
 }

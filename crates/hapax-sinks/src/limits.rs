@@ -19,6 +19,9 @@ pub const IDLE_MAIL: Duration = Duration::from_secs(30);
 pub const IDLE_MAIL_TRUSTED: Duration = Duration::from_secs(1);
 /// Maximum length of a subject in bytes. A longer one is a mistake in a template.
 pub const SUBJECT_BYTES_MAX: usize = 900;
+/// Maximum size of a file of certificates in bytes. The certificates of all public authorities take a
+/// quarter of it.
+pub const CA_BYTES_MAX: u64 = 1024 * 1024;
 /// Timeout of connecting and logging in to a broker or a database: less than a delivery has.
 pub const CONNECT: Duration = Duration::from_secs(5);
 /// Timeout of a DNS lookup: two tries of 5 s, as resolvers make them, and less than a delivery has.

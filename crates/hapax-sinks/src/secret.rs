@@ -4,7 +4,12 @@
 //! is used. It is written as `***`. Read back, `***` means the secret that is stored separately, so
 //! that an operator can send back unchanged what they were shown.
 
-use std::{fmt, fs, path::PathBuf};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{
@@ -41,13 +46,13 @@ impl Secret {
             Self::Apart => Err("is stored apart and was not put back".to_owned()),
             Self::File(path) => {
                 let shown = path.display();
-                let length = fs::metadata(path).map(|file| file.len());
-                let length = length.map_err(|error| format!("file {shown}: {error}"))?;
-                if length > FILE_BYTES_MAX {
-                    return Err(format!("file {shown} is too long for a secret"));
-                }
-                let text = fs::read_to_string(path);
+                let text = read_bounded(path, FILE_BYTES_MAX);
                 let text = text.map_err(|error| format!("file {shown}: {error}"))?;
+                let Some(text) = text else {
+                    return Err(format!("file {shown} is too long for a secret"));
+                };
+                let text =
+                    String::from_utf8(text).map_err(|_| format!("file {shown}: not UTF-8"))?;
                 let text = text.trim_end_matches(['\r', '\n']);
                 if text.is_empty() {
                     return Err(format!("file {shown} is empty"));
@@ -56,6 +61,16 @@ impl Secret {
             }
         }
     }
+}
+
+/// Reads a file of at most `bytes_max` bytes; `None` if it is longer.
+///
+/// The bound also holds for files without a length, such as devices.
+pub(crate) fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut content = Vec::new();
+    let mut file = File::open(path)?.take(bytes_max + 1);
+    file.read_to_end(&mut content)?;
+    Ok(Some(content).filter(|it| it.len() as u64 <= bytes_max))
 }
 
 impl<T: Into<String>> From<T> for Secret {
@@ -144,7 +159,13 @@ impl<'de> Deserialize<'de> for Secret {
 #[cfg(feature = "schema")]
 impl utoipa::PartialSchema for Secret {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        String::schema()
+        use utoipa::openapi::{KnownFormat, ObjectBuilder, SchemaFormat, schema::Type};
+
+        let format = SchemaFormat::KnownFormat(KnownFormat::Password);
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(format))
+            .into()
     }
 }
 
@@ -175,9 +196,15 @@ mod tests {
         let path = folder.path().join("secret");
         let secret: Secret = serde_json::from_value(serde_json::json!({ "file": path })).unwrap();
         assert!(secret.reveal().unwrap_err().contains("secret"));
-        fs::write(&path, "hunter2\n").unwrap();
+        std::fs::write(&path, "hunter2\n").unwrap();
         assert_eq!(secret.reveal().unwrap().expose_secret(), "hunter2");
-        fs::write(&path, "\n").unwrap();
+        std::fs::write(&path, "\n").unwrap();
         assert!(secret.reveal().unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_no_secret() {
+        let secret = Secret::File("/dev/zero".into());
+        assert!(secret.reveal().unwrap_err().contains("too long"));
     }
 }

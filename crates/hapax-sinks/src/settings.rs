@@ -99,3 +99,29 @@ pub fn reveal(setting: &str, secret: &Secret) -> Result<SecretString, SettingErr
     let text = secret.reveal();
     text.map_err(|problem| SettingError::new(setting, problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    /// `hapax-server` refuses these settings in declarations at run time, and tests that by their
+    /// schema.
+    #[test]
+    fn every_setting_that_is_a_path_has_this_format_in_the_schema() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut paths = 0;
+        for entry in fs::read_dir(sources).unwrap() {
+            let settings = entry.unwrap().path().join("settings.rs");
+            let text = fs::read_to_string(settings).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            for lines in lines.windows(2) {
+                let (attribute, field) = (lines[0], lines[1]);
+                if field.contains(": ") && field.contains("PathBuf") {
+                    assert!(attribute.contains("format = \"path\""), "{field}");
+                    paths += 1;
+                }
+            }
+        }
+        assert_eq!(paths, 8);
+    }
+}

@@ -5,7 +5,7 @@
 
 #[cfg(any(feature = "nats", feature = "redis"))]
 use std::{error::Error, io};
-use std::{fs, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use crate::settings::SettingError;
+use crate::{limits::CA_BYTES_MAX, secret::read_bounded, settings::SettingError};
 
 /// Reads the setting `ca`. Returns a configuration that trusts the public authorities and those of
 /// the file, and the content of the file, empty if there is none.
@@ -23,7 +23,9 @@ pub(crate) fn read(ca: Option<&Path>) -> Result<(ClientConfig, Vec<u8>), Setting
     let mut content = Vec::new();
     if let Some(path) = ca {
         let unreadable = |error| SettingError::new("ca", format_args!("cannot be read: {error}"));
-        content = fs::read(path).map_err(unreadable)?;
+        content = read_bounded(path, CA_BYTES_MAX)
+            .map_err(unreadable)?
+            .ok_or_else(too_large)?;
         for certificate in certificates(&content).ok_or_else(not_valid)? {
             roots.add(certificate).map_err(|_| not_valid())?;
         }
@@ -39,6 +41,15 @@ pub(crate) fn read(ca: Option<&Path>) -> Result<(ClientConfig, Vec<u8>), Setting
 /// The error about a file without a valid certificate.
 pub(crate) fn not_valid() -> SettingError {
     SettingError::new("ca", "is not a file of valid certificates (PEM)")
+}
+
+/// The error about a file that is larger than any list of certificates.
+fn too_large() -> SettingError {
+    let bytes = CA_BYTES_MAX;
+    SettingError::new(
+        "ca",
+        format_args!("is larger than {bytes} bytes: expected a file of certificates (PEM)"),
+    )
 }
 
 /// The certificates of a PEM file or the one of a DER file. `None` if there is none.

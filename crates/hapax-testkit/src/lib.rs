@@ -165,6 +165,7 @@ pub mod power;
 pub mod machine_faults;
 pub mod proxy;
 pub mod events;
+pub mod application;
 pub mod clock;
 pub mod wait;
 mod matches;

@@ -1,14 +1,18 @@
 //! Sources of time and randomness, which are passed in.
 //!
-//! Nothing in Hapax reads the time of day or draws a random number by itself: the service passes
-//! both, and a test passes its own. A [`Clock`] returns wall-clock time, because leases, expiry
-//! times and schedules are compared with rows. A [`Stopwatch`] measures elapsed time and does not
+//! Nothing in Hapax reads the time of day or draws a random number by itself: a service passes
+//! [`Clock::system`] and [`Random::system`], and a test passes its own. A [`Clock`] returns
+//! wall-clock time, because leases, expiry times and schedules are compared with rows. A [`Stopwatch`] measures elapsed time and does not
 //! depend on the wall clock. Waiting is done by the runtime.
 
 use std::{
     fmt,
+    hash::{BuildHasher as _, RandomState},
     str::FromStr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -98,7 +102,16 @@ impl From<SystemTime> for Timestamp {
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// Creates a clock that calls `read`; a service passes `SystemTime::now`.
+    /// The wall clock of the operating system.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the library reads the time"
+    )]
+    pub fn system() -> Self {
+        Self::new(SystemTime::now)
+    }
+
+    /// Creates a clock that calls `read`.
     pub fn new<T: Into<Timestamp>>(read: impl Fn() -> T + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || read().into()))
     }
@@ -142,6 +155,14 @@ impl fmt::Debug for Stopwatch {
 pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Random {
+    /// Random numbers for ids, keys and jitter: a keyed hash (SipHash) of a counter. The operating
+    /// system provides the key, without which the numbers are unpredictable. Secrets are not made
+    /// from them.
+    pub fn system() -> Self {
+        let (key, count) = (RandomState::new(), AtomicU64::new(0));
+        Self::new(move || key.hash_one(count.fetch_add(1, Ordering::Relaxed)))
+    }
+
     /// Creates a source that calls `draw` for 64 uniform random bits.
     pub fn new(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(draw))
@@ -199,6 +220,23 @@ mod tests {
             early.after(Duration::from_secs(1)).since(early),
             Duration::from_secs(1)
         );
+    }
+
+    #[test]
+    fn the_system_clock_and_random_numbers_advance() {
+        let clock = Clock::system();
+        let earlier = clock.now();
+        // 2025-01-01: a machine of the tests has its clock set.
+        assert!(earlier > Timestamp::from_millis(1_735_689_600_000));
+        assert!(clock.now() >= earlier);
+
+        let (one, other) = (Random::system(), Random::system());
+        let mut drawn: Vec<u64> = (0..1_000)
+            .flat_map(|_| [one.bits(), other.bits()])
+            .collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 2_000, "a number was drawn twice");
     }
 
     #[test]

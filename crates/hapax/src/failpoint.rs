@@ -16,15 +16,15 @@ impl Failpoints {
         Self(None)
     }
 
-    /// Calls `strike` with the name of each failpoint that is reached.
-    pub fn calling(strike: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(strike)))
+    /// Calls `action` with the name of each failpoint that is reached.
+    pub fn calling(action: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(action)))
     }
 
     /// Reports that the failpoint `name` is reached.
     pub fn hit(&self, name: &'static str) {
-        if let Some(strike) = &self.0 {
-            strike(name);
+        if let Some(action) = &self.0 {
+            action(name);
         }
     }
 }

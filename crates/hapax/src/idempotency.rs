@@ -42,6 +42,16 @@ pub enum OnExpired {
     Gone,
 }
 
+impl OnExpired {
+    /// The name in the rows of a store.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// What happens to the key if the handler fails (5xx, panic, timeout).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {

@@ -452,3 +452,19 @@ pub struct Batch {
     /// The frontier after these events.
     pub frontier: Frontier,
 }
+
+/// The rows before the first one that cannot be read, for a store that reads events or deliveries.
+///
+/// # Errors
+/// Fails with the error of the first row if that one cannot be read.
+pub fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
+    let mut readable = Vec::with_capacity(rows.len());
+    for row in rows {
+        match row {
+            Ok(row) => readable.push(row),
+            Err(error) if readable.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(readable)
+}

@@ -30,7 +30,7 @@ export class Problem extends Error {
     const [usual, title] = PROBLEMS[code] ?? [400, "The request cannot be served"];
     this.status = status ?? usual;
     this.words = {
-      type: `https://hapax.dev/problems/${code}`, title, status: this.status, detail, code,
+      type: `https://hapax.dev/problems/${code.toLowerCase()}`, title, status: this.status, detail, code,
       retryable: RETRYABLE.has(code),
     };
   }

@@ -46,7 +46,7 @@ class Problem(Exception):
         usual, title = PROBLEMS.get(code, (400, "The request cannot be served"))
         self.status = status or usual
         self.words = {
-            "type": f"https://hapax.dev/problems/{code}", "title": title, "status": self.status,
+            "type": f"https://hapax.dev/problems/{code.lower()}", "title": title, "status": self.status,
             "detail": detail, "code": code, "retryable": code in RETRYABLE,
         }
 

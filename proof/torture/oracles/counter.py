@@ -1,17 +1,17 @@
-"""A far side that has too much to do: it counts who asks, and sends most of them away.
+"""Overloaded receiver: records every attempt, and rejects most of them.
 
-Every attempt stands in the ledger before it is answered. While it is unkind, more than half of all
-attempts are told to come again, some of them not before a second has passed.
+An attempt is in the ledger before its response. Until `/normal` is requested, more than half of all
+attempts get a 503, some of them with `Retry-After: 1`.
 """
 
 import argparse
 import asyncio
 import random
 
-from answer import answer
 from ledger import Ledger
+from response import respond
 
-# In a hundred: sent away, and sent away for a second.
+# Rejected attempts in a hundred: without and with `Retry-After`.
 BUSY, LATER = 40, 20
 
 
@@ -19,14 +19,14 @@ class Counter:
     def __init__(self, args):
         self.ledger = Ledger(args.ledger)
         self.random = random.Random(args.seed + len(self.ledger.lines))
-        self.is_kind = False
+        self.injects_faults = True
 
     async def serve(self, reader, writer):
         try:
             while await self.exchange(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever called was killed
+            pass  # the client was killed
         finally:
             writer.close()
 
@@ -35,21 +35,21 @@ class Counter:
         lines = (line.split(":", 1) for line in head[1:] if line)
         headers = {name.lower(): value.strip() for name, value in lines}
         await reader.readexactly(int(headers.get("content-length", "0")))
-        if head[0].split(" ")[1] == "/kind":
-            self.is_kind = True
-            return await answer(writer, 204)
+        if head[0].split(" ")[1] == "/normal":
+            self.injects_faults = False
+            return await respond(writer, 204)
         drawn, after = self.random.randrange(100), None
-        mood = "kind"
-        if not self.is_kind and drawn < BUSY + LATER:
-            mood = "busy"
+        mode = "normal"
+        if self.injects_faults and drawn < BUSY + LATER:
+            mode = "busy"
             after = 1 if drawn < LATER else None
         self.ledger.write(
-            sync=False, what="asked", id=headers["idempotency-key"], who=headers["user-agent"],
-            mood=mood, retry_after=after,
+            sync=False, what="request", id=headers["idempotency-key"], client=headers["user-agent"],
+            mode=mode, retry_after=after,
         )
-        if mood == "kind":
-            return await answer(writer, 204)
-        return await answer(writer, 503, f"Retry-After: {after}\r\n" if after else "")
+        if mode == "normal":
+            return await respond(writer, 204)
+        return await respond(writer, 503, f"Retry-After: {after}\r\n" if after else "")
 
 
 async def main():

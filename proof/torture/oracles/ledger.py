@@ -1,4 +1,4 @@
-"""A ledger of JSON Lines that is on the disk before anybody is told of what it holds."""
+"""Ledger of JSON Lines, which are flushed to disk before the response is sent."""
 
 import json
 import os
@@ -6,19 +6,19 @@ import time
 
 
 class Ledger:
-    """Appends lines; a line that a crash tore is cut off at the next start."""
+    """Appends lines. An incomplete last line, which a crash may leave, is cut off at the next start."""
 
     def __init__(self, path):
         self.lines = []
         self._file = open(path, "a+b")
         self._file.seek(0)
-        whole = 0
+        complete = 0
         for line in self._file.read().splitlines(keepends=True):
             if not line.endswith(b"\n"):
                 break
             self.lines.append(json.loads(line))
-            whole += len(line)
-        self._file.truncate(whole)
+            complete += len(line)
+        self._file.truncate(complete)
 
     def write(self, sync=True, **line):
         line.setdefault("at", time.time_ns())

@@ -1,7 +1,7 @@
-"""The far side of mail: an SMTP server with a ledger, which now and then breaks off at the worst moment.
+"""Mailbox: an SMTP server with a ledger, which sometimes cuts the connection before its acknowledgement.
 
-A mail stands in the ledger, on the disk, before it is acknowledged; where the connection is cut
-between the final dot and the acknowledgement, the sender cannot know.
+A mail is in the ledger, on disk, before it is acknowledged. If the connection is cut between the final
+dot and the acknowledgement, the sender does not know whether the mail was accepted.
 """
 
 import argparse
@@ -16,19 +16,19 @@ class Mailbox:
     def __init__(self, args):
         self.ledger = Ledger(args.ledger)
         self.random = random.Random(args.seed + len(self.ledger.lines))
-        # Each is cut off once at most: its sender waits long before the third attempt.
-        self.cut = {line["id"] for line in self.ledger.lines if line["mood"] != "kind"}
-        self.is_kind = False
+        # Each mail fails once at most: its sender waits long before the third attempt.
+        self.failed = {line["id"] for line in self.ledger.lines if line["mode"] != "normal"}
+        self.injects_faults = True
 
     async def serve(self, reader, writer):
         try:
-            await self.dialogue(reader, writer)
+            await self.session(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever called was killed, or the line was cut
+            pass  # the sender was killed, or the connection was cut
         finally:
             writer.close()
 
-    async def dialogue(self, reader, writer):
+    async def session(self, reader, writer):
         async def say(text):
             writer.write(text.encode() + b"\r\n")
             await writer.drain()
@@ -37,7 +37,7 @@ class Mailbox:
         to = []
         while True:
             line = (await reader.readuntil(b"\n")).decode("latin-1").strip()
-            verb = line[:4].upper()
+            verb = line.partition(" ")[0].upper()
             if verb == "EHLO":
                 await say("250-mailbox")
                 await say("250 8BITMIME")
@@ -52,29 +52,29 @@ class Mailbox:
                 text = b""
                 while not text.endswith(b"\r\n.\r\n"):
                     text += await reader.readuntil(b"\n")
-                if not await self.take(to, text[:-5], say):
+                if not await self.accept(to, text[:-5], say):
                     return
             elif verb == "QUIT":
                 await say("221 bye")
                 return
-            elif verb == "KIND":
-                self.is_kind = True
+            elif verb == "NORMAL":
+                self.injects_faults = False
                 await say("250 ok")
             else:
                 await say("250 ok")
 
-    async def take(self, to, text, say):
+    async def accept(self, to, text, say):
         name = email.message_from_bytes(text)["Message-ID"]
-        mood = "kind"
-        if not self.is_kind and name not in self.cut and self.random.randrange(100) < 10:
-            mood = self.random.choice(["cut", "later"])
-            self.cut.add(name)
-        self.ledger.write(what="mail", id=name, to=to, mood=mood)
-        if mood == "later":
-            await say("451 come again")
-        elif mood == "kind":
-            await say("250 taken")
-        return mood != "cut"
+        mode = "normal"
+        if self.injects_faults and name not in self.failed and self.random.randrange(100) < 10:
+            mode = self.random.choice(["connection cut", "temporary failure"])
+            self.failed.add(name)
+        self.ledger.write(what="mail", id=name, to=to, mode=mode)
+        if mode == "temporary failure":
+            await say("451 try again later")
+        elif mode == "normal":
+            await say("250 accepted")
+        return mode != "connection cut"
 
 
 async def main():

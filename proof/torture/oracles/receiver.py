@@ -1,9 +1,8 @@
-"""The far side of a webhook: verifies, keeps an inbox and a ledger, and is not always kind.
+"""Receiver of webhooks: verifies each request, keeps an inbox and a ledger, and injects faults.
 
-It shares no code with whoever calls it: signatures are verified by the `standardwebhooks` package,
-moments are of its own clock. While it is unkind it is slow, loses answers, asks to come again later,
-fails, and redirects to a place where nobody may ever arrive. What it did stands in the ledger
-before the answer goes out.
+It shares no code with the system under test: signatures are verified by the `standardwebhooks`
+package. Until `/normal` is requested, some responses are slow, lost, 429 with `Retry-After`, 500, or a
+redirect to an address that must never get a request. A request is in the ledger before its response.
 """
 
 import argparse
@@ -11,23 +10,23 @@ import asyncio
 import hashlib
 import random
 
-from answer import answer
 from ledger import Ledger
+from response import respond
 from standardwebhooks import Webhook
 
-# What becomes of a request, and how often in a thousand.
-MOODS = [
-    ("lost", 20),  # taken, and the connection closes without a word
-    ("slow", 30),  # taken, and answered late
-    ("late", 5),  # taken, and answered later than a lease
-    ("drip", 5),  # taken, and the body of the answer never ends
+# The mode of a request, and its share in a thousand.
+MODES = [
+    ("response lost", 20),  # accepted, and the connection is closed without a response
+    ("slow", 30),  # accepted, and the response is slow
+    ("late", 5),  # accepted, and the response is slower than a lease
+    ("endless body", 5),  # accepted, and the body of the response never ends
     ("busy", 15),  # 429 with Retry-After
-    ("broken", 10),  # 500
-    ("elsewhere", 10),  # a redirect
+    ("server error", 10),  # 500
+    ("redirect", 10),  # 307
 ]
-# Taken on demand, once, and not answered until the sender is gone.
+# Accepted after `/hold`, once, without a response until the sender has closed the connection.
 HELD = "held"
-TAKEN = ("kind", "lost", "slow", "late", "drip", HELD)
+ACCEPTED = ("normal", "response lost", "slow", "late", "endless body", HELD)
 
 
 class Receiver:
@@ -35,32 +34,32 @@ class Receiver:
         self.ledger = Ledger(args.ledger)
         self.webhook = Webhook(args.secret)
         self.random = random.Random(args.seed + len(self.ledger.lines))
-        self.is_kind = False
+        self.injects_faults = True
         self.is_gone = False
         self.is_holding = False
         self.trap = None
-        # An effect for each id, whatever was restarted in between.
-        self.effects = {line["id"] for line in self.ledger.lines if line["what"] == "arrived" and line["mood"] in TAKEN}
+        # One effect for each id, also after restarts.
+        self.effects = {line["id"] for line in self.ledger.lines if line["what"] == "arrived" and line["mode"] in ACCEPTED}
         self.number = len(self.ledger.lines)
 
-    def mood(self):
+    def next_mode(self):
         if self.is_gone:
             return "gone"
-        if self.is_kind:
-            return "kind"
+        if not self.injects_faults:
+            return "normal"
         drawn = self.random.randrange(1000)
-        for mood, share in MOODS:
+        for mode, share in MODES:
             if drawn < share:
-                return mood
+                return mode
             drawn -= share
-        return "kind"
+        return "normal"
 
     async def serve(self, reader, writer):
         try:
             while await self.exchange(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # whoever called was killed, or the line was cut
+            pass  # the sender was killed, or the connection was cut
         finally:
             writer.close()
 
@@ -70,76 +69,76 @@ class Receiver:
         headers = {name: head_value(head, name) for name in headers}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         path = head[0].split(" ")[1]
-        if path == "/kind":
-            self.is_kind = True
-            return await answer(writer, 200)
-        if path in ("/gone", "/back"):
+        if path == "/normal":
+            self.injects_faults = False
+            return await respond(writer, 200)
+        if path in ("/gone", "/available"):
             self.is_gone, self.is_holding = path == "/gone", False
-            return await answer(writer, 200)
+            return await respond(writer, 200)
         if path == "/hold":
             self.is_holding = True
-            return await answer(writer, 200)
-        mood = self.mood()
+            return await respond(writer, 200)
+        mode = self.next_mode()
         try:
             self.webhook.verify(body, headers)
-        except Exception as error:  # every reason is written down, whatever its class
-            self.ledger.write(what="refused", why=repr(error), id=headers.get("webhook-id"))
-            return await answer(writer, 401)
+        except Exception as error:  # every reason is recorded, of any class
+            self.ledger.write(what="unverified", why=repr(error), id=headers.get("webhook-id"))
+            return await respond(writer, 401)
         event = headers["webhook-id"]
-        if path == "/picky":
-            return await self.pick(event, writer)
+        if path == "/rejecting":
+            return await self.reject_some(event, writer)
         if self.is_holding:
-            self.is_holding, mood = False, HELD
+            self.is_holding, mode = False, HELD
         self.number += 1
         number, after = self.number, None
-        if mood == "busy":
+        if mode == "busy":
             after = self.random.choice([1, 2])
-        is_first = mood in TAKEN and event not in self.effects
+        is_first = mode in ACCEPTED and event not in self.effects
         if is_first:
             self.effects.add(event)
         self.ledger.write(
-            what="arrived", n=number, id=event, mood=mood, effect=is_first, retry_after=after,
+            what="arrived", n=number, id=event, mode=mode, effect=is_first, retry_after=after,
             sha=hashlib.sha256(body).hexdigest(), body=body.decode() if is_first else None,
             parent=headers.get("traceparent"),
         )
-        if mood == "lost":
+        if mode == "response lost":
             return False
-        if mood == HELD:
+        if mode == HELD:
             await reader.read()
             return False
-        if mood == "busy":
-            return await answer(writer, 429, f"Retry-After: {after}\r\n")
-        if mood == "broken":
-            return await answer(writer, 500)
-        if mood == "gone":
-            return await answer(writer, 410)
-        if mood == "elsewhere":
-            return await answer(writer, 307, f"Location: {self.trap}\r\n")
-        if mood == "slow":
+        if mode == "busy":
+            return await respond(writer, 429, f"Retry-After: {after}\r\n")
+        if mode == "server error":
+            return await respond(writer, 500)
+        if mode == "gone":
+            return await respond(writer, 410)
+        if mode == "redirect":
+            return await respond(writer, 307, f"Location: {self.trap}\r\n")
+        if mode == "slow":
             await asyncio.sleep(self.random.uniform(0.05, 1.5))
-        if mood == "late":
+        if mode == "late":
             await asyncio.sleep(self.random.uniform(2.5, 5))
-        if mood == "drip":
+        if mode == "endless body":
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             for _ in range(600):
                 writer.write(b"1\r\nx\r\n")
                 await writer.drain()
                 await asyncio.sleep(0.1)
             return False
-        self.ledger.write(sync=False, what="answered", n=number)
-        return await answer(writer, 204)
+        self.ledger.write(sync=False, what="responded", n=number)
+        return await respond(writer, 204)
 
-    async def pick(self, event, writer):
-        """Takes most events, and some never: those have to be given up."""
-        is_taken = int(hashlib.sha256(event.encode()).hexdigest(), 16) % 40 > 0
-        self.ledger.write(what="picked" if is_taken else "spurned", id=event)
-        return await answer(writer, 204 if is_taken else 422)
+    async def reject_some(self, event, writer):
+        """Accepts most events, and always rejects the others, which must become dead letters."""
+        is_accepted = int(hashlib.sha256(event.encode()).hexdigest(), 16) % 40 > 0
+        self.ledger.write(what="accepted" if is_accepted else "rejected", id=event)
+        return await respond(writer, 204 if is_accepted else 422)
 
-    async def strayed(self, reader, writer):
-        """Nobody follows a redirect here: a webhook is for one place."""
+    async def redirected(self, reader, writer):
+        """Records a request that followed a redirect, which no sender of webhooks may do."""
         await reader.readuntil(b"\r\n\r\n")
-        self.ledger.write(what="strayed")
-        await answer(writer, 204)
+        self.ledger.write(what="redirected")
+        await respond(writer, 204)
         writer.close()
 
 
@@ -159,7 +158,7 @@ async def main():
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     receiver = Receiver(args)
-    trap = await asyncio.start_server(receiver.strayed, "127.0.0.1", 0)
+    trap = await asyncio.start_server(receiver.redirected, "127.0.0.1", 0)
     receiver.trap = f"http://127.0.0.1:{trap.sockets[0].getsockname()[1]}/"
     server = await asyncio.start_server(receiver.serve, "127.0.0.1", args.port, backlog=512)
     await server.serve_forever()

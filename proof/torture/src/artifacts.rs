@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Artifacts {
     pub(crate) store: Store,
-    pub(crate) operations: Vec<Wished>,
+    pub(crate) operations: Vec<OperationRecord>,
     pub(crate) faults: Vec<Fault>,
     /// Ledger of each receiver.
     pub(crate) hook: Received,
@@ -29,10 +29,10 @@ pub(crate) struct Artifacts {
     /// Mails that the mailbox received, and its ledger.
     pub(crate) mail: Received,
     pub(crate) mails: Vec<Value>,
-    /// What the nemesis did to operations that it started itself, ordered by time.
-    pub(crate) operated: Vec<Operated>,
-    /// Requests that the overloaded receiver saw.
-    pub(crate) asked: Vec<Asked>,
+    /// The operations that the nemesis started itself as an operator, ordered by time.
+    pub(crate) operator_records: Vec<OperatorRecord>,
+    /// Requests that the overloaded receiver counted.
+    pub(crate) counted: Vec<Counted>,
     /// Notes of the SQL-contract client by id, each with its final outcome.
     pub(crate) notes: BTreeMap<String, String>,
     /// The providers' own ledgers.
@@ -40,7 +40,7 @@ pub(crate) struct Artifacts {
     pub(crate) shipping: Vec<Value>,
     /// Rows of the store after the run.
     pub(crate) rows: Value,
-    /// What the API of a shop showed then; null for a run that did not ask.
+    /// What the API of a shop returned after the run; null if the run did not request it.
     pub(crate) listed: Value,
     pub(crate) sizes: Vec<Value>,
     /// Summary that the run wrote of itself.
@@ -49,7 +49,7 @@ pub(crate) struct Artifacts {
 
 /// An operation, and every attempt at it.
 #[derive(Debug)]
-pub(crate) struct Wished {
+pub(crate) struct OperationRecord {
     pub(crate) operation: Operation,
     pub(crate) attempts: Vec<Attempt>,
 }
@@ -59,29 +59,30 @@ pub(crate) struct Wished {
 pub(crate) struct Attempt {
     pub(crate) is_altered: bool,
     pub(crate) began: u64,
-    /// None where the client was killed first.
+    /// `None` if the client was killed first.
     pub(crate) ended: Option<u64>,
     /// The kind of outcome in the history: `ok`, `fail` or `info`.
     pub(crate) end: String,
-    /// The answer, where there was one.
-    pub(crate) answer: Value,
+    /// The response, if there was one.
+    pub(crate) response: Value,
 }
 
 /// An injected fault, and when it was over.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    pub(crate) word: String,
-    pub(crate) how: String,
-    pub(crate) bit: bool,
+    pub(crate) kind: String,
+    /// The injection, with its target and its parameters.
+    pub(crate) injection: String,
+    pub(crate) took_effect: bool,
     pub(crate) from: u64,
     pub(crate) until: u64,
     /// The complete log line: some faults record what was observed meanwhile.
-    pub(crate) told: Value,
+    pub(crate) line: Value,
 }
 
 /// An operation of the nemesis, and its outcome.
 #[derive(Debug)]
-pub(crate) struct Operated {
+pub(crate) struct OperatorRecord {
     pub(crate) operation: Operation,
     pub(crate) steps: Vec<Step>,
 }
@@ -90,10 +91,10 @@ pub(crate) struct Operated {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The request was sent to this shop; the response is null if none arrived.
-    Asked {
+    Requested {
         node: String,
         at: u64,
-        answer: Value,
+        response: Value,
     },
     /// Its key was deleted, or has expired by the clock of the database.
     Purged(u64),
@@ -105,23 +106,23 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     pub(crate) arrivals: Vec<Arrival>,
-    /// Requests whose signature did not fit.
-    pub(crate) refused: Vec<Value>,
-    /// Requests that followed a redirect.
-    pub(crate) strayed: usize,
-    /// Events that the refusing receiver accepted, and those that it always refuses.
-    pub(crate) picked: HashSet<String>,
-    pub(crate) spurned: HashSet<String>,
+    /// Requests whose signature was not valid.
+    pub(crate) unverified: Vec<Value>,
+    /// Number of requests that followed a redirect.
+    pub(crate) redirected: usize,
+    /// Events that the rejecting receiver accepted, and those that it always rejects.
+    pub(crate) accepted: HashSet<String>,
+    pub(crate) rejected: HashSet<String>,
     /// Content of each event, by event id.
-    pub(crate) said: HashMap<String, Value>,
+    pub(crate) contents: HashMap<String, Value>,
 }
 
 /// One attempt of a client of `hapax-client`.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Counted {
     pub(crate) at: u64,
     pub(crate) id: String,
-    pub(crate) who: String,
+    pub(crate) client: String,
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -129,9 +130,9 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: u64,
-    pub(crate) answered: Option<u64>,
+    pub(crate) responded: Option<u64>,
     pub(crate) id: String,
-    pub(crate) mood: String,
+    pub(crate) mode: String,
     pub(crate) sha: String,
     pub(crate) is_effect: bool,
     pub(crate) retry_after: Option<u64>,
@@ -166,9 +167,9 @@ impl Artifacts {
             stream: Received::of(&lines("stream.jsonl")?),
             mail: Received::of_mails(&mails),
             mails,
-            operated: operated(&lines(LEDGER)?)?,
-            asked: lines("counter.jsonl")?.iter().map(Asked::of).collect(),
-            notes: notes(&lines("neighbour.jsonl")?),
+            operator_records: operator_records(&lines(LEDGER)?)?,
+            counted: lines("counter.jsonl")?.iter().map(Counted::of).collect(),
+            notes: notes(&lines("sql-client.jsonl")?),
             payment: made(&lines("payment.jsonl")?),
             shipping: made(&lines("shipping.jsonl")?),
             rows: json("rows.json")?,
@@ -183,7 +184,7 @@ impl Artifacts {
         self.rows[table].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Whoever is sent events, by name.
+    /// The receivers of events, by name.
     pub(crate) fn receivers(&self) -> [(&'static str, &Received); 4] {
         [
             ("hook", &self.hook),
@@ -193,16 +194,18 @@ impl Artifacts {
         ]
     }
 
-    /// The orders that a restore has taken back, by their ids.
+    /// The orders that a restore removed, by their ids.
     pub(crate) fn forfeited(&self) -> HashSet<String> {
-        let forfeited = self.operated.iter().filter(|it| it.is_forfeited());
-        let answers = forfeited.flat_map(Operated::answers);
-        let id = |answer: &Value| body(answer)["id"].as_str().map(str::to_owned);
-        answers.filter_map(|(_, _, answer)| id(answer)).collect()
+        let forfeited = self.operator_records.iter().filter(|it| it.is_forfeited());
+        let responses = forfeited.flat_map(OperatorRecord::responses);
+        let id = |response: &Value| body(response)["id"].as_str().map(str::to_owned);
+        responses
+            .filter_map(|(_, _, response)| id(response))
+            .collect()
     }
 
     /// The operations of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Wished> {
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &OperationRecord> {
         self.operations
             .iter()
             .filter(move |it| it.operation.kind == kind)
@@ -219,21 +222,22 @@ impl Artifacts {
     }
 }
 
-impl Wished {
+impl OperationRecord {
     /// The attempts with the unaltered request.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = &Attempt> {
+    pub(crate) fn unaltered_attempts(&self) -> impl Iterator<Item = &Attempt> {
         self.attempts.iter().filter(|it| !it.is_altered)
     }
 
     /// The first final response.
-    pub(crate) fn lasting(&self) -> Option<&Attempt> {
-        self.asked().find(|it| it.answer["lasting"] == true)
+    pub(crate) fn final_attempt(&self) -> Option<&Attempt> {
+        self.unaltered_attempts()
+            .find(|it| it.response["final"] == true)
     }
 
     /// The acknowledged effect.
-    pub(crate) fn granted(&self) -> Option<Value> {
-        let answer = &self.lasting().filter(|it| it.end == "ok")?.answer;
-        Some(body(answer))
+    pub(crate) fn acknowledged(&self) -> Option<Value> {
+        let response = &self.final_attempt().filter(|it| it.end == "ok")?.response;
+        Some(body(response))
     }
 
     /// The client of the operation, and its key.
@@ -249,33 +253,33 @@ impl Fault {
     fn of(line: &Value) -> Self {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         Self {
-            word: text("blow"),
-            how: text("how"),
-            bit: line["bit"] == true,
+            kind: text("fault"),
+            injection: text("injection"),
+            took_effect: line["took_effect"] == true,
             from: line["from"].as_u64().unwrap_or_default(),
             until: line["until"].as_u64().unwrap_or_default(),
-            told: line.clone(),
+            line: line.clone(),
         }
     }
 
-    /// Failpoint at which a process acted on itself: `name:nth`, with the action unless it is death.
-    pub(crate) fn place(&self) -> &str {
-        self.how.split('"').nth(1).unwrap_or_default()
+    /// The failpoint of a process: `name:nth`, with the action unless it is a kill.
+    pub(crate) fn failpoint(&self) -> &str {
+        self.injection.split('"').nth(1).unwrap_or_default()
     }
 
     /// Whether it kills a process or crashes the server. A process that fails or is delayed at a
     /// failpoint continues.
     pub(crate) fn is_deadly(&self) -> bool {
-        match self.word.as_str() {
-            "place" => self.place().split(':').count() == 2,
+        match self.kind.as_str() {
+            "failpoint" => self.failpoint().split(':').count() == 2,
             "crash" => true,
-            word => word.starts_with("kill"),
+            kind => kind.starts_with("kill"),
         }
     }
 }
 
-impl Operated {
-    /// Whether a restore takes it back.
+impl OperatorRecord {
+    /// Whether a restore removed it.
     pub(crate) fn is_forfeited(&self) -> bool {
         self.steps.iter().any(|it| matches!(it, Step::Forfeited))
     }
@@ -287,10 +291,10 @@ impl Operated {
     }
 
     /// The responses, each with the shop that sent it and the time of the request.
-    pub(crate) fn answers(&self) -> impl Iterator<Item = (&str, u64, &Value)> {
+    pub(crate) fn responses(&self) -> impl Iterator<Item = (&str, u64, &Value)> {
         self.steps.iter().filter_map(|step| match step {
-            Step::Asked { node, at, answer } if !answer.is_null() => {
-                Some((node.as_str(), *at, answer))
+            Step::Requested { node, at, response } if !response.is_null() => {
+                Some((node.as_str(), *at, response))
             }
             _ => None,
         })
@@ -305,13 +309,13 @@ impl Operated {
     }
 }
 
-impl Asked {
+impl Counted {
     fn of(line: &Value) -> Self {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         Self {
             at: line["at"].as_u64().unwrap_or_default(),
             id: text("id"),
-            who: text("who"),
+            client: text("client"),
             retry_after: line["retry_after"].as_u64(),
         }
     }
@@ -320,36 +324,36 @@ impl Asked {
 impl Received {
     fn of(lines: &[Value]) -> Self {
         let mut received = Self::default();
-        let mut places = HashMap::new();
+        let mut numbers = HashMap::new();
         for line in lines {
             let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
             let at = line["at"].as_u64().unwrap_or_default();
             match line["what"].as_str() {
                 Some("arrived") => {
-                    places.insert(line["n"].as_u64(), received.arrivals.len());
-                    if let Some(said) = line["body"].as_str() {
-                        let said = serde_json::from_str(said).unwrap_or_default();
-                        received.said.insert(text("id"), said);
+                    numbers.insert(line["n"].as_u64(), received.arrivals.len());
+                    if let Some(content) = line["body"].as_str() {
+                        let content = serde_json::from_str(content).unwrap_or_default();
+                        received.contents.insert(text("id"), content);
                     }
                     received.arrivals.push(Arrival {
                         at,
-                        answered: None,
+                        responded: None,
                         id: text("id"),
-                        mood: text("mood"),
+                        mode: text("mode"),
                         sha: text("sha"),
                         is_effect: line["effect"] == true,
                         retry_after: line["retry_after"].as_u64(),
                     });
                 }
-                Some("answered") => {
-                    if let Some(place) = places.get(&line["n"].as_u64()) {
-                        received.arrivals[*place].answered = Some(at);
+                Some("responded") => {
+                    if let Some(index) = numbers.get(&line["n"].as_u64()) {
+                        received.arrivals[*index].responded = Some(at);
                     }
                 }
-                Some("picked") => drop(received.picked.insert(text("id"))),
-                Some("spurned") => drop(received.spurned.insert(text("id"))),
-                Some("strayed") => received.strayed += 1,
-                _ => received.refused.push(line.clone()),
+                Some("accepted") => drop(received.accepted.insert(text("id"))),
+                Some("rejected") => drop(received.rejected.insert(text("id"))),
+                Some("redirected") => received.redirected += 1,
+                _ => received.unverified.push(line.clone()),
             }
         }
         received
@@ -360,14 +364,14 @@ impl Received {
         let mut received = Self::default();
         for mail in mails {
             let text = |name: &str| mail[name].as_str().unwrap_or_default().to_owned();
-            received.said.insert(text("id"), Value::Null);
+            received.contents.insert(text("id"), Value::Null);
             received.arrivals.push(Arrival {
                 at: mail["at"].as_u64().unwrap_or_default(),
-                answered: None,
+                responded: None,
                 id: text("id"),
-                mood: text("mood"),
+                mode: text("mode"),
                 sha: String::new(),
-                is_effect: mail["mood"] != "later",
+                is_effect: mail["mode"] != "temporary failure",
                 retry_after: None,
             });
         }
@@ -375,45 +379,45 @@ impl Received {
     }
 }
 
-fn operated(ledger: &[Value]) -> anyhow::Result<Vec<Operated>> {
-    let mut operated: Vec<Operated> = Vec::new();
-    let mut places = HashMap::new();
+fn operator_records(ledger: &[Value]) -> anyhow::Result<Vec<OperatorRecord>> {
+    let mut records: Vec<OperatorRecord> = Vec::new();
+    let mut indexes = HashMap::new();
     for line in ledger {
-        let operation: Operation = serde_json::from_value(line["wish"].clone())?;
+        let operation: Operation = serde_json::from_value(line["operation"].clone())?;
         let name = (operation.tenant.clone(), operation.key.clone());
-        let place = *places.entry(name).or_insert_with(|| {
-            operated.push(Operated {
+        let index = *indexes.entry(name).or_insert_with(|| {
+            records.push(OperatorRecord {
                 operation,
                 steps: Vec::new(),
             });
-            operated.len() - 1
+            records.len() - 1
         });
         let at = line["at"].as_u64().unwrap_or_default();
-        operated[place].steps.push(match line["what"].as_str() {
+        records[index].steps.push(match line["what"].as_str() {
             Some("forfeited") => Step::Forfeited,
             Some("purged" | "expired") => Step::Purged(at),
-            _ => Step::Asked {
+            _ => Step::Requested {
                 node: line["node"].as_str().unwrap_or_default().to_owned(),
                 at,
-                answer: line["answer"].clone(),
+                response: line["response"].clone(),
             },
         });
     }
-    Ok(operated)
+    Ok(records)
 }
 
 /// Acknowledged operations of the clients in this folder so far, in the order of their numbers.
-pub(crate) fn granted(folder: &Path) -> anyhow::Result<Vec<Wished>> {
+pub(crate) fn acknowledged(folder: &Path) -> anyhow::Result<Vec<OperationRecord>> {
     let lines = |name: &str| lines::read_all(&folder.join(name));
     let mut operations = operations(&[lines("clients-0.jsonl")?, lines("clients-1.jsonl")?])?;
-    operations.retain(|it| it.granted().is_some());
-    operations.sort_by_key(|it| it.lasting().and_then(|it| it.ended));
+    operations.retain(|it| it.acknowledged().is_some());
+    operations.sort_by_key(|it| it.final_attempt().and_then(|it| it.ended));
     Ok(operations)
 }
 
-/// The body of an answer; null where it is no JSON.
-pub(crate) fn body(answer: &Value) -> Value {
-    let text = answer["body"].as_str().unwrap_or_default();
+/// The body of a response as JSON; null if it is not JSON.
+pub(crate) fn body(response: &Value) -> Value {
+    let text = response["body"].as_str().unwrap_or_default();
     serde_json::from_str(text).unwrap_or_default()
 }
 
@@ -440,10 +444,10 @@ fn entries<'a>(ledger: &'a [Value], kind: &str) -> Vec<&'a Value> {
     entries.filter(|entry| entry["kind"] == kind).collect()
 }
 
-fn operations(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
-    let mut operations: Vec<Wished> = Vec::new();
+fn operations(histories: &[Vec<Value>]) -> anyhow::Result<Vec<OperationRecord>> {
+    let mut operations: Vec<OperationRecord> = Vec::new();
     for history in histories {
-        let mut places = HashMap::new();
+        let mut indexes = HashMap::new();
         let mut attempts = HashMap::new();
         for line in history {
             let at = line["time"].as_u64().unwrap_or_default();
@@ -452,31 +456,31 @@ fn operations(histories: &[Vec<Value>]) -> anyhow::Result<Vec<Wished>> {
                 let operation: Operation = serde_json::from_value(line["value"].clone())?;
                 let name = (operation.tenant.clone(), operation.key.clone());
                 let is_altered = line["altered"] == true;
-                let place = *places.entry(name).or_insert_with(|| {
-                    operations.push(Wished {
+                let index = *indexes.entry(name).or_insert_with(|| {
+                    operations.push(OperationRecord {
                         operation,
                         attempts: Vec::new(),
                     });
                     operations.len() - 1
                 });
-                attempts.insert(process, (place, operations[place].attempts.len()));
-                operations[place].attempts.push(Attempt {
+                attempts.insert(process, (index, operations[index].attempts.len()));
+                operations[index].attempts.push(Attempt {
                     is_altered,
                     began: at,
                     ended: None,
                     end: "info".to_owned(),
-                    answer: Value::Null,
+                    response: Value::Null,
                 });
             } else if line["type"] != "memory"
-                && let Some((place, attempt)) = attempts.get(&process)
+                && let Some((index, attempt)) = attempts.get(&process)
             {
-                let attempt = &mut operations[*place].attempts[*attempt];
+                let attempt = &mut operations[*index].attempts[*attempt];
                 attempt.ended = Some(at);
                 line["type"]
                     .as_str()
                     .unwrap_or_default()
                     .clone_into(&mut attempt.end);
-                attempt.answer = line["value"].clone();
+                attempt.response = line["value"].clone();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `torture bugs`: checks that every mutant (a build with a seeded bug) is caught.
 //!
-//! Each mutant runs under storms of growing length and then at every named failpoint, until a
-//! checker reports a violation. A build without a seeded bug runs through the same storms first and
+//! Each mutant goes through random runs of growing length and then through every failpoint, until a
+//! checker reports a violation. A build without a seeded bug goes through the same runs first and
 //! must hold, so that a failure caused by a slow machine is not credited to a mutant. Several
 //! mutants run at once, because a run waits more than it computes.
 
@@ -17,29 +17,29 @@ use anyhow::bail;
 use crate::{
     deployment::Store,
     mutants::Mutant,
-    report::{Verdict, say},
-    trial::Trial,
+    report::{Verdict, print},
+    separate_run::SeparateRun,
 };
 
-/// The storms, one after the other: so many seconds, or every named place.
-const STORMS: [Option<u64>; 4] = [Some(10), Some(30), Some(60), None];
-/// Of the first storm; each has its own.
+/// The runs, one after the other: seconds of random faults, or `None` for every failpoint.
+const RUNS: [Option<u64>; 4] = [Some(10), Some(30), Some(60), None];
+/// Seed of the first run; each run has a different one.
 const SEED: u64 = 1;
-/// Rows of a store that are under way at once.
+/// Mutants of a store that run at once.
 const AT_ONCE: usize = 2;
 
-/// Which bugs are planted, and where.
+/// Arguments of the command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// Plants these alone
+    /// Runs only these bugs
     #[arg(value_name = "BUG", value_parser = Mutant::named)]
     only: Vec<Mutant>,
-    /// On this store alone
+    /// Runs only on this store
     #[arg(long, value_enum)]
     store: Option<Store>,
 }
 
-/// Plants one after the other, on both stores at once; whether all were caught.
+/// Runs every mutant, on both stores at once; whether all were found.
 pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
     let stores = match flags.store {
         Some(store) => vec![store],
@@ -51,8 +51,8 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
     if tables.iter().all(Vec::is_empty) {
         bail!("SQLite has none of these bugs");
     }
-    say("| bug | store | caught by invariant | after s | with seed |\n|---|---|---|---:|---:|");
-    let is_as_it_should_be = thread::scope(|scope| {
+    print("| bug | store | caught by invariant | after s | with seed |\n|---|---|---|---:|---:|");
+    let is_expected = thread::scope(|scope| {
         let runs: Vec<_> = stores
             .iter()
             .zip(&tables)
@@ -60,7 +60,7 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
             .collect();
         runs.into_iter().all(|run| run.join().unwrap_or(false))
     });
-    Ok(if is_as_it_should_be {
+    Ok(if is_expected {
         Verdict::Holds
     } else {
         Verdict::Violated
@@ -70,30 +70,31 @@ pub(crate) fn bugs(flags: &Flags) -> anyhow::Result<Verdict> {
 /// Work for one store: the given mutants, or the build without a bug followed by every mutant.
 fn planted<'a>(store: Store, all: &'a [Mutant], only: &[Mutant]) -> Vec<Option<&'a Mutant>> {
     let sound = only.is_empty().then_some(None);
-    let asked = all
+    let chosen = all
         .iter()
         .filter(|bug| only.is_empty() || only.contains(bug));
-    let planted = asked.filter(|bug| bug.is_in(store)).map(Some);
+    let planted = chosen.filter(|bug| bug.is_in(store)).map(Some);
     sound.into_iter().chain(planted).collect()
 }
 
-/// The rows of one store; whether all are as they should be. One that cannot be run is not.
+/// Runs the mutants of one store and prints their rows; whether each was found, and the build without
+/// a bug held. A mutant that cannot be run counts as not found.
 fn table(store: Store, bugs: &[Option<&Mutant>]) -> bool {
     let next = AtomicUsize::new(0);
-    let some = || {
-        let mut is_as_it_should_be = true;
+    let work = || {
+        let mut is_expected = true;
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            is_as_it_should_be &= row(store, *bug).unwrap_or_else(|error| {
+            is_expected &= row(store, *bug).unwrap_or_else(|error| {
                 let (name, store) = (name(*bug), store.name());
-                say(&format!("| {name} | {store} | not run: {error:#} | | |"));
+                print(&format!("| {name} | {store} | not run: {error:#} | | |"));
                 false
             });
         }
-        is_as_it_should_be
+        is_expected
     };
     thread::scope(|scope| {
-        let hands: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(some)).collect();
-        hands.into_iter().all(|it| it.join().unwrap_or(false))
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().all(|it| it.join().unwrap_or(false))
     })
 }
 
@@ -101,13 +102,13 @@ fn name(bug: Option<&Mutant>) -> &str {
     bug.map_or("none", |bug| &bug.name)
 }
 
-/// One line of the table; whether it is as it should be.
+/// Runs one mutant and prints its row; whether the result is the expected one.
 fn row(store: Store, bug: Option<&Mutant>) -> anyhow::Result<bool> {
     let began = Instant::now();
     let (name, on) = (name(bug), store.name());
     let mut caught = None;
-    for (seed, seconds) in (SEED..).zip(STORMS) {
-        let trial = Trial {
+    for (seed, seconds) in (SEED..).zip(RUNS) {
+        let run = SeparateRun {
             store,
             seconds,
             seed,
@@ -115,7 +116,7 @@ fn row(store: Store, bug: Option<&Mutant>) -> anyhow::Result<bool> {
             injections: None,
         };
         let folder = format!("target/torture/{name}-{on}-{seed}");
-        let found = trial.run(Path::new(&folder))?;
+        let found = run.run(Path::new(&folder))?;
         if !found.is_empty() {
             let numbers: Vec<_> = found.iter().map(usize::to_string).collect();
             caught = Some((numbers.join(", "), seed.to_string()));
@@ -126,7 +127,7 @@ fn row(store: Store, bug: Option<&Mutant>) -> anyhow::Result<bool> {
     let nothing = || ("-".to_owned(), "-".to_owned());
     let (invariants, seed) = caught.unwrap_or_else(nothing);
     let seconds = began.elapsed().as_secs();
-    say(&format!(
+    print(&format!(
         "| {name} | {on} | {invariants} | {seconds} | {seed} |"
     ));
     Ok(is_as_planted)
@@ -144,8 +145,8 @@ mod tests {
             assert_eq!(bugs.first(), Some(&None));
             assert_eq!(bugs.iter().flatten().count() + 1, bugs.len());
             let named = ["no-fingerprint", "check-then-insert"].map(mutant);
-            let asked = [Some(&named[1]), Some(&named[0])];
-            assert_eq!(planted(store, &all, &named), asked);
+            let expected = [Some(&named[1]), Some(&named[0])];
+            assert_eq!(planted(store, &all, &named), expected);
         }
     }
 

@@ -13,16 +13,16 @@ use std::{
 
 use serde_json::Value;
 
-/// A file that lines are added to.
+/// A file of JSON Lines that is open for appending.
 #[derive(Debug)]
 pub(crate) struct Lines(Mutex<File>);
 
 impl Lines {
-    /// Goes on with the file at `path`, whose last line may be torn.
+    /// Opens the file at `path`, and cuts off an incomplete last line.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let whole = whole(path)?.len();
+        let complete = complete(path)?.len();
         let file = File::options().create(true).append(true).open(path)?;
-        file.set_len(whole as u64)?;
+        file.set_len(complete as u64)?;
         Ok(Self(Mutex::new(file)))
     }
 
@@ -32,13 +32,13 @@ impl Lines {
         file.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Bytes that it has by now.
+    /// Number of bytes in the file.
     pub(crate) fn length(&self) -> io::Result<u64> {
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(file.metadata()?.len())
     }
 
-    /// Adds a line, and returns when it is on the disk.
+    /// Adds a line, and returns when it is on disk.
     pub(crate) fn keep(&self, line: &Value) -> io::Result<()> {
         self.add(line)?;
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Lines {
 
 /// Every complete line of the file at `path`; empty if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = String::from_utf8(whole(path)?)?;
+    let text = String::from_utf8(complete(path)?)?;
     let lines = text.lines().map(serde_json::from_str);
     Ok(lines.collect::<Result<_, _>>()?)
 }
@@ -61,7 +61,7 @@ pub(crate) fn segment(path: &Path, number: usize) -> PathBuf {
     }
 }
 
-/// The segments of the file at `path` that there are, in their order.
+/// The existing segments of the file at `path`, in order.
 pub(crate) fn segments(path: &Path) -> Vec<PathBuf> {
     let all = (0..).map(|number| segment(path, number));
     all.take_while(|it| it.exists()).collect()
@@ -77,15 +77,15 @@ pub(crate) fn read_all(path: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Whether the file at `path` contains this text after the given offset.
-pub(crate) fn has_said(path: &Path, from: u64, word: &str) -> io::Result<bool> {
+pub(crate) fn contains(path: &Path, from: u64, text: &str) -> io::Result<bool> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(from))?;
     let mut rest = Vec::new();
     file.read_to_end(&mut rest)?;
-    Ok(String::from_utf8_lossy(&rest).contains(word))
+    Ok(String::from_utf8_lossy(&rest).contains(text))
 }
 
-/// Nanoseconds since the Unix epoch: what every moment of a run is written in.
+/// Nanoseconds since the Unix epoch, the format of every timestamp of a run.
 #[expect(
     clippy::disallowed_methods,
     reason = "torture measures with the clock of the machine"
@@ -95,13 +95,14 @@ pub(crate) fn now() -> u64 {
     since.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A moment as people write it (RFC 3339), to the millisecond.
-pub(crate) fn moment(nanos: u64) -> anyhow::Result<String> {
+/// A timestamp in the format of RFC 3339, to the millisecond.
+pub(crate) fn rfc3339(nanos: u64) -> anyhow::Result<String> {
     let at = jiff::Timestamp::from_millisecond(i64::try_from(nanos / 1_000_000)?)?;
     Ok(at.to_string())
 }
 
-fn whole(path: &Path) -> io::Result<Vec<u8>> {
+/// The complete lines of a file.
+fn complete(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,

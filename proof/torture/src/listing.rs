@@ -1,5 +1,5 @@
-//! What a shop shows after a run, read through its API as by any client: the lists of each tenant
-//! page by page, some orders alone, and what the demo's receiver has.
+//! Listing: what the API of a shop returns after a run. The lists of each tenant are read page by
+//! page, some orders are also read one by one, and the demo's receiver is read if there is one.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use crate::{
     deployment::{Deployment, PATIENCE},
 };
 
-/// The most orders that are read alone.
+/// The maximum number of orders that are read one by one.
 const READS: usize = 200;
 
-/// Everything that the first shop shows; it must be running.
+/// Everything that the API of the first shop returns; the shop must be running.
 pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
     let (mut orders, mut entries, mut read) = (Vec::new(), Vec::new(), BTreeMap::new());
     for tenant in TENANTS {
         let listed = pages(deployment, tenant, "/orders?limit=200", "items").await?;
         for order in listed.iter().step_by(listed.len().div_ceil(READS).max(1)) {
             let id = order["id"].as_str().unwrap_or_default().to_owned();
-            let alone = get(deployment, tenant, &format!("/orders/{id}")).await?;
-            read.insert(id, alone);
+            let single = get(deployment, tenant, &format!("/orders/{id}")).await?;
+            read.insert(id, single);
         }
         let of_tenant = |order| json!({ "tenant": tenant, "order": order });
         orders.extend(listed.into_iter().map(of_tenant));
@@ -34,7 +34,7 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
     Ok(json!({ "orders": orders, "ledger": entries, "read": read, "demo": demo }))
 }
 
-/// The events that the demo's receiver has so far, where the shop has one.
+/// The events that the demo's receiver has so far, if the shop has the demo.
 pub(crate) async fn demo(deployment: &Deployment) -> anyhow::Result<Option<Vec<Value>>> {
     if !deployment.has_demo {
         return Ok(None);
@@ -78,9 +78,9 @@ async fn get(deployment: &Deployment, tenant: &str, path: &str) -> anyhow::Resul
             .http
             .send(Method::GET, &url, &headers, Bytes::new());
         match sent.await {
-            Ok(answer) if answer.status == 200 => return Ok(answer.json()?),
-            Ok(answer) if answer.status < 500 => {
-                anyhow::bail!("GET {url}: {} {}", answer.status, answer.text())
+            Ok(response) if response.status == 200 => return Ok(response.json()?),
+            Ok(response) if response.status < 500 => {
+                anyhow::bail!("GET {url}: {} {}", response.status, response.text())
             }
             _ => patience.pause().await,
         }

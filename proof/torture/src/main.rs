@@ -1,4 +1,4 @@
-//! Torture: kills every process again and again under load, then checks the results.
+//! Torture tests: kill every process repeatedly under load, and then check the results.
 //!
 //! `torture run` builds a deployment of real processes, runs client operations while the nemesis
 //! injects faults, waits until everything has settled, and then checks the promises of Hapax
@@ -24,7 +24,7 @@ mod listing;
 mod settle;
 mod run;
 mod scenarios;
-mod trial;
+mod separate_run;
 mod minimize;
 mod mutants;
 mod bugs;
@@ -36,28 +36,28 @@ use clap::Parser as _;
 
 use report::Verdict;
 
-/// Kills every process again and again under load, and checks the results
+/// Kills every process repeatedly under load, and checks the results
 #[derive(Debug, clap::Parser)]
 #[command(name = "torture")]
 enum Command {
-    /// Runs a storm on a new deployment, and checks it
+    /// Runs a new cluster under random faults, and checks the result
     Run(run::Flags),
-    /// Judges what a run has left in its folder
+    /// Checks the artifacts of a run again
     Check(run::Check),
-    /// Runs storms over builds with bugs, until each is caught
+    /// Runs a build with each seeded bug until the bug is found
     Bugs(bugs::Flags),
     /// Repeats a violated run with fewer and fewer faults
     Minimize(minimize::Flags),
-    /// Runs a scenario: these faults, in this order, and the checks
+    /// Runs a scenario: chosen faults in a chosen order, and the checks
     Scenario(scenarios::Flags),
-    /// Cuts the power at random instants, and boots what is left
+    /// Simulates power losses at random instants, and checks the store after each
     Power(power::Flags),
-    /// Wants things until SIGTERM; a part of a run
+    /// Runs client operations until SIGTERM; a part of a run
     #[command(hide = true)]
     Clients(clients::Flags),
-    /// Writes beside the shops until SIGTERM; a part of a run
+    /// Writes by the SQL contract until SIGTERM; a part of a run
     #[command(hide = true)]
-    Neighbour(sql_contract_client::Flags),
+    SqlClient(sql_contract_client::Flags),
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +70,7 @@ async fn main() -> ExitCode {
         Command::Scenario(flags) => Box::pin(scenarios::scenario(flags)).await,
         Command::Power(flags) => Box::pin(power::power(flags)).await,
         Command::Clients(flags) => clients::run(flags).await.map(|()| Verdict::Holds),
-        Command::Neighbour(flags) => sql_contract_client::run(flags)
+        Command::SqlClient(flags) => sql_contract_client::run(flags)
             .await
             .map(|()| Verdict::Holds),
     };
@@ -79,7 +79,7 @@ async fn main() -> ExitCode {
         Ok(Verdict::Violated) => ExitCode::FAILURE,
         Ok(Verdict::Unknown) => ExitCode::from(3),
         Err(error) => {
-            report::say(&format!("torture cannot go on: {error:#}"));
+            report::print(&format!("torture failed: {error:#}"));
             ExitCode::from(2)
         }
     }

@@ -16,14 +16,14 @@ use crate::{
     artifacts::Artifacts,
     lines,
     nemesis::Injections,
-    report::{Verdict, broken, say},
-    trial::Trial,
+    report::{Verdict, broken, print},
+    separate_run::SeparateRun,
 };
 
-/// How often a part is tried.
+/// How often a subset is tried.
 const TRIES: usize = 2;
 
-/// What is shrunk.
+/// Arguments of a minimization.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     /// The folder of a run that was violated
@@ -33,46 +33,46 @@ pub(crate) struct Flags {
     minutes: u64,
 }
 
-/// Finds the smallest part that still violates what the run did.
+/// Finds the smallest subset of the faults that still violates an invariant of the run.
 pub(crate) fn minimize(flags: &Flags) -> anyhow::Result<Verdict> {
     let artifacts = Artifacts::read(&flags.folder)?;
     let wanted = broken(&artifacts);
     if wanted.is_empty() {
         bail!(
-            "{} holds: there is nothing to shrink",
+            "{} holds: there is nothing to minimize",
             flags.folder.display()
         );
     }
     let faults = lines::read(&flags.folder.join("faults.jsonl"))?;
-    let struck: Vec<_> = faults
+    let numbers: Vec<_> = faults
         .iter()
         .filter_map(|it| it["number"].as_u64())
         .collect();
-    let run = &artifacts.run;
-    let trial = Trial {
+    let summary = &artifacts.run;
+    let run = SeparateRun {
         store: artifacts.store,
-        seconds: Some(run["seconds"].as_u64().context("a run has a length")?),
-        seed: run["seed"].as_u64().context("a run has a seed")?,
-        bug: run["bug"].as_str(),
+        seconds: Some(summary["seconds"].as_u64().context("a run has a length")?),
+        seed: summary["seed"].as_u64().context("a run has a seed")?,
+        bug: summary["bug"].as_str(),
         injections: None,
     };
     let until = Instant::now() + Duration::from_secs(flags.minutes * 60);
     let mut number = 0;
-    let smallest = smallest(struck, |part| {
+    let smallest = smallest(numbers, |part| {
         if Instant::now() > until {
             return Ok(false);
         }
         let injections = Injections(part.iter().copied().collect());
         for _ in 0..TRIES {
             number += 1;
-            let folder = Path::new("target/torture").join(format!("shrink-{number}"));
-            let trial = Trial {
+            let folder = Path::new("target/torture").join(format!("minimize-{number}"));
+            let run = SeparateRun {
                 injections: Some(&injections),
-                ..trial.clone()
+                ..run.clone()
             };
-            let found = trial.run(&folder)?;
+            let found = run.run(&folder)?;
             let is_it = found.iter().any(|it| wanted.contains(it));
-            say(&format!(
+            print(&format!(
                 "{} injections: {found:?} ({injections})",
                 part.len()
             ));
@@ -82,25 +82,26 @@ pub(crate) fn minimize(flags: &Flags) -> anyhow::Result<Verdict> {
         }
         Ok(false)
     })?;
-    told(&faults, &smallest);
-    let command = run["command"].as_str().unwrap_or_default();
+    print_faults(&faults, &smallest);
+    let command = summary["command"].as_str().unwrap_or_default();
     let injections = Injections(smallest.into_iter().collect());
-    say(&format!("\n    {command} --injections {injections}"));
+    print(&format!("\n    {command} --injections {injections}"));
     Ok(Verdict::Violated)
 }
 
-fn told(faults: &[Value], kept: &[u64]) {
+/// Prints the faults that are needed for the violation.
+fn print_faults(faults: &[Value], kept: &[u64]) {
     let is_kept = |it: &&Value| it["number"].as_u64().is_some_and(|it| kept.contains(&it));
     for fault in faults.iter().filter(is_kept) {
-        say(&format!(
+        print(&format!(
             "{}: {}",
             fault["number"],
-            fault["how"].as_str().unwrap_or_default()
+            fault["injection"].as_str().unwrap_or_default()
         ));
     }
 }
 
-/// The smallest part that one gets to by leaving out halves, quarters, and so on (ddmin).
+/// Reduces a list by leaving out halves, quarters, and so on (ddmin).
 fn smallest(
     all: Vec<u64>,
     mut is_violated: impl FnMut(&[u64]) -> anyhow::Result<bool>,

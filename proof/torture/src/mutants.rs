@@ -1,4 +1,4 @@
-//! The mutants of this project: patches in `proof/mutants`, each of which plants a bug.
+//! The mutants of this project: patches in `proof/mutants`, each with a seeded bug.
 //!
 //! `cargo x torture bugs` applies all of them to a copy of the project and builds the programs, and
 //! this one, from the copy. A process of that build has the bug that `HAPAX_SEEDED` names.
@@ -17,7 +17,7 @@ const SWITCH: &str = "switch";
 /// The line of a patch that names the only store on which a run can find the bug.
 const STORE: &str = "Store: ";
 
-/// A patch that plants a bug.
+/// A patch with a seeded bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mutant {
     /// The name of the bug and of its patch.

@@ -1,4 +1,4 @@
-//! Libraries that are loaded in front of the C library, to come between a process and its machine.
+//! Libraries that are preloaded before the C library, to inject machine faults into a process.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// Builds the one of this name into a folder.
+/// Builds the library `name` into a folder.
 pub(crate) fn build(name: &str, folder: &Path) -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("preload/{name}.c"));
     let library = folder.join(format!("{name}.so"));
@@ -32,12 +32,12 @@ mod tests {
     use crate::lines::now;
 
     #[test]
-    fn a_clock_that_is_wrong_is_wrong_for_those_in_trouble_alone() {
+    fn a_wrong_clock_affects_only_processes_with_the_library() {
         let folder = tempfile::tempdir().unwrap();
-        let trouble = trouble(folder.path());
+        let faults = faults(folder.path());
         for hours in [-5_i64, 0, 7] {
-            trouble.set_clock(hours * 3_600_000_000_000 + 1);
-            let outcome = python(&trouble, "import time; print(int(time.time()))");
+            faults.set_clock(hours * 3_600_000_000_000 + 1);
+            let outcome = python(&faults, "import time; print(int(time.time()))");
             let outcome: i64 = String::from_utf8(outcome.stdout)
                 .unwrap()
                 .trim()
@@ -49,34 +49,34 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_nothing_grows_and_what_stands_there_can_be_written_over() {
+    fn on_a_full_disk_no_file_grows_and_existing_bytes_can_be_overwritten() {
         let folder = tempfile::tempdir().unwrap();
-        let trouble = trouble(folder.path());
+        let faults = faults(folder.path());
         let file = folder.path().join("file");
         std::fs::write(&file, "four").unwrap();
-        trouble.fill_disk(true);
+        faults.fill_disk(true);
         let write = |text: &str| {
             let write = format!("open({file:?}, 'r+b', 0).write(b{text:?})");
-            python(&trouble, &write)
+            python(&faults, &write)
         };
         assert!(write("FOUR").status.success());
         let refused = write("more than four");
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(said.contains("No space left on device"), "{said}");
-        assert_eq!(trouble.refused(), 1);
-        trouble.fill_disk(false);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(error.contains("No space left on device"), "{error}");
+        assert_eq!(faults.refused(), 1);
+        faults.fill_disk(false);
         assert!(write("more than four").status.success());
         assert_eq!(std::fs::read(&file).unwrap(), b"more than four");
     }
 
-    fn trouble(folder: &Path) -> MachineFaults {
-        let library = build("trouble", folder).unwrap();
-        MachineFaults::none(&library, &folder.join("trouble"))
+    fn faults(folder: &Path) -> MachineFaults {
+        let library = build("machine_faults", folder).unwrap();
+        MachineFaults::none(&library, &folder.join("machine_faults"))
     }
 
-    fn python(trouble: &MachineFaults, program: &str) -> Output {
+    fn python(faults: &MachineFaults, program: &str) -> Output {
         let mut python = Command::new("python3");
-        python.args(["-c", program]).envs(trouble.environment());
+        python.args(["-c", program]).envs(faults.environment());
         python.output().unwrap()
     }
 }

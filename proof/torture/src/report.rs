@@ -7,10 +7,10 @@ use std::{
 };
 
 use crate::{
-    artifacts::{Artifacts, Fault, Wished},
+    artifacts::{Artifacts, Fault, OperationRecord},
     checkers::{INVARIANTS, Violation, causes, violations},
     clients::Kind,
-    fault_coverage::{bites, kills, missing},
+    fault_coverage::{coverage, kills, missing},
 };
 
 /// Violations that a page shows of each invariant.
@@ -21,12 +21,12 @@ const SHOWN: usize = 5;
 pub(crate) enum Verdict {
     Holds,
     Violated,
-    /// Nothing was violated, and not every fault bit.
+    /// Nothing was violated, and not every fault took effect.
     Unknown,
 }
 
 impl Verdict {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Holds => "HOLDS",
             Self::Violated => "VIOLATED",
@@ -37,8 +37,8 @@ impl Verdict {
 
 /// A page of a run, and its verdict.
 pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
-    let (violations, bites) = (violations(artifacts), bites(artifacts));
-    let missing = missing(&bites);
+    let (violations, coverage) = (violations(artifacts), coverage(artifacts));
+    let missing = missing(&coverage);
     let verdict = match (violations.is_empty(), missing.is_empty()) {
         (false, _) => Verdict::Violated,
         (true, false) => Verdict::Unknown,
@@ -47,9 +47,9 @@ pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
     let run = &artifacts.run;
     let text = |name: &str| run[name].as_str().unwrap_or_default();
     let mut page = format!(
-        "## {}: {}\n\n{}, seed {}, {} s of storm; {}.\n\n    {}\n\n",
+        "## {}: {}\n\n{}, seed {}, {} s with faults; {}.\n\n    {}\n\n",
         text("store"),
-        verdict.word(),
+        verdict.name(),
         text("when"),
         run["seed"],
         run["seconds"],
@@ -70,8 +70,8 @@ pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
             let _ = writeln!(page, "- {it}");
         });
     }
-    page.push_str("\n| what bit | times |\n|---|---:|\n");
-    for (name, times) in &bites {
+    page.push_str("\n| what took effect | times |\n|---|---:|\n");
+    for (name, times) in &coverage {
         let _ = writeln!(page, "| {name} | {times} |");
     }
     if !missing.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn page(artifacts: &Artifacts) -> (Verdict, String) {
     (verdict, page)
 }
 
-/// Violated invariants, and how soon after the start each violation was detectable.
+/// The numbers of the violated invariants.
 pub(crate) fn broken(artifacts: &Artifacts) -> Vec<usize> {
     let mut broken: Vec<_> = violations(artifacts).iter().map(|it| it.of).collect();
     broken.sort_unstable();
@@ -92,44 +92,44 @@ pub(crate) fn broken(artifacts: &Artifacts) -> Vec<usize> {
     clippy::print_stdout,
     reason = "the verdict is the output of the command"
 )]
-pub(crate) fn say(text: &str) {
+pub(crate) fn print(text: &str) {
     println!("{text}");
     let _flushed = io::stdout().flush();
 }
 
 /// Time after each kind of fault until the next operation was acknowledged.
 fn recoveries(page: &mut String, artifacts: &Artifacts) {
-    let mut granted: Vec<_> = artifacts
+    let mut acknowledged: Vec<_> = artifacts
         .operations
         .iter()
-        .flat_map(Wished::asked)
+        .flat_map(OperationRecord::unaltered_attempts)
         .filter(|attempt| attempt.end == "ok")
         .filter_map(|attempt| attempt.ended)
         .collect();
-    granted.sort_unstable();
+    acknowledged.sort_unstable();
     let mut waits: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    let hits_the_shop = |it: &&Fault| it.how.contains("Shop(") || it.word == "crash";
+    let hits_a_shop = |it: &&Fault| it.injection.contains("Shop(") || it.kind == "crash";
     for fault in artifacts
         .faults
         .iter()
-        .filter(|it| it.bit)
-        .filter(hits_the_shop)
+        .filter(|it| it.took_effect)
+        .filter(hits_a_shop)
     {
-        let next = granted.partition_point(|at| *at < fault.until);
-        if let Some(at) = granted.get(next) {
+        let next = acknowledged.partition_point(|at| *at < fault.until);
+        if let Some(at) = acknowledged.get(next) {
             let wait = (at - fault.until) / 1_000_000;
-            waits.entry(&fault.word).or_default().push(wait);
+            waits.entry(&fault.kind).or_default().push(wait);
         }
     }
-    page.push_str("| granted again after | times | median ms | 95 % | longest |\n");
+    page.push_str("| available again after | times | median ms | 95 % | longest |\n");
     page.push_str("|---|---:|---:|---:|---:|\n");
-    for (word, mut waits) in waits {
+    for (kind, mut waits) in waits {
         waits.sort_unstable();
         let part = |percent: usize| waits[(waits.len() - 1) * percent / 100];
         let (median, most, longest) = (part(50), part(95), part(100));
         let _ = writeln!(
             page,
-            "| {word} | {} | {median} | {most} | {longest} |",
+            "| {kind} | {} | {median} | {most} | {longest} |",
             waits.len()
         );
     }
@@ -140,47 +140,54 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
     let all = artifacts
         .operations
         .iter()
-        .filter(|it| it.granted().is_some())
+        .filter(|it| it.acknowledged().is_some())
         .count();
     let lost = violations.iter().filter(|it| it.of == 2).count();
-    let faults = artifacts.faults.iter().filter(|it| it.bit).count();
-    let (asked, indefinite) = requests(artifacts);
+    let faults = artifacts.faults.iter().filter(|it| it.took_effect).count();
+    let (requests, indefinite) = requests(artifacts);
     let (deliveries, events) = deliveries(artifacts);
     let repeated: usize = causes(artifacts).values().sum();
     let unexplained = causes(artifacts)
         .get("unexplained")
         .copied()
         .unwrap_or_default();
-    // The rule of three: nothing in n tries is at most 3/n, with 95 % confidence.
+    // The rule of three: if none of n tries fails, the probability of a failure is at most 3/n,
+    // with 95 % confidence.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     let bound = 3.0 / (all.max(1) as f64);
     let lines = [
-        ("wishes", artifacts.operations.len().to_string()),
-        ("requests", asked.to_string()),
-        ("without a definite answer", indefinite.to_string()),
+        ("operations", artifacts.operations.len().to_string()),
+        ("requests", requests.to_string()),
+        (
+            "requests without a definite response",
+            indefinite.to_string(),
+        ),
         (
             "acknowledged effects",
             format!("{all} ({})", kinds(artifacts)),
         ),
         (
-            "kills, crashes of the server among them",
+            "kills, including crashes of the server",
             kills(artifacts).to_string(),
         ),
-        ("faults in all", faults.to_string()),
+        ("faults that took effect", faults.to_string()),
         (
-            "deliveries to the webhooks' receivers, the mailbox and the broker",
+            "deliveries to the receivers of webhooks, the mailbox and the broker",
             deliveries.to_string(),
         ),
-        ("of so many events", events.to_string()),
-        ("acknowledged and lost", lost.to_string()),
-        ("deliveries repeated", repeated.to_string()),
-        ("of those unexplained", unexplained.to_string()),
+        ("events delivered to them", events.to_string()),
+        ("acknowledged effects that are lost", lost.to_string()),
+        ("duplicate deliveries", repeated.to_string()),
         (
-            "drained after the last fault",
+            "duplicate deliveries without an explanation",
+            unexplained.to_string(),
+        ),
+        (
+            "time to drain the backlog after the last fault",
             format!("{} ms", artifacts.run["drained_ms"]),
         ),
         (
-            "chance of a lost or doubled effect, at most (95 %)",
+            "upper bound of the probability of a lost or duplicate effect (95 %)",
             format!("{bound:.1e}"),
         ),
     ];
@@ -191,23 +198,23 @@ fn counts(page: &mut String, artifacts: &Artifacts, violations: &[Violation]) {
     page.push('\n');
 }
 
-/// Number of requests, and of those without a definite answer.
+/// Number of requests, and of those without a definite response.
 fn requests(artifacts: &Artifacts) -> (usize, usize) {
     let attempts = artifacts.operations.iter().flat_map(|it| &it.attempts);
-    let (mut asked, mut indefinite) = (0, 0);
+    let (mut requests, mut indefinite) = (0, 0);
     for attempt in attempts {
-        asked += 1;
+        requests += 1;
         indefinite += usize::from(attempt.end == "info");
     }
-    (asked, indefinite)
+    (requests, indefinite)
 }
 
 /// Number of acknowledged operations of each kind, as text.
 fn kinds(artifacts: &Artifacts) -> String {
-    let granted = |kind| {
+    let acknowledged = |kind| {
         artifacts
             .of(kind)
-            .filter(|it| it.granted().is_some())
+            .filter(|it| it.acknowledged().is_some())
             .count()
     };
     let kinds = [
@@ -221,7 +228,7 @@ fn kinds(artifacts: &Artifacts) -> String {
         Kind::Market,
         Kind::Upload,
     ];
-    let counts = kinds.map(|kind| format!("{} {kind:?}", granted(kind)).to_lowercase());
+    let counts = kinds.map(|kind| format!("{} {kind:?}", acknowledged(kind)).to_lowercase());
     counts.join(", ")
 }
 
@@ -229,6 +236,6 @@ fn kinds(artifacts: &Artifacts) -> String {
 fn deliveries(artifacts: &Artifacts) -> (usize, usize) {
     let receivers = artifacts.receivers().map(|(_, received)| received);
     let deliveries: usize = receivers.iter().map(|it| it.arrivals.len()).sum();
-    let events: usize = receivers.iter().map(|it| it.said.len()).sum();
+    let events: usize = receivers.iter().map(|it| it.contents.len()).sum();
     (deliveries, events)
 }

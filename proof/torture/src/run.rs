@@ -1,4 +1,4 @@
-//! One run: a deployment, a storm, the time to settle, and the checks.
+//! One run: a deployment, its faults, the time to settle, and the checks.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,10 +12,10 @@ use crate::{
     artifacts::Artifacts,
     checkers::violations,
     deployment::{Binaries, Deployment, RETENTION, Store},
-    lines::{self, moment, now},
+    lines::{self, now, rfc3339},
     mutants,
-    nemesis::{Injections, Storm, exhaustive},
-    report::{self, Verdict, say},
+    nemesis::{Injections, Nemesis, exhaustive},
+    report::{self, Verdict, print},
     settle::settle,
     stored_rows,
 };
@@ -26,16 +26,16 @@ pub(crate) struct Flags {
     /// Which store the rows are in
     #[arg(long, value_enum, default_value = "sqlite")]
     pub(crate) store: Store,
-    /// Duration of the storm
+    /// Duration of the faults, in seconds
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
     /// Seed of the random choices [default: another one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Goes through every named place in place of a storm
+    /// Goes through every failpoint instead of random faults
     #[arg(long)]
     pub(crate) exhaustive: bool,
-    /// And through each of them while a shop recovers from another
+    /// Also hits each failpoint while a shop recovers from another one
     #[arg(long, requires = "exhaustive")]
     pub(crate) pairs: bool,
     /// Use only these kinds of faults, such as `kill,pause`
@@ -44,10 +44,10 @@ pub(crate) struct Flags {
     /// Use only these injections of the seed, such as `3,7-9`
     #[arg(long, conflicts_with = "exhaustive")]
     pub(crate) injections: Option<Injections>,
-    /// Where the programs of another release are: shops and relays change over, both ways
+    /// Folder with the programs of another release: shops and relays change to it and back
     #[arg(long, value_name = "FOLDER")]
     pub(crate) previous: Option<PathBuf>,
-    /// Plants a bug, in a build that has them
+    /// Activates this seeded bug, in a build that contains them
     #[arg(long)]
     pub(crate) bug: Option<String>,
     /// Where the files of the run go [default: target/torture/STORE-SEED]
@@ -55,29 +55,29 @@ pub(crate) struct Flags {
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// What is judged.
+/// Arguments of a check.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Check {
     /// The folder of a run
     folder: PathBuf,
 }
 
-/// What is to be run, apart from its faults.
+/// Settings of a run, apart from its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) store: Store,
     pub(crate) seed: u64,
     pub(crate) folder: PathBuf,
-    /// The programs of another release, to which shops and relays change over.
+    /// The programs of another release, to which shops and relays change and back.
     pub(crate) previous: Option<PathBuf>,
     pub(crate) bug: Option<String>,
     /// The command that repeats the run.
     pub(crate) command: String,
-    /// What has to happen in it, if not everything that a storm does.
+    /// What must have happened in it; `None` stands for everything that a random run does.
     pub(crate) gates: Option<Vec<String>>,
 }
 
-/// Runs a storm, and checks it.
+/// Runs the cluster under random faults, and checks the result.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     if let Some(bug) = &flags.bug {
         mutants::check_planted(bug)?;
@@ -95,14 +95,14 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     };
     let deployment = deploy(&setup).await?;
     play(&setup, deployment, async |nemesis| {
-        rage(nemesis, &flags).await
+        inject(nemesis, &flags).await
     })
     .await
 }
 
 /// Builds the deployment of a run.
 pub(crate) async fn deploy(setup: &Setup) -> anyhow::Result<Deployment> {
-    say(&format!(
+    print(&format!(
         "seed {}, in {}",
         setup.seed,
         setup.folder.display()
@@ -124,17 +124,17 @@ pub(crate) async fn deploy(setup: &Setup) -> anyhow::Result<Deployment> {
     Ok(deployment)
 }
 
-/// Has these faults happen to a deployment, lets it settle, and checks it.
+/// Injects faults into a deployment, waits until it has settled, and checks it.
 pub(crate) async fn play(
     setup: &Setup,
     deployment: Deployment,
-    faults: impl AsyncFnOnce(&mut Storm) -> anyhow::Result<()>,
+    faults: impl AsyncFnOnce(&mut Nemesis) -> anyhow::Result<()>,
 ) -> anyhow::Result<Verdict> {
     let folder = &setup.folder;
-    let mut nemesis = Storm::over(deployment, Binaries::beside()?, setup.seed)?;
+    let mut nemesis = Nemesis::new(deployment, Binaries::beside()?, setup.seed)?;
     let began = now();
-    let raged = Box::pin(faults(&mut nemesis)).await;
-    let settled = match raged {
+    let injected = Box::pin(faults(&mut nemesis)).await;
+    let settled = match injected {
         Ok(()) => Box::pin(settle(&mut nemesis, setup.gates.is_some())).await,
         Err(error) => Err(error),
     };
@@ -143,14 +143,14 @@ pub(crate) async fn play(
         std::fs::write(folder.join("server.log"), server.cluster.log())?;
     }
     // Writes after the last fault are included.
-    nemesis.look().await?;
+    nemesis.measure().await?;
     let rows = stored_rows::all(&nemesis.deployment).await?;
     std::fs::write(folder.join("rows.json"), rows.to_string())?;
     let outcome = json!({
         "store": setup.store.name(), "seed": setup.seed,
         "seconds": (quiet_from - began) / 1_000_000_000, "began": began, "quiet_from": quiet_from,
         "drained_ms": u64::try_from(drained.as_millis())?, "previous": setup.previous.is_some(),
-        "bug": setup.bug, "when": moment(began)?, "machine": machine(), "command": setup.command,
+        "bug": setup.bug, "when": rfc3339(began)?, "machine": machine(), "command": setup.command,
         "gates": setup.gates,
     });
     std::fs::write(folder.join("run.json"), outcome.to_string())?;
@@ -159,15 +159,15 @@ pub(crate) async fn play(
     check(&Check { folder })
 }
 
-/// The seed that is asked for, or another one each time.
-pub(crate) fn seed(asked: Option<u64>) -> u64 {
-    asked.unwrap_or_else(|| now() / 1_000 % 1_000_000_007)
+/// The given seed, or a new one each time.
+pub(crate) fn seed(given: Option<u64>) -> u64 {
+    given.unwrap_or_else(|| now() / 1_000 % 1_000_000_007)
 }
 
-/// An empty folder: the one that is asked for, or one of this name.
-pub(crate) fn fresh(asked: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
+/// An empty folder: the given one, or one with this name.
+pub(crate) fn fresh(given: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
     let usual = Path::new("target/torture").join(name);
-    let folder = asked.unwrap_or(&usual);
+    let folder = given.unwrap_or(&usual);
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
@@ -186,24 +186,25 @@ pub(crate) fn check(check: &Check) -> anyhow::Result<Verdict> {
         .map(|it| format!("{it}\n"));
     std::fs::write(check.folder.join("violations.txt"), all.collect::<String>())?;
     history(&check.folder)?;
-    say(&page);
+    print(&page);
     Ok(verdict)
 }
 
-async fn rage(nemesis: &mut Storm, flags: &Flags) -> anyhow::Result<()> {
+async fn inject(nemesis: &mut Nemesis, flags: &Flags) -> anyhow::Result<()> {
     nemesis.deployment.begin().await?;
     if flags.exhaustive {
         let injections = exhaustive(flags.store, flags.pairs);
-        return Box::pin(nemesis.go_through(&injections)).await;
+        return Box::pin(nemesis.inject_all(&injections)).await;
     }
     let time = Duration::from_secs(flags.seconds);
-    Box::pin(nemesis.rage(time, &flags.only, flags.injections.as_ref())).await
+    Box::pin(nemesis.inject_random(time, &flags.only, flags.injections.as_ref())).await
 }
 
-/// One file with everything in the order of time, in Jepsen's shape: faults are the nemesis's.
+/// Writes one history in Jepsen's format, ordered by time. The faults are operations of the process
+/// `nemesis`.
 fn history(folder: &Path) -> anyhow::Result<()> {
     let mut all = Vec::new();
-    for name in ["clients-0", "clients-1", "neighbour"] {
+    for name in ["clients-0", "clients-1", "sql-client"] {
         for mut line in lines::read_all(&folder.join(format!("{name}.jsonl")))? {
             // The state that a process keeps across restarts is not an event.
             if line["type"] == "memory" {
@@ -214,9 +215,9 @@ fn history(folder: &Path) -> anyhow::Result<()> {
         }
     }
     for line in lines::read(&folder.join("faults.jsonl"))? {
-        for (word, at) in [("invoke", "from"), ("info", "until")] {
+        for (kind, at) in [("invoke", "from"), ("info", "until")] {
             all.push(json!({
-                "type": word, "process": "nemesis", "f": line["blow"], "value": line["how"],
+                "type": kind, "process": "nemesis", "f": line["fault"], "value": line["injection"],
                 "time": line[at],
             }));
         }
@@ -285,7 +286,7 @@ mod tests {
             "--store sqlite --exhaustive",
             "--store sqlite --exhaustive --pairs",
         ] {
-            let told = |line: &str| {
+            let printed = |line: &str| {
                 let words = line
                     .replace("kill again", "kill\u{a0}again")
                     .replace('\'', "");
@@ -293,8 +294,8 @@ mod tests {
                 let line = Line::parse_from(std::iter::once("torture".to_owned()).chain(words));
                 command(&line.flags, 4)
             };
-            let once = told(flags);
-            let again = told(once.trim_start_matches("cargo x torture "));
+            let once = printed(flags);
+            let again = printed(once.trim_start_matches("cargo x torture "));
             assert_eq!(once, again);
             for word in flags.split(' ') {
                 assert!(once.contains(word), "{once} lacks {word}");

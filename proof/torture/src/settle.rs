@@ -1,4 +1,4 @@
-//! The end of a run: faults are over, and everything settles.
+//! Settling: after the last fault, waits until everything is delivered, and stops the deployment.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -8,18 +8,18 @@ use tokio::time::Instant;
 
 use crate::{
     clients::Operation,
-    deployment::{Deployment, PICKED},
+    deployment::{Deployment, REJECTING_TYPES},
     lines::{self, now},
     listing,
-    nemesis::{Storm, UNDER_WAY},
+    nemesis::{IN_PROGRESS, Nemesis},
     stored_rows::{self, StoredRows},
 };
 
-/// How long clients go on once the faults are over, and in a short run.
+/// How long clients continue after the last fault, and in a short run.
 const CALM: Duration = Duration::from_secs(3);
 const SHORT_CALM: Duration = Duration::from_millis(500);
-/// How long nothing may happen before remaining work is given up: longer than the hand-over of a
-/// partition, which takes an offer and some leases.
+/// How long nothing may happen before the wait for the remaining work ends: longer than the
+/// hand-over of a partition, which takes an offer and some leases.
 const STALL: Duration = Duration::from_secs(25);
 /// The same after an orderly stop, which hands the partitions over.
 const LAST_STALL: Duration = Duration::from_secs(10);
@@ -28,14 +28,18 @@ const DRAIN: Duration = Duration::from_mins(2);
 const UNSETTLED: &str =
     "SELECT position FROM @delivery WHERE state NOT IN ('delivered', 'discarded', 'dead')";
 
-/// Lets everything settle, and stops it in good order; when the faults were over, and how long
-/// what was left took from then.
+/// Waits until everything has settled, and stops the deployment in an orderly way. Returns when the
+/// faults were over, and how long the remaining work took from then.
 ///
-/// A run that `is_short` goes on as soon as every event has arrived; others wait for late ones.
-pub(crate) async fn settle(nemesis: &mut Storm, is_short: bool) -> anyhow::Result<(u64, Duration)> {
+/// If `is_short`, the wait ends as soon as every event has arrived; otherwise it also waits for late
+/// duplicates.
+pub(crate) async fn settle(
+    nemesis: &mut Nemesis,
+    is_short: bool,
+) -> anyhow::Result<(u64, Duration)> {
     let deployment = &mut nemesis.deployment;
     deployment.up().await?;
-    deployment.be_kind().await?;
+    deployment.stop_receiver_faults().await?;
     for is_payment in [true, false] {
         let url = deployment.provider(is_payment, "/faults");
         let outcome = json!({ "operation": "any", "mode": "ok" }).to_string();
@@ -51,12 +55,12 @@ pub(crate) async fn settle(nemesis: &mut Storm, is_short: bool) -> anyhow::Resul
         clients.has_stopped().await?;
     }
     let drained = drain(deployment, quiet_at, is_short, STALL).await?;
-    // A relay that starts after an orderly stop goes on where it was, and repeats nothing.
+    // A relay that starts after an orderly stop continues where it was, and repeats nothing.
     halt(deployment).await?;
     deployment.up().await?;
-    let order = nemesis.operator.want(Operation::order);
+    let order = nemesis.operator.new_operation(Operation::order);
     let address = nemesis.deployment.shop_address(0);
-    nemesis.operator.ask("shop-0", &address, &order).await?;
+    nemesis.operator.send("shop-0", &address, &order).await?;
     let deployment = &mut nemesis.deployment;
     drain(deployment, Instant::now(), true, LAST_STALL).await?;
     let listed = listing::all(deployment).await?;
@@ -65,8 +69,8 @@ pub(crate) async fn settle(nemesis: &mut Storm, is_short: bool) -> anyhow::Resul
     Ok((quiet_from, drained))
 }
 
-/// Waits until nothing more arrives, or, in a short run, until everything has; returns when the last
-/// came, from `since`.
+/// Waits until nothing more arrives, or, in a short run, until everything has arrived. Returns the
+/// time from `since` until the last arrival.
 async fn drain(
     deployment: &Deployment,
     since: Instant,
@@ -74,7 +78,7 @@ async fn drain(
     stall: Duration,
 ) -> anyhow::Result<Duration> {
     let (mut seen, mut changed) = (arrived(deployment).await?, Instant::now());
-    let mut last_came = since.elapsed();
+    let mut last_arrival = since.elapsed();
     while since.elapsed() < DRAIN && changed.elapsed() < stall {
         if is_short && has_arrived(deployment).await? {
             break;
@@ -83,13 +87,13 @@ async fn drain(
         let now = arrived(deployment).await?;
         if now != seen {
             (seen, changed) = (now, Instant::now());
-            last_came = since.elapsed();
+            last_arrival = since.elapsed();
         }
     }
-    Ok(last_came)
+    Ok(last_arrival)
 }
 
-/// Stops shops and relays in good order.
+/// Stops shops and relays with SIGTERM.
 async fn halt(deployment: &mut Deployment) -> anyhow::Result<()> {
     for program in deployment.shops.iter_mut().chain(&mut deployment.relays) {
         program.stop().await?;
@@ -108,10 +112,10 @@ async fn arrived(deployment: &Deployment) -> anyhow::Result<Vec<usize>> {
     Ok(counts)
 }
 
-/// Whether nothing is under way, and every event has come to every receiver.
+/// Whether nothing is in progress, and every event has arrived at every receiver.
 async fn has_arrived(deployment: &Deployment) -> anyhow::Result<bool> {
     let stored_rows = StoredRows::of(deployment);
-    for sql in UNDER_WAY.into_iter().chain([UNSETTLED]) {
+    for sql in IN_PROGRESS.into_iter().chain([UNSETTLED]) {
         if !stored_rows.read(sql).await?.is_empty() {
             return Ok(false);
         }
@@ -121,34 +125,35 @@ async fn has_arrived(deployment: &Deployment) -> anyhow::Result<bool> {
         .await?;
     let emitted = ids(&events, "event_id");
     let has_effect = |line: &Value| line["effect"] == true;
-    let mut theirs = vec![came(deployment, "hook", "id", has_effect)?];
+    let mut arrivals = vec![arrived_ids(deployment, "hook", "id", has_effect)?];
     if let Some(server) = &deployment.server {
-        theirs.push(came(deployment, "feed", "id", has_effect)?);
-        theirs.push(came(deployment, "stream", "id", has_effect)?);
-        theirs.push(ids(&stored_rows::far(server).await?, "event_id"));
-        let is_picked = |line: &Value| line["what"] == "picked" || line["what"] == "spurned";
-        let picked = came(deployment, "feed", "id", is_picked)?;
-        events.retain(|it| PICKED.iter().any(|kind| it["type"] == *kind));
-        if !ids(&events, "event_id").is_subset(&picked) {
+        arrivals.push(arrived_ids(deployment, "feed", "id", has_effect)?);
+        arrivals.push(arrived_ids(deployment, "stream", "id", has_effect)?);
+        arrivals.push(ids(&stored_rows::remote(server).await?, "event_id"));
+        let is_judged = |line: &Value| line["what"] == "accepted" || line["what"] == "rejected";
+        let judged = arrived_ids(deployment, "feed", "id", is_judged)?;
+        events.retain(|it| REJECTING_TYPES.iter().any(|kind| it["type"] == *kind));
+        if !ids(&events, "event_id").is_subset(&judged) {
             return Ok(false);
         }
     }
     let demo = listing::demo(deployment).await?;
-    theirs.extend(demo.map(|seen| ids(&seen, "event_id")));
+    arrivals.extend(demo.map(|seen| ids(&seen, "event_id")));
     let users = stored_rows.read("SELECT email FROM shop_user").await?;
-    let mailed = came(deployment, "mail", "to", |line| line["mood"] != "later")?;
-    Ok(mailed.len() >= users.len() && theirs.iter().all(|it| emitted.is_subset(it)))
+    let is_taken = |line: &Value| line["mode"] != "temporary failure";
+    let mailed = arrived_ids(deployment, "mail", "to", is_taken)?;
+    Ok(mailed.len() >= users.len() && arrivals.iter().all(|it| emitted.is_subset(it)))
 }
 
 /// This member of the lines in a receiver's ledger that satisfy a condition.
-fn came(
+fn arrived_ids(
     deployment: &Deployment,
     name: &str,
     member: &str,
-    is_it: impl Fn(&Value) -> bool,
+    is_wanted: impl Fn(&Value) -> bool,
 ) -> anyhow::Result<HashSet<String>> {
     let mut ledger = lines::read(&deployment.folder.join(format!("{name}.jsonl")))?;
-    ledger.retain(is_it);
+    ledger.retain(is_wanted);
     Ok(ids(&ledger, member))
 }
 

@@ -17,7 +17,7 @@ use tokio_postgres::{Error, NoTls};
 use crate::lines::{self, Lines, now};
 
 /// Table that it writes in addition to its events.
-pub(crate) const TABLE: &str = "CREATE TABLE neighbour_note (id text PRIMARY KEY)";
+pub(crate) const TABLE: &str = "CREATE TABLE sql_client_note (id text PRIMARY KEY)";
 /// How long a transaction stays open, in milliseconds.
 const OPEN: std::ops::Range<u64> = 100..1_500;
 /// Longest pause between two transactions, in milliseconds.
@@ -28,7 +28,7 @@ const ROLLED_BACK: u8 = 4;
 /// Writes notes until SIGTERM, and leaves its transactions open
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// The history to go on with
+    /// The history to continue
     #[arg(long, value_name = "FILE")]
     history: PathBuf,
     /// The database
@@ -77,7 +77,7 @@ async fn write(database: &str, id: &str, random: &mut Rng) -> &'static str {
     let connection = tokio::spawn(connection);
     let begun = async {
         client.batch_execute("BEGIN").await?;
-        let note = "INSERT INTO neighbour_note (id) VALUES ($1)";
+        let note = "INSERT INTO sql_client_note (id) VALUES ($1)";
         client.execute(note, &[&id]).await?;
         let emit = "SELECT hapax.emit('note.written', $1)";
         client

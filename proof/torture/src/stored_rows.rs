@@ -55,7 +55,7 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         StoredRows::Server(_) => "convert_from(input, 'UTF8')",
     };
     let sagas = format!("SELECT id, state, reason_code, {cart} AS cart FROM @saga");
-    let ours = [
+    let queries = [
         ("orders", "SELECT tenant, id, amount, note, version FROM shop_order"),
         // A checkout's capture is a charge as well, by another name.
         (
@@ -96,7 +96,7 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         ),
     ];
     let mut tables = Map::new();
-    for (name, sql) in ours {
+    for (name, sql) in queries {
         tables.insert(name.to_owned(), Value::Array(stored_rows.read(sql).await?));
     }
     for row in tables["uploads"].as_array_mut().into_iter().flatten() {
@@ -105,8 +105,8 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         row["content"] = json!(file.map(|it| digest(&it)));
     }
     if let Some(server) = &deployment.server {
-        tables.insert("far".to_owned(), Value::Array(far(server).await?));
-        let notes = stored_rows.read("SELECT id FROM neighbour_note").await?;
+        tables.insert("remote".to_owned(), Value::Array(remote(server).await?));
+        let notes = stored_rows.read("SELECT id FROM sql_client_note").await?;
         tables.insert("notes".to_owned(), Value::Array(notes));
         let takeovers = "SELECT coalesce(sum(epoch - 1), 0)::int8 AS epochs FROM @position";
         let takeovers = stored_rows.read(takeovers).await?;
@@ -115,11 +115,11 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
     Ok(Value::Object(tables))
 }
 
-/// Rows that the PostgreSQL sink has written to the far database.
-pub(crate) async fn far(server: &Server) -> anyhow::Result<Vec<Value>> {
+/// Rows that the PostgreSQL sink has written to the remote database.
+pub(crate) async fn remote(server: &Server) -> anyhow::Result<Vec<Value>> {
     let rows = "SELECT event_id, type, aggregate_id, sequence, payload AS data
                 FROM inbox_event ORDER BY position";
-    let url = format!("{}_far", server.url);
+    let url = format!("{}_remote", server.url);
     StoredRows::Server(url).read(rows).await
 }
 

@@ -8,6 +8,7 @@ mod deb;
 mod checks;
 mod units;
 mod containers;
+mod kubernetes;
 
 use std::{
     path::{Path, PathBuf},
@@ -74,12 +75,14 @@ pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()
     Ok(())
 }
 
-/// Builds and checks the package of the existing debug build, and checks the containers.
+/// Builds and checks the package of the existing debug build, and checks the containers and the
+/// manifests for Kubernetes.
 pub(crate) fn check(project: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
     let plan = Plan::new(project, "debug", "package-check", ["-Zgzip", "-z1"])?;
     made(&plan)?;
-    containers::check(project, &plan.binary)
+    containers::check(project, &plan.binary)?;
+    kubernetes::check(&plan)
 }
 
 fn made(plan: &Plan) -> anyhow::Result<PathBuf> {

@@ -8,7 +8,7 @@ use super::{Tree, source};
 type IsName = fn(&str) -> bool;
 
 /// The files that define names, how to recognize a name, and the page that must explain it.
-const NAMES: [(&str, IsName, &str); 7] = [
+const NAMES: [(&str, IsName, &str); 5] = [
     (
         "crates/hapax-http/src/problem/code.rs",
         is_code,
@@ -29,16 +29,6 @@ const NAMES: [(&str, IsName, &str); 7] = [
         "crates/hapax-postgres/src/table_source/moving.rs",
         is_metric,
         "docs/reference/metrics.md",
-    ),
-    (
-        "crates/hapax-server/src/admin/problem.rs",
-        is_code,
-        "docs/reference/errors.md",
-    ),
-    (
-        "crates/hapax-server/src/admin/auth.rs",
-        is_code,
-        "docs/reference/errors.md",
     ),
 ];
 /// The file that defines the names of metrics.

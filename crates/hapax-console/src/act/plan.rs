@@ -6,11 +6,11 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDead, OneDestination, Plan, hidden, run};
+use super::{Act, OneDelivery, OneDestination, Plan, again, hidden, run};
 use crate::{
     Console,
     fields::{Fields, path_of, url},
-    format::{content, number},
+    format::{content, counted, number},
     html::{Element, Html, el},
     pages::Trouble,
 };
@@ -24,20 +24,23 @@ impl Act {
         at: Timestamp,
     ) -> Result<Plan, Trouble> {
         match self {
-            Self::OneDead {
-                verb: OneDead::Edit,
+            Self::OneDelivery {
+                verb: OneDelivery::Edit,
                 partition,
                 position,
             } => edit(console, actor, partition, *position).await,
-            Self::OneDead {
+            Self::OneDelivery {
                 verb,
                 partition,
                 position,
-            } => one_dead(console, actor, *verb, partition, *position).await,
+            } => one_delivery(console, actor, *verb, partition, *position).await,
+            Self::Selected { verb, deliveries } => Ok(verb.plan(deliveries)),
             Self::ReplayDead { dest, q } | Self::DiscardDead { dest, q } => {
                 self.of_dead(console, actor, dest, q, at).await
             }
-            Self::ReplayEvents { dest, q } => offer_again(console, actor, dest, q, at).await,
+            Self::ReplayEvents { dest, q, counts } => {
+                again::plan(console, actor, (dest, q), *counts, at).await
+            }
             Self::Destination { verb, dest } => destination(console, actor, *verb, dest).await,
             Self::Cancel { job } => cancel(console, actor, *job).await,
             Self::PurgeKey {
@@ -74,16 +77,11 @@ impl Act {
         let filter = run::dead(dest, q, at)?;
         // The snapshot is taken before the count, because the job is limited to the snapshot.
         let seen = console.store().seen().await?;
-        let counted = console
+        let found = console
             .store()
             .count_dead_letters(actor, dest, &filter, &seen);
-        let count = counted.await?;
-        let what = if count == 1 {
-            "dead letter"
-        } else {
-            "dead letters"
-        };
-        let count = number(count);
+        let count = found.await?;
+        let letters = counted(count, "dead letter", "dead letters");
         let back = url("/console/dead-letters", &[("q", q)]);
         let rest = if q.is_empty() {
             String::new()
@@ -91,43 +89,49 @@ impl Act {
             format!(" The filter is {q}.")
         };
         let plan = if matches!(self, Self::ReplayDead { .. }) {
-            let says = format!(
-                "{count} {what} of {dest} become due again, as if they had never been tried."
-            );
+            let says =
+                format!("{letters} of {dest} will be due again at once, with no attempts counted.");
             Plan::new("Replay dead letters", says + &rest, "Replay them", back)
         } else {
-            let says = format!("{count} {what} of {dest} are discarded permanently.");
+            let says = format!("{letters} of {dest} will be discarded permanently.");
             Plan::new("Discard dead letters", says + &rest, "Discard them", back)
         };
         Ok(plan.looked_at("seen", &seen))
     }
 }
 
-/// The plan for one dead letter, which must exist and be visible to the actor.
-async fn one_dead(
+/// The plan for one delivery, whose event must exist and be visible to the actor.
+async fn one_delivery(
     console: &Console,
     actor: &Actor,
-    verb: OneDead,
+    verb: OneDelivery,
     partition: &str,
     position: i64,
 ) -> Result<Plan, Trouble> {
     let id = position.to_string();
-    console.queries().event(actor, &id).await?;
+    let found = console.queries().event(actor, &id).await?;
+    let event = format!("{}, event {position} at {partition},", found.event.kind);
     let back = path_of("/console/events", &id);
     Ok(match verb {
-        OneDead::Discard => {
+        OneDelivery::Discard => {
             let says = format!(
-                "One dead letter, event {position} at {partition}, is given up for good; what waits \
-                 behind it goes on."
+                "The dead letter {event} will be discarded permanently. Later events that it \
+                 blocks are delivered."
             );
             Plan::new("Discard a dead letter", says, "Discard it", back)
         }
-        OneDead::Replay | OneDead::Edit => {
+        OneDelivery::Replay | OneDelivery::Edit => {
             let says = format!(
-                "One dead letter, event {position} at {partition}, becomes due again, as if never \
-                 tried."
+                "The dead letter {event} will be due again at once, with no attempts counted."
             );
             Plan::new("Replay a dead letter", says, "Replay it", back)
+        }
+        OneDelivery::Retry => {
+            let says = format!(
+                "The delivery {event} will be due now instead of at its next attempt. Its \
+                 attempts still count: if this one is the last and fails, it becomes a dead letter."
+            );
+            Plan::new("Retry a delivery now", says, "Retry it", back)
         }
     })
 }
@@ -145,54 +149,32 @@ async fn destination(
     let dead = known.map_or(0, |it| it.dead.number);
     let parked = known.map_or(0, |it| it.parked.number);
     let back = path_of("/console/destinations", dest);
-    let (waits, dead, parked) = (number(waits), number(dead), number(parked));
+    let waits = counted(waits, "event waits", "events wait");
+    let dead = counted(dead, "dead letter", "dead letters");
+    let parked = counted(parked, "parked delivery", "parked deliveries");
     Ok(match verb {
         OneDestination::Pause => {
-            let says = format!(
-                "Nothing is delivered to {dest} until it is resumed; {waits} events wait for it now."
-            );
+            let says =
+                format!("Nothing is delivered to {dest} until it is resumed; {waits} for it now.");
             Plan::new("Pause a destination", says, "Pause it", back)
         }
         OneDestination::Resume => {
-            let says = format!("{dest} continues; {waits} events wait for it now.");
+            let says = format!("Deliveries to {dest} continue; {waits} for it now.");
             Plan::new("Resume a destination", says, "Resume it", back)
         }
         OneDestination::Remove => {
             let says = format!(
-                "{dest} is removed: {parked} parked deliveries and {dead} dead letters are \
-                 deleted, and how far it had come is forgotten."
+                "{dest} will be removed: its {parked}, {dead} and checkpoints are deleted."
             );
             Plan::new("Remove a destination", says, "Remove it", back)
         }
     })
 }
 
-async fn offer_again(
-    console: &Console,
-    actor: &Actor,
-    dest: &str,
-    q: &str,
-    at: Timestamp,
-) -> Result<Plan, Trouble> {
-    let filter = run::events(q, at)?;
-    let seen = console.store().seen().await?;
-    let (filter, _) = console.index().offered(actor, dest, filter).await?;
-    let count = console.store().count_events(actor, &filter).await?;
-    let says = format!(
-        "{} {} offered to {dest} again, whatever came of them, under the ids they \
-         have: {q}.",
-        number(count),
-        if count == 1 { "event is" } else { "events are" }
-    );
-    let back = url("/console/events", &[("q", q)]);
-    let plan = Plan::new("Offer events again", says, "Offer them", back);
-    Ok(plan.looked_at("seen", &seen))
-}
-
 async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, Trouble> {
     let found = console.store().job(actor, job).await?;
     let says = format!(
-        "Job {job} ends: {} of {} are done, which is not reverted.",
+        "Job {job} ends. {} of {} are done, and are not reverted.",
         number(found.done),
         found
             .total
@@ -203,18 +185,19 @@ async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, Trou
 }
 
 impl Plan {
-    fn new(title: &str, says: String, does: &'static str, back: String) -> Self {
+    pub(super) fn new(title: &str, says: String, does: &'static str, back: String) -> Self {
         Self {
             title: title.to_owned(),
             says,
             does,
             back,
             more: Html::default(),
+            is_short: true,
         }
     }
 
     /// Adds a field with what the operator has seen.
-    fn looked_at(mut self, name: &str, value: &impl ToString) -> Self {
+    pub(super) fn looked_at(mut self, name: &str, value: &impl ToString) -> Self {
         self.more = self.more.add(hidden(name, &value.to_string()));
         self
     }
@@ -224,12 +207,13 @@ impl Plan {
 fn purge(key: &KeyRecord, version: Option<&str>) -> Result<Plan, Trouble> {
     let (operation, name) = (&key.summary.operation, &key.summary.key);
     if version.is_some_and(|version| version != key.version) {
-        let why = "the key was used again since it was looked at: look at it again";
+        let why = "the key was used again since its page was opened: load the page again";
         return Err(Trouble::late(&why));
     }
     let says = format!(
-        "One key of {operation}, {name}, is deleted with its answer. Within a second every service \
-         knows it: the next request under the key then runs anew, and takes effect again."
+        "The key {name} of {operation} is deleted with its stored response. Within a second every \
+         node knows it. The next request with the key then runs its handler again, and has its \
+         effects again."
     );
     let back = "/console/keys".to_owned();
     let plan = Plan::new("Purge a key", says, "Purge it", back);
@@ -252,8 +236,9 @@ async fn edit(
     let payload = payload.as_ref().unwrap_or(&found.event.payload);
     let shown = queries.shown(Some(payload.content_type()), payload.bytes());
     let says = format!(
-        "One dead letter, event {position} at {partition}, becomes due again, as if never tried, and says what \
-         you write; the event itself, and what other destinations are offered, stay as they are."
+        "The dead letter of event {position} at {partition} will be due again at once, with the \
+         payload that you edit here. The event itself and the payload for other destinations are not \
+         changed."
     );
     let back = path_of("/console/events", &position.to_string());
     let mut plan = Plan::new(
@@ -274,10 +259,10 @@ async fn edit(
         .add(el("h2").add("Current payload"))
         .add(content("Payload", &shown))
         .add(el("label").attr("for", "patch").add(
-            "What to replace, as JSON: a member that is named takes the place of the one of its name, and \
-             null leaves one out",
+            "JSON merge patch: its members replace those of the payload, and null removes a member",
         ))
         .add(patch);
+    plan.is_short = false;
     Ok(plan)
 }
 
@@ -286,7 +271,7 @@ async fn edit(
 fn decide(look: &SagaLook, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {
-        let why = "the saga has changed since it was looked at: look at it again";
+        let why = "the saga has changed since its page was opened: load the page again";
         return Err(Trouble::late(&why));
     }
     let decision = run::decided(word, step, &Fields::default())?;

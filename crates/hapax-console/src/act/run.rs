@@ -7,7 +7,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDead, OneDestination, looked_at};
+use super::{Act, OneDelivery, OneDestination, looked_at};
 use crate::{
     Console,
     fields::{Fields, path_of},
@@ -36,7 +36,7 @@ impl Act {
         fields: &Fields,
         reason: &str,
         at: Timestamp,
-    ) -> Result<(String, &'static str), Trouble> {
+    ) -> Result<(String, String), Trouble> {
         let (store, index) = (console.store(), console.index());
         let how = || {
             let seen = fields.get("seen").map(str::to_owned);
@@ -46,8 +46,11 @@ impl Act {
                 seen: Some(looked_at(seen, "seen")?),
             })
         };
-        Ok(match self {
-            Self::OneDead {
+        let (page, said) = match self {
+            Self::Selected { verb, deliveries } => {
+                return verb.run(store, actor, deliveries, reason).await;
+            }
+            Self::OneDelivery {
                 verb,
                 partition,
                 position,
@@ -62,7 +65,7 @@ impl Act {
                 begun.await?;
                 (JOBS.to_owned(), "job")
             }
-            Self::ReplayEvents { dest, q } => {
+            Self::ReplayEvents { dest, q, .. } => {
                 let filter = events(q, at)?;
                 let options = how()?;
                 let (filter, partitions) = index.offered(actor, dest, filter).await?;
@@ -100,12 +103,13 @@ impl Act {
                 decided.await?;
                 (path_of("/console/sagas", saga), "decided")
             }
-        })
+        };
+        Ok((page, said.to_owned()))
     }
 }
 
-impl OneDead {
-    /// Executes an action on one dead letter, given as partition and position.
+impl OneDelivery {
+    /// Executes an action on one delivery, given as partition and position.
     async fn run(
         self,
         store: &dyn Admin,
@@ -131,6 +135,11 @@ impl OneDead {
                 let discarded = store.discard_dead_letter(actor, partition, position, reason);
                 discarded.await?;
                 (event, "discarded")
+            }
+            Self::Retry => {
+                let retried = store.retry_delivery_now(actor, partition, position);
+                retried.await?;
+                (event, "retried")
             }
         })
     }

@@ -119,16 +119,16 @@ impl Qualifier {
         found.map(|(it, _)| *it)
     }
 
-    /// An example.
+    /// An example. Which states there are depends on the page.
     pub(crate) fn example(self) -> &'static str {
         match self {
             Self::Type => "type:order.*",
-            Self::State => "state:dead",
+            Self::State => "state:",
             Self::Dest => "dest:mail",
             Self::Key => "key:8e03",
             Self::Tenant => "tenant:acme",
             Self::About => "about:order/42",
-            Self::Id => "id:0190c2f4-…",
+            Self::Id => "id:0190c2f4-6b1e-7c3d-9f2a-5d8e7b6a4c31",
             Self::Error => "error:timeout",
             Self::Attempt => "attempt>3",
             Self::Age => "age>5m",
@@ -333,7 +333,7 @@ fn check(term: &Term) -> Result<(), Wrong> {
         _ if value.is_empty() => "needs a value".to_owned(),
         (_, Op::Is) if ordered => format!("has to be compared: {}", qualifier.example()),
         (_, Op::Over | Op::AtLeast | Op::Under) if !ordered => {
-            format!("cannot be compared: {}", qualifier.example())
+            format!("cannot be compared: write {name}: and a value")
         }
         (Qualifier::Attempt, Op::Under) => "takes > or >=: attempt>3".to_owned(),
         (Qualifier::Attempt, _) if value.parse::<u32>().is_err() => {

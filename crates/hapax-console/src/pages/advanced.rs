@@ -7,18 +7,19 @@ use hapax::{
 };
 
 use super::{
-    ROWS, Shown,
-    events::{list_of, listed},
+    ROWS, Shown, audit,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, badge, cell, code, none, number, time},
+    format::{badge, cell, code, none, number, time},
     guard::PageRequest,
     html::{Html, el, link},
     layout::Page,
+    table::Table,
 };
 
 static KNOWN: Known = Known {
@@ -30,6 +31,13 @@ static KNOWN: Known = Known {
         Qualifier::State,
     ],
     words: None,
+    state: "waiting",
+};
+
+static JOBS: Listing = Listing {
+    one: "job",
+    empty: "There are no jobs. A job appears here when an operator replays or discards many dead \
+            letters, delivers events again, or removes a destination.",
 };
 
 const STATES: [&str; 5] = ["waiting", "running", "done", "cancelled", "failed"];
@@ -41,11 +49,13 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
     let state = query.state(&STATES, |it| it);
     let mut body = Html::default();
     if query.is_right() {
+        let is_all = query.text.trim().is_empty();
         let jobs = JobFilter {
             destination: query.filter.one(Qualifier::Dest).map(str::to_owned),
             state: state.map(str::to_owned),
         };
         let jobs = console.store().jobs(actor, &jobs, None, ROWS).await?;
+        let jobs = table_of(&page_request, &jobs.items, now);
         let acts = AuditFilter {
             actor: query.filter.one(Qualifier::Actor).map(str::to_owned),
             action: query.filter.one(Qualifier::Action).map(str::to_owned),
@@ -56,27 +66,12 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
             .store()
             .audit_log(actor, &acts, before, ROWS)
             .await?;
-        let heads = &["When", "Who", "Did", "To", "Outcome", "More"];
-        let row = |it: &AuditEntry| {
-            let more = Some(it.detail.to_string()).filter(|it| it != "{}");
-            [
-                cell(time(it.at, now)),
-                code(Some(&it.actor)),
-                cell(&it.action),
-                code(Some(&it.object)),
-                cell(badge(&it.outcome)),
-                code(more.as_deref()),
-            ]
-        };
-        let log_table = Table::new("Audit log", heads);
-        let log = listed(&page_request, &query.text, "act", log_table, &log, row);
+        let queries = console.queries();
+        let row = |it: &AuditEntry| audit::row(queries, it, now);
+        let log = audit::ENTRIES.listed(&page_request, &query.text, audit::table(), &log, row);
         body = body
             .add(el("h2").add("Jobs"))
-            .add(list_of(
-                table_of(&page_request, &jobs.items, now),
-                false,
-                "job",
-            ))
+            .add(JOBS.table(jobs, is_all, false))
             .add(el("h2").add("Audit log"))
             .add(log);
     }
@@ -86,24 +81,17 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
 fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {
     let heads = &[
         "#Job",
-        "Does",
+        "Operation",
         "Destination",
         "State",
         "#Done",
-        "By",
-        "Asked",
-        "Error",
-        "Act",
+        "Actor",
+        "Created",
+        "Note",
     ];
     let mut table = Table::new("Jobs", heads);
     for it in jobs {
         let of = it.total.map(|total| format!(" of {}", number(total)));
-        let runs = it.ended_at.is_none() && it.kind != JobKind::RemoveDestination;
-        let cancel = (page_request.acts() && runs).then(|| {
-            let id = it.id.to_string();
-            let to = url("/console/act", &[("act", "cancel"), ("job", &id)]);
-            link(&to, "Cancel").class("button")
-        });
         table.row([
             cell(it.id),
             cell(it.kind.as_str().replace('_', " ")),
@@ -112,9 +100,29 @@ fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {
             cell(number(it.done)).add(of),
             code(Some(&it.actor)),
             cell(time(it.created_at, now)),
-            code(it.error.as_deref()),
-            cancel.map_or_else(none, cell),
+            note(page_request, it),
         ]);
     }
     table
+}
+
+/// The error of a job, why it left something unchanged, and the link that cancels it.
+fn note(page_request: &PageRequest, it: &Job) -> Html {
+    let mut note = Html::default();
+    if it.error.is_some() {
+        note = note.add(code(it.error.as_deref()));
+    }
+    if let Some((count, why)) = it.skipped() {
+        note = note.add(format!("{} unchanged: {why}.", number(count)));
+    }
+    if it.state == "waiting" {
+        note = note.add("Waits for a relay, which runs it. ");
+    }
+    let runs = it.ended_at.is_none() && it.kind != JobKind::RemoveDestination;
+    if page_request.acts() && runs {
+        let id = it.id.to_string();
+        let to = url("/console/act", &[("act", "cancel"), ("job", &id)]);
+        note = note.add(link(&to, "Cancel").class("button"));
+    }
+    if note.is_empty() { none() } else { note }
 }

@@ -5,10 +5,11 @@ use axum::extract::State;
 use super::Shown;
 use crate::{
     Console,
-    format::{Table, cell, code, nothing},
+    format::{cell, code, nothing},
     guard::PageRequest,
     html::{Html, el, link},
     layout::{FilterBox, Page},
+    table::Table,
 };
 
 /// Shows the settings. The filter consists of words.
@@ -36,9 +37,9 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
     }
     let list = if table.is_empty() {
         cell(nothing(if console.0.effective.is_empty() {
-            "The host of this console shows no settings here."
+            "The process of this console passes no settings to it."
         } else {
-            "No setting matches."
+            "No setting matches the filter."
         }))
     } else {
         cell(table)
@@ -51,7 +52,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
     let filter = FilterBox {
         text: text.to_owned(),
         wrong: None,
-        hint: "Words in a setting, its value or its origin.".to_owned(),
+        hint: cell("Words in a setting, its value or its origin."),
     };
     let page = Page::new("Configuration", Html::default().add(list).add(note));
     Ok(page.filtered(filter))

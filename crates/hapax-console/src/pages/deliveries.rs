@@ -9,17 +9,18 @@ use hapax::{
 
 use super::{
     ROWS, Shown,
-    events::listed,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, open, time},
+    format::{badge, cell, code, name, open_name, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
+    table::Table,
 };
 
 static DELIVERIES: Known = Known {
@@ -35,6 +36,7 @@ static DELIVERIES: Known = Known {
         Qualifier::Error,
     ],
     words: Some("searched in the last error"),
+    state: "retrying",
 };
 
 pub(crate) static DEAD: Known = Known {
@@ -49,16 +51,50 @@ pub(crate) static DEAD: Known = Known {
         Qualifier::Error,
     ],
     words: Some("searched in the last error"),
+    state: "",
+};
+
+/// A list of deliveries, and the actions on those that are selected.
+struct Kind {
+    listing: Listing,
+    /// The state in which a delivery can be selected.
+    state: DeliveryStatus,
+    /// The actions on the selected ones, with the labels of their buttons.
+    acts: &'static [(&'static str, &'static str)],
+}
+
+static PARKED: Kind = Kind {
+    listing: Listing {
+        one: "delivery",
+        empty: "There are no deliveries with a row. A delivery appears here when its first attempt \
+                fails, when an earlier event blocks it, or when its event is scheduled for later. \
+                Events that arrived at the first attempt have no row.",
+    },
+    state: DeliveryStatus::Retrying,
+    acts: &[("retry-selected", "Retry selected now")],
+};
+
+static LETTERS: Kind = Kind {
+    listing: Listing {
+        one: "dead letter",
+        empty: "There are no dead letters. A delivery becomes one when its last attempt has \
+                failed, or when the receiver rejects its event permanently.",
+    },
+    state: DeliveryStatus::Dead,
+    acts: &[
+        ("replay-selected", "Replay selected"),
+        ("discard-selected", "Discard selected"),
+    ],
 };
 
 /// Lists deliveries.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut query = ListQuery::of(&page_request, &DELIVERIES);
     let states = query.states(&DeliveryStatus::STORED, |it| it.as_str());
-    let body = rows(&console, &page_request, &mut query, states).await?;
+    let body = rows(&console, &page_request, &mut query, states, &PARKED).await?;
     let note = el("p").class("soft").add(
-        "Deliveries that waited, failed or were scheduled. First offers that arrived have no row: \
-         the event itself tells of them.",
+        "Deliveries that failed, waited or were scheduled. An event that arrived at the first \
+         attempt has no row here: its own page shows that attempt.",
     );
     let page = Page::new("Deliveries", body.add(note));
     Ok(page.filtered(query.into_box()))
@@ -67,13 +103,8 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 /// Lists dead letters.
 pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut query = ListQuery::of(&page_request, &DEAD);
-    let body = rows(
-        &console,
-        &page_request,
-        &mut query,
-        vec![DeliveryStatus::Dead],
-    )
-    .await?;
+    let states = vec![DeliveryStatus::Dead];
+    let body = rows(&console, &page_request, &mut query, states, &LETTERS).await?;
     let acts = (page_request.acts() && query.is_right()).then(|| many(&query));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
     Ok(page.filtered(query.into_box()))
@@ -82,7 +113,8 @@ pub(crate) async fn dead(State(console): State<Console>, page_request: PageReque
 /// The bulk operations for everything that matches the filter: for one destination, as a job.
 fn many(query: &ListQuery) -> Element {
     let Some(dest) = query.filter.one(Qualifier::Dest) else {
-        let said = "Add dest: to the filter to replay or discard all matches at once.";
+        let said = "Select dead letters to replay or discard them, or add dest: to the filter to \
+                    replay or discard all matches at once.";
         return el("p").class("soft").add(said);
     };
     let q = query.filter.to_string();
@@ -98,6 +130,7 @@ async fn rows(
     page_request: &PageRequest,
     query: &mut ListQuery,
     states: Vec<DeliveryStatus>,
+    kind: &Kind,
 ) -> Result<Html, super::Trouble> {
     let now = console.0.clock.now();
     let events = filter_of(query, now);
@@ -119,31 +152,67 @@ async fn rows(
         "Event",
         "Destination",
         "State",
-        "#Tries",
-        "Due",
+        "#Attempts",
+        "Due or changed",
         "Last error",
         "About",
         "Tenant",
     ];
-    let (table, q) = (Table::new("Deliveries", heads), query.filter.to_string());
-    let row = |it: &Delivery| row(it, now);
-    Ok(listed(page_request, &q, "delivery", table, &found, row))
+    let mut table = Table::new("Deliveries", heads);
+    let is_selected = |it: &Delivery| it.state == kind.state.as_str();
+    let has_boxes = page_request.acts() && found.items.iter().any(is_selected);
+    for it in &found.items {
+        let value = is_selected(it).then(|| format!("{} {}", it.partition, it.position));
+        if has_boxes {
+            let what = format!("{} at {}", it.kind, it.partition);
+            table.boxed_row(value.as_deref(), &what, row(it, now));
+        } else {
+            table.row(row(it, now));
+        }
+    }
+    let q = query.filter.to_string();
+    let next = found.next.as_deref();
+    let list = kind.listing.paged(page_request, &q, table, next);
+    Ok(if has_boxes {
+        cell(selection(kind, list))
+    } else {
+        list
+    })
+}
+
+/// The form with the actions on selected rows. The actions have a page of their own that asks for a
+/// reason, so it is opened like a link.
+fn selection(kind: &Kind, list: Html) -> Element {
+    let button = |(act, label): &(&'static str, &'static str)| {
+        el("button")
+            .attr("type", "submit")
+            .attr("name", "act")
+            .attr("value", act)
+            .add(*label)
+    };
+    let count = el("span").class("soft").attr("id", "selected");
+    let bar = el("p")
+        .class("acts bulk")
+        .all(kind.acts.iter().map(button))
+        .add(count);
+    el("form")
+        .attr("method", "get")
+        .attr("action", "/console/act")
+        .attr("id", "selection")
+        .add(bar)
+        .add(list)
 }
 
 fn row(it: &Delivery, now: Timestamp) -> [Html; 8] {
-    let about = match (&it.aggregate_type, &it.aggregate_id) {
-        (Some(kind), Some(id)) => Some(format!("{kind}/{id}")),
-        _ => None,
-    };
+    let of = it.aggregate_type.as_ref().zip(it.aggregate_id.as_ref());
+    let about = of.map(|(kind, id)| format!("{kind}/{id}"));
     let waits = matches!(it.state.as_str(), "scheduled" | "retrying");
     let at = if waits { it.next_at } else { it.changed_at };
-    let to = path_of("/console/destinations", &it.destination);
+    let event = path_of("/console/events", &it.position.to_string());
+    let destination = path_of("/console/destinations", &it.destination);
     [
-        cell(open(
-            &path_of("/console/events", &it.position.to_string()),
-            &it.kind,
-        )),
-        cell(link(&to, &it.partition)),
+        cell(open_name(&event, &it.kind)),
+        cell(link(&destination, name(&it.partition))),
         cell(badge(&it.state)),
         cell(it.attempts),
         cell(time(at, now)),

@@ -1,54 +1,79 @@
 //! `/console/destinations`: destinations, their states and actions.
 
 use axum::extract::{Path, State};
-use hapax::admin::{Destination, DestinationFigures};
+use hapax::admin::{Cause, Destination, DestinationFigures, Stalled, StalledItem};
 
 use super::{
-    Shown,
-    events::list_of,
-    overview::{term, why_of},
+    Shown, attention,
+    list::Listing,
+    overview::term,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, content, count, facts, none, open, span, time},
+    format::{badge, cell, code, content, count, facts, none, open, open_name, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
     sample::Look,
+    table::{Table, column_of},
 };
 
-const STATES: [&str; 4] = ["active", "paused", "disabled", "removing"];
+/// The states that [`state_of`] returns.
+const STATES: [&str; 14] = [
+    "active",
+    "paused",
+    "disabled",
+    "removing",
+    "not_opened",
+    "unowned",
+    "owner_silent",
+    "not_settling",
+    "breaker_open",
+    "failing",
+    "retrying",
+    "partly_blocked",
+    "held_back",
+    "stalled",
+];
+
+const HEADS: &[&str] = &[
+    "Destination",
+    "State",
+    "#Lag",
+    "#Backlog",
+    "#Parked",
+    "#Dead",
+    "Declared in",
+];
 
 static KNOWN: Known = Known {
     qualifiers: &[Qualifier::Dest, Qualifier::State],
     words: Some("a part of a name"),
+    state: "paused",
 };
 
-/// Lists destinations by name.
+static DESTINATIONS: Listing = Listing {
+    one: "destination",
+    empty: "There are no destinations. A destination appears here when it is declared in the \
+            configuration or created at run time, and when a relay delivers to it.",
+};
+
+/// Lists destinations.
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut query = ListQuery::of(&page_request, &KNOWN);
     let states = query.states(&STATES, |it| it);
     let mut body = Html::default();
     if query.is_right() {
         let actor = &page_request.caller().actor;
-        let places = console.index().list(actor).await?;
         let look = console.0.samples.look(&console, actor).await?;
-        let heads = &[
-            "Destination",
-            "State",
-            "#Lag",
-            "#Backlog",
-            "#Parked",
-            "#Dead",
-            "Declared in",
-        ];
-        let mut table = Table::new("Destinations", heads);
+        // The sample may be older than a change that was just made.
+        let places = console.index().list(actor).await?;
         let dest = query.filter.one(Qualifier::Dest);
-        let fits = |it: &&Destination| {
-            (states.is_empty() || states.contains(&it.state))
+        let fits = |(it, state): &(Destination, &'static str)| {
+            (states.is_empty() || states.contains(state))
                 && dest.is_none_or(|dest| it.name == dest)
                 && query
                     .filter
@@ -56,21 +81,93 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
                     .iter()
                     .all(|word| it.name.contains(word.as_str()))
         };
-        for it in places.iter().filter(fits) {
-            let [lag, backlog, parked, dead] = figures(figures_of(&look, &it.name));
-            table.row([
-                cell(open(&path_of("/console/destinations", &it.name), &it.name)),
-                cell(badge(it.state)),
-                lag,
-                backlog,
-                parked,
-                dead,
-                cell(it.declared_in),
-            ]);
+        let with_state = |it: Destination| {
+            let state = state_of(&it, &look);
+            (it, state)
+        };
+        let places = places.into_iter().map(with_state).filter(fits);
+        let mut places: Vec<_> = places.collect();
+        let by = sort(&mut places, &look, page_request.fields.text("sort"));
+        let table = Table::new("Destinations", HEADS);
+        let mut table = table.sorted(&page_request.path, &query.text, &by);
+        for (it, state) in &places {
+            table.row(row(it, state, &look));
         }
-        body = list_of(table, false, "destination");
+        let is_all = query.text.trim().is_empty();
+        body = DESTINATIONS.table(table, is_all, false);
     }
     Ok(Page::new("Destinations", body).filtered(query.into_box()))
+}
+
+fn row(it: &Destination, state: &str, look: &Look) -> [Html; 7] {
+    let [lag, backlog, parked, dead] = figures(look.figures(&it.name));
+    let to = path_of("/console/destinations", &it.name);
+    [
+        cell(open_name(&to, &it.name)),
+        cell(badge(state)),
+        lag,
+        backlog,
+        parked,
+        dead,
+        cell(it.declared_in),
+    ]
+}
+
+/// Sorts by a column and returns its name: numbers with the highest first, texts in their order.
+fn sort(places: &mut [(Destination, &'static str)], look: &Look, by: &str) -> String {
+    let figures = |it: &Destination| look.figures(&it.name).cloned().unwrap_or_default();
+    let known = HEADS.iter().map(|head| column_of(head));
+    let by = known
+        .into_iter()
+        .find(|column| column == by)
+        .unwrap_or_else(|| column_of(HEADS[0]));
+    match by.as_str() {
+        "state" => places.sort_by_key(|(_, state)| *state),
+        "lag" => places.sort_by_key(|(it, _)| std::cmp::Reverse(figures(it).lag)),
+        "backlog" => places.sort_by_key(|(it, _)| std::cmp::Reverse(figures(it).backlog.number)),
+        "parked" => places.sort_by_key(|(it, _)| std::cmp::Reverse(figures(it).parked.number)),
+        "dead" => places.sort_by_key(|(it, _)| std::cmp::Reverse(figures(it).dead.number)),
+        "declared-in" => places.sort_by_key(|(it, _)| it.declared_in),
+        _ => places.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name)),
+    }
+    by
+}
+
+/// The state of a destination for people: as it is declared, or what its deliveries say.
+pub(super) fn state_of(place: &Destination, look: &Look) -> &'static str {
+    if place.state != "active" {
+        return place.state;
+    }
+    if look.breakers.contains(&place.name) {
+        return "breaker_open";
+    }
+    let is_own = |it: &&Stalled| it.what.destination() == Some(place.name.as_str());
+    let is_whole = |it: &&Stalled| matches!(it.what, StalledItem::Partition { .. });
+    let mut own = look.stalled.iter().filter(is_own);
+    if let Some(whole) = own.clone().find(is_whole) {
+        return state_by(&whole.cause);
+    }
+    match look.figures(&place.name) {
+        Some(it) if it.failed.number > 0 && it.delivered.number == 0 => "failing",
+        Some(it) if it.failed.number > 0 => "retrying",
+        _ if own.next().is_some() => "partly_blocked",
+        _ if place.partitions.is_empty() => "not_opened",
+        _ => "active",
+    }
+}
+
+fn state_by(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::Paused { .. } => "paused",
+        Cause::Disabled { .. } => "disabled",
+        Cause::Unowned { .. } => "unowned",
+        Cause::OwnerSilent { .. } => "owner_silent",
+        Cause::NotSettling => "not_settling",
+        Cause::WaitsForRetry { .. } => "retrying",
+        Cause::HeldBack { .. } => "held_back",
+        Cause::BehindDeadLetter { .. } | Cause::Declined { .. } => "partly_blocked",
+        _ => "stalled",
+    }
 }
 
 /// Shows one destination.
@@ -83,14 +180,14 @@ pub(crate) async fn show(
     let place = console.index().get(actor, &name).await?;
     let look = console.0.samples.look(&console, actor).await?;
     let now = console.0.clock.now();
-    let [lag, backlog, parked, dead] = figures(figures_of(&look, &name));
+    let [lag, backlog, parked, dead] = figures(look.figures(&name));
     let changed = match (&place.changed_by, place.changed_at) {
         (Some(by), Some(at)) => Html::default().add(format!("by {by} ")).add(time(at, now)),
         _ => Html::default(),
     };
     let text = |text: Option<&String>| text.map_or_else(Html::default, cell);
     let known = facts([
-        ("State", cell(badge(place.state))),
+        ("State", cell(badge(state_of(&place, &look)))),
         ("Paused by", text(place.paused_by.as_ref())),
         ("Reason", text(place.reason.as_ref())),
         ("Lag", lag),
@@ -99,7 +196,7 @@ pub(crate) async fn show(
         ("Dead", dead),
         ("Declared in", cell(place.declared_in)),
         ("Changed", changed),
-        ("Parts", code(Some(&place.partitions.join(", ")))),
+        ("Partitions", code(Some(&place.partitions.join(", ")))),
     ]);
     let spec = place.spec.as_ref().map(|spec| {
         let (queries, spec) = (console.queries(), spec.to_string());
@@ -107,11 +204,6 @@ pub(crate) async fn show(
         Html::default()
             .add(el("h2").add("Declaration"))
             .add(content("Declaration", &shown))
-    });
-    let breaker = look.breakers.contains(&name).then(|| {
-        let said =
-            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
-        el("p").class("problem").add(said)
     });
     let q = term(Qualifier::Dest, &name);
     let links = el("ul")
@@ -125,8 +217,7 @@ pub(crate) async fn show(
             "Its dead letters",
         )));
     let body = Html::default()
-        .add(why_of(&look, &name))
-        .add(breaker)
+        .add(attention::of_destination(&look, &name))
         .add(page_request.acts().then(|| acts(&place)))
         .add(known)
         .add(links)
@@ -148,10 +239,6 @@ fn acts(place: &Destination) -> Element {
             .add(button("pause", "Pause"))
             .add(button("remove", "Remove")),
     }
-}
-
-fn figures_of<'a>(look: &'a Look, name: &str) -> Option<&'a DestinationFigures> {
-    look.overview.destinations.iter().find(|it| it.name == name)
 }
 
 fn figures(found: Option<&DestinationFigures>) -> [Html; 4] {

@@ -2,16 +2,18 @@
 
 use hapax::{
     Timestamp,
-    admin::{DeliveryStatus, Trace},
+    admin::{Actor, AdminError, DeliveryStatus, EventFilter, Trace},
     delivery::Attempt,
 };
 
 use crate::{
+    Console,
     fields::{path_of, url},
-    format::{Table, badge, cell, code, content, none, nothing, open, span, time},
+    format::{badge, cell, code, content, counted, none, nothing, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     queries::Queries,
+    table::Table,
 };
 
 /// The deliveries to all destinations.
@@ -23,7 +25,9 @@ pub(crate) fn every(
     now: Timestamp,
 ) -> Html {
     if traces.is_empty() {
-        return cell(nothing("It is not known at any destination."));
+        return cell(nothing(
+            "No destination is known: no relay has opened one yet.",
+        ));
     }
     Html::all(
         traces
@@ -48,8 +52,7 @@ fn one(
         .add(badge(trace.status.as_str()));
     let attempts =
         (!trace.log.is_empty()).then(|| attempts(queries, &trace.log, &trace.partition, now));
-    let acts = (page_request.acts() && trace.status == DeliveryStatus::Dead)
-        .then(|| dead_acts(&trace.partition, position));
+    let acts = page_request.acts().then(|| acts(trace, position)).flatten();
     let edited = trace.edited.as_ref().map(|it| {
         let shown = queries.shown(Some(it.content_type()), it.bytes());
         Html::default()
@@ -57,7 +60,7 @@ fn one(
             .add(content("Edited payload", &shown))
     });
     el("section")
-        .class("way")
+        .class("delivery")
         .add(head)
         .add(el("p").class("because").add(because(trace, now)))
         .add(edited)
@@ -86,13 +89,16 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
                 }
             });
             let next = next.unwrap_or_else(|| "due".to_owned());
-            let attempts = trace.attempts;
-            format!("After {attempts} attempts, {next}.")
+            let attempts = counted(trace.attempts.into(), "attempt", "attempts");
+            format!("{attempts} so far; the next one is {next}.")
         }
         DeliveryStatus::Blocked => "Blocked by an earlier event with its key.".to_owned(),
-        DeliveryStatus::Dead => format!("Dead after {} attempts.", trace.attempts),
+        DeliveryStatus::Dead => {
+            let attempts = counted(trace.attempts.into(), "attempt", "attempts");
+            format!("Given up after {attempts}.")
+        }
         DeliveryStatus::Discarded => {
-            let reason = trace.reason.as_deref().unwrap_or("no reason is known");
+            let reason = trace.reason.as_deref().unwrap_or("no reason is recorded");
             format!("Discarded: {reason}.")
         }
     };
@@ -109,7 +115,13 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
 fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp) -> Table {
     let caption = format!("Attempts at {partition}");
     let heads = &[
-        "#No", "Began", "#Took", "Outcome", "#Status", "Error", "Response",
+        "#Attempt",
+        "Started",
+        "#Duration",
+        "Outcome",
+        "#Status",
+        "Error",
+        "Response",
     ];
     let mut table = Table::new(caption, heads);
     for attempt in log {
@@ -127,36 +139,72 @@ fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp)
     table
 }
 
-/// The actions on a dead letter.
-pub(crate) fn dead_acts(partition: &str, position: i64) -> Element {
+/// The actions on a delivery that is dead or waits for its next attempt.
+fn acts(trace: &Trace, position: i64) -> Option<Element> {
     let position = position.to_string();
-    let to = |act| {
+    let button = |act, name: &str| {
         let fields = [
             ("act", act),
-            ("partition", partition),
+            ("partition", trace.partition.as_str()),
             ("position", &position),
         ];
-        url("/console/act", &fields)
+        link(&url("/console/act", &fields), name).class("button")
     };
-    el("p")
-        .class("acts")
-        .add(link(&to("replay"), "Replay").class("button"))
-        .add(link(&to("edit"), "Edit and replay").class("button"))
-        .add(link(&to("discard"), "Discard").class("button"))
+    let acts = el("p").class("acts");
+    match trace.status {
+        DeliveryStatus::Dead => Some(
+            acts.add(button("replay", "Replay"))
+                .add(button("edit", "Edit and replay"))
+                .add(button("discard", "Discard")),
+        ),
+        DeliveryStatus::Retrying => Some(acts.add(button("retry", "Retry now"))),
+        _ => None,
+    }
 }
 
-/// The forms that deliver an event to a destination again.
-pub(crate) fn offer_again(event: &str, traces: &[Trace]) -> Element {
-    let mut names: Vec<&str> = traces.iter().map(|it| it.destination.as_str()).collect();
-    names.dedup();
-    let offers = names.into_iter().map(|name| {
-        let q = format!("id:{event}");
-        let fields = [("act", "replay-events"), ("dest", name), ("q", &q)];
-        link(
-            &url("/console/act", &fields),
-            format!("Deliver to {name} again"),
+/// The forms that deliver an event again to the destinations that are done with it. A destination
+/// whose declaration is not known here is named, because the form would be refused.
+pub(crate) async fn offer_again(
+    console: &Console,
+    actor: &Actor,
+    event: &str,
+    traces: &[Trace],
+) -> Result<Html, AdminError> {
+    let is_done = |it: &&Trace| {
+        matches!(
+            it.status,
+            DeliveryStatus::Delivered | DeliveryStatus::Passed | DeliveryStatus::Discarded
         )
-        .class("button")
+    };
+    let done = traces.iter().filter(is_done);
+    let mut names: Vec<&str> = done.map(|it| it.destination.as_str()).collect();
+    names.dedup();
+    let (mut offers, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        let offered = console.index().offered(actor, name, EventFilter::default());
+        match offered.await {
+            Ok(_) => offers.push(offer(event, name)),
+            Err(AdminError::Conflict { .. }) => unknown.push(name),
+            Err(AdminError::Store(error)) => return Err(error.into()),
+            // A destination of another tenant.
+            Err(_) => {}
+        }
+    }
+    let offers = (!offers.is_empty()).then(|| el("p").class("acts").all(offers));
+    let unknown = (!unknown.is_empty()).then(|| {
+        let names = unknown.join(", ");
+        let said = format!(
+            "It cannot be delivered again from here to {names}: which events these destinations \
+             take is declared in their service, and this console has no access to that."
+        );
+        el("p").class("soft").add(said)
     });
-    el("p").class("acts").all(offers)
+    Ok(Html::default().add(offers).add(unknown))
+}
+
+fn offer(event: &str, destination: &str) -> Element {
+    let q = format!("id:{event}");
+    let fields = [("act", "replay-events"), ("dest", destination), ("q", &q)];
+    let name = format!("Deliver to {destination} again");
+    link(&url("/console/act", &fields), name).class("button")
 }

@@ -2,23 +2,22 @@
 //! destinations.
 
 use axum::extract::{Path, State};
-use hapax::{
-    admin::{DeliveryStatus, EventSummary, Page as List},
-    key::Tenant,
-};
+use hapax::{admin::EventSummary, key::Tenant};
 
 use super::{
-    ROWS, Shown, event_trace,
+    ROWS, Shown, event_state, event_trace,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, cell, code, content, facts, none, nothing, open, pager, size, time},
+    format::{cell, code, content, facts, open_name, size, time},
     guard::PageRequest,
     html::{Html, el, link},
     layout::Page,
+    table::Table,
 };
 
 pub(crate) static KNOWN: Known = Known {
@@ -30,6 +29,13 @@ pub(crate) static KNOWN: Known = Known {
         Qualifier::Id,
     ],
     words: None,
+    state: "",
+};
+
+static EVENTS: Listing = Listing {
+    one: "event",
+    empty: "There are no events. An event appears here when a transaction that emits it is \
+            committed, and stays until it is purged.",
 };
 
 /// Lists events, newest first.
@@ -42,54 +48,32 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let before = page_request.fields.get("before");
         let actor = &page_request.caller().actor;
         let page = console.store().events(actor, &filter, before, ROWS).await?;
-        let table = Table::new("Events", &["Event", "About", "Tenant", "Created", "#Size"]);
+        let states = event_state::of(&console, actor, &page.items).await?;
+        let heads = &["Event", "State", "About", "Tenant", "Created", "#Size"];
+        let table = Table::new("Events", heads);
         let row = |event: &EventSummary| {
             let to = path_of("/console/events", &event.position.to_string());
+            let state = states.get(&event.position);
             [
-                cell(open(&to, &event.kind)),
+                cell(open_name(&to, &event.kind)),
+                state.map_or_else(Html::default, event_state::cell),
                 about(event),
                 code(event.tenant.as_deref()),
                 cell(time(event.created_at, now)),
                 cell(size(event.payload_bytes)),
             ]
         };
-        body = listed(&page_request, &query.text, "event", table, &page, row);
+        body = EVENTS.listed(&page_request, &query.text, table, &page, row);
     }
     Ok(Page::new("Events", body).filtered(query.into_box()))
 }
 
-/// A page of a list as a table, with links to the other pages.
-pub(crate) fn listed<T, const N: usize>(
-    page_request: &PageRequest,
-    q: &str,
-    what: &str,
-    mut table: Table,
-    page: &List<T>,
-    row: impl Fn(&T) -> [Html; N],
-) -> Html {
-    for it in &page.items {
-        table.row(row(it));
-    }
-    let (before, next) = (page_request.fields.text("before"), page.next.as_deref());
-    list_of(table, next.is_some(), what).add(pager(&page_request.path, q, before, next))
-}
-
-/// A table, or a note that it is empty.
-pub(crate) fn list_of(table: Table, goes_on: bool, what: &str) -> Html {
-    match (table.is_empty(), goes_on) {
-        (false, _) => cell(table),
-        (true, true) => cell(nothing(&format!(
-            "No {what} among those searched so far matches: continue with older ones."
-        ))),
-        (true, false) => cell(nothing(&format!("No {what} matches."))),
-    }
-}
-
 fn about(event: &EventSummary) -> Html {
-    match (&event.aggregate_type, &event.aggregate_id) {
-        (Some(kind), Some(id)) => cell(el("code").add(format!("{kind}/{id}"))),
-        _ => none(),
-    }
+    let of = event
+        .aggregate_type
+        .as_ref()
+        .zip(event.aggregate_id.as_ref());
+    code(of.map(|(kind, id)| format!("{kind}/{id}")).as_deref())
 }
 
 /// Shows one event.
@@ -124,27 +108,21 @@ pub(crate) async fn show(
                 .map_or_else(Html::default, |at| cell(time(at, now))),
         ),
     ]);
-    let headers = event.headers.iter().map(|(name, value)| {
+    let mut headers = Table::new("Headers", &["Header", "Value"]);
+    for (name, value) in &event.headers {
         let value = if queries.hides(name) { "***" } else { value };
-        el("div")
-            .add(el("dt").add(name))
-            .add(el("dd").add(el("code").class("break").add(value)))
-    });
-    let headers = (!event.headers.is_empty()).then(|| {
-        Html::default()
-            .add(el("h2").add("Headers"))
-            .add(el("dl").class("facts").all(headers))
-    });
+        headers.row([code(Some(name)), code(Some(value))]);
+    }
+    let headers = (!headers.is_empty()).then(|| cell(el("h2").add("Headers")).add(headers));
     let whole = link(
         &url("/console/timeline", &[("event", &own_id)]),
         "The whole request: key, transaction, events, inbox",
     );
-    let again = traces.iter().any(|it| {
-        matches!(
-            it.status,
-            DeliveryStatus::Delivered | DeliveryStatus::Passed | DeliveryStatus::Discarded
-        )
-    });
+    let again = if page_request.acts() {
+        event_trace::offer_again(&console, actor, &own_id, &traces).await?
+    } else {
+        Html::default()
+    };
     let body = Html::default()
         .add(el("h2").add("Deliveries to destinations"))
         .add(event_trace::every(
@@ -154,12 +132,12 @@ pub(crate) async fn show(
             found.position,
             now,
         ))
-        .add((page_request.acts() && again).then(|| event_trace::offer_again(&own_id, &traces)))
+        .add(again)
         .add(el("p").add(whole.attr("data-open", "")))
         .add(el("h2").add("Envelope"))
         .add(first)
         .add(el("h2").add("Payload"))
         .add(content("Payload", &shown))
         .add(headers);
-    Ok(Page::new(format!("Event {}", found.position), body))
+    Ok(Page::new(format!("{} {own_id}", event.kind), body))
 }

@@ -5,17 +5,18 @@ use hapax::admin::{Message, MessageFilter};
 
 use super::{
     ROWS, Shown,
-    events::listed,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, cell, code, none, open, time},
+    format::{cell, code, none, open, time},
     guard::PageRequest,
     html::{Html, el},
     layout::Page,
+    table::Table,
 };
 
 static KNOWN: Known = Known {
@@ -26,6 +27,13 @@ static KNOWN: Known = Known {
         Qualifier::Age,
     ],
     words: Some("the id of a message"),
+    state: "",
+};
+
+static MESSAGES: Listing = Listing {
+    one: "message",
+    empty: "There are no messages. A message appears here when a consumer of this database accepts \
+            it, and stays until it is purged.",
 };
 
 /// Lists messages.
@@ -46,17 +54,25 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
         let actor = &page_request.caller().actor;
         let page = console.store().messages(actor, &filter, before, ROWS);
         let page = page.await?;
-        let heads = &["Message", "Consumer", "Source", "Taken", "Done", "Result"];
+        let heads = &[
+            "Message",
+            "Consumer",
+            "Source",
+            "Received",
+            "Processed",
+            "Result",
+        ];
         let row = |it: &Message| {
             // A message that is an event of this database has a timeline.
-            let id = el("code").class("break").add(&it.message_id);
+            let id = code(Some(&it.message_id));
             let id = if it.message_id.parse::<hapax::event::EventId>().is_ok() {
-                open(&url("/console/timeline", &[("event", &it.message_id)]), id)
+                let to = url("/console/timeline", &[("event", &it.message_id)]);
+                cell(open(&to, id))
             } else {
                 id
             };
             [
-                cell(id),
+                id,
                 code(Some(&it.consumer)),
                 code(Some(&it.source)),
                 cell(time(it.received_at, now)),
@@ -65,7 +81,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             ]
         };
         let table = Table::new("Messages", heads);
-        body = listed(&page_request, &query.text, "message", table, &page, row);
+        body = MESSAGES.listed(&page_request, &query.text, table, &page, row);
         if actor.tenant.is_some() {
             let said = "Messages have no tenant: a token of a tenant sees none.";
             body = body.add(el("p").class("soft").add(said));

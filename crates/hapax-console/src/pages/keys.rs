@@ -5,17 +5,18 @@ use hapax::admin::{KeyFilter, KeyState, KeySummary};
 
 use super::{
     ROWS, Shown,
-    events::listed,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{Table, badge, cell, code, none, open, size, time},
+    format::{badge, cell, code, none, open, size, time},
     guard::PageRequest,
     html::{Html, el},
     layout::Page,
+    table::Table,
 };
 
 static KNOWN: Known = Known {
@@ -27,6 +28,13 @@ static KNOWN: Known = Known {
         Qualifier::Age,
     ],
     words: Some("the beginning of a key, or of its short hash after a #"),
+    state: "in_progress",
+};
+
+static KEYS: Listing = Listing {
+    one: "key",
+    empty: "There are no idempotency keys. A key appears here when a request with the header \
+            Idempotency-Key arrives, and stays until it expires.",
 };
 
 /// Lists keys.
@@ -64,10 +72,11 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
                 ("tenant", &it.tenant),
             ];
             let to = url("/console/timeline", &fields);
-            let name = open(&to, el("code").class("break").add(&it.key));
-            let hash = el("span").class("soft").add(format!(" #{}", it.short_hash));
+            let hash = el("span")
+                .class("soft line")
+                .add(format!("#{}", it.short_hash));
             [
-                cell(name).add(hash),
+                cell(open(&to, code(Some(&it.key)))).add(" ").add(hash),
                 code(Some(&it.operation)),
                 cell(badge(it.state.as_str())),
                 it.status
@@ -79,7 +88,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             ]
         };
         let table = Table::new("Keys", heads);
-        body = listed(&page_request, &query.text, "key", table, &page, row);
+        body = KEYS.listed(&page_request, &query.text, table, &page, row);
     }
     Ok(Page::new("Keys", body).filtered(query.into_box()))
 }

@@ -1,8 +1,12 @@
 //! Pages, one module each, and what they share.
 
 pub(crate) mod overview;
+mod attention;
+pub(crate) mod charts;
 pub(crate) mod query;
+mod list;
 pub(crate) mod events;
+mod event_state;
 mod event_trace;
 mod timeline;
 pub(crate) mod deliveries;
@@ -11,6 +15,7 @@ mod inbox;
 mod sagas;
 mod destinations;
 mod advanced;
+mod audit;
 mod configuration;
 mod reference;
 mod login;
@@ -72,14 +77,14 @@ pub(crate) type Shown = Result<Page, Trouble>;
 impl Trouble {
     /// The request is not valid.
     pub(crate) fn wrong(why: impl AsRef<str>) -> Self {
-        let title = "That cannot be done";
+        let title = "Invalid request";
         Self(Page::problem(StatusCode::BAD_REQUEST, title, why.as_ref()).into())
     }
 
     /// The current state does not permit the action.
     pub(crate) fn late(why: &impl fmt::Display) -> Self {
         let why = format!("{}. Nothing was done.", capital(&why.to_string()));
-        Self(Page::problem(StatusCode::CONFLICT, "Not now", &why).into())
+        Self(Page::problem(StatusCode::CONFLICT, "Not possible now", &why).into())
     }
 }
 
@@ -93,15 +98,15 @@ impl From<AdminError> for Trouble {
             AdminError::Conflict { .. } => return Self::late(&error),
             AdminError::Invalid { .. } => {
                 let why = format!("{}. Nothing was done.", capital(&error.to_string()));
-                (StatusCode::BAD_REQUEST, "That cannot be done", why)
+                (StatusCode::BAD_REQUEST, "Invalid request", why)
             }
             AdminError::Store(error) => {
                 tracing::error!(
                     error = error.error_chain(),
                     "the console cannot read the store"
                 );
-                let why = "The database did not answer as it should; the log of this process says \
-                           why. Load the page again.";
+                let why = "The database did not respond. The reason is in the log of this \
+                           process. Load the page again.";
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 (status, "The database is unavailable", why.to_owned())
             }

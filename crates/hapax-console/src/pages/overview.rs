@@ -1,35 +1,38 @@
-//! `/console`: overview. Stalled work with its cause comes first, and each line links to the cause.
+//! `/console`: overview. What needs attention comes first, and each line links to the cause.
 
 use axum::extract::State;
-use hapax::{
-    Timestamp,
-    admin::{Cause, Count, DestinationFigures, Stalled, StalledItem, StateCount, destination_of},
-};
+use hapax::admin::{Count, DestinationFigures, StateCount};
 
-use super::Shown;
+use super::{
+    Shown, attention,
+    charts::{self, Range},
+    destinations::state_of,
+};
 use crate::{
     Console,
-    chart::{Chart, lines},
+    chart::lines,
     fields::{path_of, url},
     filter::{Filter, Qualifier},
-    format::{Table, badge, cell, count, none, nothing, number, open, span},
+    format::{badge, cell, count, none, nothing, open_name, span},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    sample::{Look, Sample, float},
+    sample::{Look, float},
+    table::Table,
 };
 
 /// Shows the overview.
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let actor = &page_request.caller().actor;
     let look = console.0.samples.look(&console, actor).await?;
+    let range = Range::of(&page_request.fields);
     let titles = [
-        "Why is it not moving?",
+        "Needs attention",
         "Figures",
         "Destinations",
         "Keys and sagas",
     ];
-    let sections = parts(&look)
+    let sections = parts(&look, range)
         .into_iter()
         .zip(titles)
         .map(|((id, html), title)| {
@@ -43,193 +46,19 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
 }
 
 /// The parts of the page that change, by element id.
-pub(crate) fn parts(look: &Look) -> [(&'static str, Html); 4] {
+pub(crate) fn parts(look: &Look, range: Range) -> [(&'static str, Html); 4] {
     [
-        ("why", why(look)),
-        ("figures", figures(look)),
+        ("why", attention::all(look)),
+        ("figures", charts::all(look, range)),
         ("places", places(look)),
         ("counts", counts(look)),
     ]
 }
 
-fn why(look: &Look) -> Html {
-    let breakers = look.breakers.iter().map(|name| {
-        let to = path_of("/console/destinations", name);
-        let said =
-            "The receiver failed too often in a row: the breaker is open, and deliveries pause.";
-        line(&to, "breaker", name, said.to_owned())
-    });
-    let stalled = look.stalled.iter().map(|it| stalled(it, look.at));
-    let lines: Vec<Element> = stalled.chain(breakers).collect();
-    if lines.is_empty() {
-        return cell(nothing("Everything moves."));
-    }
-    cell(el("ul").class("why").all(lines))
-}
-
-/// The lines about one destination that is stalled.
-pub(crate) fn why_of(look: &Look, destination: &str) -> Option<Element> {
-    let own = |it: &&Stalled| it.what.destination() == Some(destination);
-    let lines: Vec<Element> = look
-        .stalled
-        .iter()
-        .filter(own)
-        .map(|it| stalled(it, look.at))
-        .collect();
-    (!lines.is_empty()).then(|| el("ul").class("why").all(lines))
-}
-
-fn line(to: &str, state: &str, what: &str, said: String) -> Element {
-    let inside = Html::default()
-        .add(badge(state))
-        .add(el("span").class("what").add(what))
-        .add(el("span").class("because").add(said));
-    el("li").add(open(to, inside))
-}
-
-fn stalled(it: &Stalled, now: Timestamp) -> Element {
-    let (what, place) = match &it.what {
-        StalledItem::Partition { partition } => (
-            partition.clone(),
-            path_of("/console/destinations", destination_of(partition)),
-        ),
-        StalledItem::OrderKey {
-            partition,
-            aggregate_type,
-            aggregate_id,
-        } => (
-            format!("{aggregate_type}/{aggregate_id} at {partition}"),
-            path_of("/console/destinations", destination_of(partition)),
-        ),
-        StalledItem::EventType { partition, kind } => (
-            format!("{kind} at {partition}"),
-            path_of("/console/destinations", destination_of(partition)),
-        ),
-        StalledItem::Sagas { name, version } => {
-            let q = term(Qualifier::Saga, name);
-            (
-                format!("sagas {name} version {version}"),
-                url("/console/sagas", &[("q", &q)]),
-            )
-        }
-        StalledItem::Outbox => (
-            "the outbox".to_owned(),
-            url("/console/reference/cli", &[("q", "doctor")]),
-        ),
-    };
-    let mut said = because(&it.cause, now);
-    if let Some(since) = it.since {
-        said = format!("{said}, since {}", span(now.since(since)));
-    }
-    if it.waiting > 0 {
-        said = format!("{said}. {} wait", number(it.waiting));
-    }
-    let to = match &it.cause {
-        Cause::WaitsForRetry { position, .. }
-        | Cause::BehindDeadLetter { position, .. }
-        | Cause::Declined { position, .. } => path_of("/console/events", &position.to_string()),
-        Cause::NeedsAttention => match &it.what {
-            StalledItem::Sagas { name, .. } => {
-                let q = format!("state:needs_attention {}", term(Qualifier::Saga, name));
-                url("/console/sagas", &[("q", &q)])
-            }
-            _ => place,
-        },
-        _ => place,
-    };
-    line(&to, it.cause.as_str(), &what, format!("{said}."))
-}
-
-/// A cause in words, with the time at which it ends by itself.
-fn because(cause: &Cause, now: Timestamp) -> String {
-    let said = super::capital(&cause.to_string());
-    match cause {
-        Cause::WaitsForRetry { next_at, .. } if *next_at > now => {
-            format!("{said}; tried again in {}", span(next_at.since(now)))
-        }
-        Cause::WaitsForRetry { .. } => format!("{said}; due now"),
-        Cause::OwnerSilent {
-            seen_at: Some(at), ..
-        } => format!("{said} (seen {} ago)", span(now.since(*at))),
-        _ => said,
-    }
-}
-
-fn figures(look: &Look) -> Html {
-    let kept = &look.kept;
-    let of = |value: fn(&Sample) -> Option<f64>| kept.iter().map(value).collect::<Vec<_>>();
-    let since = {
-        let first = kept.first().map_or(look.at, Sample::at);
-        span(look.at.since(first))
-    };
-    let seconds = |value: f64| span(std::time::Duration::from_secs_f64(value.clamp(0.0, 1e9)));
-    let chart = |title: &'static str,
-                 note: &'static str,
-                 lines: Vec<Vec<Option<f64>>>,
-                 say: &dyn Fn(f64) -> String| {
-        let most = lines
-            .iter()
-            .flatten()
-            .flatten()
-            .copied()
-            .fold(0.0, f64::max);
-        let now = lines
-            .first()
-            .and_then(|line| line.last().copied().flatten());
-        Chart {
-            title,
-            note,
-            now: now.map_or_else(|| "unknown".to_owned(), say),
-            most: if now.is_none() && most <= 0.0 {
-                "unknown".to_owned()
-            } else {
-                say(most)
-            },
-            since: since.clone(),
-            lines,
-        }
-        .draw()
-    };
-    let rate = |value: f64| format!("{value:.1}/s");
-    let percent = |value: f64| format!("{:.1} %", value * 100.0);
-    let charts = el("div")
-        .class("charts")
-        .add(chart(
-            "Lag",
-            "the oldest undelivered event",
-            vec![of(|it| Some(it.lag))],
-            &seconds,
-        ))
-        .add(chart(
-            "Throughput",
-            "delivered; dashed: committed",
-            vec![of(|it| Some(it.delivered)), of(|it| Some(it.committed))],
-            &rate,
-        ))
-        .add(chart(
-            "Reuse",
-            "requests replayed from the store",
-            vec![of(|it| it.reuse)],
-            &percent,
-        ))
-        .add(chart(
-            "409",
-            "requests refused with a conflict",
-            vec![of(|it| it.conflicts)],
-            &percent,
-        ));
-    let counts = kept.last().is_some_and(Sample::counts_requests);
-    let note = (!counts).then(|| {
-        let said = "Reuse and 409 are counted where requests are served: this process serves none, \
-                    so look at the metrics of the service.";
-        el("p").class("soft").add(said)
-    });
-    cell(charts).add(note)
-}
-
 fn places(look: &Look) -> Html {
     let heads = &[
         "Destination",
+        "State",
         "#Lag",
         "#Backlog",
         "#Parked",
@@ -251,8 +80,10 @@ fn places(look: &Look) -> Html {
     cell(table).add(el("p").class("soft").add(said))
 }
 
-fn place(it: &DestinationFigures, look: &Look) -> [Html; 8] {
-    let name = open(&path_of("/console/destinations", &it.name), &it.name);
+fn place(it: &DestinationFigures, look: &Look) -> [Html; 9] {
+    let name = open_name(&path_of("/console/destinations", &it.name), &it.name);
+    let declared = look.places.iter().find(|place| place.name == it.name);
+    let state = declared.map_or_else(none, |place| cell(badge(state_of(place, look))));
     let q = term(Qualifier::Dest, &it.name);
     let linked = |figure: Count, path: &str| {
         if figure.number == 0 {
@@ -270,6 +101,7 @@ fn place(it: &DestinationFigures, look: &Look) -> [Html; 8] {
     let chart = lines(&format!("Failures at {}: {now} now", it.name), &[failures]);
     [
         cell(name),
+        state,
         it.lag.map_or_else(none, |lag| cell(span(lag))),
         cell(count(it.backlog)),
         linked(it.parked, "/console/deliveries"),
@@ -281,25 +113,34 @@ fn place(it: &DestinationFigures, look: &Look) -> [Html; 8] {
 }
 
 fn counts(look: &Look) -> Html {
-    let figures = |counts: &'static str, path: &'static str| {
+    let figures = |nouns: [&'static str; 2], path: &'static str| {
         move |it: &StateCount| {
             let q = format!("state:{}", it.state);
-            figure_of(&url(path, &[("q", &q)]), it.state, it.count, counts)
+            figure_of(&url(path, &[("q", &q)]), it.state, it.count, nouns)
         }
     };
     let keys = look.overview.keys.iter();
-    let keys = keys.map(figures("keys", "/console/keys"));
+    let keys = keys.map(figures(["key", "keys"], "/console/keys"));
     let sagas = look.overview.sagas.iter();
-    let sagas = sagas.map(figures("sagas", "/console/sagas"));
+    let sagas = sagas.map(figures(["saga", "sagas"], "/console/sagas"));
     let stored = look.overview.keys_stored;
-    let stored = stored.map(|stored| figure_of("/console/keys", "stored", stored, "keys"));
+    let nouns = ["key", "keys"];
+    let stored = stored.map(|stored| figure_of("/console/keys", "stored", stored, nouns));
     cell(el("ul").class("counts").add(stored).all(keys).all(sagas))
 }
 
-fn figure_of(to: &str, state: &str, figure: Count, what: &str) -> Element {
+/// A number of keys or sagas in a state, in words. `nouns` are the singular and the plural.
+fn figure_of(to: &str, state: &str, figure: Count, nouns: [&str; 2]) -> Element {
+    let is_one = figure.number == 1;
+    let noun = nouns[usize::from(!is_one)];
+    let state = match state {
+        "needs_attention" if is_one => "needs attention".to_owned(),
+        "needs_attention" => "need attention".to_owned(),
+        state => state.replace('_', " "),
+    };
     let inside = Html::default()
         .add(el("strong").add(count(figure)))
-        .add(format!(" {what} {}", state.replace('_', " ")));
+        .add(format!(" {noun} {state}"));
     el("li").add(link(to, inside))
 }
 

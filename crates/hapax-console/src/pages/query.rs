@@ -6,6 +6,7 @@ use hapax::{Timestamp, admin::EventFilter, event::EventId, key::Tenant, nearest}
 use crate::{
     filter::{Filter, Qualifier, Wrong},
     guard::PageRequest,
+    html::{Html, el},
     layout::FilterBox,
 };
 
@@ -14,6 +15,8 @@ pub(crate) struct Known {
     pub(crate) qualifiers: &'static [Qualifier],
     /// The meaning of bare words, if they are supported.
     pub(crate) words: Option<&'static str>,
+    /// A state of the page, as an example; empty if it has none.
+    pub(crate) state: &'static str,
 }
 
 /// The text of a filter and the result of parsing it.
@@ -25,14 +28,18 @@ pub(crate) struct ListQuery {
 }
 
 impl Known {
-    fn hint(&self) -> String {
-        let examples: Vec<_> = self.qualifiers.iter().map(|it| it.example()).collect();
+    /// An example of every term that the page accepts.
+    fn hint(&self) -> Html {
+        let example = |qualifier: &Qualifier| {
+            let state = (*qualifier == Qualifier::State).then_some(self.state);
+            let example = format!("{}{}", qualifier.example(), state.unwrap_or_default());
+            Html::default().add(" ").add(el("code").add(example))
+        };
         let words = self.words.map(|what| format!(" A bare word is {what}."));
-        format!(
-            "For example {}.{}",
-            examples.join(" "),
-            words.unwrap_or_default()
-        )
+        Html::default()
+            .add("For example")
+            .add(Html::all(self.qualifiers.iter().map(example)))
+            .add(words)
     }
 }
 

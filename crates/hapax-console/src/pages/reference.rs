@@ -87,7 +87,7 @@ pub(crate) async fn show(page_request: PageRequest, Path(name): Path<String>) ->
     let filter = FilterBox {
         text: q.to_owned(),
         wrong: None,
-        hint: "Words: only parts that contain all of them are shown.".to_owned(),
+        hint: cell("Words: only parts that contain all of them are shown."),
     };
     Ok(Page::new(*title, body).filtered(filter))
 }

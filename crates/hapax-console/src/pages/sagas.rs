@@ -12,23 +12,30 @@ use hapax::{
 
 use super::{
     ROWS, Shown,
-    events::listed,
+    list::Listing,
     query::{Known, ListQuery},
 };
 use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{Table, badge, cell, code, content, facts, open, span, time},
+    format::{badge, cell, code, content, facts, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
     queries::Queries,
+    table::Table,
 };
 
 static KNOWN: Known = Known {
     qualifiers: &[Qualifier::State, Qualifier::Saga],
     words: None,
+    state: "needs_attention",
+};
+
+static SAGAS: Listing = Listing {
+    one: "saga",
+    empty: "There are no sagas. A saga appears here when a transaction that starts it is committed.",
 };
 
 /// Lists sagas by id.
@@ -44,10 +51,10 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
     if query.is_right() {
         let actor = &page_request.caller().actor;
         let page = console.store().list_sagas(actor, &filter, ROWS).await?;
-        let heads = &["Saga", "Kind", "State", "Why", "Begun", "Tenant"];
+        let heads = &["Saga", "Kind", "State", "Why", "Started", "Tenant"];
         let row = |look: &SagaLook| {
             let saga = &look.saga;
-            let id = el("code").class("break").add(&saga.id);
+            let id = code(Some(&saga.id));
             [
                 cell(open(&path_of("/console/sagas", &saga.id), id)),
                 cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
@@ -58,7 +65,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             ]
         };
         let table = Table::new("Sagas", heads);
-        body = listed(&page_request, &query.text, "saga", table, &page, row);
+        body = SAGAS.listed(&page_request, &query.text, table, &page, row);
     }
     Ok(Page::new("Sagas", body).filtered(query.into_box()))
 }
@@ -90,7 +97,7 @@ pub(crate) async fn show(
             }),
         ),
         ("Tenant", code(saga.tenant.as_ref().map(Tenant::as_str))),
-        ("Begun", cell(time(saga.created_at, now))),
+        ("Started", cell(time(saga.created_at, now))),
         ("Deadline", cell(time(saga.status.deadline_at, now))),
         (
             "Ended",
@@ -158,7 +165,7 @@ fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {
             .add(badge(step.state.as_str()));
         let details = facts([
             ("Attempts", cell(step.attempts)),
-            ("Began", cell(time(step.began_at, now))),
+            ("Started", cell(time(step.began_at, now))),
             (
                 "Ended",
                 step.ended_at
@@ -228,7 +235,7 @@ fn why(look: &SagaLook) -> String {
         (SagaState::Running, Some(until), _) => {
             format!("Held by a worker for {}.", span(until.since(look.at)))
         }
-        (SagaState::Running, None, None) => "Is never due.".to_owned(),
+        (SagaState::Running, None, None) => "It has no next step and no timer.".to_owned(),
         (SagaState::Running, None, Some(due)) if due <= look.at => {
             let since = span(look.at.since(due));
             format!("Due for {since}, and no worker that knows its version claims it.")

@@ -10,11 +10,12 @@ use super::{Shown, Trouble, event_trace};
 use crate::{
     Console,
     fields::{path_of, url},
-    format::{Table, badge, cell, code, content, facts, open, size, time},
+    format::{badge, cell, code, content, facts, open, open_name, size, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
     queries::Queries,
+    table::Table,
 };
 
 /// Shows the timeline of a key or of an event.
@@ -29,7 +30,11 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
                 .timeline_of_key(actor, tenant, operation, key)
                 .await?
         }
-        _ => return Err(Trouble::wrong("Which request? Give an event or a key.")),
+        _ => {
+            return Err(Trouble::wrong(
+                "The parameter event or key is missing: it says which request.",
+            ));
+        }
     };
     let now = console.0.clock.now();
     let title = match &found.key {
@@ -56,7 +61,7 @@ fn body(queries: &Queries, page_request: &PageRequest, found: &Timeline, now: Ti
             .add(" ")
             .add(badge(saga.status.state.as_str()))
             .add(format!(
-                " {} version {}, begun ",
+                " {} version {}, started ",
                 saga.kind.name, saga.kind.version
             ))
             .add(time(saga.created_at, now));
@@ -69,8 +74,8 @@ fn body(queries: &Queries, page_request: &PageRequest, found: &Timeline, now: Ti
         .all(events)
         .all(sagas);
     let partly = (!found.is_whole).then(|| {
-        let said = "There may be more: the search was ended before it had looked at every event of \
-                    that time.";
+        let said = "There may be more events: the search ended at its limit, before it had read \
+                    all events of that time.";
         el("p").class("problem").add(said)
     });
     Html::default().add(partly).add(list)
@@ -98,7 +103,7 @@ fn key_step(
         ("State", cell(badge(it.state.as_str()))),
         ("Claimed", cell(time(it.created_at, now))),
         (
-            "Answered",
+            "Completed",
             it.completed_at
                 .map_or_else(Html::default, |at| cell(time(at, now))),
         ),
@@ -108,13 +113,13 @@ fn key_step(
                 .map_or_else(Html::default, |at| cell(time(at, now))),
         ),
         (
-            "Goes on at",
+            "Recovery point",
             it.recovery_point
                 .as_deref()
                 .map_or_else(Html::default, |at| code(Some(at))),
         ),
         ("Expires", cell(time(it.expires_at, now))),
-        ("Owners", cell(it.epoch)),
+        ("Epoch", cell(it.epoch)),
         (
             "Fingerprint",
             cell(el("code").class("break").add(&key.fingerprint)),
@@ -186,7 +191,7 @@ fn event_step(
     let to = path_of("/console/events", &position.to_string());
     let later = (!is_of_answer).then(|| format!(", by transaction {transaction}"));
     let head = el("p")
-        .add(open(&to, &event.kind))
+        .add(open_name(&to, &event.kind))
         .add(format!(" at position {position}, "))
         .add(time(event.created_at, now))
         .add(later);

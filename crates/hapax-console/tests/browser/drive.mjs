@@ -35,6 +35,8 @@ const PAGES = [
   "/act?act=replay&partition=mail&position=1",
   "/act?act=edit&partition=search&position=2",
   "/act?act=decide&saga=checkout-1&decision=done&step=charge",
+  "/act?act=replay-selected&one=search+2&one=mail+1",
+  "/act?act=retry&partition=hooks&position=8",
 ];
 const PLACES = {
   o: "/console",
@@ -114,6 +116,43 @@ async function axeHasNothingToSay(page, where, which = {}) {
   equal(said, [], where);
 }
 
+// The longest word that a cell keeps in one piece: see `WHOLE` in format.rs.
+const WHOLE = 20;
+
+// What is wrong with the places of labels and words: a word that is broken although it is short, a
+// label that runs into its value.
+async function misplaced(page) {
+  return page.evaluate((whole) => {
+    const wrong = [];
+    const lines = (range) => new Set([...range.getClientRects()].filter((it) => it.width > 0).map((it) => Math.round(it.top))).size;
+    const words = (element, check) => {
+      const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        for (const found of node.data.matchAll(/[^\s-]+/g)) {
+          const range = document.createRange();
+          range.setStart(node, found.index);
+          range.setEnd(node, found.index + found[0].length);
+          check(found[0], range);
+        }
+      }
+    };
+    for (const cell of document.querySelectorAll("main td, main th, main .badge, main .why span")) {
+      words(cell, (word, range) => {
+        const parent = range.startContainer.parentElement;
+        if (word.length <= whole && !parent.closest("pre, .break") && lines(range) > 1) wrong.push(`broken: ${word}`);
+      });
+    }
+    for (const dt of document.querySelectorAll("main .facts dt")) {
+      const value = dt.nextElementSibling.getBoundingClientRect();
+      words(dt, (word, range) => {
+        const right = Math.max(...[...range.getClientRects()].map((it) => it.right));
+        if (right > value.left + 1) wrong.push(`over its value: ${dt.textContent}`);
+      });
+    }
+    return wrong;
+  }, WHOLE);
+}
+
 async function shoot(page, name) {
   await page.screenshot({ path: `${shots}/${name}.png` });
 }
@@ -191,6 +230,40 @@ await test("from a stuck event to its cause in at most three keystrokes", async 
   await page.keyboard.press("Enter");
   await page.waitForURL((url) => url.pathname !== "/console");
   ok((await page.textContent("main")).length > 100, "the first line leads somewhere");
+  await close();
+});
+
+await test("labels and words are in their places on every page", async () => {
+  const { page, close } = await look();
+  for (const it of PAGES) {
+    await page.goto(`${local}/console${it}`);
+    await isLive(page);
+    equal(await misplaced(page), [], it);
+  }
+  await page.keyboard.press("?");
+  const heights = await page.$$eval("#help dt kbd", (all) => all.map((it) => Math.round(it.getBoundingClientRect().height)));
+  equal(new Set(heights).size, 1, `the keys of the help are equally high: ${heights}`);
+  await close();
+});
+
+await test("on a phone the cells of a row begin at one edge, and the current page is in view", async () => {
+  const { page, close } = await look({ viewport: { width: 360, height: 720 } });
+  for (const it of PAGES) {
+    await page.goto(`${local}/console${it}`);
+    await ready(page);
+    const edges = await page.$$eval("main tbody td", (all) =>
+      all.filter((td) => td.offsetParent).map((td) => [td.getBoundingClientRect().left + parseFloat(getComputedStyle(td).paddingLeft), td.querySelector(".v")?.getBoundingClientRect().left]));
+    equal(new Set(edges.map(([left]) => Math.round(left))).size <= 1, true, `${it}: labels at ${[...new Set(edges.map(([left]) => left))]}`);
+    const values = new Set(edges.map(([, value]) => value).filter((it) => it !== undefined).map(Math.round));
+    ok(values.size <= 1, `${it}: values at ${[...values]}`);
+    const isInView = await page.evaluate(() => {
+      const here = document.querySelector("body > nav [aria-current]");
+      if (!here) return true;
+      const [place, nav] = [here.getBoundingClientRect(), here.closest("nav").getBoundingClientRect()];
+      return place.left >= nav.left - 1 && place.right <= nav.right + 1;
+    });
+    ok(isInView, `${it}: the current page is out of view`);
+  }
   await close();
 });
 
@@ -276,6 +349,77 @@ await test("a dead letter is edited, and offered again with what was written", a
   equal(await page.$$eval("main a.button", (all) => all.filter((it) => it.textContent.includes("Edit")).length), 0, "it is dead no more");
   await axeHasNothingToSay(page, "the event");
   equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("the form to edit a dead letter begins with its heading", async () => {
+  for (const viewport of [{ width: 1280, height: 700 }, { width: 360, height: 640 }]) {
+    const { page, close } = await look({ viewport });
+    await page.goto(`${local}/console/act?act=edit&partition=search&position=2`);
+    await ready(page);
+    const top = await page.$eval("h1", (it) => it.getBoundingClientRect().top);
+    ok(top >= 0 && (await page.evaluate(() => scrollY)) === 0, `the heading is at ${top}`);
+    await close();
+  }
+});
+
+await test("rows are selected by keyboard and by their boxes, and replayed together", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${local}/console/dead-letters?q=dest%3Asearch`);
+  await ready(page);
+  ok(await page.isDisabled("button[value=replay-selected]"), "nothing is selected");
+  const before = await page.textContent('[data-live="nav-dead"]');
+  await page.keyboard.press("j");
+  await page.keyboard.press("x");
+  equal(await page.textContent("#selected"), "1 selected", "x selects the row");
+  await page.click("th.pick input");
+  const all = await page.$$eval("td.pick input", (all) => all.length);
+  ok(all >= 3, `${all} rows`);
+  equal(await page.textContent("#selected"), `${all} selected`, "the box in the head selects all");
+  await page.uncheck("td.pick input >> nth=0");
+  equal(await page.textContent("#selected"), `${all - 1} selected`, "a box is cleared");
+  equal(await page.isChecked("th.pick input"), false, "not all are selected");
+  await axeHasNothingToSay(page, "the list with selected rows");
+  await shoot(page, "selected-1280");
+  // The filter replaces the list and forgets the selection.
+  await page.fill("#filter", "dest:search attempt>3");
+  await page.waitForFunction(() => document.getElementById("selected").textContent === "");
+  await page.click("th.pick input");
+  await page.click("text=Replay selected");
+  await page.waitForURL(/act=replay-selected/);
+  ok((await page.textContent(".says")).startsWith(`${all} dead letters`), "how many");
+  await page.fill("#reason", "the index was mended");
+  await page.click("main button.main");
+  await page.waitForURL(/said=selected-replayed/);
+  ok((await page.textContent(".told")).includes(`${all} of ${all} are due again`), "what came of it");
+  await page.waitForFunction((before) => document.querySelector('[data-live="nav-dead"]').textContent !== before, before);
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("a delivery that waits is retried now", async () => {
+  const { page, close } = await look();
+  await page.goto(`${local}/console/deliveries?q=state%3Aretrying+dest%3Ahooks`);
+  await ready(page);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/console\/events\/\d+$/);
+  await page.click("text=Retry now");
+  await page.fill("#reason", "the receiver is back");
+  await page.click("main button.main");
+  await page.waitForURL(/said=retried/);
+  ok((await page.textContent("main")).includes("due since"), "it is due");
+  await close();
+});
+
+await test("charts of a day stay when figures arrive", async () => {
+  const { page, close } = await look();
+  await page.goto(`${local}/console`);
+  await ready(page);
+  await page.click("text=24 h");
+  await at(page, "/console?range=24h");
+  await isLive(page);
+  equal(await page.$eval(".ranges [aria-current]", (it) => it.textContent), "24 h", "the range");
   await close();
 });
 

@@ -5,7 +5,8 @@ BEGIN
         PERFORM hapax.claim('shop', 'POST /orders', 'order-8e03-' || n, sha256(n::text::bytea));
         PERFORM hapax.emit('order.created', jsonb_build_object('order', 'ord-' || n, 'amount', 500 + n,
             'card', '4111111111111111', 'customer', jsonb_build_object('name', 'Ann', 'email', 'ann@example.com'))::text,
-            'order', 'ord-' || n, NULL, '{"source": "checkout"}');
+            'order', 'ord-' || n, NULL,
+            jsonb_build_object('source', 'checkout', 'idempotency_key_hash', left(md5(n::text), 8)));
         IF n % 7 = 0 THEN
             PERFORM hapax.emit('refund.created', jsonb_build_object('order', 'ord-' || n, 'amount', 100)::text,
                 'order', 'ord-' || n);
@@ -14,6 +15,7 @@ BEGIN
             '[["content-type", "application/json"]]',
             convert_to('{"id": "ord-' || n || '", "email": "ann@example.com"}', 'UTF8'));
     END LOOP;
+    PERFORM hapax.emit('payment.succeeded', '{"payment": "pay-1"}', 'payment', 'pay-1', NULL, '{}', 'shop');
     PERFORM hapax.emit('order.shipped', '{"order": "ord-1"}', 'order', 'ord-1', NULL, '{}', 'shop');
 END
 $$;
@@ -33,6 +35,10 @@ INSERT INTO hapax.delivery
     (destination, position, state, attempt, next_at, last_error, changed_at)
 SELECT 'search', id, 'dead', 10, now(), '422 no such field', now() - interval '8 minutes'
 FROM hapax.outbox_event WHERE type = 'order.created' ORDER BY id OFFSET 1 LIMIT 1;
+INSERT INTO hapax.delivery
+    (destination, position, state, attempt, next_at, last_error, changed_at)
+SELECT 'search', id, 'dead', 10, now(), '422 the field customer.address.street is unknown', now() - interval '7 minutes'
+FROM hapax.outbox_event WHERE type IN ('order.created', 'payment.succeeded') ORDER BY id DESC LIMIT 4;
 INSERT INTO hapax.delivery
     (destination, position, state, attempt, next_at, order_key, last_error, changed_at)
 SELECT 'mail', min(id), 'dead', 10, now(), E'order\nord-1', '550 no such mailbox', now() - interval '26 minutes'
@@ -80,9 +86,13 @@ VALUES ('search', '{"events":["order.*"],"sink":{"webhook":{"url":"https://searc
         nextval('hapax.declaration_version'), now() - interval '3 days', now() - interval '3 days', 'alice');
 INSERT INTO hapax.audit_log (at, actor, action, object, detail, outcome)
 VALUES (now() - interval '3 days', 'alice', 'create', 'destination search', '{"version":1}', 'done'),
-       (now() - interval '2 hours', 'bob', 'replay', 'delivery hooks 12', '{"reason":"the far side is back"}', 'done');
+       (now() - interval '2 hours', 'bob', 'replay', 'delivery hooks 12', '{"reason":"the receiver is back"}', 'done'),
+       (now() - interval '2 hours', 'bob', 'replay_dead_letters', 'destination hooks',
+        '{"job":1,"total":1200,"reason":"the receiver is back","arguments":{"filter":{"type":"order.*","tenant":null,"attempts_min":0},"seen":"99954:99954: - 7711952969768183909","until":99,"counted_at":5}}', 'done');
 INSERT INTO hapax.job (kind, destination, arguments, state, total, done, next_at, actor, created_at, started_at, ended_at)
 VALUES ('replay_dead_letters', 'hooks', '{}', 'done', 1200, 1200, now(), 'bob', now() - interval '2 hours',
         now() - interval '2 hours', now() - interval '115 minutes'),
+       ('replay_events', 'billing', '{}', 'done', 1, 0, now(), 'bob', now() - interval '3 hours',
+        now() - interval '3 hours', now() - interval '3 hours'),
        ('replay_events', 'search', '{}', 'running', 40000, 12500, now() + interval '1 day', 'alice', now() - interval '4 minutes',
         now() - interval '4 minutes', NULL);

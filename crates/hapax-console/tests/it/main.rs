@@ -10,5 +10,7 @@ mod pages;
 mod markup;
 mod auth;
 mod acts;
+mod attention;
+mod selection;
 mod tenants;
 mod live;

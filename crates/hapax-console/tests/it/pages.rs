@@ -10,7 +10,7 @@ const SHOWN: &[(&str, &[&str])] = &[
     (
         "/console",
         &[
-            "Why is it not moving?",
+            "Needs attention",
             "behind dead letter",
             "waits for retry",
             "held",
@@ -255,6 +255,74 @@ async fn a_filter_that_is_not_understood_is_refused_and_fits_nothing() {
 }
 
 #[tokio::test]
+async fn every_page_accepts_the_examples_of_its_own_hint() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    for list in [
+        "events",
+        "deliveries",
+        "dead-letters",
+        "keys",
+        "inbox",
+        "sagas",
+        "destinations",
+        "advanced",
+    ] {
+        let page = ops.see(&format!("/console/{list}")).await;
+        let (_, hint) = page.split_once("id=\"filter-note\"").unwrap();
+        let (hint, _) = hint.split_once("</p>").unwrap();
+        let examples = hint.split("<code>").skip(1);
+        let examples = examples.map(|it| it.split("</code>").next().unwrap_or_default());
+        let examples: Vec<String> = examples.map(plain).collect();
+        assert!(examples.len() >= 2, "{list}: {hint}");
+        let together = examples.join(" ");
+        for example in examples.iter().chain([&together]) {
+            let page = ops.see(&url(&format!("/console/{list}?q="), example)).await;
+            let is_refused = page.contains("aria-invalid=\"true\"");
+            assert!(!is_refused, "{list}: {example}\n{page}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_page_says_what_would_be_there() {
+    let scene = Scene::local().await;
+    let nothing = "TRUNCATE hapax.outbox_event, hapax.delivery, hapax.attempt, hapax.inbox_message,
+        hapax.idempotency_key, hapax.job;
+        DELETE FROM hapax.saga_step; DELETE FROM hapax.saga";
+    scene.client.batch_execute(nothing).await.unwrap();
+    for (list, said) in [
+        ("events", "An event appears here when"),
+        ("deliveries", "A delivery appears here when"),
+        ("dead-letters", "A delivery becomes one when"),
+        ("keys", "A key appears here when"),
+        ("inbox", "A message appears here when"),
+        ("sagas", "A saga appears here when"),
+        ("advanced", "A job appears here when"),
+    ] {
+        let path = format!("/console/{list}");
+        let page = scene.send(Method::GET, &path, &[], "").await.text();
+        assert!(page.contains(said), "{list}: {said}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_events_says_which_of_them_failed_and_where() {
+    let scene = Scene::local().await;
+    for (q, said) in [
+        ("type:order.created", ["dead</span>", "mail"]),
+        ("type:order.paid", ["retrying</span>", "hooks"]),
+        ("type:order.shipped", ["blocked</span>", "mail"]),
+    ] {
+        let path = url("/console/events?q=", q);
+        let page = results(&scene.send(Method::GET, &path, &[], "").await.text());
+        for said in said {
+            assert!(page.contains(said), "{q}: {said}\n{page}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn whatever_a_filter_says_narrows_a_list_or_is_refused_by_its_word() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
@@ -306,7 +374,7 @@ async fn lists_have_pages_that_follow_each_other() {
     let mut seen = 0;
     for _ in 0..5 {
         let page = scene.send(Method::GET, &path, &[], "").await.text();
-        seen += page.matches("many.made</a>").count();
+        seen += page.matches("many.made</span></a>").count();
         let Some((_, rest)) =
             page.split_once("href=\"/console/events?q=type%3Amany.%2A&amp;before=")
         else {
@@ -346,6 +414,14 @@ fn check_refusal_is_explained(list: &str, q: &str, page: &str) {
 
 fn url(path: &str, q: &str) -> String {
     format!("{path}{}", utf8_percent_encode(q, NON_ALPHANUMERIC))
+}
+
+/// The text of markup.
+fn plain(html: &str) -> String {
+    html.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&amp;", "&")
 }
 
 fn results(page: &str) -> String {

@@ -1,8 +1,14 @@
 //! Fixture: a console on a fresh database, with rows of every kind.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
-use hapax::{Random, admin::Configured};
+use hapax::{Clock, Random, Timestamp, admin::Configured};
 use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
 use hapax_postgres::{Postgres, Schema};
 pub(crate) use hapax_testkit::clock::system_clock as clock;
@@ -33,6 +39,8 @@ pub(crate) struct Scene {
     pub(crate) console: Console,
     pub(crate) client: Client,
     http: HttpClient,
+    /// How far the clock of the console is ahead, in milliseconds.
+    ahead: Arc<AtomicI64>,
 }
 
 /// A signed-in browser.
@@ -59,7 +67,26 @@ impl Scene {
         Self::open(settings(Tokens::default())).await
     }
 
-    async fn open(console: Settings) -> Self {
+    /// Creates a console without tokens, in a process without metrics and without a configuration.
+    pub(crate) async fn quiet() -> Self {
+        let mut settings = settings(Tokens::default());
+        settings.metrics = None;
+        settings.configured.clear();
+        Self::open(settings).await
+    }
+
+    /// Moves the clock of the console on, so that the next page reads its figures anew.
+    pub(crate) fn move_on(&self) {
+        self.ahead.fetch_add(3_000, Ordering::SeqCst);
+    }
+
+    async fn open(mut console: Settings) -> Self {
+        let ahead = Arc::new(AtomicI64::new(0));
+        let (ours, by) = (console.clock.clone(), Arc::clone(&ahead));
+        console.clock = Clock::new(move || {
+            let ahead = by.load(Ordering::SeqCst);
+            Timestamp::from_millis(ours.now().as_millis() + ahead)
+        });
         let database = Database::fresh().await;
         let random = Random::new(|| 7);
         let mut settings = hapax_postgres::Settings::new(database.url(), clock(), random);
@@ -79,6 +106,7 @@ impl Scene {
             console,
             client,
             http,
+            ahead,
         }
     }
 

@@ -14,8 +14,8 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         ("/console/keys", "key-of-acme"),
         ("/console/inbox", "Messages have no tenant"),
         ("/console/sagas", "saga-1"),
-        ("/console/destinations", "No destination matches"),
-        ("/console/advanced", "No act matches"),
+        ("/console/destinations", "There are no destinations"),
+        ("/console/advanced", "The audit log is empty"),
         ("/console/configuration", "No setting matches"),
     ] {
         let page = alice.see(path).await;

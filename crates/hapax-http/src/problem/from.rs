@@ -1,9 +1,9 @@
-//! Conversion of errors of the store and the outbox into problems, and of violated constraints into
-//! problems of the service.
+//! Conversion of errors of the store, the outbox and operators into problems, and of violated
+//! constraints into problems of the service.
 
-use hapax::{outbox::EventError, store::StoreError};
+use hapax::{admin::AdminError, outbox::EventError, store::StoreError};
 
-use super::{Code, IN_PROGRESS, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
+use super::{CONFLICT, Code, IN_PROGRESS, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
 use crate::settings::RETRY_AFTER;
 
 impl From<StoreError> for Problem {
@@ -94,5 +94,52 @@ impl From<EventError> for Problem {
         Self::new(INTERNAL)
             .detail("an event of this request could not be emitted; nothing was changed")
             .caused_by(error)
+    }
+}
+
+impl From<AdminError> for Problem {
+    fn from(error: AdminError) -> Self {
+        match error {
+            AdminError::NotFound { .. } => Self::not_found().detail(error.to_string()),
+            AdminError::Conflict { what } => Self::new(CONFLICT).detail(what),
+            AdminError::Invalid { field, problem } => {
+                let detail = format!("{field} {problem}");
+                Self::invalid(field, detail)
+            }
+            AdminError::Busy => Self::new(UNAVAILABLE)
+                .detail(error.to_string())
+                .retry_after(RETRY_AFTER),
+            AdminError::Store(error) => error.into(),
+            other => Self::internal(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_an_operator_has_the_code_of_its_kind() {
+        check(AdminError::not_found("job 7"), "NOT_FOUND", None);
+        check(
+            AdminError::conflict("it was changed"),
+            "CONFLICT.state",
+            None,
+        );
+        let invalid = AdminError::invalid("since", "must be a time");
+        check(invalid, "VALIDATION.member", Some("since"));
+        let unavailable = StoreError::Unavailable {
+            source: "no connection".into(),
+        };
+        check(unavailable.into(), "DEPENDENCY.unavailable", None);
+        check(AdminError::Busy, "DEPENDENCY.unavailable", None);
+    }
+
+    #[track_caller]
+    fn check(error: AdminError, code: &str, member: Option<&str>) {
+        let problem = Problem::from(error);
+        assert_eq!(problem.code().name(), code);
+        assert_eq!(problem.named_member(), member);
     }
 }

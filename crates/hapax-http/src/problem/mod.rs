@@ -162,6 +162,16 @@ impl IntoResponse for Problem {
     }
 }
 
+#[cfg(feature = "openapi")]
+impl utoipa::PartialSchema for Problem {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        <render::Document as utoipa::PartialSchema>::schema()
+    }
+}
+
+#[cfg(feature = "openapi")]
+impl utoipa::ToSchema for Problem {}
+
 /// Responds with 404 as a problem. Pass it to `Router::fallback`.
 #[expect(clippy::unused_async, reason = "axum's handlers are async")]
 pub async fn not_found() -> Problem {

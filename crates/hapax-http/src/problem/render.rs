@@ -5,6 +5,7 @@
 //! is stored under a key.
 
 use std::{
+    borrow::Cow,
     error::Error,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -47,18 +48,34 @@ struct Reason(&'static str);
 #[derive(Clone, Copy)]
 pub(crate) struct InPhases;
 
+/// An error response.
 #[derive(Serialize)]
-struct Document<'a> {
-    r#type: String,
-    title: &'a str,
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub(super) struct Document {
+    /// The URL of the page about the code.
+    #[serde(rename = "type")]
+    page: String,
+    /// The situation in words, the same for every problem of this code.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    title: &'static str,
+    /// The status of the response.
     status: u16,
-    detail: &'a str,
-    code: &'a str,
+    /// What is wrong with this request.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    detail: Cow<'static, str>,
+    /// The situation, for programs.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    code: &'static str,
+    /// Whether the same request may succeed later.
     retryable: bool,
+    /// The member of the request that is not valid.
     #[serde(skip_serializing_if = "Option::is_none")]
-    member: Option<&'a str>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    member: Option<Cow<'static, str>>,
+    /// The id of the request in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    request_id: Option<Box<str>>,
 }
 
 /// A response that carries `problem`. The body is already written, in case no layer follows.
@@ -139,14 +156,14 @@ fn with_headers_of(old: &Response, mut new: Response) -> Response {
 fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     let inner = &problem.0;
     let document = Document {
-        r#type: format!("{TYPE_BASE}{}", inner.code.name().to_ascii_lowercase()),
+        page: format!("{TYPE_BASE}{}", inner.code.name().to_ascii_lowercase()),
         title: inner.code.title(),
         status: inner.status.as_u16(),
-        detail: &inner.detail,
+        detail: inner.detail.clone(),
         code: inner.code.name(),
         retryable: inner.code.retryable(),
-        member: inner.member.as_deref(),
-        request_id,
+        member: inner.member.clone(),
+        request_id: request_id.map(Box::from),
     };
     let body = serde_json::to_vec(&document).expect("a problem can be written as JSON");
     let mut response = Response::new(Body::from(body));

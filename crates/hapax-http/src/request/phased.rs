@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hapax::{
     idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
     phases::{Entry, Ownership, evaluate_entry},
+    retry::Delays,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -112,10 +113,9 @@ async fn wait_for_owner<K: Keys>(
     guard: &ClaimGuard<K>,
     last_look: Instant,
 ) -> Result<bool, StoreError> {
-    let mut pause = LOOKS.0;
-    while Instant::now() + pause < last_look {
-        sleep(pause).await;
-        pause = (pause * 2).min(LOOKS.1);
+    let mut delays = Delays::new(LOOKS);
+    while Instant::now() + delays.next_delay() < last_look {
+        sleep(delays.advance()).await;
         let store = guard.operation.idempotency.store();
         let record = store.look_up(&guard.claim.scope).await?;
         let now = record.as_ref().map(|record| record.read_at);
@@ -280,10 +280,8 @@ async fn fenced<K: Keys>(guard: ClaimGuard<K>, deadline: Option<Instant>) -> Res
     );
     let wait = until(Instant::now(), guard.operation.idempotency.settings().wait);
     let last_look = deadline.map_or(wait, |deadline| deadline.min(wait));
-    let mut pause = Duration::ZERO;
+    let mut delays = Delays::new(LOOKS);
     let taken = loop {
-        sleep(pause).await;
-        pause = (pause * 2).clamp(LOOKS.0, LOOKS.1);
         let store = guard.operation.idempotency.store();
         let record = match store.look_up(&guard.claim.scope).await {
             Ok(record) => record,
@@ -294,7 +292,9 @@ async fn fenced<K: Keys>(guard: ClaimGuard<K>, deadline: Option<Instant>) -> Res
             evaluate_claim(record, &guard.claim, now)
         });
         match taken {
-            Some(Taken::InProgress) if Instant::now() + pause < last_look => {}
+            Some(Taken::InProgress) if Instant::now() + delays.next_delay() < last_look => {
+                sleep(delays.advance()).await;
+            }
             Some(taken) => break taken,
             None => break Taken::InProgress,
         }

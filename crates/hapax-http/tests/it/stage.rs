@@ -226,12 +226,8 @@ impl Sent {
         let problem = self.json();
         assert_eq!(problem["code"], code, "{text}");
         assert_eq!(problem["status"], status);
-        assert!(
-            problem["type"]
-                .as_str()
-                .unwrap()
-                .starts_with("https://hapax.dev/problems/")
-        );
+        let page = format!("https://hapax.dev/problems/{}", code.to_lowercase());
+        assert_eq!(problem["type"], page);
         assert!(problem["title"].is_string() && problem["detail"].is_string());
         assert!(problem["retryable"].is_boolean());
         assert!(problem["request_id"].is_string(), "{text}");

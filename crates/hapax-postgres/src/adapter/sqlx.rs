@@ -15,11 +15,7 @@ use hapax::{
 use sqlx::{PgConnection, Row as _};
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
-use crate::{
-    error::sqlx_error,
-    idempotency::{on_expired, parts},
-    query,
-};
+use crate::{error::sqlx_error, idempotency::parts, query};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
 /// it may be tried again, and what the database refused.
@@ -41,7 +37,7 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
         .bind(key)
         .bind(&claim.fingerprint.as_bytes()[..])
         .bind(retention(claim))
-        .bind(on_expired(claim))
+        .bind(claim.on_expired.name())
         .bind(WAIT_SECS)
         .fetch_one(tx)
         .await

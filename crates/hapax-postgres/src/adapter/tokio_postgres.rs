@@ -14,11 +14,7 @@ use hapax::{
 use tokio_postgres::{Row, Transaction, types::Type};
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
-use crate::{
-    idempotency::{on_expired, parts},
-    query,
-    value::Param,
-};
+use crate::{idempotency::parts, query, value::Param};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
 /// it may be tried again, and what the database refused.
@@ -44,7 +40,7 @@ pub async fn claim(
         &key,
         &fingerprint,
         &retention(claim),
-        &on_expired(claim),
+        &claim.on_expired.name(),
         &WAIT_SECS,
     ];
     let row = one(tx, query!("contract/claim"), &params).await?;

@@ -54,25 +54,25 @@ pub(super) async fn discard_all(
     Ok(discarded.len() as u64)
 }
 
-/// Locks the partition and checks that the delivery exists and this actor may see it.
+/// Locks the partition and checks that the delivery exists and this actor may see it. Returns its
+/// state.
 pub(super) async fn look(
     act: &mut AuditedTransaction<'_>,
     actor: &Actor,
     partition: &str,
     position: i64,
-) -> Result<(), AdminError> {
+) -> Result<String, AdminError> {
     let name = text(partition);
     act.hold(&name).await?;
     let params: [&dyn Param; 2] = [&name, &position];
     let found = act.ask(query!("admin/delivery"), &params).await?;
-    let tenant = found.first().map(|row| row.get::<_, Option<&str>>(1));
-    match (tenant, actor.tenant()) {
-        (None, _) => Err(AdminError::not_found(delivery_object(partition, position))),
-        (Some(tenant), Some(own)) if tenant != Some(own) => {
-            Err(AdminError::not_found(delivery_object(partition, position)))
-        }
-        _ => Ok(()),
-    }
+    let is_seen = |row: &&Row| {
+        let tenant: Option<&str> = row.get("tenant");
+        actor.tenant().is_none_or(|own| tenant == Some(own))
+    };
+    let row = found.first().filter(is_seen);
+    let row = row.ok_or_else(|| AdminError::not_found(delivery_object(partition, position)))?;
+    Ok(row.get("state"))
 }
 
 /// Writes the outcome to the audit log and commits.

@@ -11,7 +11,9 @@ use hapax::admin::{
 use serde_json::json;
 use tokio_postgres::Row;
 
-use super::{audited::AuditedTransaction, dead_letters, filters::Filters, seen::Seen};
+use super::{
+    audited::AuditedTransaction, dead_letters, filters::Filters, retry::retry_now, seen::Seen,
+};
 use crate::{
     postgres::Postgres,
     query,
@@ -182,6 +184,15 @@ impl DeliveryAdmin for Postgres {
             act, actor, "discard", partition, position, detail, discarded,
         )
         .await
+    }
+
+    async fn retry_delivery_now(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+    ) -> Result<(), AdminError> {
+        retry_now(self, actor, partition, position).await
     }
 }
 

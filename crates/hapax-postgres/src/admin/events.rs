@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX, Page,
-        RequestSeek, Trace, destination_of, read_cursor,
+        Actor, AdminError, Count, DeliveryStatus, EventAdmin, EventFilter, EventSummary, PAGE_MAX,
+        Page, RequestSeek, Trace, destination_of, read_cursor,
     },
     delivery::Attempt,
     event::{EventId, Payload},
@@ -23,7 +23,7 @@ use hapax::{
 };
 use tokio_postgres::Row;
 
-use super::filters::Filters;
+use super::{estimate, filters::Filters};
 use crate::{
     delivery::dead_letter::attempts,
     outbox,
@@ -79,16 +79,21 @@ impl EventAdmin for Postgres {
         let Some(find) = Filters::of(actor, filter) else {
             return Ok(0);
         };
-        let (low, high) = match place_of(self, actor, filter).await? {
-            Some(position) => (position, position.saturating_add(1)),
-            None => window(self, filter).await?,
-        };
+        let (low, high) = bounds(self, actor, filter).await?;
         let params = find.with(&[&high, &low]);
         let found = self.ask(query!("admin/count_events"), &params).await?;
         Ok(found
             .first()
             .map_or(0, |row| row.get::<_, i64>(0))
             .unsigned_abs())
+    }
+
+    async fn estimate_events(
+        &self,
+        actor: &Actor,
+        filter: &EventFilter,
+    ) -> Result<Count, AdminError> {
+        estimate::events(self, actor, filter).await
     }
 
     async fn find_event(
@@ -206,6 +211,18 @@ pub(super) async fn place_of(
     };
     let near = store.find_event_near(actor, id).await?;
     Ok(near.map(|event| event.position))
+}
+
+/// The positions between which the events of a filter are.
+pub(super) async fn bounds(
+    store: &Postgres,
+    actor: &Actor,
+    filter: &EventFilter,
+) -> Result<(i64, i64), AdminError> {
+    match place_of(store, actor, filter).await? {
+        Some(position) => Ok((position, position.saturating_add(1))),
+        None => Ok(window(store, filter).await?),
+    }
 }
 
 /// The positions between which the events of a filter's window of time are.

@@ -18,22 +18,6 @@ use tokio_postgres::{
 
 use crate::{error::corrupt, value::Moment};
 
-/// The rows before the first one that cannot be read.
-///
-/// # Errors
-/// Fails with the error of the first row if that one cannot be read.
-pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
-    let mut readable = Vec::with_capacity(rows.len());
-    for row in rows {
-        match row {
-            Ok(row) => readable.push(row),
-            Err(error) if readable.is_empty() => return Err(error),
-            Err(_) => break,
-        }
-    }
-    Ok(readable)
-}
-
 /// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     read(row, |id, headers, payload| {

@@ -6,12 +6,16 @@
 use std::sync::Arc;
 
 use hapax::{
-    delivery::Shards, keyring::Keyring, limits::READ_BYTES, outbox::OutboxEvent, store::StoreError,
+    delivery::Shards,
+    keyring::Keyring,
+    limits::READ_BYTES,
+    outbox::OutboxEvent,
+    store::{StoreError, until_unreadable},
 };
 use tokio_postgres::Row;
 
 use super::{
-    event::{event, until_unreadable},
+    event::event,
     segment::{READ, READ_LATE, next_start, oldest, rotation, start},
 };
 use crate::{

@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub(crate) use self::{
-    event::{event, shown, until_unreadable},
+    event::{event, shown},
     segment::SEEN,
 };
 

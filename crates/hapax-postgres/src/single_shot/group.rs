@@ -30,7 +30,7 @@ use crate::{
     connection::QueryError,
     emit::Columns,
     error::unavailable,
-    idempotency::{on_expired, parts, record, retention},
+    idempotency::{parts, record, retention},
     member::Member,
     postgres::{Handle, Postgres},
     query,
@@ -418,7 +418,7 @@ impl<'a> Keys<'a> {
             statuses: all().map(|it| it.stored.status).collect(),
             headers: all().map(|it| it.stored.headers.as_slice()).collect(),
             bodies: all().map(|it| &*it.stored.body).collect(),
-            on_expired: all().map(|it| on_expired(&it.claim)).collect(),
+            on_expired: all().map(|it| it.claim.on_expired.name()).collect(),
             retentions: all().map(|it| millis(retention(&it.claim))).collect(),
             time,
         }

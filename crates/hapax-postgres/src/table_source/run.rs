@@ -1,14 +1,24 @@
-//! Moving on and on: at once while there is something, and looking again ever more rarely.
+//! The loop of a table source: moves rows without a pause while there are some, and polls less and
+//! less often while there are none.
 
 use std::{pin::pin, time::Duration};
 
-use hapax::limits::{POLL_IDLE, STORE_BACKOFF};
+use hapax::{
+    limits::{POLL_IDLE, STORE_BACKOFF},
+    retry::Delays,
+};
 use tokio::time::timeout;
 
 use super::Imported;
 
-/// How soon it looks again after it found nothing for the first time.
-const SOON: Duration = Duration::from_millis(1);
+/// The first wait after a poll that found no rows.
+const POLL_FIRST: Duration = Duration::from_millis(1);
+
+/// The waits between polls that find no rows, and those between failures.
+struct Waits {
+    idle: Delays,
+    failed: Delays,
+}
 
 impl Imported {
     /// Moves rows until `stop` is ready; a batch that has begun ends first.
@@ -17,25 +27,33 @@ impl Imported {
     /// is logged and tried again, less and less often.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
+        let mut waits = Waits {
+            idle: Delays::new((POLL_FIRST, POLL_IDLE)),
+            failed: Delays::new(STORE_BACKOFF),
+        };
         let mut wait = Duration::ZERO;
         while timeout(wait, &mut stop).await.is_err() {
-            wait = self.turn(wait).await;
+            wait = self.move_next(&mut waits).await;
         }
     }
 
-    /// Moves one batch; how long to wait before the next.
-    async fn turn(&self, waited: Duration) -> Duration {
+    /// Moves one batch. Returns how long to wait before the next one.
+    async fn move_next(&self, waits: &mut Waits) -> Duration {
         match self.move_batch().await {
             Ok(moved) if moved.rows + moved.set_aside > 0 => {
                 self.store.notifier().notify();
+                waits.idle.reset();
+                waits.failed.reset();
                 Duration::ZERO
             }
-            Ok(_) => (waited * 2).clamp(SOON, POLL_IDLE),
+            Ok(_) => {
+                waits.failed.reset();
+                waits.idle.advance()
+            }
             Err(error) => {
                 let (source, error) = (&self.mover.name, error.error_chain());
                 tracing::error!(source, error, "no rows were moved; trying again");
-                let (first, most) = STORE_BACKOFF;
-                (waited * 2).clamp(first, most)
+                waits.failed.advance()
             }
         }
     }

@@ -5,6 +5,7 @@
 mod fixture;
 mod bad_days;
 mod contract;
+mod cut_over;
 mod groups;
 mod pipelined;
 mod encryption;

@@ -36,6 +36,8 @@ struct Far {
     taken: Arc<Mutex<Vec<(String, i64)>>>,
     /// Whether the sink takes events and never reports a result.
     hangs: Arc<AtomicBool>,
+    /// Whether the sink is unavailable.
+    is_down: Arc<AtomicBool>,
     /// The sink rejects one offer of so many.
     refuses: Option<usize>,
     offers: Arc<Mutex<usize>>,
@@ -74,7 +76,8 @@ impl Sink for Far {
                     *offers += 1;
                     *offers
                 };
-                if self.refuses.is_some_and(|every| number % every == 0) {
+                let refuses = self.refuses.is_some_and(|every| number % every == 0);
+                if refuses || self.is_down.load(Ordering::SeqCst) {
                     outcomes.push(Err(SinkError::unavailable("told", "told to")));
                     continue;
                 }
@@ -265,6 +268,36 @@ async fn an_event_that_says_it_is_encrypted_and_is_not_is_a_dead_letter_and_stop
         .await
         .unwrap();
     eventually(PATIENCE, async || far.count_of("json") == 1).await;
+    relay.drain().await;
+}
+
+/// The clock of the relay stands still, so that an open breaker never ends its wait by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_an_operator_retries_now_does_not_wait_for_the_open_breaker() {
+    let fixture = Fixture::new().await;
+    let far = Far::default();
+    far.is_down.store(true, Ordering::SeqCst);
+    let stopped_at = clock().now();
+    let destination =
+        Destination::new("far", Arc::new(far.clone())).schedule("0s,1h".parse().unwrap());
+    let settings = Settings::new(Clock::new(move || stopped_at), seeded_random(2));
+    let store = &fixture.store;
+    let relay = Relay::spawn(store, vec![destination], &settings, &store.notifier());
+    write(store.clone(), 1, 12).await;
+    let waiting = "SELECT count(*) FROM hapax.delivery WHERE state = 'retrying'";
+    eventually(PATIENCE, async || fixture.count(waiting).await >= 10).await;
+    far.is_down.store(false, Ordering::SeqCst);
+    let first = "SELECT min(position) FROM hapax.delivery WHERE state = 'retrying'";
+    let position = fixture.count(first).await;
+    let ops = Actor::new("ops");
+    let retried = store.retry_delivery_now(&ops, "far", position).await;
+    retried.unwrap();
+    let arrived = format!(
+        "SELECT count(*) FROM hapax.delivery WHERE state = 'delivered' AND position = {position}"
+    );
+    eventually(PATIENCE, async || fixture.count(&arrived).await == 1).await;
+    // The others keep their schedule.
+    assert!(fixture.count(waiting).await > 0);
     relay.drain().await;
 }
 

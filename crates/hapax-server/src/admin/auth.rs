@@ -9,15 +9,19 @@ use std::collections::BTreeMap;
 
 use axum::{
     extract::{Extension, FromRequestParts, Request, State},
-    http::{HeaderMap, Method, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Method, header, request::Parts},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use hapax::admin::Actor;
 use hapax_console::{Given, Role, Tokens, is_local};
+use hapax_http::{
+    Problem,
+    problem::{AUTH_FORBIDDEN, AUTH_INVALID},
+};
 use secrecy::ExposeSecret as _;
 
-use super::{AdminApi, problem::Problem};
+use super::AdminApi;
 use crate::config::{self, Token, Wrong};
 
 /// The authenticated caller.
@@ -58,27 +62,14 @@ pub(super) async fn pass(
             request.extensions_mut().insert(caller);
             let mut response = next.run(request).await;
             let headers = response.headers_mut();
-            headers.insert(
-                header::CACHE_CONTROL,
-                header::HeaderValue::from_static("no-store"),
-            );
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             headers.insert(
                 header::X_CONTENT_TYPE_OPTIONS,
-                header::HeaderValue::from_static("nosniff"),
+                HeaderValue::from_static("nosniff"),
             );
             response
         }
-        Err(problem) => {
-            let unknown = problem.status == StatusCode::UNAUTHORIZED;
-            let mut response = problem.into_response();
-            if unknown {
-                let scheme = header::HeaderValue::from_static("Bearer");
-                response
-                    .headers_mut()
-                    .insert(header::WWW_AUTHENTICATE, scheme);
-            }
-            response
-        }
+        Err(problem) => problem.into_response(),
     }
 }
 
@@ -89,9 +80,10 @@ fn caller(tokens: &Tokens, method: &Method, headers: &HeaderMap) -> Result<Calle
     } else {
         let known = bearer(headers).and_then(|token| tokens.find(token));
         let known = known.ok_or_else(|| {
-            let title = "The token is missing or unknown";
-            let detail = "send Authorization: Bearer and a token of [admin.tokens]";
-            Problem::new(StatusCode::UNAUTHORIZED, "AUTH.invalid", title, detail)
+            let scheme = HeaderValue::from_static("Bearer");
+            Problem::new(AUTH_INVALID)
+                .detail("send Authorization: Bearer and a token of [admin.tokens]")
+                .header(header::WWW_AUTHENTICATE, scheme)
         })?;
         known.clone()
     };
@@ -127,9 +119,8 @@ fn check_local(headers: &HeaderMap) -> Result<(), Problem> {
     Err(forbidden(detail))
 }
 
-fn forbidden(detail: &str) -> Problem {
-    let title = "Not allowed";
-    Problem::new(StatusCode::FORBIDDEN, "AUTH.forbidden", title, detail)
+fn forbidden(detail: &'static str) -> Problem {
+    Problem::new(AUTH_FORBIDDEN).detail(detail)
 }
 
 impl FromRequestParts<AdminApi> for Caller {

@@ -168,7 +168,13 @@ impl CommandContext {
                 .total
                 .map(|total| format!(" of {total}"))
                 .unwrap_or_default();
-            format!("job {} is {}: {}{total}", job.id, job.state, job.done)
+            let skipped = job.skipped();
+            let skipped = skipped.map(|(count, why)| format!("; {count} unchanged: {why}"));
+            let skipped = skipped.unwrap_or_default();
+            format!(
+                "job {} is {}: {}{total}{skipped}",
+                job.id, job.state, job.done
+            )
         })
     }
 

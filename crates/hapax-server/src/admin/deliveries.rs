@@ -1,18 +1,14 @@
 //! `/admin/v1/deliveries` and `/admin/v1/dead-letters`: lists deliveries; replays, edits and
 //! discards dead letters.
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{extract::State, http::StatusCode};
 use hapax::admin::{Delivery, Page};
+use hapax_http::{Json, Path, Problem, Query};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    list_query::ListQuery,
-    problem::{Body, Path, Problem, Query},
-};
+use super::{AdminApi, auth::Caller, list_query::ListQuery};
 
 /// The reason to discard a dead letter.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -89,7 +85,7 @@ pub(super) async fn edit(
     State(admin): State<AdminApi>,
     caller: Caller,
     Path((partition, position)): Path<(String, i64)>,
-    Body(body): Body<Edit>,
+    Json(body): Json<Edit>,
 ) -> Result<StatusCode, Problem> {
     let (store, patch) = (admin.store(), body.patch.to_string());
     let edited = store.edit_dead_letter(&caller.actor, &partition, position, &patch);
@@ -107,7 +103,7 @@ pub(super) async fn discard(
     State(admin): State<AdminApi>,
     caller: Caller,
     Path((partition, position)): Path<(String, i64)>,
-    Body(body): Body<Reason>,
+    Json(body): Json<Reason>,
 ) -> Result<StatusCode, Problem> {
     let (store, reason) = (admin.store(), &body.reason);
     let discarded = store.discard_dead_letter(&caller.actor, &partition, position, reason);

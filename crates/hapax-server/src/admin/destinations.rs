@@ -1,21 +1,17 @@
 //! `/admin/v1/destinations`: lists, creates, changes, pauses, resumes and removes destinations.
 
 use axum::{
-    Json,
     extract::State,
     http::StatusCode,
     response::{IntoResponse as _, Response},
 };
 use hapax::admin::{Destination, Job, Page};
+use hapax_http::{Json, Path, Problem};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    problem::{Body, Path, Problem},
-};
+use super::{AdminApi, auth::Caller};
 
 /// A new destination.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -72,7 +68,7 @@ pub(super) async fn show(
 pub(super) async fn create(
     State(admin): State<AdminApi>,
     caller: Caller,
-    Body(body): Body<Create>,
+    Json(body): Json<Create>,
 ) -> Result<Response, Problem> {
     let made = admin
         .0
@@ -91,7 +87,7 @@ pub(super) async fn change(
     State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
-    Body(body): Body<Change>,
+    Json(body): Json<Change>,
 ) -> Result<Json<Destination>, Problem> {
     let declare = &admin.0.declare;
     Ok(Json(

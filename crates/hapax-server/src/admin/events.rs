@@ -1,17 +1,13 @@
 //! `/admin/v1/events`: lists events, and shows one with its deliveries to all destinations.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use hapax::{
     admin::{Actor, Admin, AdminError, DestinationIndex, EventDetail, EventSummary, Page},
     mask::Mask,
 };
+use hapax_http::{Json, Path, Problem, Query};
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    list_query::ListQuery,
-    problem::{Path, Problem, Query},
-};
+use super::{AdminApi, auth::Caller, list_query::ListQuery};
 
 /// Lists events, newest first. A page may be empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(ListQuery),

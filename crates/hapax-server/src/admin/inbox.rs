@@ -1,15 +1,11 @@
 //! `/admin/v1/inbox`: lists received messages.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use hapax::admin::{AdminError, Message, MessageFilter, Page, read_time};
+use hapax_http::{Json, Problem, Query};
 use serde::Deserialize;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-    problem::{Problem, Query},
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of inbox messages, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]

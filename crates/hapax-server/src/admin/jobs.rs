@@ -1,7 +1,6 @@
 //! `/admin/v1/jobs`, the requests that create jobs, and `/admin/v1/audit`.
 
 use axum::{
-    Json,
     extract::State,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
@@ -13,6 +12,7 @@ use hapax::{
     },
     key::parse_header,
 };
+use hapax_http::{Json, Path, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,7 +20,6 @@ use super::{
     AdminApi,
     auth::Caller,
     list_query::{Many, PAGE},
-    problem::{Body, Path, Problem, Query},
 };
 
 /// The result of a dry run.
@@ -88,7 +87,7 @@ pub(super) async fn replay_dead_letters(
     State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
-    Body(many): Body<Many>,
+    Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
     answer(&admin, &caller, &headers, &many, Act::ReplayDeadLetters).await
 }
@@ -103,7 +102,7 @@ pub(super) async fn discard_dead_letters(
     State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
-    Body(many): Body<Many>,
+    Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
     answer(&admin, &caller, &headers, &many, Act::DiscardDeadLetters).await
 }
@@ -118,7 +117,7 @@ pub(super) async fn replay_events(
     State(admin): State<AdminApi>,
     caller: Caller,
     headers: HeaderMap,
-    Body(many): Body<Many>,
+    Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
     answer(&admin, &caller, &headers, &many, Act::ReplayEvents).await
 }
@@ -210,10 +209,11 @@ fn request_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         return Ok(None);
     };
     if values.next().is_some() {
-        return Err(Problem::member(NAME, "is given twice"));
+        return Err(Problem::invalid(NAME, format!("{NAME} is given twice")));
     }
     let key = parse_header(value.as_bytes());
-    let key = key.map_err(|error| Problem::member(NAME, &format!("cannot be read: {error}")))?;
+    let refused = |error| Problem::invalid(NAME, format!("{NAME} cannot be read: {error}"));
+    let key = key.map_err(refused)?;
     Ok(Some(key.into_owned()))
 }
 

@@ -1,19 +1,15 @@
 //! `/admin/v1/keys`: lists idempotency keys, shows one with its stored response, and purges one.
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{extract::State, http::StatusCode};
 use hapax::{
     admin::{AdminError, KeyFilter, KeyRecord, KeyState, KeySummary, Page, read_field, read_time},
     key::Tenant,
 };
+use hapax_http::{Json, Path, Problem, Query};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-    problem::{Body, Path, Problem, Query},
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of idempotency keys, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
@@ -122,7 +118,7 @@ pub(super) async fn purge(
     caller: Caller,
     Path((operation, key)): Path<(String, String)>,
     Query(whose): Query<Whose>,
-    Body(body): Body<PurgeReason>,
+    Json(body): Json<PurgeReason>,
 ) -> Result<StatusCode, Problem> {
     let (store, actor, tenant) = (admin.store(), &caller.actor, whose.tenant.as_deref());
     let PurgeReason { version, reason } = &body;

@@ -4,11 +4,11 @@
 //! All routes are below `/admin/v1` and are described in `/admin/v1/openapi.json`. A bearer token
 //! determines the actor, the role and the tenant. A viewer can only read; an operator can also
 //! change things. Without tokens the API is served on loopback only and refuses requests from web
-//! pages. The commands of the CLI use the same functions.
+//! pages. The commands of the CLI use the same functions. Errors are the problems of `hapax-http`,
+//! with the id of their request.
 
 mod encryption;
 mod watch;
-mod problem;
 mod auth;
 pub(crate) mod arguments;
 mod list_query;
@@ -17,6 +17,7 @@ pub(crate) mod command_context;
 mod destinations;
 pub(crate) mod events;
 pub(crate) mod deliveries;
+mod retry;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod inbox;
@@ -34,9 +35,11 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use hapax::{
+    Random,
     admin::{Admin, DestinationIndex},
     mask::Mask,
 };
+use hapax_http::{Problem, RequestIds, problem::METHOD};
 
 pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, configured};
@@ -49,6 +52,8 @@ use hapax_console::Tokens;
 
 /// Maximum size of a request body in bytes: the declaration of a destination, or a filter.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+const NO_ROUTE: &str = "there is no such route: see /admin/v1/openapi.json";
+const NO_METHOD: &str = "the route has no such method: see /admin/v1/openapi.json";
 
 /// The state that all routes share.
 #[derive(Clone)]
@@ -87,18 +92,19 @@ pub(crate) fn check(config: &Config) -> Result<(), Wrong> {
     tokens(&config.admin.tokens).map(drop)
 }
 
-/// The routes, with authentication.
-pub(crate) fn router(admin: AdminApi) -> Router {
+/// The routes, with authentication and request ids.
+pub(crate) fn router(admin: AdminApi, random: Random) -> Router {
     let routes = routes()
         .into_iter()
         .fold(Router::new(), |router, (path, route)| {
             router.route(path, route)
         });
     routes
-        .fallback(problem::no_route)
-        .method_not_allowed_fallback(problem::no_method)
+        .fallback(|| async { Problem::not_found().detail(NO_ROUTE) })
+        .method_not_allowed_fallback(|| async { Problem::new(METHOD).detail(NO_METHOD) })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(admin.clone(), auth::pass))
+        .layer(RequestIds::new(random))
         .with_state(admin)
 }
 
@@ -127,6 +133,10 @@ fn routes() -> Vec<(&'static str, MethodRouter<AdminApi>)> {
         ("/admin/v1/events/{id}", get(events::show)),
         ("/admin/v1/events/replay", post(jobs::replay_events)),
         ("/admin/v1/deliveries", get(deliveries::list)),
+        (
+            "/admin/v1/deliveries/{partition}/{position}/retry",
+            post(retry::retry),
+        ),
         ("/admin/v1/dead-letters", get(deliveries::dead)),
         (
             "/admin/v1/dead-letters/{partition}/{position}/replay",

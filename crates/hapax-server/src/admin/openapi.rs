@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use axum::Json;
+use hapax_http::Json;
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, stalled, timeline};
+use super::{deliveries, destinations, events, inbox, jobs, keys, retry, sagas, stalled, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,7 +22,7 @@ use super::{deliveries, destinations, events, inbox, jobs, keys, sagas, stalled,
         destinations::list, destinations::create, destinations::show, destinations::change,
         destinations::remove, destinations::pause, destinations::resume,
         events::list, events::show,
-        deliveries::list, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
+        deliveries::list, retry::retry, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
         jobs::replay_dead_letters, jobs::discard_dead_letters, jobs::replay_events,
         jobs::list, jobs::show, jobs::cancel, jobs::audit,
         keys::list, keys::show, keys::purge, inbox::list,
@@ -66,7 +66,7 @@ impl Modify for Problems {
 /// The media type of problems.
 const PROBLEM: &str = "application/problem+json";
 /// The responses of authentication, the store and internal errors, which every route can return.
-const ALWAYS: [(&str, &str); 4] = [
+const ALWAYS: [(&str, &str); 5] = [
     ("401", "the token is missing or unknown"),
     (
         "403",
@@ -74,6 +74,7 @@ const ALWAYS: [(&str, &str); 4] = [
     ),
     ("500", "an internal error; see the log"),
     ("503", "the database is unavailable; try again"),
+    ("504", "the database did not respond in time; try again"),
 ];
 const OF_A_REQUEST: (&str, &str) = ("400", "the request is not valid");
 const OF_A_NAME: (&str, &str) = ("404", "nothing has this name");
@@ -144,7 +145,7 @@ mod tests {
         for (path, item) in json["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let responses = operation["responses"].as_object().unwrap();
-                for status in ["401", "403", "500", "503"] {
+                for status in ["401", "403", "500", "503", "504"] {
                     assert!(responses.contains_key(status), "{method} {path} {status}");
                 }
                 let wrong = responses
@@ -166,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_says_what_the_door_the_body_and_the_store_can_answer() {
+    fn every_operation_describes_the_errors_of_authentication_body_and_store() {
         let json = serde_json::to_value(Description::openapi()).unwrap();
         for (path, route) in json["paths"].as_object().unwrap() {
             for (verb, operation) in route.as_object().unwrap() {
-                let mut expected = vec!["401", "403", "500", "503"];
+                let mut expected = vec!["401", "403", "500", "503", "504"];
                 if operation["requestBody"].is_object() {
                     expected.extend(["400", "413", "415"]);
                 }

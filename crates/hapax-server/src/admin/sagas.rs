@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{extract::State, http::StatusCode};
 use bytes::Bytes;
 use hapax::{
     admin::{Actor, Admin, AdminError, Page, SagaView, read_field},
@@ -10,16 +10,12 @@ use hapax::{
     retry::parse_duration,
     saga::{Decision, Filter, State as Stands},
 };
+use hapax_http::{Json, Path, Problem, Query};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi, arguments,
-    auth::Caller,
-    list_query::PAGE,
-    problem::{Body, Path, Problem, Query},
-};
+use super::{AdminApi, arguments, auth::Caller, list_query::PAGE};
 
 /// Filter of sagas, and the page.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams, clap::Args)]
@@ -98,7 +94,7 @@ pub(super) async fn decide(
     State(admin): State<AdminApi>,
     caller: Caller,
     Path(id): Path<String>,
-    Body(body): Body<Decide>,
+    Json(body): Json<Decide>,
 ) -> Result<StatusCode, Problem> {
     let (decision, store) = (body.decision()?, admin.store());
     let decided = store.decide(&caller.actor, &id, body.epoch, &decision, &body.reason);

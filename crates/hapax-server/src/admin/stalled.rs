@@ -1,9 +1,10 @@
 //! `/admin/v1/stalled` and `/admin/v1/overview`: stalled work with its cause, and figures.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use hapax::admin::{Overview, Page, Stalled};
+use hapax_http::{Json, Problem};
 
-use super::{AdminApi, auth::Caller, problem::Problem};
+use super::{AdminApi, auth::Caller};
 
 /// Lists stalled work with its cause, worst first.
 #[utoipa::path(get, path = "/admin/v1/stalled", tag = "overview",

@@ -1,18 +1,15 @@
 //! `/admin/v1/timeline`: the timeline of one request.
 
-use axum::{Json, extract::State};
+use axum::extract::State;
 use hapax::{
     admin::{AdminError, Emitted, EventDetail, KeyRecord, Message, SagaView, Timeline, read_field},
     mask::Mask,
 };
+use hapax_http::{Json, Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    problem::{Problem, Query},
-};
+use super::{AdminApi, auth::Caller};
 
 /// Identifies a request by its key or by one of its events.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]

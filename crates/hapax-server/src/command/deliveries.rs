@@ -1,4 +1,5 @@
-//! `hapax deliveries`: lists deliveries that are parked, dead, or finished after they were parked.
+//! `hapax deliveries`: lists deliveries that are parked, dead, or finished after they were parked,
+//! and retries one now.
 
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use hapax::admin::{Delivery, DeliveryFilter};
 use super::{
     Context, Failure,
     filters::{AttemptArgs, EventArgs, PageArgs},
+    retry,
 };
 use crate::admin::{
     ListQuery,
@@ -26,6 +28,8 @@ enum Verb {
         after_help = "Example:\n  hapax deliveries list --destination billing --state retrying"
     )]
     List(Box<ListArgs>),
+    /// Make one delivery due now that waits for its next attempt; its attempts still count
+    Retry(retry::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -58,10 +62,14 @@ impl ListArgs {
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
-    let Verb::List(args) = args.verb;
-    let query = args.query();
-    let filter = query.of_deliveries()?;
-    list(&cx, query, &filter).await?;
+    match args.verb {
+        Verb::List(args) => {
+            let query = args.query();
+            let filter = query.of_deliveries()?;
+            list(&cx, query, &filter).await?;
+        }
+        Verb::Retry(one) => retry::run(&cx, one).await?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

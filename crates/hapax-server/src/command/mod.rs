@@ -9,6 +9,7 @@ mod filters;
 mod keys;
 mod events;
 mod deliveries;
+mod retry;
 mod dead_letters;
 mod inbox;
 mod sagas;
@@ -96,7 +97,7 @@ enum Verb {
     Keys(keys::Args),
     /// List, follow, show and replay events
     Events(events::Args),
-    /// List deliveries that are parked or finished
+    /// List deliveries that are parked or finished, and retry one now
     Deliveries(deliveries::Args),
     /// List, show, replay and discard dead letters
     DeadLetters(dead_letters::Args),

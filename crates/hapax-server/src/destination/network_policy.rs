@@ -107,10 +107,105 @@ fn is_postgres_socket(url: &Secret) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use serde_json::{Value, json};
+    use utoipa::{PartialSchema as _, ToSchema as _};
 
     use super::*;
     use crate::destination::Written;
+
+    const FILE: &str = "/etc/passwd";
+    const ALL: [&str; 8] = [
+        "webhook", "smtp", "nats", "amqp", "kafka", "redis", "postgres", "file",
+    ];
+
+    #[test]
+    fn no_setting_that_names_a_file_is_accepted_at_run_time() {
+        let mut schemas = Vec::new();
+        Sink::schemas(&mut schemas);
+        let schemas: Schemas = schemas
+            .into_iter()
+            .map(|(name, schema)| (name, serde_json::to_value(schema).unwrap()))
+            .collect();
+        let sink = serde_json::to_value(Sink::schema()).unwrap();
+        let mut refused = BTreeSet::new();
+        for kind in sink["oneOf"].as_array().unwrap() {
+            let kinds = kind["properties"].as_object().unwrap();
+            let (kind, settings) = kinds.iter().next().unwrap();
+            let settings = &resolved(settings, &schemas)["properties"];
+            for (setting, schema) in settings.as_object().unwrap() {
+                let Some((value, within)) = file(schema, &schemas) else {
+                    continue;
+                };
+                let mut declared = required(kind);
+                declared[setting] = value;
+                let spec = Spec::read(&json!({"sink": {kind: declared}})).unwrap();
+                spec.check("a", Written::InConfiguration).unwrap();
+                let error = spec.check("a", Written::AtRunTime(&reach(&ALL)));
+                let error = error.unwrap_err();
+                let path = format!("sink.{kind}.{setting}{within}");
+                assert_eq!(error.field, path, "{error}");
+                assert!(error.problem.contains("a file of the relay"), "{error}");
+                refused.insert(path);
+            }
+        }
+        for path in [
+            "sink.file.path",
+            "sink.smtp.templates",
+            "sink.redis.ca",
+            "sink.nats.token",
+        ] {
+            assert!(refused.contains(path), "{path} is not in {refused:?}");
+        }
+        assert_eq!(refused.len(), 18, "{refused:?}");
+    }
+
+    type Schemas = BTreeMap<String, Value>;
+
+    /// A value of a setting that names a file, and the path of the file's name in it; `None` if the
+    /// setting cannot name one.
+    fn file(schema: &Value, schemas: &Schemas) -> Option<(Value, &'static str)> {
+        let schema = resolved(schema, schemas);
+        let of_members = &schema["additionalProperties"];
+        if of_members.is_object() {
+            let (value, _) = file(of_members, schemas)?;
+            return Some((json!({ "a": value }), ".a"));
+        }
+        let alternatives = schema["oneOf"].as_array();
+        if let Some(alternatives) = alternatives {
+            return alternatives.iter().find_map(|it| file(it, schemas));
+        }
+        match schema["format"].as_str() {
+            Some("path") => Some((json!(FILE), "")),
+            // A secret may be in a file.
+            Some("password") => Some((json!({ "file": FILE }), "")),
+            _ => None,
+        }
+    }
+
+    fn resolved<'a>(schema: &'a Value, schemas: &'a Schemas) -> &'a Value {
+        match schema["$ref"].as_str() {
+            Some(reference) => &schemas[reference.rsplit('/').next().unwrap()],
+            None => schema,
+        }
+    }
+
+    /// The required settings of a kind.
+    fn required(kind: &str) -> Value {
+        match kind {
+            "webhook" => webhook()["sink"]["webhook"].clone(),
+            "smtp" => json!({"url": "smtp://h", "from": "a@b.c", "recipient": "a@b.c",
+                "templates": FILE, "mails": {}}),
+            "nats" => json!({"url": "nats://h"}),
+            "amqp" => json!({"url": "amqp://h"}),
+            "kafka" => json!({"brokers": ["h:9092"], "topic": "t"}),
+            "redis" => json!({"url": "redis://h"}),
+            "postgres" => json!({"url": "postgres://u@h/d", "consumer": "c", "table": "t"}),
+            "file" => json!({"path": FILE}),
+            _ => panic!("{kind}: add its required settings"),
+        }
+    }
 
     #[test]
     fn an_operator_is_kept_from_the_files_and_networks_of_the_relay() {

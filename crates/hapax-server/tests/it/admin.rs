@@ -133,6 +133,7 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act(on: Store) {
         (Method::POST, "/destinations/a/pause"),
         (Method::POST, "/dead-letters/replay"),
         (Method::POST, "/dead-letters/a/1/discard"),
+        (Method::POST, "/deliveries/a/1/retry"),
         (Method::POST, "/jobs/1/cancel"),
         (Method::POST, "/keys/POST%20%2Forders/k/purge"),
         (Method::POST, "/sagas/s1/decide"),
@@ -386,7 +387,7 @@ async fn a_pause_holds_where_the_declaration_cannot_be_read_and_a_setting_is_not
         })
         .await;
     };
-    is("carrying").await;
+    is("delivering").await;
     let client = database.client().await;
     client
         .batch_execute("UPDATE hapax.declaration SET sealed = '\\x00'")
@@ -400,7 +401,7 @@ async fn a_pause_holds_where_the_declaration_cannot_be_read_and_a_setting_is_not
     assert_eq!(act("orders/pause").await.status, 204);
     is("paused").await;
     assert_eq!(act("orders/resume").await.status, 204);
-    is("carrying").await;
+    is("delivering").await;
 
     // A destination that its own declaration or configuration pauses cannot be resumed, only
     // changed.
@@ -458,7 +459,15 @@ pub(crate) fn check(answer: &HttpAnswer, status: u16, code: &str) {
         answer.header("content-type"),
         Some("application/problem+json")
     );
-    assert_eq!(answer.json().unwrap()["code"], code);
+    let problem = answer.json().unwrap();
+    assert_eq!(problem["code"], code);
+    let page = format!("https://hapax.dev/problems/{}", code.to_lowercase());
+    assert_eq!(problem["type"], page);
+    assert_eq!(
+        problem["request_id"].as_str(),
+        answer.header("x-request-id")
+    );
+    assert!(problem["request_id"].is_string(), "{problem}");
 }
 
 /// A declaration of a webhook destination with this URL.
@@ -630,7 +639,7 @@ async fn check_wrong_bodies(served: &Served) {
     check(
         &served.post("/destinations", &json!([])).await,
         400,
-        "VALIDATION.request",
+        "VALIDATION.member",
     );
     let bearer = format!("Bearer {OPERATOR}");
     let headers = [

@@ -24,6 +24,7 @@ mod admin;
 mod probed;
 mod asked;
 mod operator_commands;
+mod retry;
 mod console;
 mod send;
 mod sagas;

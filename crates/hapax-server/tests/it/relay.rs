@@ -60,7 +60,10 @@ async fn a_destination_whose_receiver_was_gone_goes_on_when_it_is_resumed() {
         taken.len() == 3
     })
     .await;
-    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
+    eventually(PATIENCE, async || {
+        relay.state("orders").await == "delivering"
+    })
+    .await;
     relay.stop().await;
 }
 
@@ -75,7 +78,10 @@ async fn it_starts_quickly_is_small_and_shows_itself() {
     assert!(resident < 200, "resident {resident} MiB");
     assert_eq!(relay.get("/healthz").await.status, 200);
     assert_eq!(relay.get("/readyz").await.status, 200);
-    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
+    eventually(PATIENCE, async || {
+        relay.state("orders").await == "delivering"
+    })
+    .await;
     emit(&database.client().await, "order.created", 3).await;
     receiver.received_at_least(3).await;
     let delivered = "hapax_relay_attempts_total{destination=\"orders\",outcome=\"delivered\"";

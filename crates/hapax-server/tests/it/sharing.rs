@@ -30,7 +30,7 @@ async fn one_that_stops_hands_over_at_once() {
     // With this lease, no relay could take over from a dead relay during the test.
     let configuration = format!("[relay]\nlease = \"5m\"\n{}", many(&receiver));
     let one = start_relay(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    eventually(PATIENCE, async || delivered(&one).await.len() == 4).await;
     one.stop().await;
     let two = start_relay(&database.url(), &configuration).await;
     emit(&database.client().await, "order.created", 10).await;
@@ -57,7 +57,7 @@ async fn a_partition_that_is_locked_for_a_moment_is_taken_right_after() {
     let two = start_relay(&database.url(), &configuration).await;
     eventually(PATIENCE, async || states(&two).await["d"] == "standby").await;
     hold.rollback().await.unwrap();
-    eventually(PATIENCE, async || states(&two).await["d"] == "carrying").await;
+    eventually(PATIENCE, async || states(&two).await["d"] == "delivering").await;
     two.stop().await;
 }
 
@@ -69,7 +69,7 @@ async fn what_a_killed_one_held_is_shared_after_its_lease_though_it_is_back_unde
         relay + &many(&receiver)
     };
     let one = start_relay(&database.url(), &named("one")).await;
-    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    eventually(PATIENCE, async || delivered(&one).await.len() == 4).await;
     one.kill();
     let two = start_relay(&database.url(), &named("two")).await;
     // Before the lease of the killed relay has expired, another process starts under its name.
@@ -91,7 +91,7 @@ async fn two_of_one_name_share_and_say_so_and_neither_takes_what_the_other_has()
         many(&receiver)
     );
     let one = start_relay(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || carried(&one).await.len() == 4).await;
+    eventually(PATIENCE, async || delivered(&one).await.len() == 4).await;
     let two = start_relay(&database.url(), &configuration).await;
     until_shared(&one, &two).await;
     for relay in [&one, &two] {
@@ -123,7 +123,7 @@ async fn what_a_killed_one_carried_goes_on_at_another() {
     let configuration = format!("[relay]\nlease = \"1s\"\n{}", many(&receiver));
     let one = start_relay(&database.url(), &configuration).await;
     let two = start_relay(&database.url(), &configuration).await;
-    eventually(PATIENCE, async || !carried(&one).await.is_empty()).await;
+    eventually(PATIENCE, async || !delivered(&one).await.is_empty()).await;
     let client = database.client().await;
     emit(&client, "order.created", 100).await;
     one.kill();
@@ -146,18 +146,18 @@ fn many(receiver: &HttpReceiver) -> String {
 /// Waits until each relay owns two of the four destinations.
 async fn until_shared(one: &Relay, two: &Relay) {
     eventually(PATIENCE, async || {
-        let (one, two) = (carried(one).await, carried(two).await);
+        let (one, two) = (delivered(one).await, delivered(two).await);
         one.len() == 2 && two.len() == 2 && one.is_disjoint(&two)
     })
     .await;
 }
 
 /// The destinations that a relay delivers.
-async fn carried(relay: &Relay) -> BTreeSet<String> {
+async fn delivered(relay: &Relay) -> BTreeSet<String> {
     let states = states(relay).await;
-    let carried = states.as_object().unwrap().iter();
-    let carried = carried.filter(|(_, state)| *state == "carrying");
-    carried.map(|(name, _)| name.clone()).collect()
+    let delivered = states.as_object().unwrap().iter();
+    let delivered = delivered.filter(|(_, state)| *state == "delivering");
+    delivered.map(|(name, _)| name.clone()).collect()
 }
 
 /// The state of each destination, as a relay reports it.

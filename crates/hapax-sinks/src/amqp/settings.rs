@@ -24,7 +24,7 @@ pub struct AmqpSettings {
     pub routing_key: Option<String>,
     /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "path"))]
     pub ca: Option<PathBuf>,
     /// The encoding of events. The default is `binary`.
     #[serde(default)]

@@ -10,6 +10,6 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct FileSettings {
     /// The file that events are appended to; `-` is standard output.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "path"))]
     pub path: PathBuf,
 }

@@ -20,7 +20,7 @@ pub struct PostgresSettings {
     pub table: String,
     /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "path"))]
     pub ca: Option<PathBuf>,
     /// The columns whose names differ from the names of the fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

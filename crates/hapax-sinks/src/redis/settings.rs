@@ -25,7 +25,7 @@ pub struct RedisSettings {
     /// A file of certificates (PEM) that are trusted instead of the public ones. It requires
     /// `rediss://`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "path"))]
     pub ca: Option<PathBuf>,
     /// The encoding of events. The default is `binary`.
     #[serde(default)]

@@ -20,13 +20,13 @@ pub struct SmtpSettings {
     /// The recipient, as a template over the event: `{{ data.email }}`.
     pub recipient: String,
     /// The directory of the templates.
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    #[cfg_attr(feature = "schema", schema(value_type = String, format = "path"))]
     pub templates: PathBuf,
     /// The template for each event type. Events without a template are rejected.
     pub mails: BTreeMap<String, String>,
     /// A file of certificates (PEM) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "path"))]
     pub ca: Option<PathBuf>,
     /// How TLS is started on `smtp://`. The default depends on the URL: `Required` with a password,
     /// `Opportunistic` without. A configuration file has no setting for it.

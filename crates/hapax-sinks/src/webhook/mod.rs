@@ -299,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_certificates_has_a_bounded_size() {
+        let mut settings = at("https://example.com/");
+        settings.ca = Some("/dev/zero".into());
+        let error = build(&settings).unwrap_err();
+        assert_eq!(error.setting, "ca");
+        assert!(
+            error.problem.contains("larger than 1048576 bytes"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn debug_shows_neither_path_nor_query_nor_key() {
         let settings = at("https://example.com/secret?token=secret");
         let webhook = build(&settings).unwrap();

@@ -32,7 +32,7 @@ pub struct WebhookSettings {
     pub allow: Vec<IpNet>,
     /// A file of certificates (PEM or DER) that are trusted in addition to the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = "path"))]
     pub ca: Option<PathBuf>,
 }
 

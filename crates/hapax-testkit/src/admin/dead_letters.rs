@@ -48,6 +48,41 @@ pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: AdminUnderTest>(
     );
 }
 
+/// A delivery that waits for its next attempt is due at once, and keeps its attempts. Only such a
+/// delivery can be retried now.
+pub async fn a_delivery_that_waits_is_retried_now<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let at = scene.emit("order.created", Some("a"), 4).await;
+    let key = Some("order\n1");
+    let mut parks = vec![
+        park(at[0], ParkedState::Retrying, None),
+        park(at[1], ParkedState::Dead, key),
+        park(at[2], ParkedState::Blocked, key),
+    ];
+    parks[0].next_at = scene.now().after(HOUR);
+    scene.settle("a", parks).await;
+    let retry = async |actor, position| {
+        let retried = scene.admin.retry_delivery_now(actor, "a", position);
+        retried.await
+    };
+    check_missing(&retry(&of("b"), at[0]).await);
+    check_missing(&retry(&scene.ops, at[3]).await);
+    check_conflict(&retry(&scene.ops, at[1]).await);
+    check_conflict(&retry(&scene.ops, at[2]).await);
+    let due = async || scene.store().due("a", &[], 10, 0).await.must();
+    assert!(due().await.is_empty());
+    retry(&scene.ops, at[0]).await.must();
+    let first = due().await;
+    assert_eq!(first.len(), 1);
+    assert_eq!((first[0].event.position, first[0].attempt), (at[0], 3));
+    assert!(first[0].manual, "an operator asked for this delivery");
+    // A delivery that is due is not delayed.
+    retry(&scene.ops, at[0]).await.must();
+    assert_eq!(due().await[0].next_at, first[0].next_at);
+    let expected = ["refused", "refused", "done", "done"].map(|outcome| line("retry", outcome));
+    assert_eq!(scene.acts().await, expected);
+}
+
 /// A discarded dead letter releases the deliveries that it blocked, and keeps the reason.
 pub async fn a_discarded_dead_letter_releases_its_order_key<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;

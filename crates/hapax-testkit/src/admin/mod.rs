@@ -118,6 +118,7 @@ macro_rules! admin_suite {
             }
             dead_letters {
                 a_replayed_dead_letter_is_due_as_if_never_tried
+                a_delivery_that_waits_is_retried_now
                 a_discarded_dead_letter_releases_its_order_key
                 a_dead_letter_is_discarded_only_with_a_reason
                 a_hostile_reason_is_stored

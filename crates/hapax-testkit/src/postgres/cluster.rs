@@ -49,7 +49,7 @@ pub struct Cluster {
     port: u16,
     postmaster: Option<Child>,
     disk: Option<Disk>,
-    trouble: Option<MachineFaults>,
+    machine_faults: Option<MachineFaults>,
 }
 
 impl Cluster {
@@ -92,14 +92,14 @@ impl Cluster {
         cluster
     }
 
-    /// Creates and starts a server in which this preloaded library can cause
-    /// [`trouble`](Self::trouble).
+    /// Creates and starts a server with this preloaded library, which injects
+    /// [`machine_faults`](Self::machine_faults).
     ///
     /// # Panics
     /// Panics if PostgreSQL is not installed or does not start.
-    pub async fn start_in_trouble(library: &Path, settings: &[(&str, &str)]) -> Self {
+    pub async fn start_with_faults(library: &Path, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::in_directory(&tempfile::env::temp_dir());
-        cluster.trouble = Some(MachineFaults::none_within(
+        cluster.machine_faults = Some(MachineFaults::none_within(
             cluster.directory.path(),
             library,
         ));
@@ -108,8 +108,8 @@ impl Cluster {
     }
 
     /// The faults of the server, if it was started with them.
-    pub fn trouble(&self) -> Option<&MachineFaults> {
-        self.trouble.as_ref()
+    pub fn machine_faults(&self) -> Option<&MachineFaults> {
+        self.machine_faults.as_ref()
     }
 
     /// Waits until the server accepts connections. Starts it if it has ended by itself.
@@ -306,7 +306,7 @@ impl Cluster {
             port: 0,
             postmaster: None,
             disk: None,
-            trouble: None,
+            machine_faults: None,
         }
     }
 
@@ -333,7 +333,11 @@ impl Cluster {
         postgres.arg("-D").arg(self.data());
         postgres.arg("-p").arg(self.port.to_string());
         postgres.envs(self.disk.iter().flat_map(Disk::environment));
-        postgres.envs(self.trouble.iter().flat_map(MachineFaults::environment));
+        postgres.envs(
+            self.machine_faults
+                .iter()
+                .flat_map(MachineFaults::environment),
+        );
         let path = self.directory.path().join("log");
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.expect("the log can be created");

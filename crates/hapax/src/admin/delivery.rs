@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::{Actor, AdminError, DeliveryStatus, EventFilter, Page, REASON_BYTES_MAX};
 use crate::clock::Timestamp;
 
-/// Lists of deliveries, and operations on one dead letter. Many at once are processed by a job.
+/// Lists of deliveries, and operations on one of them. Many dead letters at once are processed by a
+/// job.
 #[async_trait]
 pub trait DeliveryAdmin: Send + Sync {
     /// Lists the deliveries that match a filter, the newest event first.
@@ -73,6 +74,21 @@ pub trait DeliveryAdmin: Send + Sync {
         partition: &str,
         position: i64,
         reason: &str,
+    ) -> Result<(), AdminError>;
+
+    /// Makes one delivery due now that waits for its next attempt. Its attempts still count: if this
+    /// one was the last and fails, the delivery is a dead letter. If the destination's breaker is
+    /// open, its relay sends the next probe at once.
+    ///
+    /// A delivery that is due already is not delayed, and succeeds as well.
+    ///
+    /// `NotFound` if the delivery does not exist; `Conflict` if it is in another state than
+    /// `retrying`.
+    async fn retry_delivery_now(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
     ) -> Result<(), AdminError>;
 }
 

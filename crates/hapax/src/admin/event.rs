@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{Actor, AdminError, Page, content, destination_of};
+use super::{Actor, AdminError, Count, CountKind, Page, content, destination_of};
 use crate::{
     clock::Timestamp,
     delivery::Attempt,
@@ -30,6 +30,20 @@ pub trait EventAdmin: Send + Sync {
 
     /// Counts the events that match a filter. Without an id or a time it reads all events.
     async fn count_events(&self, actor: &Actor, filter: &EventFilter) -> Result<u64, AdminError>;
+
+    /// Estimates how many events match a filter, at a cost that does not grow with their number.
+    /// The result is exact if few events have to be read for it.
+    ///
+    /// By default it counts them all.
+    async fn estimate_events(
+        &self,
+        actor: &Actor,
+        filter: &EventFilter,
+    ) -> Result<Count, AdminError> {
+        let number = self.count_events(actor, filter).await?;
+        let kind = CountKind::Exact;
+        Ok(Count { number, kind })
+    }
 
     /// Finds an event by its id. This may read all events.
     async fn find_event(

@@ -169,6 +169,24 @@ pub struct Job {
     pub position: i64,
 }
 
+impl Job {
+    /// How many of the counted events or dead letters a finished job has left unchanged, and why;
+    /// `None` if it has changed all of them, has not ended, or deletes rows.
+    pub fn skipped(&self) -> Option<(u64, &'static str)> {
+        let why = match self.kind {
+            JobKind::ReplayDeadLetters | JobKind::DiscardDeadLetters => {
+                "no longer dead letters, or dead again after they were counted"
+            }
+            JobKind::ReplayEvents => {
+                "not read by the relay yet, or waiting for an attempt: they will be delivered anyway"
+            }
+            JobKind::RemoveDestination => return None,
+        };
+        let count = self.total?.checked_sub(self.done)?;
+        (self.state == "done" && count > 0).then_some((count, why))
+    }
+}
+
 /// Options of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobOptions {
@@ -209,4 +227,39 @@ pub enum Ran {
         /// The job.
         job: i64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_has_done_less_than_was_counted_tells_why() {
+        let mut job = Job {
+            id: 5,
+            kind: JobKind::ReplayEvents,
+            destination: "mail".to_owned(),
+            tenant: None,
+            state: "done".to_owned(),
+            total: Some(1),
+            done: 0,
+            per_second: None,
+            arguments: Value::Null,
+            failures: 0,
+            error: None,
+            actor: "ops".to_owned(),
+            created_at: Timestamp::default(),
+            started_at: None,
+            ended_at: None,
+            partition: String::new(),
+            position: 0,
+        };
+        let (count, why) = job.skipped().unwrap();
+        assert_eq!(count, 1);
+        assert!(why.contains("not read by the relay yet"), "{why}");
+        job.done = 1;
+        assert_eq!(job.skipped(), None);
+        (job.done, job.state) = (0, "running".to_owned());
+        assert_eq!(job.skipped(), None);
+    }
 }

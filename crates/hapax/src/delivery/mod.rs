@@ -156,6 +156,18 @@ pub enum ParkedState {
     Dead,
 }
 
+impl ParkedState {
+    /// The name in the rows of a store.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Retrying => "retrying",
+            Self::Blocked => "blocked",
+            Self::Dead => "dead",
+        }
+    }
+}
+
 /// A parked delivery.
 #[derive(Clone, Debug)]
 pub struct Parked {

@@ -60,6 +60,13 @@ impl Breaker {
         }
     }
 
+    /// Allows a probe at once, because an operator asks for a delivery.
+    pub(super) fn probe_now(&mut self, now: Timestamp) {
+        if let Some(until) = &mut self.open_until {
+            *until = (*until).min(now);
+        }
+    }
+
     /// Whether all offers have failed for so long that the destination is to be disabled.
     pub(super) fn is_hopeless(&self) -> bool {
         self.is_open() && self.failing_for >= FAILING_MAX
@@ -89,6 +96,18 @@ mod tests {
             breaker.allows(at(19_999)),
             Allowed::NothingUntil(at(20_000))
         );
+    }
+
+    #[test]
+    fn an_operator_who_asks_does_not_wait_for_the_probe() {
+        let mut breaker = failed(10);
+        breaker.probe_now(at(1));
+        assert_eq!(breaker.allows(at(1)), Allowed::Probe);
+        breaker.failed(at(2));
+        assert_eq!(breaker.allows(at(3)), Allowed::NothingUntil(at(10_002)));
+        let mut closed = failed(9);
+        closed.probe_now(at(1));
+        assert_eq!(closed.allows(at(1)), Allowed::All);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::{
     delivery::{AttemptOutcome, Opened, Shards},
     limits,
     notify::Notifier,
+    retry::Delays,
     store::{Deliveries, Source, StoreError},
     telemetry,
 };
@@ -114,7 +115,7 @@ pub(super) struct PartitionTask<S, D> {
 
 impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
-        let (mut wait, longest) = limits::STORE_BACKOFF;
+        let mut delays = Delays::new(limits::STORE_BACKOFF);
         gauges::store_failed(&self.partition, 0);
         while let Some(destination) = self.wait_until_allowed().await {
             let Some(opened) = self.open(&destination).await else {
@@ -135,8 +136,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                     self.tail.forget().await;
                     // If the store is set back again at once, an operator has to fix the cause
                     // first.
-                    sleep(wait).await;
-                    wait = (wait * 2).min(longest);
+                    sleep(delays.advance()).await;
                 }
                 Ok(Stopped::Fenced) if self.settings.node.is_none() => return self.fenced(),
                 Ok(Stopped::Fenced) => {
@@ -150,8 +150,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                         destination,
                         "the relay panicked and takes the destination again"
                     );
-                    sleep(wait).await;
-                    wait = (wait * 2).min(longest);
+                    sleep(delays.advance()).await;
                 }
             }
         }
@@ -216,7 +215,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     /// Takes the partition, however long the store or another owner delays it; `None` if this node
     /// may no longer own it.
     async fn open(&mut self, destination: &Arc<Destination>) -> Option<Opened> {
-        let (mut wait, longest) = limits::STORE_BACKOFF;
+        let mut delays = Delays::new(limits::STORE_BACKOFF);
         loop {
             if is_revoked(&self.orders.borrow(), destination) {
                 return None;
@@ -237,10 +236,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 }
             }
             tokio::select! {
-                () = sleep(wait) => {}
+                () = sleep(delays.advance()) => {}
                 () = revoked(&mut self.orders, destination) => {}
             }
-            wait = (wait * 2).min(longest);
         }
     }
 

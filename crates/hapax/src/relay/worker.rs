@@ -22,6 +22,7 @@ use crate::{
         STORE_BACKOFF,
     },
     notify::Subscription,
+    retry::Delays,
     store::{Batch, Deliveries, Past, Source, StoreError},
 };
 
@@ -50,10 +51,10 @@ pub(super) struct Worker<S, D> {
     breaker: Breaker,
     rate: Option<Rate>,
     in_flight: JoinSet<Vec<Tried>>,
-    /// Last pause after the store has refused a settlement.
-    backoff: Option<Duration>,
-    /// Last pause after a read has failed, and its end.
-    read_backoff: Option<(Duration, Instant)>,
+    /// Pauses after the store has refused a settlement.
+    backoff: Option<Delays>,
+    /// Pauses after a read has failed, and the end of the current one.
+    read_backoff: Option<(Delays, Instant)>,
     /// Whether the outbox may contain more events.
     may_have_more: bool,
     /// Whether this is known from a notification.
@@ -343,6 +344,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
         let now = self.settings.clock.now();
         self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
+        // An operator has asked for these, perhaps because the receiver works again.
+        if due.iter().any(|it| it.manual) {
+            self.breaker.probe_now(now);
+        }
         self.queue.admit_parked(due);
         Ok(())
     }
@@ -435,7 +440,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     /// Until when nothing is read, after a failed read.
     fn cannot_read_until(&self) -> Option<Instant> {
-        self.read_backoff.map(|(_, until)| until)
+        self.read_backoff.as_ref().map(|(_, until)| *until)
     }
 
     fn collect_finished(&mut self) {
@@ -484,7 +489,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     /// Records the last outcomes, with retries until `deadline`.
     async fn settle_last(&mut self, deadline: Instant) -> Stopped {
-        let (mut wait, longest) = STORE_BACKOFF;
+        let mut delays = Delays::new(STORE_BACKOFF);
         loop {
             let error = match self.settle(true).await {
                 Ok(()) => return Stopped::Drained,
@@ -493,7 +498,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             if let Some(stopped) = Stopped::by(&self.queue.partition, &error) {
                 return stopped;
             }
-            if Instant::now() + wait >= deadline {
+            if Instant::now() + delays.next_delay() >= deadline {
                 tracing::error!(
                     destination = self.queue.partition,
                     error = error.error_chain(),
@@ -502,8 +507,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                 );
                 return Stopped::Drained;
             }
-            sleep(wait).await;
-            wait = (wait * 2).min(longest);
+            sleep(delays.advance()).await;
         }
     }
 
@@ -511,15 +515,11 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// repeated after a crash.
     fn pause_reading(&mut self, error: &StoreError) {
         gauges::store_failed(&self.queue.partition, 1);
-        let (first, longest) = STORE_BACKOFF;
-        let wait = self
-            .read_backoff
-            .map_or(first, |(wait, _)| (wait * 2).min(longest));
-        if self
-            .read_backoff
-            .replace((wait, Instant::now() + wait))
-            .is_none()
-        {
+        let (is_first, now) = (self.read_backoff.is_none(), Instant::now());
+        let pauses = || (Delays::new(STORE_BACKOFF), now);
+        let (delays, until) = self.read_backoff.get_or_insert_with(pauses);
+        *until = now + delays.advance();
+        if is_first {
             tracing::error!(
                 destination = self.queue.partition,
                 error = error.error_chain(),
@@ -530,9 +530,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
 
     async fn back_off(&mut self, error: &StoreError) {
         gauges::store_failed(&self.queue.partition, 1);
-        let (first, longest) = STORE_BACKOFF;
-        let wait = self.backoff.map_or(first, |wait| (wait * 2).min(longest));
-        if self.backoff.replace(wait).is_none() {
+        let is_first = self.backoff.is_none();
+        let pauses = || Delays::new(STORE_BACKOFF);
+        let wait = self.backoff.get_or_insert_with(pauses).advance();
+        if is_first {
             tracing::error!(
                 destination = self.queue.partition,
                 error = error.error_chain(),

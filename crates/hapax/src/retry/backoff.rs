@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::Delays;
 use crate::limits::{BACKOFF_BASE, BACKOFF_CAP, SEND, SEND_ATTEMPTS};
 
 /// How often and how fast one operation is attempted.
@@ -37,8 +38,7 @@ pub enum Again {
 impl Backoff {
     /// The maximum wait before retry `n` (starting at 1) without a `Retry-After`.
     pub fn ceiling(&self, n: u32) -> Duration {
-        let doublings = n.saturating_sub(1).min(31);
-        self.base.saturating_mul(1 << doublings).min(self.cap)
+        Delays::new((self.base, self.cap)).after(n.saturating_sub(1))
     }
 
     /// Decides whether another attempt follows the failed attempt number `attempt` (starting at 1).

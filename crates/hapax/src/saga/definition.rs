@@ -12,6 +12,7 @@ use crate::{
     event::Headers,
     key::{FingerprintBuilder, Tenant},
     limits,
+    retry::Delays,
     sink::BoxError,
 };
 
@@ -253,9 +254,8 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// The wait after attempt number `attempts` (starting at 1); `unit` is uniform in `0.0..1.0`.
     pub fn after(&self, attempts: u32, unit: f64) -> Duration {
-        let doublings = attempts.saturating_sub(1).min(20);
-        let pause = self.pause.saturating_mul(1 << doublings);
-        let pause = pause.min(self.pause_max);
+        let pauses = Delays::new((self.pause, self.pause_max));
+        let pause = pauses.after(attempts.saturating_sub(1));
         pause + pause.mul_f64(unit / 2.0)
     }
 

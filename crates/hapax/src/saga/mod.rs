@@ -21,6 +21,7 @@
 mod outcome;
 mod record;
 mod definition;
+mod functions;
 mod decide;
 mod decision;
 mod execution;

@@ -23,6 +23,7 @@ use crate::{
     failpoint::Failpoints,
     limits,
     notify::{Notifier, Subscription},
+    retry::Delays,
     store::{SagaRows, Sagas, StoreError},
     telemetry,
     trace::Traces,
@@ -140,12 +141,12 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
 
     async fn run(mut self, mut subscription: Subscription) {
         let mut driven = JoinSet::new();
-        let (mut backoff, longest) = limits::STORE_BACKOFF;
+        let mut delays = Delays::new(limits::STORE_BACKOFF);
         while !*self.stopping.borrow_and_update() {
             while driven.try_join_next().is_some() {}
             let pause = match self.take(&mut driven).await {
                 Ok(pause) => {
-                    backoff = limits::STORE_BACKOFF.0;
+                    delays.reset();
                     pause
                 }
                 Err(error) => {
@@ -153,8 +154,7 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                         error = error.error_chain(),
                         "the sagas that are due cannot be read"
                     );
-                    backoff = (backoff * 2).min(longest);
-                    backoff
+                    delays.advance()
                 }
             };
             tokio::select! {

@@ -205,7 +205,9 @@ pub(crate) fn check_problem(answer: &hapax_testkit::http::HttpAnswer, status: u1
     let problem = answer.json().expect("a problem is JSON");
     assert_eq!(problem["code"], code);
     assert_eq!(problem["status"], status);
-    for member in ["type", "title", "detail", "retryable", "request_id"] {
+    let page = format!("https://hapax.dev/problems/{}", code.to_lowercase());
+    assert_eq!(problem["type"], page);
+    for member in ["title", "detail", "retryable", "request_id"] {
         assert!(!problem[member].is_null(), "{member}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Asked},
+    artifacts::{Artifacts, Counted},
     deployment::COUNTER,
 };
 
@@ -18,12 +18,12 @@ const EARLY: u64 = SECOND / 20;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut by_who: HashMap<&str, Vec<&Asked>> = HashMap::new();
-    for asked in &artifacts.asked {
-        by_who.entry(&asked.who).or_default().push(asked);
+    let mut by_client: HashMap<&str, Vec<&Counted>> = HashMap::new();
+    for request in &artifacts.counted {
+        by_client.entry(&request.client).or_default().push(request);
     }
-    for (who, asked) in by_who {
-        found.extend(too_many(who, &asked));
+    for (client, requests) in by_client {
+        found.extend(too_many(client, &requests));
     }
     found.extend(too_early(artifacts));
     found
@@ -31,17 +31,17 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
 
 /// How many attempts were retries.
 pub(crate) fn retries(artifacts: &Artifacts) -> usize {
-    let ids: HashSet<_> = artifacts.asked.iter().map(|it| &it.id).collect();
-    artifacts.asked.len() - ids.len()
+    let ids: HashSet<_> = artifacts.counted.iter().map(|it| &it.id).collect();
+    artifacts.counted.len() - ids.len()
 }
 
-fn too_many(who: &str, asked: &[&Asked]) -> Option<Violation> {
+fn too_many(client: &str, requests: &[&Counted]) -> Option<Violation> {
     let mut seen = HashSet::new();
-    let sent = asked
+    let sent = requests
         .iter()
         .map(|it| (it.at / MILLISECOND, !seen.insert(&it.id)));
     let over = over_budget(&sent.collect::<Vec<_>>(), BELATED)?;
-    Some(violated(12, format!("{who}: {over}")))
+    Some(violated(12, format!("{client}: {over}")))
 }
 
 /// The first window with more retries than the budget allows: five at once, half a retry a second,
@@ -80,19 +80,24 @@ pub(crate) fn over_budget(sent: &[(u64, bool)], slack: u64) -> Option<String> {
 /// A retry that arrived before the receiver's `Retry-After` had passed. The receiver keeps that
 /// time on disk, so a kill is no excuse.
 fn too_early(artifacts: &Artifacts) -> Vec<Violation> {
-    let mut last: HashMap<&str, &Asked> = HashMap::new();
+    let mut last: HashMap<&str, &Counted> = HashMap::new();
     let mut found = Vec::new();
-    for asked in &artifacts.asked {
-        let Some(before) = last.insert(&asked.id, asked) else {
+    for request in &artifacts.counted {
+        let Some(before) = last.insert(&request.id, request) else {
             continue;
         };
         let wait = before.retry_after.unwrap_or_default() * SECOND;
-        let is_unheard = artifacts.faults.iter().any(|fault| {
-            fault.how.contains(COUNTER) && fault.from <= asked.at && fault.until >= before.at
+        let has_fault = artifacts.faults.iter().any(|fault| {
+            fault.injection.contains(COUNTER)
+                && fault.from <= request.at
+                && fault.until >= before.at
         });
-        if asked.at + EARLY < before.at + wait && !is_unheard {
-            let waited = (asked.at - before.at) / 1_000_000;
-            let what = format!("{} came back after {waited} ms, not {wait} ns", asked.who);
+        if request.at + EARLY < before.at + wait && !has_fault {
+            let waited = (request.at - before.at) / 1_000_000;
+            let what = format!(
+                "{} retried after {waited} ms, not {wait} ns",
+                request.client
+            );
             found.push(violated(12, what));
         }
     }

@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Wished},
+    artifacts::{Artifacts, OperationRecord},
     clients::{Kind, digest},
 };
 
-/// Of each picture, in as many sizes.
+/// The number of thumbnails of each upload.
 const THUMBNAILS: u64 = 2;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = orders(artifacts);
-    found.extend(once(artifacts, "users", "email", Kind::Signup, |wished| {
-        text(&wished.operation.body["email"])
+    found.extend(once(artifacts, "users", "email", Kind::Signup, |record| {
+        text(&record.operation.body["email"])
     }));
     for (table, kind) in [("messages", Kind::Message), ("market", Kind::Market)] {
-        let charge = |wished: &Wished| text(&wished.operation.body["data"]["charge_id"]);
+        let charge = |record: &OperationRecord| text(&record.operation.body["data"]["charge_id"]);
         found.extend(once(artifacts, table, "charge_id", kind, charge));
     }
     found.extend(uploads(artifacts));
@@ -28,7 +28,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
 }
 
 fn orders(artifacts: &Artifacts) -> Vec<Violation> {
-    let note = |wished: &Wished| text(&wished.operation.body["note"]);
+    let note = |record: &OperationRecord| text(&record.operation.body["note"]);
     let mut found = once(artifacts, "orders", "note", Kind::Order, note);
     let versions: BTreeMap<_, _> = artifacts
         .rows("orders")
@@ -41,22 +41,22 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
         })
         .collect();
     let mut updates: BTreeMap<String, u64> = BTreeMap::new();
-    for wished in artifacts.of(Kind::Update) {
-        let Some(outcome) = wished.granted() else {
+    for record in artifacts.of(Kind::Update) {
+        let Some(outcome) = record.acknowledged() else {
             continue;
         };
         let id = text(&outcome["id"]);
         *updates.entry(id.clone()).or_default() += 1;
         let version = outcome["version"].as_u64().unwrap_or_default();
-        if versions.get(&id).is_none_or(|stands| *stands < version) {
-            found.push(violated(2, format!("{} is lost: {outcome}", wished.name())));
+        if versions.get(&id).is_none_or(|stored| *stored < version) {
+            found.push(violated(2, format!("{} is lost: {outcome}", record.name())));
         }
     }
     for (id, version) in versions {
         let acknowledged = updates.get(&id).copied().unwrap_or_default();
         if version != acknowledged + 1 && version > 0 {
             let what = format!(
-                "order {id} was changed {} times, {acknowledged} were granted",
+                "order {id} was changed {} times, and {acknowledged} changes were acknowledged",
                 version - 1
             );
             found.push(violated(1, what));
@@ -67,9 +67,10 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
 
 /// Each upload has its complete file, and each thumbnail once.
 fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
-    let name = |wished: &Wished| text(&wished.operation.body["name"]);
+    let name = |record: &OperationRecord| text(&record.operation.body["name"]);
     let mut found = once(artifacts, "uploads", "name", Kind::Upload, name);
-    let file = |wished: &Wished| Some((name(wished), digest(&wished.operation.file().ok()?)));
+    let file =
+        |record: &OperationRecord| Some((name(record), digest(&record.operation.file().ok()?)));
     let sent: BTreeMap<_, _> = artifacts.of(Kind::Upload).filter_map(file).collect();
     for row in artifacts.rows("uploads") {
         let content = row["content"].as_u64();
@@ -79,7 +80,10 @@ fn uploads(artifacts: &Artifacts) -> Vec<Violation> {
             found.push(violated(2, format!("the file of an upload is lost: {row}")));
         }
         if row["state"] != "ready" || row["thumbnails"] != THUMBNAILS {
-            found.push(violated(8, format!("thumbnails were not made once: {row}")));
+            found.push(violated(
+                8,
+                format!("an upload has not each thumbnail once: {row}"),
+            ));
         }
     }
     found
@@ -91,7 +95,7 @@ fn once(
     table: &str,
     column: &str,
     kind: Kind,
-    name: impl Fn(&Wished) -> String,
+    name: impl Fn(&OperationRecord) -> String,
 ) -> Vec<Violation> {
     let mut rows: BTreeMap<String, usize> = BTreeMap::new();
     for row in artifacts.rows(table) {
@@ -99,23 +103,23 @@ fn once(
     }
     let mut found = Vec::new();
     let mut wanted = BTreeSet::new();
-    for wished in artifacts.of(kind) {
-        let name = name(wished);
+    for record in artifacts.of(kind) {
+        let name = name(record);
         let count = rows.get(&name).copied().unwrap_or_default();
-        let is_granted = wished.granted().is_some();
-        if is_granted && count == 0 {
-            // It was taken for a message of the other source.
+        let is_acknowledged = record.acknowledged().is_some();
+        if is_acknowledged && count == 0 {
+            // It was mistaken for a message of the other source.
             let of = if kind == Kind::Market { 8 } else { 2 };
             found.push(violated(
                 of,
-                format!("{} was granted and is not there", wished.name()),
+                format!("{} was acknowledged and does not exist", record.name()),
             ));
         }
-        let is_refused = wished.lasting().is_some_and(|it| it.end == "fail");
-        if is_refused && count > 0 {
+        let is_rejected = record.final_attempt().is_some_and(|it| it.end == "fail");
+        if is_rejected && count > 0 {
             found.push(violated(
                 2,
-                format!("{} was refused and is there", wished.name()),
+                format!("{} was rejected and exists", record.name()),
             ));
         }
         if count > 1 {
@@ -123,17 +127,17 @@ fn once(
             let of = if is_message { 8 } else { 1 };
             found.push(violated(
                 of,
-                format!("{} has {count} effects", wished.name()),
+                format!("{} has {count} effects", record.name()),
             ));
         }
         wanted.insert(name);
     }
     // Operations of the operator are checked separately.
-    let theirs = artifacts.operated.iter().map(|it| &it.operation);
-    let theirs = theirs.filter(|it| it.kind == kind);
-    wanted.extend(theirs.map(|it| text(&it.body["note"])));
-    let strange = rows.keys().filter(|it| !wanted.contains(*it));
-    found.extend(strange.map(|it| violated(1, format!("no client requested {it} in {table}"))));
+    let operators = artifacts.operator_records.iter().map(|it| &it.operation);
+    let operators = operators.filter(|it| it.kind == kind);
+    wanted.extend(operators.map(|it| text(&it.body["note"])));
+    let unexpected = rows.keys().filter(|it| !wanted.contains(*it));
+    found.extend(unexpected.map(|it| violated(1, format!("no client requested {it} in {table}"))));
     found
 }
 
@@ -143,14 +147,10 @@ fn altered(artifacts: &Artifacts) -> Vec<Violation> {
     let rows = tables.iter().flat_map(|table| artifacts.rows(table));
     let paid = ["charge", "refund"].map(|kind| artifacts.paid(kind));
     let all = rows.chain(paid.into_iter().flatten());
-    let odd = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
-    odd.map(|row| {
-        violated(
-            4,
-            format!("another request than the first had an effect: {row}"),
-        )
-    })
-    .collect()
+    let altered = all.filter(|row| row["amount"].as_u64().unwrap_or_default() % 10 == 1);
+    altered
+        .map(|row| violated(4, format!("an altered request had an effect: {row}")))
+        .collect()
 }
 
 fn text(value: &Value) -> String {

@@ -8,11 +8,11 @@ use super::{Violation, violated};
 use crate::{
     artifacts::{Artifacts, Received},
     clients::Kind,
-    deployment::{LOST, PICKED, Store},
+    deployment::{REJECTING_TYPES, Store, UNRESOLVED},
 };
 
-/// Destination whose receiver refuses some events permanently.
-const PICKY: &str = "picky";
+/// Destination whose receiver rejects some events permanently.
+const REJECTING: &str = "rejecting";
 
 /// Subject of an event: its type and the id of the row.
 type Subject = (String, String);
@@ -24,21 +24,22 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     };
     let mut found = received("hook", &artifacts.hook, &stored_rows);
     if artifacts.store == Store::Postgres {
-        for (name, taken) in [("feed", &artifacts.feed), ("stream", &artifacts.stream)] {
-            found.extend(received(name, taken, &stored_rows));
-            found.extend(order(taken));
+        for (name, ledger) in [("feed", &artifacts.feed), ("stream", &artifacts.stream)] {
+            found.extend(received(name, ledger, &stored_rows));
+            found.extend(order(ledger));
         }
-        found.extend(far(artifacts, &stored_rows));
+        found.extend(remote_database(artifacts, &stored_rows));
     }
-    found.extend(told(artifacts));
+    found.extend(contents(artifacts));
     found.extend(demo(artifacts));
     found.extend(mails(artifacts));
-    found.extend(picky(artifacts));
+    found.extend(rejecting(artifacts));
     let unfinished = artifacts.rows("unfinished").iter();
-    let unfinished = unfinished.filter(|row| row["destination"] != PICKY || row["state"] != "dead");
+    let unfinished =
+        unfinished.filter(|row| row["destination"] != REJECTING || row["state"] != "dead");
     // The destination whose name does not resolve receives nothing; it must not affect the others.
-    let is_lost = |row: &Value| text(&row["destination"]).starts_with(LOST);
-    let unfinished = unfinished.filter(|row| !is_lost(row));
+    let is_unresolved = |row: &Value| text(&row["destination"]).starts_with(UNRESOLVED);
+    let unfinished = unfinished.filter(|row| !is_unresolved(row));
     found.extend(unfinished.map(|row| violated(6, format!("a delivery is dead or stuck: {row}"))));
     found
 }
@@ -50,7 +51,7 @@ struct Expected {
     forfeited: HashSet<String>,
 }
 
-/// The events that the rows ask for.
+/// The events that belong to the stored rows.
 fn expected(artifacts: &Artifacts) -> BTreeSet<Subject> {
     let mut expected = BTreeSet::new();
     let mut expect = |kind: &str, of: String| expected.insert((kind.to_owned(), of));
@@ -94,25 +95,25 @@ fn member(kind: &str) -> &'static str {
     }
 }
 
-fn subject(said: &Value) -> Subject {
-    let kind = text(&said["type"]);
-    let mut of = text(&said["data"][member(&kind)]);
+fn subject(content: &Value) -> Subject {
+    let kind = text(&content["type"]);
+    let mut of = text(&content["data"][member(&kind)]);
     if kind == "order.updated" {
-        of = format!("{of}/{}", said["data"]["version"]);
+        of = format!("{of}/{}", content["data"]["version"]);
     }
     (kind, of)
 }
 
 fn received(name: &str, received: &Received, expected: &Expected) -> Vec<Violation> {
     let mut by_subject: HashMap<Subject, Vec<&str>> = HashMap::new();
-    for (id, said) in &received.said {
-        by_subject.entry(subject(said)).or_default().push(id);
+    for (id, content) in &received.contents {
+        by_subject.entry(subject(content)).or_default().push(id);
     }
     let mut found = compared(name, &by_subject, expected);
-    for refused in &received.refused {
+    for unverified in &received.unverified {
         found.push(violated(
             6,
-            format!("{name} was sent what it cannot verify: {refused}"),
+            format!("{name} received a request with an invalid signature: {unverified}"),
         ));
     }
     let mut shas: HashMap<&str, &str> = HashMap::new();
@@ -133,31 +134,31 @@ fn compared(
     let mut found = Vec::new();
     for subject in &expected.subjects {
         match by_subject.get(subject).map_or(0, Vec::len) {
-            0 => found.push(violated(6, format!("{subject:?} never came to {name}"))),
+            0 => found.push(violated(6, format!("{subject:?} never arrived at {name}"))),
             1 => {}
             events => found.push(violated(
                 5,
-                format!("{subject:?} is {events} events at {name}"),
+                format!("{subject:?} has {events} events at {name}"),
             )),
         }
     }
-    let strange = by_subject
+    let unexpected = by_subject
         .iter()
         .filter(|(it, _)| !expected.subjects.contains(*it) && !expected.forfeited.contains(&it.1));
-    for (subject, ids) in strange {
+    for (subject, ids) in unexpected {
         let what = format!("{name} received {subject:?}, which does not exist ({ids:?})");
         found.push(violated(5, what));
     }
     found
 }
 
-/// Events whose data is not in the response that acknowledged their effect.
-fn told(artifacts: &Artifacts) -> Vec<Violation> {
-    let said = artifacts.hook.said.values();
-    let said: HashMap<_, _> = said.map(|said| (subject(said), &said["data"])).collect();
+/// Events whose data differs from the response that acknowledged their effect.
+fn contents(artifacts: &Artifacts) -> Vec<Violation> {
+    let contents = artifacts.hook.contents.values();
+    let contents: HashMap<_, _> = contents.map(|it| (subject(it), &it["data"])).collect();
     let mut found = Vec::new();
-    for wished in &artifacts.operations {
-        let kind = match wished.operation.kind {
+    for record in &artifacts.operations {
+        let kind = match record.operation.kind {
             Kind::Order => "order.created",
             Kind::Update => "order.updated",
             Kind::Payment => "payment.succeeded",
@@ -165,19 +166,22 @@ fn told(artifacts: &Artifacts) -> Vec<Violation> {
             Kind::Signup => "user.signed_up",
             _ => continue,
         };
-        let Some(outcome) = wished.granted() else {
+        let Some(outcome) = record.acknowledged() else {
             continue;
         };
         let mut of = text(&outcome["id"]);
-        if wished.operation.kind == Kind::Update {
+        if record.operation.kind == Kind::Update {
             of = format!("{of}/{}", outcome["version"]);
         }
-        let data = said
+        let data = contents
             .get(&(kind.to_owned(), of))
             .and_then(|it| it.as_object());
         let mut data = data.into_iter().flatten();
         if data.any(|(name, value)| name != member(kind) && outcome[name] != *value) {
-            let what = format!("the event of {} does not say {outcome}", wished.name());
+            let what = format!(
+                "the event of {} differs from its response {outcome}",
+                record.name()
+            );
             found.push(violated(6, what));
         }
     }
@@ -191,30 +195,30 @@ fn demo(artifacts: &Artifacts) -> Vec<Violation> {
     };
     let effects = |row: &Value| (text(&row["event_id"]), row["effects"].as_u64());
     let seen: BTreeMap<_, _> = seen.iter().map(effects).collect();
-    let hook: BTreeSet<_> = artifacts.hook.said.keys().cloned().collect();
+    let hook: BTreeSet<_> = artifacts.hook.contents.keys().cloned().collect();
     let all: BTreeSet<_> = hook.iter().chain(seen.keys()).collect();
-    let odd = all.into_iter().filter_map(|id| {
+    let wrong = all.into_iter().filter_map(|id| {
         let effects = seen.get(id).copied().flatten().unwrap_or_default();
         let is_sound = effects == 1 && hook.contains(id);
         let what = format!("event {id} had {effects} effects at the demo's receiver");
         (!is_sound).then(|| violated(if effects > 1 { 8 } else { 6 }, what))
     });
-    odd.collect()
+    wrong.collect()
 }
 
 /// Rows that the PostgreSQL sink wrote to the other database: each event once, in order.
-fn far(artifacts: &Artifacts, expected: &Expected) -> Vec<Violation> {
+fn remote_database(artifacts: &Artifacts, expected: &Expected) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut by_subject: HashMap<Subject, Vec<&str>> = HashMap::new();
     let (mut ids, mut last) = (BTreeMap::<&str, usize>::new(), HashMap::<&str, u64>::new());
-    for row in artifacts.rows("far") {
+    for row in artifacts.rows("remote") {
         let id = row["event_id"].as_str().unwrap_or_default();
         let times = ids.entry(id).or_default();
         *times += 1;
         if *times > 1 {
             found.push(violated(
                 8,
-                format!("event {id} had {times} effects in the far database"),
+                format!("event {id} had {times} effects in the remote database"),
             ));
             continue;
         }
@@ -228,26 +232,26 @@ fn far(artifacts: &Artifacts, expected: &Expected) -> Vec<Violation> {
         if sequence < *highest {
             found.push(violated(
                 9,
-                format!("{order}: {sequence} came after {highest} in the far database"),
+                format!("{order}: {sequence} came after {highest} in the remote database"),
             ));
         }
         *highest = sequence.max(*highest);
     }
-    found.extend(compared("the far database", &by_subject, expected));
+    found.extend(compared("the remote database", &by_subject, expected));
     found
 }
 
-/// First deliveries of one order come in the order of its versions.
+/// First deliveries of one order must arrive in the order of its versions.
 fn order(received: &Received) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut last: HashMap<&str, u64> = HashMap::new();
     for arrival in received.arrivals.iter().filter(|it| it.is_effect) {
-        let Some(said) = received.said.get(&arrival.id) else {
+        let Some(content) = received.contents.get(&arrival.id) else {
             continue;
         };
         let (Some(version), Some(id)) = (
-            said["data"]["version"].as_u64(),
-            said["data"]["id"].as_str(),
+            content["data"]["version"].as_u64(),
+            content["data"]["id"].as_str(),
         ) else {
             continue;
         };
@@ -263,34 +267,35 @@ fn order(received: &Received) -> Vec<Violation> {
     found
 }
 
-/// Events that the refusing receiver never accepted must be dead letters with all their attempts.
-fn picky(artifacts: &Artifacts) -> Vec<Violation> {
+/// Events that the rejecting receiver never accepted must be dead letters with all their attempts.
+fn rejecting(artifacts: &Artifacts) -> Vec<Violation> {
     if artifacts.store == Store::Sqlite {
         return Vec::new();
     }
     let dead: HashMap<&str, u64> = artifacts
         .rows("unfinished")
         .iter()
-        .filter(|row| row["destination"] == PICKY)
+        .filter(|row| row["destination"] == REJECTING)
         .filter_map(|row| Some((row["event_id"].as_str()?, row["attempts"].as_u64()?)))
         .collect();
-    let theirs = |said: &Value| PICKED.iter().any(|kind| said["type"] == *kind);
-    let said = artifacts.feed.said.iter().filter(|(_, said)| theirs(said));
+    let is_offered = |content: &Value| REJECTING_TYPES.iter().any(|kind| content["type"] == *kind);
+    let contents = artifacts.feed.contents.iter();
+    let offered = contents.filter(|(_, content)| is_offered(content));
     let forfeited = artifacts.forfeited();
-    let said = said.filter(|(_, said)| !forfeited.contains(&subject(said).1));
+    let offered = offered.filter(|(_, content)| !forfeited.contains(&subject(content).1));
     let mut found = Vec::new();
-    for (id, _) in said {
-        let is_taken = artifacts.feed.picked.contains(id);
+    for (id, _) in offered {
+        let is_accepted = artifacts.feed.accepted.contains(id);
         match dead.get(id.as_str()) {
-            None if !is_taken => {
+            None if !is_accepted => {
                 found.push(violated(
                     6,
-                    format!("{id} is neither delivered to {PICKY} nor dead"),
+                    format!("{id} is neither delivered to {REJECTING} nor dead"),
                 ));
             }
             Some(0) => found.push(violated(
                 6,
-                format!("{id} is dead at {PICKY} without an attempt"),
+                format!("{id} is dead at {REJECTING} without an attempt"),
             )),
             _ => {}
         }
@@ -305,23 +310,23 @@ fn mails(artifacts: &Artifacts) -> Vec<Violation> {
             .as_array()
             .and_then(|to| to[0].as_str().map(str::to_owned))
     };
-    // One that was turned away has not come.
-    let taken = artifacts
+    // A mail that was temporarily rejected has not been accepted.
+    let accepted = artifacts
         .mails
         .iter()
-        .filter(|mail| mail["mood"] != "later");
-    let mut mailed: BTreeSet<_> = taken.filter_map(to).collect();
+        .filter(|mail| mail["mode"] != "temporary failure");
+    let mut mailed: BTreeSet<_> = accepted.filter_map(to).collect();
     let mut found = Vec::new();
     for row in artifacts.rows("users") {
         let email = text(&row["email"]);
         if !mailed.remove(&email) {
-            found.push(violated(6, format!("{email} was never mailed")));
+            found.push(violated(6, format!("{email} got no mail")));
         }
     }
     found.extend(
         mailed
             .into_iter()
-            .map(|it| violated(6, format!("{it} was mailed and never signed up"))),
+            .map(|it| violated(6, format!("{it} got a mail without a sign-up"))),
     );
     found
 }

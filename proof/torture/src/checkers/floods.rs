@@ -9,46 +9,46 @@ use crate::{
     clients::Kind,
 };
 
-/// How long `/healthz` may take in one of a hundred cases, beside a flood, in milliseconds.
+/// Allowed 99th percentile of the latency of `/healthz` during a flood, in milliseconds.
 const ALIVE_MS: u64 = 1_000;
-/// How long nine in ten events may take to the feed while others are in trouble, in nanoseconds; without
-/// trouble they take some hundredths of a second.
+/// Allowed 90th percentile of the time until events arrive at the feed during a fault of others, in
+/// nanoseconds; without a fault it is some hundredths of a second.
 const ARRIVES: u64 = 3_000_000_000;
-/// The fewest events that say anything.
+/// The minimum number of events for a result.
 const FEWEST: usize = 10;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
-    for fault in artifacts.faults.iter().filter(|it| it.bit) {
-        let slowest = fault.told["healthz_ms"]["p99"].as_u64();
+    for fault in artifacts.faults.iter().filter(|it| it.took_effect) {
+        let slowest = fault.line["healthz_ms"]["p99"].as_u64();
         if slowest > Some(ALIVE_MS) {
             let what = format!(
-                "one in a hundred waited {slowest:?} ms for /healthz beside {}",
-                fault.how
+                "the 99th percentile of /healthz was {slowest:?} ms during {}",
+                fault.injection
             );
             found.push(violated(13, what));
         }
-        let peak = fault.told["peak"].as_u64();
+        let peak = fault.line["peak"].as_u64();
         if peak > Some(RESIDENT) {
-            let what = format!("{peak:?} bytes of memory beside {}", fault.how);
+            let what = format!("{peak:?} bytes of memory during {}", fault.injection);
             found.push(violated(14, what));
         }
-        found.extend(held_up(fault, artifacts));
+        found.extend(late(fault, artifacts));
     }
     found
 }
 
 /// Late events of a period in which the feed had no fault.
-fn held_up(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
-    let from = fault.told["watched"][0].as_u64()?;
-    let until = fault.told["watched"][1].as_u64()?.saturating_sub(ARRIVES);
+fn late(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
+    let from = fault.line["watched"][0].as_u64()?;
+    let until = fault.line["watched"][1].as_u64()?.saturating_sub(ARRIVES);
     let arrivals: HashMap<_, _> = first_arrivals(artifacts);
     let mut waits: Vec<_> = artifacts
         .of(Kind::Order)
         .filter_map(|it| {
             Some((
-                it.granted()?["id"].as_str()?.to_owned(),
-                it.lasting()?.ended?,
+                it.acknowledged()?["id"].as_str()?.to_owned(),
+                it.final_attempt()?.ended?,
             ))
         })
         .filter(|(_, at)| (from..until).contains(at))
@@ -61,10 +61,10 @@ fn held_up(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
     waits.sort_unstable();
     let slow = *waits.get(waits.len() * 9 / 10)?;
     let what = format!(
-        "one in ten of {} orders came to the feed after {} ms or more, beside {}",
+        "one in ten of {} orders arrived at the feed after {} ms or more, during {}",
         waits.len(),
         slow / 1_000_000,
-        fault.how
+        fault.injection
     );
     (waits.len() >= FEWEST && slow > ARRIVES).then(|| violated(13, what))
 }
@@ -73,11 +73,11 @@ fn held_up(fault: &Fault, artifacts: &Artifacts) -> Option<Violation> {
 fn first_arrivals(artifacts: &Artifacts) -> HashMap<String, u64> {
     let mut first = HashMap::new();
     for arrival in &artifacts.feed.arrivals {
-        let Some(said) = artifacts.feed.said.get(&arrival.id) else {
+        let Some(content) = artifacts.feed.contents.get(&arrival.id) else {
             continue;
         };
-        if said["type"] == "order.created"
-            && let Some(id) = said["data"]["id"].as_str()
+        if content["type"] == "order.created"
+            && let Some(id) = content["data"]["id"].as_str()
         {
             first.entry(id.to_owned()).or_insert(arrival.at);
         }

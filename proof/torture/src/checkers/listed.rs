@@ -1,5 +1,5 @@
-//! Listing checker: the API shows the rows of the store, each once and to its tenant, and an order
-//! as its last change was acknowledged.
+//! Listing checker: the API returns each stored row once and to its tenant, and each order with the
+//! content of its last acknowledged change.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Wished},
+    artifacts::{Artifacts, OperationRecord},
     clients::Kind,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
         .iter()
         .map(|it| it["order"].clone())
         .collect();
-    found.extend(unlike(
+    found.extend(differences(
         "orders",
         ids(&orders),
         ids(artifacts.rows("orders")),
@@ -33,7 +33,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
         .map(entry)
         .collect();
     let shown = list(artifacts, "ledger").iter().map(entry).collect();
-    found.extend(unlike("the ledger", shown, stored));
+    found.extend(differences("the ledger", shown, stored));
     found
 }
 
@@ -41,12 +41,12 @@ fn list<'a>(artifacts: &'a Artifacts, name: &str) -> &'a [Value] {
     artifacts.listed[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Orders that are shown to another tenant, or with other content than the response that
+/// Orders that are returned to another tenant, or with other content than the response that
 /// acknowledged their version.
 fn orders(artifacts: &Artifacts) -> Vec<Violation> {
     let version = |order: &Value| (order["id"].to_string(), order["version"].as_u64());
     let made = artifacts.of(Kind::Order).chain(artifacts.of(Kind::Update));
-    let made = made.filter_map(Wished::granted);
+    let made = made.filter_map(OperationRecord::acknowledged);
     let acknowledged: BTreeMap<_, _> = made.map(|order| (version(&order), order)).collect();
     let mut found = Vec::new();
     for row in list(artifacts, "orders") {
@@ -55,26 +55,26 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
         if !note.starts_with(&format!("{tenant}/")) {
             found.push(violated(
                 2,
-                format!("an order is shown to {tenant}: {order}"),
+                format!("an order is returned to {tenant}: {order}"),
             ));
         }
-        if let Some(told) = acknowledged.get(&version(order))
-            && told != order
+        if let Some(expected) = acknowledged.get(&version(order))
+            && expected != order
         {
-            let what = format!("an order is not what was acknowledged: {order}, told was {told}");
+            let what = format!("an order is {order}, and {expected} was acknowledged");
             found.push(violated(2, what));
         }
-        let alone = &artifacts.listed["read"][order["id"].as_str().unwrap_or_default()];
-        if !alone.is_null() && alone != order {
-            let what = format!("an order is listed as {order}, and alone it is {alone}");
+        let single = &artifacts.listed["read"][order["id"].as_str().unwrap_or_default()];
+        if !single.is_null() && single != order {
+            let what = format!("an order is listed as {order}, and requested alone it is {single}");
             found.push(violated(2, what));
         }
     }
     found
 }
 
-/// Entries of a list that the store has more or less often.
-fn unlike(name: &str, shown: Vec<String>, stored: Vec<String>) -> Vec<Violation> {
+/// Entries whose number differs between a list and the store.
+fn differences(name: &str, shown: Vec<String>, stored: Vec<String>) -> Vec<Violation> {
     let mut balance: BTreeMap<String, i64> = BTreeMap::new();
     for entry in shown {
         *balance.entry(entry).or_default() += 1;
@@ -82,7 +82,8 @@ fn unlike(name: &str, shown: Vec<String>, stored: Vec<String>) -> Vec<Violation>
     for entry in stored {
         *balance.entry(entry).or_default() -= 1;
     }
-    let odd = balance.into_iter().filter(|(_, more)| *more != 0);
-    odd.map(|(entry, more)| violated(2, format!("{name} shows {more:+} times {entry}")))
+    let wrong = balance.into_iter().filter(|(_, more)| *more != 0);
+    wrong
+        .map(|(entry, more)| violated(2, format!("{name} has {more:+} times {entry}")))
         .collect()
 }

@@ -40,7 +40,7 @@ pub(crate) const INVARIANTS: [&str; 14] = [
     "a fenced owner commits nothing",
     "money: captured - refunded = shipped; at most one net capture per checkout; every saga ends",
     "retries stay inside their budget in every window; no attempt earlier than Retry-After; no redirect is followed",
-    "after the faults stop, the backlog drains in bounded time and everybody is answered; beside floods others are served",
+    "after the faults stop, the backlog drains in bounded time and every operation gets a response; during floods others are served",
     "no table, WAL or memory grows without bound",
 ];
 

@@ -1,4 +1,4 @@
-//! The providers' own ledgers agree with the shop's.
+//! Money checker: the ledgers of the providers agree with that of the shop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Wished},
+    artifacts::{Artifacts, OperationRecord},
     clients::Kind,
 };
 
@@ -22,19 +22,19 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
 /// A payment is one charge at the provider, and one at the shop.
 fn payments(artifacts: &Artifacts) -> Vec<Violation> {
     let mut found = Vec::new();
-    let taken = by_amount(artifacts.paid("charge"));
-    let kept = by_amount(artifacts.rows("charges").iter().collect());
-    for wished in artifacts.of(Kind::Payment) {
-        let amount = wished.operation.body["amount"].as_i64().unwrap_or_default();
-        let counts = [&taken, &kept].map(|it| it.get(&amount).copied().unwrap_or_default());
-        let wanted = usize::from(wished.granted().is_some());
-        let is_open = wished.lasting().is_none();
-        if counts != [wanted; 2] && !is_open {
-            let [taken, kept] = counts;
-            let name = wished.name();
+    let charged = by_amount(artifacts.paid("charge"));
+    let stored = by_amount(artifacts.rows("charges").iter().collect());
+    for record in artifacts.of(Kind::Payment) {
+        let amount = record.operation.body["amount"].as_i64().unwrap_or_default();
+        let counts = [&charged, &stored].map(|it| it.get(&amount).copied().unwrap_or_default());
+        let expected = usize::from(record.acknowledged().is_some());
+        let is_open = record.final_attempt().is_none();
+        if counts != [expected; 2] && !is_open {
+            let [charged, stored] = counts;
+            let name = record.name();
             found.push(violated(
                 11,
-                format!("{name} was charged {taken} times and is kept {kept} times"),
+                format!("{name} was charged {charged} times and is stored {stored} times"),
             ));
         }
     }
@@ -53,15 +53,15 @@ fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
         sums
     };
     let returned = sums(artifacts.paid("refund"), "charge");
-    let kept = sums(artifacts.rows("refunds").iter().collect(), "charge_id");
-    let mut granted: BTreeMap<String, i64> = BTreeMap::new();
-    for wished in artifacts
+    let stored = sums(artifacts.rows("refunds").iter().collect(), "charge_id");
+    let mut acknowledged: BTreeMap<String, i64> = BTreeMap::new();
+    for record in artifacts
         .of(Kind::Refund)
-        .filter(|it| it.granted().is_some())
+        .filter(|it| it.acknowledged().is_some())
     {
-        let of = wished.operation.of.clone().unwrap_or_default();
-        *granted.entry(of).or_default() +=
-            wished.operation.body["amount"].as_i64().unwrap_or_default();
+        let of = record.operation.of.clone().unwrap_or_default();
+        *acknowledged.entry(of).or_default() +=
+            record.operation.body["amount"].as_i64().unwrap_or_default();
     }
     let pending = artifacts.rows("refunds").iter();
     let pending = pending.filter(|row| row["state"] == "pending");
@@ -69,13 +69,16 @@ fn refunds(artifacts: &Artifacts) -> Vec<Violation> {
     for row in artifacts.rows("charges") {
         let id = row["id"].as_str().unwrap_or_default();
         let sum = |sums: &BTreeMap<String, i64>| sums.get(id).copied().unwrap_or_default();
-        let [returned, kept, granted] = [&returned, &kept, &granted].map(sum);
+        let [returned, stored, acknowledged] = [&returned, &stored, &acknowledged].map(sum);
         let (refunded, amount) = (row["refunded"].as_i64(), row["amount"].as_i64());
-        if returned != kept || kept != granted || refunded != Some(kept) || Some(returned) > amount
+        if returned != stored
+            || stored != acknowledged
+            || refunded != Some(stored)
+            || Some(returned) > amount
         {
             let what = format!(
-                "of {id} ({amount:?}) {returned} came back, {kept} is kept, {granted} was granted, \
-                 its row says {refunded:?}"
+                "{id} ({amount:?}): the provider refunded {returned}, the refunds stored are {stored}, \
+                 those acknowledged {acknowledged}, and the charge has {refunded:?}"
             );
             found.push(violated(11, what));
         }
@@ -93,14 +96,14 @@ fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
         }
     }
     let started = artifacts.rows("sagas").len();
-    let wanted = artifacts
+    let expected = artifacts
         .of(Kind::Checkout)
-        .filter(|it| it.lasting().is_some())
+        .filter(|it| it.final_attempt().is_some())
         .count();
-    if started != wanted {
+    if started != expected {
         found.push(violated(
             1,
-            format!("{wanted} checkouts were answered, {started} were started"),
+            format!("{expected} checkouts got a response, {started} were started"),
         ));
     }
     let paid = |kind: &str| artifacts.paid(kind).len();
@@ -118,7 +121,7 @@ fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
             format!("{held} authorizations were neither captured nor voided, or twice"),
         ));
     }
-    found.extend(unlike(artifacts));
+    found.extend(outcomes(artifacts));
     found.extend(captures(artifacts));
     found
 }
@@ -126,42 +129,51 @@ fn checkouts(artifacts: &Artifacts) -> Vec<Violation> {
 /// Captures of other amounts than the carts of the completed checkouts.
 fn captures(artifacts: &Artifacts) -> Option<Violation> {
     let carts: Vec<_> = completed(artifacts).map(cart).collect();
-    let asked = by_amount(carts.iter().collect());
+    let expected = by_amount(carts.iter().collect());
     let captured = by_amount(artifacts.paid("capture"));
-    let what = format!("carts of {asked:?} were completed, and {captured:?} captured");
-    (captured != asked).then(|| violated(11, what))
+    let what = format!("carts of {expected:?} were completed, and {captured:?} captured");
+    (captured != expected).then(|| violated(11, what))
 }
 
-/// Checkouts whose end is not the one that their address asks for.
-fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
+/// Checkouts whose outcome does not fit their address.
+fn outcomes(artifacts: &Artifacts) -> Vec<Violation> {
     let rows: BTreeMap<_, _> = artifacts
         .rows("sagas")
         .iter()
         .map(|row| (row["id"].as_str().unwrap_or_default(), row))
         .collect();
-    let row = |wished: &Wished| {
-        let outcome = wished.granted()?;
+    let row = |record: &OperationRecord| {
+        let outcome = record.acknowledged()?;
         rows.get(outcome["id"].as_str()?).copied()
     };
-    let answered = artifacts
+    let acknowledged = artifacts
         .of(Kind::Checkout)
-        .filter(|it| it.granted().is_some());
+        .filter(|it| it.acknowledged().is_some());
     let mut found = Vec::new();
-    for wished in answered {
-        let is_shippable = wished.operation.body["address"]["country"] != "ZZ";
-        let name = wished.name();
-        let Some(row) = row(wished) else {
-            found.push(violated(2, format!("{name} was granted and is not there")));
+    for record in acknowledged {
+        let is_shippable = record.operation.body["address"]["country"] != "ZZ";
+        let name = record.name();
+        let Some(row) = row(record) else {
+            found.push(violated(
+                2,
+                format!("{name} was acknowledged and does not exist"),
+            ));
             continue;
         };
         match (row["state"].as_str().unwrap_or_default(), is_shippable) {
             ("completed", false) => {
-                found.push(violated(11, format!("{name} was shipped to nowhere")));
+                found.push(violated(
+                    11,
+                    format!("{name} was shipped to an invalid address"),
+                ));
             }
             // If a provider never received the call, the final outcome is that nothing happened.
             ("failed", true) if row["reason_code"] != "absent" => {
                 let why = &row["reason_code"];
-                found.push(violated(2, format!("{name} was granted and failed: {why}")));
+                found.push(violated(
+                    2,
+                    format!("{name} was acknowledged and failed: {why}"),
+                ));
             }
             ("completed" | "failed", _) | (_, false) => {}
             (state, true) => found.push(violated(11, format!("{name} is {state}"))),
@@ -170,7 +182,7 @@ fn unlike(artifacts: &Artifacts) -> Vec<Violation> {
     found
 }
 
-/// What is set aside is what was shipped: a checkout that failed has given its part back.
+/// The reserved stock equals what was shipped: a checkout that failed has released its reservation.
 fn stock(artifacts: &Artifacts) -> Vec<Violation> {
     // A saga that still runs will release its own reservations; the amount that it holds is
     // unknown.
@@ -189,7 +201,7 @@ fn stock(artifacts: &Artifacts) -> Vec<Violation> {
         let sku = row["sku"].as_str().unwrap_or_default();
         let (shipped, reserved) = (shipped.remove(sku).unwrap_or_default(), &row["reserved"]);
         if *reserved != shipped {
-            let what = format!("{reserved} of {sku} are set aside, {shipped} were shipped");
+            let what = format!("{reserved} of {sku} are reserved, {shipped} were shipped");
             found.push(violated(11, what));
         }
     }
@@ -221,26 +233,25 @@ fn ledger(artifacts: &Artifacts) -> Vec<Violation> {
     let settled = artifacts.rows("refunds").iter();
     let settled = settled.filter(|row| row["state"] != "pending");
     let charges = artifacts.rows("charges").iter();
-    let wanted = charges.map(|row| ("charge", "id", row));
-    for (kind, member, row) in wanted.chain(settled.map(|row| ("refund", "charge_id", row))) {
+    let expected = charges.map(|row| ("charge", "id", row));
+    for (kind, member, row) in expected.chain(settled.map(|row| ("refund", "charge_id", row))) {
         let amount = row["amount"].as_i64().unwrap_or_default();
         *balance
             .entry((kind, text(&row[member]), amount))
             .or_default() -= 1;
     }
-    let odd = balance.into_iter().filter(|(_, more)| *more != 0);
-    let odd = odd.map(|((kind, of, amount), more)| {
+    let wrong = balance.into_iter().filter(|(_, more)| *more != 0);
+    let wrong = wrong.map(|((kind, of, amount), more)| {
         let what = format!("the ledger has {more:+} entries of a {kind} of {amount}, {of}");
         violated(11, what)
     });
-    let mut found: Vec<_> = odd.collect();
+    let mut found: Vec<_> = wrong.collect();
     let again = captures.iter().filter(|(_, times)| **times > 1);
-    found.extend(again.map(|(of, times)| {
-        violated(
-            11,
-            format!("the ledger holds the capture {of} {times} times"),
-        )
-    }));
+    found.extend(
+        again.map(|(of, times)| {
+            violated(11, format!("the ledger has the capture {of} {times} times"))
+        }),
+    );
     let completed = completed(artifacts).count();
     let have_ended = artifacts.rows("sagas").iter().all(has_ended);
     if have_ended && captures.len() != completed {
@@ -255,7 +266,7 @@ fn has_ended(saga: &Value) -> bool {
     matches!(saga["state"].as_str(), Some("completed" | "failed"))
 }
 
-/// What a checkout is about.
+/// The cart of a checkout.
 fn cart(saga: &Value) -> Value {
     let cart = saga["cart"].as_str().unwrap_or_default();
     serde_json::from_str(cart).unwrap_or_default()

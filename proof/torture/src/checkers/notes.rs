@@ -7,20 +7,22 @@ use crate::artifacts::Artifacts;
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
     let id = |row: &serde_json::Value| row["id"].as_str().map(str::to_owned);
-    let mut there: BTreeSet<_> = artifacts.rows("notes").iter().filter_map(id).collect();
+    let mut stored: BTreeSet<_> = artifacts.rows("notes").iter().filter_map(id).collect();
     let mut found = Vec::new();
     for (id, word) in &artifacts.notes {
-        let is_there = there.remove(id);
+        let is_stored = stored.remove(id);
         match word.as_str() {
-            "ok" if !is_there => found.push(violated(2, format!("{id} was committed and is lost"))),
-            "fail" if is_there => {
-                found.push(violated(2, format!("{id} was rolled back and is there")));
+            "ok" if !is_stored => {
+                found.push(violated(2, format!("{id} was committed and is lost")))
+            }
+            "fail" if is_stored => {
+                found.push(violated(2, format!("{id} was rolled back and exists")));
             }
             _ => {}
         }
     }
     found.extend(
-        there
+        stored
             .into_iter()
             .map(|id| violated(1, format!("no client wrote {id}"))),
     );

@@ -20,12 +20,12 @@ pub(super) struct Sample {
     pub(super) lines: BTreeMap<&'static str, Vec<Value>>,
     pub(super) rows: Value,
     pub(super) run: Value,
-    /// What the API shows, if it is not what the rows are.
+    /// What the API returns, if it differs from the rows.
     pub(super) listed: Option<Value>,
 }
 
 impl Sample {
-    /// A sound run, on a server.
+    /// A run without violations, on PostgreSQL.
     pub(super) fn sound() -> Self {
         let mut sample = Self {
             lines: BTreeMap::new(),
@@ -35,37 +35,37 @@ impl Sample {
         };
         let of_it = |version: u64, amount: u64| json!({ "id": "ord_1", "version": version, "note": "alice/0", "amount": amount });
         let (order, updated) = (of_it(1, 1000), of_it(2, 1010));
-        sample.grant_all(&order, &updated);
+        sample.acknowledge_all(&order, &updated);
         sample.write_notes();
         sample.deliver_all(&order, &updated);
         sample.pay();
-        sample.admin();
+        sample.operate();
         sample.add_faults();
         sample
     }
 
     /// One operation of each kind, with its response.
-    fn grant_all(&mut self, order: &Value, updated: &Value) {
+    fn acknowledge_all(&mut self, order: &Value, updated: &Value) {
         let alice = "alice";
-        self.grant(&Operation::order(alice, 0), 201, order);
+        self.acknowledge(&Operation::order(alice, 0), 201, order);
         let update = Operation::update(alice, 1, order, "\"1\"").expect("it has an id");
-        self.grant(&update, 200, updated);
-        self.grant(&Operation::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
-        self.grant(
+        self.acknowledge(&update, 200, updated);
+        self.acknowledge(&Operation::payment(alice, 2), 201, &json!({ "id": "ch_1" }));
+        self.acknowledge(
             &Operation::refund(alice, 3, "ch_1", 1020),
             201,
             &json!({ "id": "rf_1" }),
         );
-        self.grant(&Operation::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
+        self.acknowledge(&Operation::signup(alice, 4), 201, &json!({ "id": "usr_1" }));
         let message = Operation::message(alice, 5);
-        self.grant(&message, 200, &Value::Null);
-        self.grant(&Operation::market(alice, 14, &message), 200, &Value::Null);
-        self.grant(
+        self.acknowledge(&message, 200, &Value::Null);
+        self.acknowledge(&Operation::market(alice, 14, &message), 200, &Value::Null);
+        self.acknowledge(
             &Operation::checkout(alice, 6, true),
             201,
             &json!({ "id": "chk_1" }),
         );
-        self.grant(
+        self.acknowledge(
             &Operation::upload(alice, 13),
             201,
             &json!({ "id": "upl_1" }),
@@ -87,12 +87,12 @@ impl Sample {
         );
         self.deliver("note.written", "note-0", &json!({ "id": "note-0" }));
         for id in ["ev_ch_1", "ev_ord_1"] {
-            self.add("feed.jsonl", json!({ "what": "picked", "id": id }));
+            self.add("feed.jsonl", json!({ "what": "accepted", "id": id }));
         }
         self.add(
             "mail.jsonl",
             json!({
-                "what": "mail", "id": "<usr_1>", "at": 5 * SECOND, "mood": "kind",
+                "what": "mail", "id": "<usr_1>", "at": 5 * SECOND, "mode": "normal",
                 "to": ["n4@alice.example"],
             }),
         );
@@ -122,18 +122,18 @@ impl Sample {
 
     /// Actions of the nemesis: a key deleted between two responses, an order that a restore
     /// removed, and a payment at two shops at once.
-    fn admin(&mut self) {
+    fn operate(&mut self) {
         let purged = Operation::order("alice", 31);
         let forfeited = Operation::order("bob", 47);
         let payment = Operation::payment("alice", 63);
-        let made = |id: &str| answer(201, "stored", &json!({ "id": id }));
-        self.operated("asked", &purged, 10, &made("ord_2"));
-        self.operated("purged", &purged, 11, &Value::Null);
-        self.operated("asked", &purged, 13, &made("ord_3"));
-        self.operated("forfeited", &forfeited, 14, &Value::Null);
-        self.operated("asked", &forfeited, 14, &made("ord_4"));
+        let made = |id: &str| response(201, "stored", &json!({ "id": id }));
+        self.operator_line("requested", &purged, 10, &made("ord_2"));
+        self.operator_line("purged", &purged, 11, &Value::Null);
+        self.operator_line("requested", &purged, 13, &made("ord_3"));
+        self.operator_line("forfeited", &forfeited, 14, &Value::Null);
+        self.operator_line("requested", &forfeited, 14, &made("ord_4"));
         for at in [15, 16] {
-            self.operated("asked", &payment, at, &made("ch_2"));
+            self.operator_line("requested", &payment, at, &made("ch_2"));
         }
         let amount = |operation: &Operation| operation.body["amount"].clone();
         for id in ["ord_2", "ord_3"] {
@@ -144,7 +144,7 @@ impl Sample {
             self.deliver("order.created", id, &json!({ "id": id, "version": 1 }));
             self.add(
                 "feed.jsonl",
-                json!({ "what": "picked", "id": format!("ev_{id}") }),
+                json!({ "what": "accepted", "id": format!("ev_{id}") }),
             );
         }
         // Its event was delivered, and its row is gone.
@@ -158,7 +158,7 @@ impl Sample {
         let entry = json!({ "kind": "charge", "charge_id": "ch_2", "amount": amount(&payment) });
         self.push("ledger", entry);
         self.deliver("payment.succeeded", "ch_2", &json!({ "charge_id": "ch_2" }));
-        self.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ch_2" }));
+        self.add("feed.jsonl", json!({ "what": "accepted", "id": "ev_ch_2" }));
         let charge = json!({ "kind": "charge", "id": "ch_2", "amount": amount(&payment) });
         self.add("payment.jsonl", json!({ "status": 201, "object": charge }));
     }
@@ -166,37 +166,39 @@ impl Sample {
     /// A kill of a shop, and one of a relay.
     fn add_faults(&mut self) {
         let (from, until) = (20 * SECOND, 21 * SECOND);
-        for how in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
-            let kill =
-                json!({ "blow": "kill", "how": how, "bit": true, "from": from, "until": until });
+        for injection in ["Kill(Shop(0), 0ns)", "Kill(Relay(0), 0ns)"] {
+            let kill = json!({
+                "fault": "kill", "injection": injection, "took_effect": true, "from": from,
+                "until": until,
+            });
             self.add("faults.jsonl", kill);
         }
     }
 
     /// A line in the ledger of the nemesis.
-    pub(super) fn operated(
+    pub(super) fn operator_line(
         &mut self,
         what: &str,
         operation: &Operation,
         second: u64,
-        answer: &Value,
+        response: &Value,
     ) {
-        self.operated_at("shop-0", what, operation, second * SECOND, answer);
+        self.operator_line_at("shop-0", what, operation, second * SECOND, response);
     }
 
     /// The same, at this shop and moment.
-    pub(super) fn operated_at(
+    pub(super) fn operator_line_at(
         &mut self,
         node: &str,
         what: &str,
         operation: &Operation,
         at: u64,
-        answer: &Value,
+        response: &Value,
     ) {
-        let operation = serde_json::to_value(operation).expect("a wish is JSON");
+        let operation = serde_json::to_value(operation).expect("an operation is JSON");
         self.add(
             "operator.jsonl",
-            json!({ "what": what, "node": node, "at": at, "wish": operation, "answer": answer }),
+            json!({ "what": what, "node": node, "at": at, "operation": operation, "response": response }),
         );
     }
 
@@ -217,7 +219,7 @@ impl Sample {
             ("invoke", 2),
         ] {
             let note = json!({ "type": word, "process": id, "value": format!("note-{id}") });
-            self.add("neighbour.jsonl", note);
+            self.add("sql-client.jsonl", note);
         }
     }
 
@@ -226,23 +228,23 @@ impl Sample {
     }
 
     /// Repeats an operation and records this response.
-    pub(super) fn ask(
+    pub(super) fn repeat(
         &mut self,
         operation: &Operation,
         is_altered: bool,
         word: &str,
-        answer: Value,
+        response: Value,
     ) {
-        self.ask_at(operation, is_altered, word, answer, SECOND);
+        self.repeat_at(operation, is_altered, word, response, SECOND);
     }
 
     /// The same, at this moment.
-    pub(super) fn ask_at(
+    pub(super) fn repeat_at(
         &mut self,
         operation: &Operation,
         is_altered: bool,
         word: &str,
-        answer: Value,
+        response: Value,
         at: u64,
     ) {
         let file = "clients-0.jsonl";
@@ -253,24 +255,24 @@ impl Sample {
                 "key": operation.key, "altered": is_altered, "value": value,
             })
         };
-        let operation = serde_json::to_value(operation).expect("a wish is JSON");
+        let operation = serde_json::to_value(operation).expect("an operation is JSON");
         self.add(file, line("invoke", operation));
-        self.add(file, line(word, answer));
+        self.add(file, line(word, response));
     }
 
-    /// One delivery to each receiver, to the broker and into the far database.
+    /// One delivery to each receiver, to the broker and into the remote database.
     pub(super) fn deliver(&mut self, kind: &str, subject: &str, data: &Value) {
         let id = format!("ev_{subject}");
         let body = json!({ "type": kind, "data": data }).to_string();
         for file in RECEIVERS {
-            self.arrive(file, &id, "kind", 5 * SECOND, Some(&body));
+            self.arrive(file, &id, "normal", 5 * SECOND, Some(&body));
         }
         let row = json!({
             "event_id": id, "type": kind, "aggregate_id": data["id"],
             "sequence": data["version"], "data": data,
         });
-        let far = self.rows["far"].as_array_mut().expect("it is a list");
-        far.push(row);
+        let remote = self.rows["remote"].as_array_mut();
+        remote.expect("it is a list").push(row);
     }
 
     /// A line of a receiver's ledger; with a body, the event has its effect.
@@ -278,14 +280,14 @@ impl Sample {
         &mut self,
         file: &'static str,
         id: &str,
-        mood: &str,
+        mode: &str,
         at: u64,
         body: Option<&str>,
     ) {
         let number = self.lines.get(file).map_or(0, Vec::len);
         let line = json!({
-            "what": "arrived", "n": number, "id": id, "mood": mood, "effect": body.is_some(),
-            "sha": id, "body": body, "at": at, "retry_after": (mood == "busy").then_some(2),
+            "what": "arrived", "n": number, "id": id, "mode": mode, "effect": body.is_some(),
+            "sha": id, "body": body, "at": at, "retry_after": (mode == "busy").then_some(2),
         });
         self.add(file, line);
     }
@@ -309,22 +311,24 @@ impl Sample {
         Artifacts::read(folder.path()).expect("the files are as a run leaves them")
     }
 
-    fn grant(&mut self, operation: &Operation, status: u16, told: &Value) {
-        for came in ["stored", "replayed"] {
-            self.ask(operation, false, "ok", answer(status, came, told));
+    fn acknowledge(&mut self, operation: &Operation, status: u16, body: &Value) {
+        for idempotency_status in ["stored", "replayed"] {
+            let response = response(status, idempotency_status, body);
+            self.repeat(operation, false, "ok", response);
         }
     }
 }
 
-/// An answer as a history has it.
-pub(super) fn answer(status: u16, came: &str, body: &Value) -> Value {
+/// A response in the format of the history.
+pub(super) fn response(status: u16, idempotency_status: &str, body: &Value) -> Value {
     json!({
-        "status": status, "came": came, "lasting": status < 500, "headers": [],
+        "status": status, "idempotency_status": idempotency_status, "final": status < 500,
+        "headers": [],
         "body": body.to_string(),
     })
 }
 
-/// The API of a shop that shows these rows.
+/// What the API of a shop with these rows returns.
 pub(super) fn listed(rows: &Value) -> Value {
     let of = |table: &str| rows[table].as_array().cloned().unwrap_or_default();
     let orders = of("orders").into_iter().map(|order| {
@@ -371,8 +375,8 @@ fn rows() -> Value {
         "keys": [{ "count": 7 }],
         "notes": [{ "id": "note-0" }],
         "unfinished": [{
-            "destination": "picky", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
+            "destination": "rejecting", "state": "dead", "event_id": "ev_usr_1", "attempts": 3,
         }],
-        "far": [], "takeovers": [{ "epochs": 3 }],
+        "remote": [], "takeovers": [{ "epochs": 3 }],
     })
 }

@@ -1,27 +1,27 @@
-//! Tests of the checkers: each violation is added to a sample run, found, and nothing else is
+//! Tests of the checkers: each violation is added to a sample run, and exactly this violation is
 //! found.
 
 use serde_json::{Value, json};
 
 use super::{
-    sample::{RECEIVERS, SECOND, Sample, answer, listed},
+    sample::{RECEIVERS, SECOND, Sample, listed, response},
     violations,
 };
 use crate::{
     clients::Operation,
-    fault_coverage::{bites, kills, missing},
+    fault_coverage::{coverage, kills, missing},
 };
 
 #[test]
-fn nothing_is_found_in_a_sound_run() {
+fn a_run_without_violations_has_none() {
     check(&[], |_| {});
 }
 
 #[test]
 fn a_key_that_ran_again_is_found() {
     check(&[1], |run| {
-        let again = answer(201, "stored", &json!({ "id": "ch_1" }));
-        run.ask(&Operation::payment("alice", 2), false, "ok", again);
+        let again = response(201, "stored", &json!({ "id": "ch_1" }));
+        run.repeat(&Operation::payment("alice", 2), false, "ok", again);
     });
 }
 
@@ -43,22 +43,22 @@ fn a_second_effect_of_a_key_is_found() {
 
 #[test]
 fn retries_beyond_their_budget_are_found() {
-    let asked = |run: &mut Sample, id: String, at: u64, after: Option<u64>| {
+    let send = |run: &mut Sample, id: String, at: u64, after: Option<u64>| {
         let line = json!({
-            "what": "asked", "id": id, "who": "thrifty", "at": at, "retry_after": after,
+            "what": "request", "id": id, "client": "budgeted", "at": at, "retry_after": after,
         });
         run.add("counter.jsonl", line);
     };
-    // Five at once, and what ten seconds pay in.
+    // Five at once, and the budget of ten seconds.
     check(&[], |run| {
-        (0..10).for_each(|number| asked(run, "k".to_owned(), SECOND * number, None));
+        (0..10).for_each(|number| send(run, "k".to_owned(), SECOND * number, None));
     });
     check(&[12], |run| {
-        (0..40).for_each(|number| asked(run, "k".to_owned(), SECOND * number / 10, None));
+        (0..40).for_each(|number| send(run, "k".to_owned(), SECOND * number / 10, None));
     });
     check(&[12], |run| {
-        asked(run, "k".to_owned(), SECOND, Some(1));
-        asked(run, "k".to_owned(), SECOND + SECOND / 2, None);
+        send(run, "k".to_owned(), SECOND, Some(1));
+        send(run, "k".to_owned(), SECOND + SECOND / 2, None);
     });
 }
 
@@ -74,7 +74,7 @@ fn an_unrequested_effect_is_found() {
 }
 
 #[test]
-fn a_granted_effect_that_is_lost_is_found() {
+fn an_acknowledged_effect_that_is_lost_is_found() {
     check(&[2], |run| run.rows["messages"] = json!([]));
     check(&[1, 2, 5], |run| {
         run.rows["orders"][0]["version"] = json!(1);
@@ -82,12 +82,12 @@ fn a_granted_effect_that_is_lost_is_found() {
 }
 
 #[test]
-fn a_note_that_is_there_against_the_word_of_its_commit_is_found() {
+fn a_note_that_differs_from_the_outcome_of_its_commit_is_found() {
     check(&[2, 5], |run| run.rows["notes"] = json!([]));
     check(&[2, 6], |run| {
         push(run, "notes", json!({ "id": "note-1" }));
     });
-    // Nobody knows how the third ended: it may be there, with its event.
+    // The outcome of the third commit is unknown: the note may exist, with its event.
     check(&[], |run| {
         push(run, "notes", json!({ "id": "note-2" }));
         run.deliver("note.written", "note-2", &json!({ "id": "note-2" }));
@@ -114,15 +114,15 @@ fn an_upload_without_its_file_or_its_thumbnails_is_found() {
 }
 
 #[test]
-fn a_message_that_was_taken_for_one_of_another_source_is_found() {
+fn a_message_that_was_mistaken_for_one_of_another_source_is_found() {
     // It had no effect, though it was acknowledged.
     check(&[8], |run| run.rows["market"] = json!([]));
-    // It was refused, for what the other source had sent under its id.
+    // It was rejected because of the message of the other source with its id.
     check(&[8], |run| {
         let message = Operation::message("bob", 5);
         let outcome = json!({ "code": "CONFLICT.inbox.payload_mismatch" });
         let operation = Operation::market("bob", 14, &message);
-        run.ask(&operation, false, "fail", answer(409, "", &outcome));
+        run.repeat(&operation, false, "fail", response(409, "", &outcome));
     });
     check(&[8], |run| {
         let again = run.rows["market"][0].clone();
@@ -134,25 +134,25 @@ fn a_message_that_was_taken_for_one_of_another_source_is_found() {
 fn an_old_response_after_a_key_was_deleted_is_found() {
     let purged = Operation::order("alice", 31);
     for (node, at, id, expected) in [
-        // The others hear of a purge within a second.
+        // The other shops learn of a purge within a second.
         ("shop-1", 11_500, "ord_2", &[][..]),
         ("shop-1", 12_500, "ord_2", &[3]),
         ("shop-0", 14_000, "ord_2", &[3]),
-        // Two shops are of two minds.
+        // Two shops have different responses.
         ("shop-1", 14_000, "ord_9", &[3]),
         ("shop-1", 14_000, "ord_3", &[]),
     ] {
         check(expected, |run| {
-            let outcome = answer(201, "replayed", &json!({ "id": id }));
-            let place = run.lines["operator.jsonl"].len();
-            run.operated_at(node, "asked", &purged, at * (SECOND / 1_000), &outcome);
+            let outcome = response(201, "replayed", &json!({ "id": id }));
+            let index = run.lines["operator.jsonl"].len();
+            run.operator_line_at(node, "requested", &purged, at * (SECOND / 1_000), &outcome);
             // The ledger is in the order of time.
             let lines = run.lines.get_mut("operator.jsonl").unwrap();
-            let line = lines.remove(place);
+            let line = lines.remove(index);
             let later = lines
                 .iter()
                 .position(|it| it["at"].as_u64() > line["at"].as_u64());
-            lines.insert(later.unwrap_or(place), line);
+            lines.insert(later.unwrap_or(index), line);
         });
     }
 }
@@ -170,13 +170,16 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
             "ord_9",
             &json!({ "id": "ord_9", "version": 1 }),
         );
-        run.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ord_9" }));
+        run.add(
+            "feed.jsonl",
+            json!({ "what": "accepted", "id": "ev_ord_9" }),
+        );
     });
     check(&[2, 5], |run| {
         let orders = run.rows["orders"].as_array_mut().unwrap();
         orders.retain(|row| row["id"] != "ord_2" && row["id"] != "ord_3");
     });
-    // A payment at two shops at once is one.
+    // A payment at two shops at once must be executed once.
     check(&[11], |run| {
         let amount = Operation::payment("alice", 63).body["amount"].clone();
         let again = json!({ "kind": "charge", "id": "ch_2", "amount": amount });
@@ -185,7 +188,7 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
 }
 
 #[test]
-fn what_a_restore_took_back_may_have_been_told_of_and_nothing_else_may() {
+fn only_events_of_orders_that_a_restore_removed_may_lack_their_rows() {
     // The forfeited order may have reached every receiver. So may an order acknowledged just before
     // the backup, but only if its row exists.
     check(&[5], |run| {
@@ -194,18 +197,21 @@ fn what_a_restore_took_back_may_have_been_told_of_and_nothing_else_may() {
             "ord_9",
             &json!({ "id": "ord_9", "version": 1 }),
         );
-        run.add("feed.jsonl", json!({ "what": "picked", "id": "ev_ord_9" }));
+        run.add(
+            "feed.jsonl",
+            json!({ "what": "accepted", "id": "ev_ord_9" }),
+        );
     });
-    // What is committed after it has to come.
+    // Events that are committed after the restore must arrive.
     check(&[6], |run| {
-        strike(run, "restore", "Restore", true);
+        inject(run, "restore", "Restore", true);
         remove(run, "feed.jsonl", "ev_rf_1");
     });
 }
 
 #[test]
-fn a_restore_explains_what_comes_again_behind_it_and_had_come_before() {
-    // The backup is of 40 s, and has the place of the rows from 41 s on.
+fn a_restore_explains_duplicates_of_earlier_deliveries_for_a_minute() {
+    // The backup is taken at 40 s, and replaces the database at 41 s.
     for (first, again, found) in [
         (30, 45, false),
         (43, 50, false),
@@ -214,30 +220,30 @@ fn a_restore_explains_what_comes_again_behind_it_and_had_come_before() {
     ] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
-            strike(run, "restore", "Restore", true);
+            inject(run, "restore", "Restore", true);
             repeat(run, "feed.jsonl", first, again);
         });
     }
 }
 
 #[test]
-fn a_namesake_explains_no_duplicate() {
+fn a_duplicate_node_explains_no_duplicate_delivery() {
     check(&[7], |run| {
-        strike(run, "double", "Double(Relay(0), 1s)", true);
+        inject(run, "duplicate node", "DuplicateNode(Relay(0), 1s)", true);
         repeat(run, "feed.jsonl", 40, 41);
     });
 }
 
 #[test]
-fn whoever_waits_beside_a_flood_and_what_a_flood_fills_is_found() {
-    for (p99, peak, bit, expected) in [
+fn slow_responses_and_much_memory_during_a_flood_are_found() {
+    for (p99, peak, took_effect, expected) in [
         (1_000, 300 << 20, true, &[][..]),
         (1_001, 300 << 20, true, &[13]),
         (10, 500 << 20, true, &[14]),
         (9_000, 500 << 20, false, &[]),
     ] {
         check(expected, |run| {
-            strike(run, "flood of members", "Flood(Members(0))", bit);
+            inject(run, "flood of members", "Flood(Members(0))", took_effect);
             let line = run
                 .lines
                 .get_mut("faults.jsonl")
@@ -251,7 +257,7 @@ fn whoever_waits_beside_a_flood_and_what_a_flood_fills_is_found() {
 }
 
 #[test]
-fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
+fn late_events_beside_an_unresolved_destination_are_found() {
     for (late, waits, expected) in [
         (0, 1, &[][..]),
         (1, 5, &[]),
@@ -260,7 +266,7 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
         (20, 2, &[]),
     ] {
         check(expected, |run| {
-            strike(run, "silence", "Silence", true);
+            inject(run, "silent name server", "SilentNameServer", true);
             let line = run
                 .lines
                 .get_mut("faults.jsonl")
@@ -277,18 +283,18 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
                     "id": id, "version": 1, "note": operation.body["note"],
                     "amount": operation.body["amount"],
                 });
-                run.ask_at(
+                run.repeat_at(
                     &operation,
                     false,
                     "ok",
-                    answer(201, "stored", &outcome),
+                    response(201, "stored", &outcome),
                     45 * SECOND,
                 );
                 run.push("orders", outcome.clone());
                 run.deliver("order.created", &id, &outcome);
                 run.add(
                     "feed.jsonl",
-                    json!({ "what": "picked", "id": format!("ev_{id}") }),
+                    json!({ "what": "accepted", "id": format!("ev_{id}") }),
                 );
                 let feed = run.lines.get_mut("feed.jsonl").unwrap();
                 let arrived = feed.iter_mut().rfind(|it| it["what"] == "arrived").unwrap();
@@ -304,20 +310,21 @@ fn events_that_are_late_beside_a_destination_that_nobody_can_find_are_found() {
 }
 
 #[test]
-fn a_destination_that_nobody_can_find_owes_nothing() {
+fn an_unresolved_destination_may_have_unfinished_deliveries() {
     check(&[], |run| {
-        let row = json!({ "destination": "lost-1-0", "state": "retrying" });
+        let row = json!({ "destination": "unresolved-1-0", "state": "retrying" });
         run.push("unfinished", row);
     });
 }
 
 #[test]
-fn a_history_in_segments_is_one() {
+fn the_segments_of_a_history_are_read_as_one() {
     let mut run = Sample::sound();
     let lines = run.lines.remove("clients-0.jsonl").unwrap();
     let (first, second) = lines.split_at(lines.len() / 2 + 1);
     run.lines.insert("clients-0.jsonl", first.to_vec());
-    let memory = json!({ "type": "memory", "wishes": [], "count": 4, "beyond": 4, "processes": 9 });
+    let memory =
+        json!({ "type": "memory", "operations": [], "count": 4, "next": 4, "processes": 9 });
     let second = std::iter::once(memory).chain(second.iter().cloned());
     run.lines.insert("clients-0.1.jsonl", second.collect());
     let artifacts = run.artifacts();
@@ -327,7 +334,7 @@ fn a_history_in_segments_is_one() {
 }
 
 #[test]
-fn a_refused_effect_that_is_there_is_found() {
+fn a_rejected_effect_that_exists_is_found() {
     check(&[2], |run| {
         let operation = Operation::message("alice", 7);
         push(
@@ -335,29 +342,29 @@ fn a_refused_effect_that_is_there_is_found() {
             "messages",
             json!({ "charge_id": "ch_alice_7", "amount": 1070 }),
         );
-        run.ask(
+        run.repeat(
             &operation,
             false,
             "fail",
-            answer(200, "stored", &Value::Null),
+            response(200, "stored", &Value::Null),
         );
     });
 }
 
 #[test]
-fn an_answer_that_nothing_explains_is_found() {
+fn a_response_without_an_explanation_is_found() {
     check(&[2], |run| {
         let operation = Operation::signup("alice", 8);
-        run.ask(&operation, false, "fail", answer(404, "", &Value::Null));
+        run.repeat(&operation, false, "fail", response(404, "", &Value::Null));
     });
 }
 
 #[test]
-fn a_failure_that_no_death_causes_is_found() {
+fn a_failure_that_no_kill_causes_is_found() {
     let failed = |run: &mut Sample, status: u64| {
-        let mut failed = answer(201, "", &Value::Null);
-        (failed["status"], failed["lasting"]) = (json!(status), json!(false));
-        run.ask(&Operation::payment("alice", 2), false, "info", failed);
+        let mut failed = response(201, "", &Value::Null);
+        (failed["status"], failed["final"]) = (json!(status), json!(false));
+        run.repeat(&Operation::payment("alice", 2), false, "info", failed);
     };
     for status in [409, 503, 504] {
         check(&[], |run| failed(run, status));
@@ -365,13 +372,13 @@ fn a_failure_that_no_death_causes_is_found() {
     check(&[2], |run| failed(run, 500));
     // Other faults may cause it.
     check(&[], |run| {
-        strike(run, "full disk", "Full(1s)", true);
+        inject(run, "full disk", "Full(1s)", true);
         failed(run, 500);
     });
 }
 
 #[test]
-fn an_order_that_the_api_does_not_show_or_shows_otherwise_is_found() {
+fn an_order_that_the_api_does_not_return_or_returns_with_other_content_is_found() {
     let plant = |change: fn(&mut Value)| {
         move |run: &mut Sample| {
             let mut listed = listed(&run.rows);
@@ -410,7 +417,7 @@ fn an_order_that_the_api_does_not_show_or_shows_otherwise_is_found() {
 }
 
 #[test]
-fn an_event_that_says_something_else_than_the_response_is_found() {
+fn an_event_that_differs_from_the_response_is_found() {
     check(&[6], |run| {
         let hook = run.lines.get_mut("hook.jsonl").unwrap();
         let signed_up = hook.iter_mut().find(|it| it["id"] == "ev_usr_1").unwrap();
@@ -450,15 +457,15 @@ fn an_event_without_one_effect_at_the_demos_receiver_is_found() {
 }
 
 #[test]
-fn a_duplicate_of_an_event_that_was_held_is_explained_by_the_death_alone() {
-    for (word, expected) in [("kill delivering", &[][..]), ("double", &[7])] {
+fn a_duplicate_of_a_held_event_is_explained_only_by_the_kill() {
+    for (kind, expected) in [("kill during delivery", &[][..]), ("duplicate node", &[7])] {
         check(expected, |run| {
-            strike(run, word, "KillDelivering", true);
+            inject(run, kind, "KillDelivering", true);
             remove(run, "hook.jsonl", "ev_rf_1");
             let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
             let body = body.to_string();
             run.arrive("hook.jsonl", "ev_rf_1", "held", 40 * SECOND, Some(&body));
-            run.arrive("hook.jsonl", "ev_rf_1", "kind", 41 * SECOND, None);
+            run.arrive("hook.jsonl", "ev_rf_1", "normal", 41 * SECOND, None);
         });
     }
 }
@@ -475,7 +482,7 @@ fn a_capture_of_another_amount_is_found() {
 }
 
 #[test]
-fn a_checkout_may_fail_for_what_was_done_to_its_provider_and_for_nothing_else() {
+fn a_checkout_may_fail_only_because_its_provider_never_got_the_call() {
     for (why, expected) in [("absent: it lost every call", &[][..]), ("tired", &[2])] {
         check(expected, |run| {
             push(run, "sagas", json!({ "id": "chk_9", "state": "failed" }));
@@ -486,13 +493,13 @@ fn a_checkout_may_fail_for_what_was_done_to_its_provider_and_for_nothing_else() 
             );
             let outcome = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
             let operation = Operation::checkout("alice", 9, true);
-            run.ask(&operation, false, "fail", answer(409, "stored", &outcome));
+            run.repeat(&operation, false, "fail", response(409, "stored", &outcome));
         });
     }
 }
 
 #[test]
-fn a_checkout_that_was_taken_up_may_fail_for_its_provider_or_for_where_it_goes() {
+fn an_accepted_checkout_may_fail_because_of_its_provider_or_its_address() {
     for (is_shippable, why, expected) in [
         (true, "absent", &[][..]),
         (true, "undeliverable", &[2]),
@@ -504,11 +511,11 @@ fn a_checkout_that_was_taken_up_may_fail_for_its_provider_or_for_where_it_goes()
             let outcome = json!({ "checkout_id": "chk_9" });
             run.deliver("checkout.failed", "chk_9", &outcome);
             let operation = Operation::checkout("alice", 9, is_shippable);
-            run.ask(
+            run.repeat(
                 &operation,
                 false,
                 "ok",
-                answer(202, "stored", &json!({ "id": "chk_9" })),
+                response(202, "stored", &json!({ "id": "chk_9" })),
             );
         });
     }
@@ -518,31 +525,31 @@ fn a_checkout_that_was_taken_up_may_fail_for_its_provider_or_for_where_it_goes()
 fn a_replay_that_differs_in_a_byte_is_found() {
     check(&[3], |run| {
         let other = json!({ "id": "ch_1", "more": 1 });
-        run.ask(
+        run.repeat(
             &Operation::payment("alice", 2),
             false,
             "ok",
-            answer(201, "replayed", &other),
+            response(201, "replayed", &other),
         );
     });
 }
 
 #[test]
-fn another_request_that_was_taken_is_found() {
+fn an_altered_request_that_was_executed_is_found() {
     let altered = Operation::payment("alice", 2)
         .altered()
         .expect("it has an amount");
     check(&[4], |run| {
-        run.ask(
+        run.repeat(
             &altered,
             true,
             "ok",
-            answer(201, "replayed", &json!({ "id": "ch_1" })),
+            response(201, "replayed", &json!({ "id": "ch_1" })),
         );
     });
     check(&[4], |run| {
-        let odd = json!({ "kind": "charge", "id": "ch_2", "amount": 1021 });
-        run.add("payment.jsonl", json!({ "status": 201, "object": odd }));
+        let altered = json!({ "kind": "charge", "id": "ch_2", "amount": 1021 });
+        run.add("payment.jsonl", json!({ "status": 201, "object": altered }));
     });
 }
 
@@ -556,7 +563,7 @@ fn an_event_without_an_effect_is_found() {
         run.arrive(
             "hook.jsonl",
             "ev_twin",
-            "kind",
+            "normal",
             SECOND,
             Some(&body.to_string()),
         );
@@ -564,13 +571,13 @@ fn an_event_without_an_effect_is_found() {
 }
 
 #[test]
-fn an_event_that_never_came_is_found() {
+fn an_event_that_never_arrived_is_found() {
     for file in RECEIVERS {
         check(&[6], |run| remove(run, file, "ev_rf_1"));
     }
     check(&[6], |run| {
-        let far = run.rows["far"].as_array_mut().unwrap();
-        far.retain(|row| row["event_id"] != "ev_rf_1");
+        let remote = run.rows["remote"].as_array_mut().unwrap();
+        remote.retain(|row| row["event_id"] != "ev_rf_1");
     });
     check(&[6], |run| drop(run.lines.remove("mail.jsonl")));
 }
@@ -585,22 +592,22 @@ fn an_event_that_vanished_without_becoming_a_dead_letter_is_found() {
 }
 
 #[test]
-fn a_delivery_that_was_refused_or_changed_is_found() {
+fn a_delivery_with_an_invalid_signature_or_other_content_is_found() {
     check(&[6], |run| {
         run.add(
             "hook.jsonl",
-            json!({ "what": "refused", "why": "no signature" }),
+            json!({ "what": "unverified", "why": "no signature" }),
         );
     });
     check(&[6, 7], |run| {
-        run.arrive("hook.jsonl", "ev_rf_1", "kind", 40 * SECOND, None);
+        run.arrive("hook.jsonl", "ev_rf_1", "normal", 40 * SECOND, None);
         let last = run.lines.get_mut("hook.jsonl").unwrap().last_mut().unwrap();
         last["sha"] = json!("other");
     });
 }
 
 #[test]
-fn a_duplicate_is_explained_by_a_fault_of_its_carrier_that_lies_close() {
+fn a_duplicate_is_explained_by_a_close_fault_of_its_owner() {
     for (file, at, again, found) in [
         // The kills are at 20 s.
         ("hook.jsonl", 17, 22, false),
@@ -617,59 +624,70 @@ fn a_duplicate_is_explained_by_a_fault_of_its_carrier_that_lies_close() {
             run.arrive(
                 file,
                 "ev_rf_1",
-                "kind",
+                "normal",
                 at * SECOND,
                 Some(&body.to_string()),
             );
-            run.arrive(file, "ev_rf_1", "kind", again * SECOND, None);
+            run.arrive(file, "ev_rf_1", "normal", again * SECOND, None);
         });
     }
 }
 
 #[test]
-fn a_replay_explains_what_it_was_asked_for() {
-    // It is asked for from 40 s on, until 41 s.
+fn a_replay_explains_the_events_of_its_window() {
+    // The replay is requested at 40 s, and its command ends at 41 s.
     for (first, found) in [(33, true), (36, false), (43, false), (45, true)] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
             let (from, until) = (40 * SECOND, 41 * SECOND);
             run.add(
                 "faults.jsonl",
-                json!({ "blow": "replay", "how": "Replay", "bit": true, "from": from, "until": until }),
+                json!({
+                    "fault": "replay", "injection": "Replay", "took_effect": true, "from": from,
+                    "until": until,
+                }),
             );
             remove(run, "feed.jsonl", "ev_rf_1");
             let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
             let (feed, body) = ("feed.jsonl", body.to_string());
-            run.arrive(feed, "ev_rf_1", "kind", first * SECOND, Some(&body));
-            run.arrive(feed, "ev_rf_1", "kind", 46 * SECOND, None);
+            run.arrive(feed, "ev_rf_1", "normal", first * SECOND, Some(&body));
+            run.arrive(feed, "ev_rf_1", "normal", 46 * SECOND, None);
         });
     }
 }
 
 #[test]
-fn a_fault_of_somebody_else_explains_no_duplicate() {
+fn a_fault_of_another_process_explains_no_duplicate() {
     check(&[7], |run| {
         let faults = run.lines.get_mut("faults.jsonl").unwrap();
-        faults.retain(|line| line["how"] != "Kill(Relay(0), 0ns)");
-        run.arrive("feed.jsonl", "ev_rf_1", "kind", 19 * SECOND, None);
-        run.arrive("feed.jsonl", "ev_rf_1", "kind", 20 * SECOND, None);
+        faults.retain(|line| line["injection"] != "Kill(Relay(0), 0ns)");
+        run.arrive("feed.jsonl", "ev_rf_1", "normal", 19 * SECOND, None);
+        run.arrive("feed.jsonl", "ev_rf_1", "normal", 20 * SECOND, None);
     });
 }
 
 #[test]
-fn a_fault_that_did_not_bite_explains_only_what_it_does_all_the_same() {
-    for (word, how, is_harmful) in [
+fn a_fault_that_took_no_effect_explains_duplicates_only_if_it_does_harm_anyway() {
+    for (kind, injection, is_harmful) in [
         ("full disk", "Full(1s)", false),
-        ("crowd", "Crowd(1s)", false),
-        ("place", r#"Place(Shop(0), "thumbnails.after:1")"#, true),
+        ("connection limit", "ConnectionLimit(1s)", false),
+        (
+            "failpoint",
+            r#"Failpoint(Shop(0), "thumbnails.after:1")"#,
+            true,
+        ),
         ("pause", "Pause(Shop(0), 1s)", true),
-        ("net", "Net(Hook(0), Hole, 1s)", true),
-        ("commit unheard", "Commit(Rows(0), CutBefore)", true),
+        ("network", "Network(Receiver(0), BlackHole, 1s)", true),
+        (
+            "commit request lost",
+            "Commit(Database(0), CutBefore)",
+            true,
+        ),
     ] {
-        for bit in [false, true] {
-            let expected: &[usize] = if bit || is_harmful { &[] } else { &[7] };
+        for took_effect in [false, true] {
+            let expected: &[usize] = if took_effect || is_harmful { &[] } else { &[7] };
             check(expected, |run| {
-                strike(run, word, how, bit);
+                inject(run, kind, injection, took_effect);
                 repeat(run, "hook.jsonl", 40, 41);
             });
         }
@@ -677,8 +695,8 @@ fn a_fault_that_did_not_bite_explains_only_what_it_does_all_the_same() {
 }
 
 #[test]
-fn a_lock_explains_a_duplicate_of_whoever_touches_that_table() {
-    for (how, file, found) in [
+fn a_lock_explains_duplicates_of_the_processes_that_use_that_table() {
+    for (injection, file, found) in [
         (r#"Lock("shop_order", 1s)"#, "hook.jsonl", false),
         (r#"Lock("shop_order", 1s)"#, "feed.jsonl", true),
         (r#"Lock("shop_order", 1s)"#, "stream.jsonl", true),
@@ -686,28 +704,28 @@ fn a_lock_explains_a_duplicate_of_whoever_touches_that_table() {
     ] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
-            strike(run, "lock", how, true);
+            inject(run, "lock", injection, true);
             repeat(run, file, 40, 41);
         });
     }
 }
 
 #[test]
-fn a_mail_that_came_again_is_found_unless_it_is_explained() {
-    for (mood, first, again, found) in [
-        ("kind", 5, 40, true),
-        ("kind", 40, 41, true),
+fn a_duplicate_mail_without_an_explanation_is_found() {
+    for (mode, first, again, found) in [
+        ("normal", 5, 40, true),
+        ("normal", 40, 41, true),
         // The kills are at 20 s.
-        ("kind", 19, 22, false),
-        ("cut", 40, 41, false),
-        ("later", 40, 41, false),
+        ("normal", 19, 22, false),
+        ("connection cut", 40, 41, false),
+        ("temporary failure", 40, 41, false),
     ] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
             run.lines.remove("mail.jsonl");
-            for (mood, at) in [(mood, first), ("kind", again)] {
+            for (mode, at) in [(mode, first), ("normal", again)] {
                 let mail = json!({
-                    "what": "mail", "id": "<usr_1>", "at": at * SECOND, "mood": mood,
+                    "what": "mail", "id": "<usr_1>", "at": at * SECOND, "mode": mode,
                     "to": ["n4@alice.example"],
                 });
                 run.add("mail.jsonl", mail);
@@ -715,16 +733,16 @@ fn a_mail_that_came_again_is_found_unless_it_is_explained() {
         });
     }
     // There is no proxy before the mailbox, and faults of other receivers do not concern it.
-    for (word, how, found) in [
-        ("kill", "Kill(Far(2), 0ns)", false),
-        ("kill", "Kill(Far(1), 0ns)", true),
-        ("net", "Net(Hook(0), Hole, 1s)", true),
-        ("net", "Net(Rows(0), Hole, 1s)", false),
-        ("net", "Net(RelayRows, Hole, 1s)", true),
+    for (kind, injection, found) in [
+        ("kill", "Kill(Remote(2), 0ns)", false),
+        ("kill", "Kill(Remote(1), 0ns)", true),
+        ("network", "Network(Receiver(0), BlackHole, 1s)", true),
+        ("network", "Network(Database(0), BlackHole, 1s)", false),
+        ("network", "Network(RelayDatabase, BlackHole, 1s)", true),
     ] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
-            strike(run, word, how, true);
+            inject(run, kind, injection, true);
             let mail = run.lines["mail.jsonl"][0].clone();
             for at in [40, 41] {
                 let mut again = mail.clone();
@@ -737,18 +755,18 @@ fn a_mail_that_came_again_is_found_unless_it_is_explained() {
 }
 
 #[test]
-fn a_lost_answer_explains_a_duplicate() {
+fn a_lost_response_explains_a_duplicate() {
     check(&[], |run| {
         remove(run, "hook.jsonl", "ev_rf_1");
         let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
         run.arrive(
             "hook.jsonl",
             "ev_rf_1",
-            "lost",
+            "response lost",
             50 * SECOND,
             Some(&body.to_string()),
         );
-        run.arrive("hook.jsonl", "ev_rf_1", "kind", 51 * SECOND, None);
+        run.arrive("hook.jsonl", "ev_rf_1", "normal", 51 * SECOND, None);
     });
 }
 
@@ -759,16 +777,16 @@ fn a_second_effect_of_a_message_is_found() {
         push(run, "messages", again);
     });
     check(&[8], |run| {
-        let again = run.rows["far"][0].clone();
-        push(run, "far", again);
+        let again = run.rows["remote"][0].clone();
+        push(run, "remote", again);
     });
 }
 
 #[test]
 fn an_inversion_is_found() {
     check(&[9], |run| {
-        let far = run.rows["far"].as_array_mut().unwrap();
-        far.swap(0, 1);
+        let remote = run.rows["remote"].as_array_mut().unwrap();
+        remote.swap(0, 1);
     });
     for file in ["feed.jsonl", "stream.jsonl"] {
         check(&[9], |run| {
@@ -778,7 +796,7 @@ fn an_inversion_is_found() {
 }
 
 #[test]
-fn money_that_moved_twice_or_for_nothing_is_found() {
+fn money_that_moved_twice_or_without_a_reason_is_found() {
     for kind in ["charge", "capture", "authorization"] {
         check(&[11], |run| {
             let again = json!({ "kind": kind, "id": "x", "amount": 1020 });
@@ -800,8 +818,8 @@ fn money_that_moved_twice_or_for_nothing_is_found() {
         for file in RECEIVERS {
             remove(run, file, "ev_chk_1");
         }
-        let far = run.rows["far"].as_array_mut().unwrap();
-        far.retain(|row| row["event_id"] != "ev_chk_1");
+        let remote = run.rows["remote"].as_array_mut().unwrap();
+        remote.retain(|row| row["event_id"] != "ev_chk_1");
         push(
             run,
             "unfinished",
@@ -811,7 +829,7 @@ fn money_that_moved_twice_or_for_nothing_is_found() {
 }
 
 #[test]
-fn stock_that_is_set_aside_for_nobody_is_found() {
+fn reserved_stock_without_a_checkout_is_found() {
     check(&[11], |run| run.rows["stock"][0]["reserved"] = json!(1));
     for reserved in [0, 2] {
         check(&[11], |run| {
@@ -847,7 +865,7 @@ fn a_checkout_that_was_started_twice_is_found() {
 }
 
 #[test]
-fn an_attempt_before_its_time_is_found() {
+fn an_attempt_before_retry_after_is_found() {
     for (again, expected) in [(51, &[12][..]), (52, &[])] {
         check(expected, |run| {
             remove(run, "hook.jsonl", "ev_rf_1");
@@ -856,7 +874,7 @@ fn an_attempt_before_its_time_is_found() {
             run.arrive(
                 "hook.jsonl",
                 "ev_rf_1",
-                "kind",
+                "normal",
                 again * SECOND,
                 Some(&body.to_string()),
             );
@@ -867,15 +885,15 @@ fn an_attempt_before_its_time_is_found() {
 #[test]
 fn a_redirect_that_was_followed_is_found() {
     check(&[12], |run| {
-        run.add("feed.jsonl", json!({ "what": "strayed" }));
+        run.add("feed.jsonl", json!({ "what": "redirected" }));
     });
 }
 
 #[test]
-fn a_request_without_an_answer_is_found() {
+fn an_operation_without_a_final_response_is_found() {
     check(&[13], |run| {
         let operation = Operation::signup("alice", 8);
-        run.ask(&operation, false, "info", Value::Null);
+        run.repeat(&operation, false, "info", Value::Null);
     });
 }
 
@@ -885,7 +903,7 @@ fn a_backlog_that_does_not_drain_is_found() {
 }
 
 #[test]
-fn what_a_fenced_owner_has_written_is_found() {
+fn a_checkpoint_of_a_fenced_owner_is_found() {
     for (fenced, expected) in [(0, &[][..]), (1, &[10])] {
         check(expected, |run| {
             run.add(
@@ -897,11 +915,11 @@ fn what_a_fenced_owner_has_written_is_found() {
 }
 
 #[test]
-fn a_memory_that_creeps_is_found() {
+fn growing_memory_is_found() {
     for (step, expected) in [(4, &[14][..]), (1, &[])] {
         check(expected, |run| {
-            for look in 1..=30 {
-                let bytes = (40 + look * step) << 20;
+            for sample in 1..=30 {
+                let bytes = (40 + sample * step) << 20;
                 run.add(
                     "sizes.jsonl",
                     json!({ "resident": { "shop-0": bytes }, "disk": {} }),
@@ -912,7 +930,7 @@ fn a_memory_that_creeps_is_found() {
 }
 
 #[test]
-fn growth_is_found() {
+fn too_much_memory_or_wal_is_found() {
     check(&[14], |run| {
         run.add(
             "sizes.jsonl",
@@ -941,7 +959,7 @@ fn keys_that_are_never_deleted_are_found() {
 }
 
 #[test]
-fn a_look_that_has_counted_nothing_is_none() {
+fn a_sample_without_a_count_of_checkpoints_does_not_count() {
     for (disk, is_missing) in [
         (Value::Null, true),
         (json!({ "fenced": null }), true),
@@ -949,33 +967,33 @@ fn a_look_that_has_counted_nothing_is_none() {
     ] {
         let mut run = Sample::sound();
         run.add("sizes.jsonl", json!({ "resident": {}, "disk": disk }));
-        let bites = bites(&run.artifacts());
-        let never = missing(&bites);
-        let is_named = never.contains(&"looks at the checkpoints");
+        let coverage = coverage(&run.artifacts());
+        let never = missing(&coverage);
+        let is_named = never.contains(&"samples of the checkpoint log");
         assert_eq!(is_named, is_missing, "{never:?}");
     }
 }
 
 #[test]
-fn who_goes_on_from_where_they_were_struck_was_not_killed() {
-    for (place, times) in [
+fn a_process_that_continues_after_a_failpoint_was_not_killed() {
+    for (failpoint, times) in [
         ("saga.end.after:1", 1),
         ("saga.end.after:1:on purpose", 0),
         ("saga.end.after:1:wait", 0),
     ] {
         let mut run = Sample::sound();
         let before = kills(&run.artifacts());
-        strike(
+        inject(
             &mut run,
-            "place",
-            &format!("Place(Shop(0), {place:?})"),
+            "failpoint",
+            &format!("Failpoint(Shop(0), {failpoint:?})"),
             true,
         );
-        assert_eq!(kills(&run.artifacts()), before + times, "{place}");
+        assert_eq!(kills(&run.artifacts()), before + times, "{failpoint}");
     }
 }
 
-/// Plants something in a sound run, and finds that exactly these invariants are broken.
+/// Plants a violation in the sample run, and checks that exactly these invariants are violated.
 #[track_caller]
 fn check(expected: &[usize], plant: impl FnOnce(&mut Sample)) {
     let mut run = Sample::sound();
@@ -994,24 +1012,27 @@ fn push(run: &mut Sample, table: &str, row: Value) {
         .push(row);
 }
 
-/// Takes every line about an event out of a receiver's ledger.
+/// Removes every line about an event from a receiver's ledger.
 fn remove(run: &mut Sample, file: &'static str, id: &str) {
     let lines = run.lines.get_mut(file).expect("there are lines");
     lines.retain(|line| line["id"] != id || line["what"] != "arrived");
 }
 
 /// A fault at 40 s that lasts one second.
-fn strike(run: &mut Sample, word: &str, how: &str, bit: bool) {
+fn inject(run: &mut Sample, kind: &str, injection: &str, took_effect: bool) {
     let (from, until) = (40 * SECOND, 41 * SECOND);
-    let line = json!({ "blow": word, "how": how, "bit": bit, "from": from, "until": until });
+    let line = json!({
+        "fault": kind, "injection": injection, "took_effect": took_effect, "from": from,
+        "until": until,
+    });
     run.add("faults.jsonl", line);
 }
 
-/// Has an event come to a receiver at these seconds, and at no other time.
+/// Has an event arrive at a receiver at these seconds, and at no other time.
 fn repeat(run: &mut Sample, file: &'static str, first: u64, again: u64) {
     remove(run, file, "ev_rf_1");
     let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
     let body = body.to_string();
-    run.arrive(file, "ev_rf_1", "kind", first * SECOND, Some(&body));
-    run.arrive(file, "ev_rf_1", "kind", again * SECOND, None);
+    run.arrive(file, "ev_rf_1", "normal", first * SECOND, Some(&body));
+    run.arrive(file, "ev_rf_1", "normal", again * SECOND, None);
 }

@@ -8,14 +8,14 @@ use hapax_client::{Client, Request, Settings};
 use hapax_testkit::wait::pace;
 use tokio::task::JoinSet;
 
-use super::Desk;
+use super::Shared;
 use crate::lines::now;
 
 /// The time between two operations.
 const EACH: Duration = Duration::from_millis(100);
 
-/// Asks until the run is over; with each life begins another budget, under another name.
-pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
+/// Sends requests until the run is over. After a restart, a new budget begins under a new name.
+pub(super) async fn run(shared: Arc<Shared>, url: String) -> anyhow::Result<()> {
     #[expect(
         clippy::disallowed_methods,
         reason = "torture measures with the clock of the machine"
@@ -23,14 +23,14 @@ pub(super) async fn run(desk: Arc<Desk>, url: String) -> anyhow::Result<()> {
     let clock = Clock::new(std::time::SystemTime::now);
     #[expect(
         clippy::disallowed_methods,
-        reason = "who tortures draws for themselves"
+        reason = "torture draws its own random numbers"
     )]
     let random = Random::new(|| fastrand::u64(..));
     let mut settings = Settings::new(clock, random);
-    settings.user_agent = format!("thrifty-{}-{}", desk.number, now());
+    settings.user_agent = format!("budgeted-{}-{}", shared.number, now());
     let client = Client::new(settings)?;
     let mut operations = JoinSet::new();
-    while !desk.is_closing() {
+    while !shared.is_closing() {
         let request = Request::post(&url)?;
         let client = client.clone();
         // The outcome is recorded by the receiver.

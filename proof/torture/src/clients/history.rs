@@ -26,11 +26,11 @@ use serde_json::{Value, json};
 use super::{
     PROCESSES_MAX,
     operation::Operation,
-    wire::{Answer, Outcome},
+    wire::{Outcome, Response},
 };
 use crate::lines::{self, Lines, now, segment};
 
-/// Bytes from which on a segment is full: a process that is killed reads so many when it is back.
+/// Size from which on a segment is full, in bytes: a restarted process reads at most this.
 const SEGMENT: u64 = 2 << 20;
 /// How long a client remembers an acknowledged operation, in nanoseconds. Keys expire, and a
 /// request under an expired key is executed again.
@@ -44,12 +44,12 @@ pub(super) struct History {
     full: u64,
 }
 
-/// The last segment, and what its process has to know of all of them.
+/// The last segment, and the state of its process, which all segments determine.
 #[derive(Debug)]
 struct Written {
     number: usize,
     lines: Lines,
-    known: Known,
+    state: State,
 }
 
 /// State that a process keeps across restarts.
@@ -60,28 +60,29 @@ pub(super) struct Memory {
     /// Operations without a final response; 0 stands for the time of that response.
     pub(super) open: Vec<(u64, Operation)>,
     /// Acknowledged operations, each with its time.
-    pub(super) granted: Vec<(u64, Operation)>,
+    pub(super) acknowledged: Vec<(u64, Operation)>,
 }
 
-/// The same, line by line.
+/// The state of a process, which every line updates.
 #[derive(Debug, Default)]
-struct Known {
-    operations: HashMap<(String, String), Told>,
+struct State {
+    operations: HashMap<(String, String), OperationState>,
     count: u64,
-    beyond: u64,
+    /// The number after the highest one that was used.
+    next: u64,
 }
 
-/// Final response of an operation.
+/// An operation, and whether it has its final response.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Told {
+struct OperationState {
     operation: Operation,
     /// Time of the first final response.
     at: Option<u64>,
-    is_granted: bool,
+    is_acknowledged: bool,
 }
 
 impl History {
-    /// Goes on with the history at `path`.
+    /// Continues the history at `path`.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Memory)> {
         Self::of_segments(path, SEGMENT)
     }
@@ -90,17 +91,17 @@ impl History {
         let number = lines::segments(path).len().saturating_sub(1);
         let last = segment(path, number);
         let past = lines::read(&last)?;
-        let mut known = Known::default();
+        let mut state = State::default();
         for line in &past {
-            known.hear(line)?;
+            state.apply(line)?;
         }
         // Each request has two lines at most, and a number that none before it has.
         let begun = past.first().and_then(|it| it["processes"].as_u64());
-        let memory = known.memory();
+        let memory = state.memory();
         let written = Written {
             number,
             lines: Lines::open(&last)?,
-            known,
+            state,
         };
         let history = Self {
             path: path.to_owned(),
@@ -126,7 +127,7 @@ impl History {
         Ok(process)
     }
 
-    /// Writes down how it ended.
+    /// Records the outcome of a request.
     pub(super) fn end(
         &self,
         process: u64,
@@ -135,24 +136,24 @@ impl History {
         outcome: &Outcome,
     ) -> anyhow::Result<()> {
         let (word, result) = match outcome {
-            Outcome::Answered(answer) if answer.is_success() => ("ok", Some(answer)),
-            Outcome::Answered(answer) if answer.is_indefinite() => ("info", Some(answer)),
-            Outcome::Answered(answer) => ("fail", Some(answer)),
+            Outcome::Responded(response) if response.is_success() => ("ok", Some(response)),
+            Outcome::Responded(response) if response.is_indefinite() => ("info", Some(response)),
+            Outcome::Responded(response) => ("fail", Some(response)),
             Outcome::Unsent => ("fail", None),
             Outcome::Lost => ("info", None),
         };
         let mut line = line(word, process, operation, is_altered);
-        line["value"] = result.map(Answer::json_line).unwrap_or_default();
+        line["value"] = result.map(Response::json_line).unwrap_or_default();
         self.write(&line, false)
     }
 
-    fn write(&self, line: &Value, is_kept: bool) -> anyhow::Result<()> {
+    fn write(&self, line: &Value, is_flushed: bool) -> anyhow::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.lines.length()? >= self.full {
-            self.turn_over(&mut written)?;
+            self.begin_segment(&mut written)?;
         }
-        written.known.hear(line)?;
-        if is_kept {
+        written.state.apply(line)?;
+        if is_flushed {
             written.lines.keep(line)?;
         } else {
             written.lines.add(line)?;
@@ -162,9 +163,9 @@ impl History {
 
     /// Begins the next segment. It gets its name when it is complete and on disk: until then the
     /// previous one is the last.
-    fn turn_over(&self, written: &mut Written) -> anyhow::Result<()> {
-        written.known.forget(now().saturating_sub(MEMORY));
-        let line = written.known.line(self.process.load(Ordering::Relaxed))?;
+    fn begin_segment(&self, written: &mut Written) -> anyhow::Result<()> {
+        written.state.forget(now().saturating_sub(MEMORY));
+        let line = written.state.line(self.process.load(Ordering::Relaxed))?;
         let next = segment(&self.path, written.number + 1);
         let draft = next.with_extension("draft");
         let mut file = File::create(&draft)?;
@@ -177,11 +178,11 @@ impl History {
     }
 }
 
-impl Known {
-    fn hear(&mut self, line: &Value) -> anyhow::Result<()> {
+impl State {
+    fn apply(&mut self, line: &Value) -> anyhow::Result<()> {
         if line["type"] == "memory" {
-            for outcome in line["wishes"].as_array().into_iter().flatten() {
-                let outcome: Told = serde_json::from_value(outcome.clone())?;
+            for outcome in line["operations"].as_array().into_iter().flatten() {
+                let outcome: OperationState = serde_json::from_value(outcome.clone())?;
                 let name = (
                     outcome.operation.tenant.clone(),
                     outcome.operation.key.clone(),
@@ -189,7 +190,7 @@ impl Known {
                 self.operations.insert(name, outcome);
             }
             self.count = line["count"].as_u64().unwrap_or_default();
-            self.beyond = line["beyond"].as_u64().unwrap_or_default();
+            self.next = line["next"].as_u64().unwrap_or_default();
             return Ok(());
         }
         if line["altered"] == true {
@@ -199,21 +200,21 @@ impl Known {
         let key = (name("tenant"), name("key"));
         if line["type"] == "invoke" {
             self.count += 1;
-            self.beyond = self.beyond.max(after(&key.1));
+            self.next = self.next.max(after(&key.1));
             if let Entry::Vacant(vacant) = self.operations.entry(key) {
                 let operation = serde_json::from_value(line["value"].clone())?;
-                vacant.insert(Told::nothing(operation));
+                vacant.insert(OperationState::open(operation));
             }
         } else if let Some(outcome) = self.operations.get_mut(&key)
-            && line["value"]["lasting"] == true
+            && line["value"]["final"] == true
         {
             outcome.at = outcome.at.or(line["time"].as_u64());
-            outcome.is_granted |= line["type"] == "ok";
+            outcome.is_acknowledged |= line["type"] == "ok";
         }
         Ok(())
     }
 
-    /// Nobody asks again for what has had its answer before this moment.
+    /// Removes operations that had their final response before this time: they are not repeated.
     fn forget(&mut self, before: u64) {
         self.operations
             .retain(|_, it| it.at.is_none_or(|at| at >= before));
@@ -223,38 +224,38 @@ impl Known {
     fn line(&self, processes: u64) -> anyhow::Result<Value> {
         let operations: Vec<_> = self.operations.values().collect();
         Ok(json!({
-            "type": "memory", "wishes": serde_json::to_value(operations)?, "count": self.count,
-            "beyond": self.beyond, "processes": processes, "time": now(),
+            "type": "memory", "operations": serde_json::to_value(operations)?, "count": self.count,
+            "next": self.next, "processes": processes, "time": now(),
         }))
     }
 
     fn memory(&self) -> Memory {
-        let (mut open, mut granted) = (Vec::new(), Vec::new());
+        let (mut open, mut acknowledged) = (Vec::new(), Vec::new());
         for outcome in self.operations.values() {
-            match (outcome.at, outcome.is_granted) {
+            match (outcome.at, outcome.is_acknowledged) {
                 (None, _) => open.push((0, outcome.operation.clone())),
-                (Some(at), true) => granted.push((at, outcome.operation.clone())),
+                (Some(at), true) => acknowledged.push((at, outcome.operation.clone())),
                 (Some(_), false) => {}
             }
         }
         open.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
-        granted.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
+        acknowledged.sort_by(|(_, one), (_, other)| one.key.cmp(&other.key));
         Memory {
-            // Of numbers that were given at once a kill may leave out the lower: the count alone would
-            // give the higher a second time.
-            next: self.beyond.max(self.count),
+            // If a kill interrupts two requests at once, the lower number may be missing from the
+            // history. The count alone would then use the higher one a second time.
+            next: self.next.max(self.count),
             open,
-            granted,
+            acknowledged,
         }
     }
 }
 
-impl Told {
-    fn nothing(operation: Operation) -> Self {
+impl OperationState {
+    fn open(operation: Operation) -> Self {
         Self {
             operation,
             at: None,
-            is_granted: false,
+            is_acknowledged: false,
         }
     }
 }
@@ -277,10 +278,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_given_twice_whatever_a_kill_left_out() {
+    fn no_number_is_used_twice_if_a_kill_left_one_out() {
         check(&[], 0);
         check(&[1, 17], 2);
-        // The one between was given, and never asked for.
+        // The number between was used, and its request was never written.
         check(&[1, 33], 3);
         check(&[1, 1, 1, 17], 4);
     }
@@ -288,47 +289,47 @@ mod tests {
     /// After a restart, a process that has used these numbers continues with the next one in its
     /// sequence.
     #[track_caller]
-    fn check(asked: &[u64], next: u64) {
-        let mut known = Known::default();
-        for number in asked {
+    fn check(used: &[u64], next: u64) {
+        let mut state = State::default();
+        for number in used {
             let operation = Operation::order("alice", *number);
             let mut line = line("invoke", 0, &operation, false);
             line["value"] = json!(operation);
-            known.hear(&line).expect("it is a line of a history");
+            state.apply(&line).expect("it is a line of a history");
         }
-        assert_eq!(known.memory().next, next, "{asked:?}");
+        assert_eq!(state.memory().next, next, "{used:?}");
     }
 
     #[test]
-    fn who_is_killed_late_reads_one_segment_and_knows_what_all_of_them_say() {
-        const WISHES: u64 = 400;
+    fn a_client_that_is_killed_late_reads_one_segment_and_knows_the_state_of_all() {
+        const OPERATIONS: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clients-1.jsonl");
         let full = 8 << 10;
         let mut processes = 0;
-        for number in 0..WISHES {
+        for number in 0..OPERATIONS {
             // Each operation is requested by another process.
             let (history, memory) = History::of_segments(&path, full).unwrap();
-            assert_eq!(memory.next, number, "a number is left out, or given twice");
+            assert_eq!(memory.next, number, "a number is left out, or used twice");
             let operation = Operation::order("alice", number * PROCESSES_MAX + 1);
             let process = history.invoke(&operation, true, false).unwrap();
-            assert!(process >= processes, "{process} was given before");
+            assert!(process >= processes, "{process} was used before");
             processes = process + 1;
-            // One in seven is never answered.
+            // One in seven gets no response.
             if number % 7 > 0 {
-                let answer = Outcome::Answered(Answer::sample(201));
-                history.end(process, &operation, false, &answer).unwrap();
+                let response = Outcome::Responded(Response::sample(201));
+                history.end(process, &operation, false, &response).unwrap();
             }
         }
         let (_, memory) = History::of_segments(&path, full).unwrap();
-        let expected: usize = (0..WISHES).filter(|it| it % 7 == 0).count();
+        let expected: usize = (0..OPERATIONS).filter(|it| it % 7 == 0).count();
         assert_eq!(memory.open.len(), expected);
         let segments = lines::segments(&path);
         assert!(segments.len() > 3, "{segments:?}");
         // Every line exists once, and the checkers read them in the order of time.
         let all = lines::read_all(&path).unwrap();
         let invoked = all.iter().filter(|line| line["type"] == "invoke").count();
-        assert_eq!(invoked as u64, WISHES);
+        assert_eq!(invoked as u64, OPERATIONS);
         let numbers: Vec<_> = all.iter().filter_map(|it| it["process"].as_u64()).collect();
         assert!(numbers.is_sorted(), "{numbers:?}");
     }

@@ -32,37 +32,37 @@ pub(crate) use operation::{Kind, Operation, digest};
 use wire::{Outcome, Wire};
 
 /// How long after the last new operation clients still repeat requests.
-pub(crate) const LAST_WORD: Duration = Duration::from_mins(1);
-/// How long a shop that is up may take until it repeats an answer.
-const TESTIMONY: Duration = Duration::from_secs(5);
-/// The wait before the same request goes out again.
+pub(crate) const CLOSING: Duration = Duration::from_mins(1);
+/// How long a running shop may take until it replays a response.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The wait before the same request is sent again.
 const AGAIN: Duration = Duration::from_millis(40);
-/// Processes that numbers are dealt out to.
+/// The maximum number of processes, which use different numbers.
 pub(crate) const PROCESSES_MAX: u64 = 16;
 /// The tenants: customers of both use the same keys.
 pub(crate) const TENANTS: [&str; 2] = ["alice", "bob"];
-/// The sources of the messages that the shop consumes, and what each signs with: both use the same ids.
+/// The sources of the messages that the shop consumes, with their secrets. Both use the same ids.
 pub(crate) const SOURCES: [(&str, &str); 2] = [
     ("provider", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"),
     ("market", "whsec_Zm91ciBodW5kcmVkIGFuZCB0d2VudHkgYnl0ZXM="),
 ];
 
-/// Wants things until SIGTERM
+/// Runs client operations until SIGTERM
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// The history to go on with
+    /// The history to continue
     #[arg(long, value_name = "FILE")]
     history: PathBuf,
-    /// Addresses of the shop
+    /// Addresses of the shops
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     shops: Vec<String>,
-    /// An address that is overloaded, which is asked by way of `hapax-client`
+    /// URL of the overloaded receiver, for requests of `hapax-client`
     #[arg(long, value_name = "URL")]
     overloaded: String,
-    /// Which of several processes this is: their customers and numbers differ
+    /// Number of this process, from 0: processes have different operations
     #[arg(long)]
     number: u64,
-    /// Customers at work at once
+    /// Number of concurrent clients
     #[arg(long, default_value_t = 4)]
     customers: usize,
     /// Longest pause of a client between two operations, in milliseconds
@@ -82,7 +82,7 @@ pub(crate) struct Script(Customer);
 
 /// State shared by the clients of one process.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct Shared {
     history: History,
     wire: Wire,
     number: u64,
@@ -94,9 +94,9 @@ pub(crate) struct Desk {
 
 /// Continues where the history ends, until stopped and all operations have a final response.
 pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
-    let mut outcome = signal(SignalKind::terminate())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let (history, memory) = History::open(&flags.history)?;
-    let desk = Arc::new(Desk {
+    let shared = Arc::new(Shared {
         history,
         wire: Wire::to(flags.shops),
         number: flags.number,
@@ -105,22 +105,22 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
         is_closing: AtomicBool::new(false),
     });
     let mut customers = JoinSet::new();
-    for place in 0..flags.customers {
-        // Another life makes other choices.
-        let seed = flags.seed ^ (memory.next << 8) ^ place as u64;
-        let tenant = TENANTS[place % TENANTS.len()];
+    for index in 0..flags.customers {
+        // A restarted process makes other choices.
+        let seed = flags.seed ^ (memory.next << 8) ^ index as u64;
+        let tenant = TENANTS[index % TENANTS.len()];
         let mine = |it: &&(u64, Operation)| it.1.tenant == tenant;
         let share = |operations: &[(u64, Operation)]| -> Vec<(u64, Operation)> {
-            let theirs = operations.iter().filter(mine).skip(place / TENANTS.len());
+            let of_tenant = operations.iter().filter(mine).skip(index / TENANTS.len());
             let step = flags.customers.div_ceil(TENANTS.len());
-            theirs.step_by(step).cloned().collect()
+            of_tenant.step_by(step).cloned().collect()
         };
-        let customer = Customer::new(&desk, tenant, seed, share(&memory.granted));
+        let customer = Customer::new(&shared, tenant, seed, share(&memory.acknowledged));
         customers.spawn(customer.run(share(&memory.open)));
     }
-    customers.spawn(budgeted::run(Arc::clone(&desk), flags.overloaded));
-    outcome.recv().await;
-    desk.is_closing.store(true, Ordering::Relaxed);
+    customers.spawn(budgeted::run(Arc::clone(&shared), flags.overloaded));
+    terminated.recv().await;
+    shared.is_closing.store(true, Ordering::Relaxed);
     while let Some(ended) = customers.join_next().await {
         ended??;
     }
@@ -128,20 +128,20 @@ pub(crate) async fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 impl Witness {
-    /// Of the shop at this address.
+    /// A client of the shop at this address.
     pub(crate) fn of(shop: &str) -> Self {
         Self(Wire::to(vec![shop.to_owned()]))
     }
 
     /// Repeats an operation until its response is final. Returns the response in the format of the
     /// history, or null if none arrived in time.
-    pub(crate) async fn ask(&self, operation: &Operation) -> anyhow::Result<Value> {
-        let until = Instant::now() + TESTIMONY;
+    pub(crate) async fn repeat(&self, operation: &Operation) -> anyhow::Result<Value> {
+        let until = Instant::now() + REPLAY_TIMEOUT;
         while Instant::now() < until {
-            if let Outcome::Answered(answer) = self.0.ask(operation).await?
-                && !answer.is_passing()
+            if let Outcome::Responded(response) = self.0.send(operation).await?
+                && !response.is_transient()
             {
-                return Ok(answer.json_line());
+                return Ok(response.json_line());
             }
             pace(AGAIN).await;
         }
@@ -152,7 +152,7 @@ impl Witness {
 impl Script {
     /// Begins a history; the client uses this shop, and is the first of a run without others.
     pub(crate) fn begin(history: &Path, shop: String) -> anyhow::Result<Self> {
-        let desk = Desk {
+        let shared = Shared {
             history: History::open(history)?.0,
             wire: Wire::to(vec![shop]),
             number: 0,
@@ -161,7 +161,7 @@ impl Script {
             is_closing: AtomicBool::new(false),
         };
         Ok(Self(Customer::new(
-            &Arc::new(desk),
+            &Arc::new(shared),
             TENANTS[0],
             0,
             Vec::new(),
@@ -169,25 +169,25 @@ impl Script {
     }
 
     /// A new operation.
-    pub(crate) fn want(&self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
-        self.0.mint(operation)
+    pub(crate) fn new_operation(&self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+        self.0.new_operation(operation)
     }
 
     /// Repeats an operation until its response is final; returns the response in the format of the
     /// history.
-    pub(crate) async fn until_answered(&self, operation: &Operation) -> anyhow::Result<Value> {
-        let answer = self.0.until_answered(operation, true, false).await?;
-        Ok(answer.map(|it| it.json_line()).unwrap_or_default())
+    pub(crate) async fn until_final(&self, operation: &Operation) -> anyhow::Result<Value> {
+        let response = self.0.until_final(operation, true, false).await?;
+        Ok(response.map(|it| it.json_line()).unwrap_or_default())
     }
 }
 
-impl Desk {
+impl Shared {
     fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }
 
     /// A number that is unique to this operation in the run.
-    fn mint(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) * PROCESSES_MAX + self.number
     }
 }

@@ -18,12 +18,12 @@ use super::PROCESSES_MAX;
 /// Pixels of a picture, each way.
 const SIDE: u32 = 16;
 
-/// What is asked for.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     Order,
-    /// A change of an order, under the version that was seen.
+    /// A change of an order, which expects the version that the client has seen.
     Update,
     Payment,
     Refund,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Upload,
 }
 
-/// Something that is to happen once.
+/// An operation whose effect must happen exactly once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
@@ -82,7 +82,7 @@ impl Operation {
         Self::new(Kind::Payment, tenant, number, "/payments", body)
     }
 
-    /// A refund of more than half of a charge: a second one is too much.
+    /// A refund of more than half of a charge: a second one exceeds the charge.
     pub(crate) fn refund(tenant: &str, number: u64, charge: &str, charged: u64) -> Self {
         let body = json!({ "charge_id": charge, "amount": (charged / 20 + 1) * 10 });
         Self {
@@ -91,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// A checkout; one that cannot be shipped has to be undone.
+    /// A checkout; one that cannot be shipped has to be compensated.
     pub(crate) fn checkout(tenant: &str, number: u64, can_be_shipped: bool) -> Self {
         let country = if can_be_shipped { "DE" } else { "ZZ" };
         let body = json!({
@@ -105,7 +105,7 @@ impl Operation {
         Self::new(Kind::Checkout, tenant, number, "/checkouts", body)
     }
 
-    /// Somebody new.
+    /// A new user.
     pub(crate) fn signup(tenant: &str, number: u64) -> Self {
         let email = format!("n{number}@{tenant}.example");
         let body = json!({ "email": email, "name": "Ann" });
@@ -122,8 +122,8 @@ impl Operation {
         Self::new(Kind::Message, tenant, number, "/webhooks/provider", body)
     }
 
-    /// A message of a second source under the same id. Half of them say the same as the first, which
-    /// is their own effect all the same; the others say something else.
+    /// A message of a second source under the same id. Half of them have the content of the first
+    /// message, and still have an effect; the others have different content.
     pub(crate) fn market(tenant: &str, number: u64, first: &Self) -> Self {
         let data = if (number / PROCESSES_MAX).is_multiple_of(2) {
             first.body["data"].clone()
@@ -145,7 +145,7 @@ impl Operation {
         Self::new(Kind::Upload, tenant, number, "/uploads", body)
     }
 
-    /// The file of an upload: its amount is its colour.
+    /// The file of an upload, whose colour encodes the amount.
     pub(crate) fn file(&self) -> anyhow::Result<Vec<u8>> {
         let amount = u32::try_from(self.body["amount"].as_u64().unwrap_or_default())?;
         let picture = RgbaImage::from_pixel(SIDE, SIDE, Rgba(amount.to_le_bytes()));
@@ -154,7 +154,7 @@ impl Operation {
         Ok(file.into_inner())
     }
 
-    /// The same key, for something else: what must never happen.
+    /// A different request under the same key, which must never be executed.
     pub(crate) fn altered(&self) -> Option<Self> {
         let mut altered = self.clone();
         let body = &mut altered.body;

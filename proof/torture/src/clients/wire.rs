@@ -29,22 +29,23 @@ use crate::lines::now;
 
 /// Longer than a shop may take; after that the response counts as lost.
 const EXCHANGE: Duration = Duration::from_secs(12);
-/// Shorter than the request timeout of a shop: the client gives up while its request still runs.
-const IMPATIENT: Duration = Duration::from_millis(700);
-/// One request in this many has an impatient client. The number of shops does not divide it.
-const IMPATIENT_EVERY: usize = 5;
+/// Shorter than the request timeout of a shop: the client stops waiting while its request still runs.
+const SHORT_EXCHANGE: Duration = Duration::from_millis(700);
+/// One request in this many has the short timeout. The number of shops does not divide it.
+const SHORT_EVERY: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct Wire {
     client: Client<HttpConnector, Full<Bytes>>,
     shops: Vec<String>,
-    turn: AtomicUsize,
+    /// Number of the next request.
+    next: AtomicUsize,
 }
 
 /// How an exchange ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    Answered(Answer),
+    Responded(Response),
     /// No connection: the request was not sent.
     Unsent,
     /// The request was sent, and no response arrived.
@@ -52,7 +53,7 @@ pub(super) enum Outcome {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct Response {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
@@ -66,19 +67,19 @@ impl Wire {
         Self {
             client,
             shops,
-            turn: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
         }
     }
 
     /// Sends the request of an operation once.
-    pub(super) async fn ask(&self, operation: &Operation) -> anyhow::Result<Outcome> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let shop = &self.shops[turn % self.shops.len()];
+    pub(super) async fn send(&self, operation: &Operation) -> anyhow::Result<Outcome> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let shop = &self.shops[number % self.shops.len()];
         let method = match operation.kind {
             Kind::Update => Method::PUT,
             _ => Method::POST,
         };
-        let (content_type, body) = sent(operation, turn)?;
+        let (content_type, body) = encode(operation, number)?;
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{shop}{}", operation.path))
@@ -93,19 +94,19 @@ impl Wire {
             Kind::Message | Kind::Market => {
                 let key = operation.of.as_ref().unwrap_or(&operation.key);
                 let id = format!("msg-{}-{key}", operation.tenant);
-                for (name, value) in signed(operation, &id, &body)? {
+                for (name, value) in signature_headers(operation, &id, &body)? {
                     request = request.header(name, value);
                 }
             }
             _ => request = request.header("idempotency-key", &operation.key),
         }
         let request = request.body(Full::new(body))?;
-        let patience = if turn.is_multiple_of(IMPATIENT_EVERY) {
-            IMPATIENT
+        let limit = if number.is_multiple_of(SHORT_EVERY) {
+            SHORT_EXCHANGE
         } else {
             EXCHANGE
         };
-        let exchanged = timeout(patience, self.exchange(request)).await;
+        let exchanged = timeout(limit, self.exchange(request)).await;
         Ok(exchanged.unwrap_or(Outcome::Lost))
     }
 
@@ -122,7 +123,7 @@ impl Wire {
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
         let headers = parts.headers.iter();
         let headers = headers.map(|(name, value)| (name.to_string(), text(value)));
-        Outcome::Answered(Answer {
+        Outcome::Responded(Response {
             status: parts.status.as_u16(),
             headers: headers.collect(),
             body: String::from_utf8_lossy(&body.to_bytes()).into_owned(),
@@ -130,7 +131,7 @@ impl Wire {
     }
 }
 
-impl Answer {
+impl Response {
     /// A response with this status and no information.
     #[cfg(test)]
     pub(super) fn sample(status: u16) -> Self {
@@ -146,7 +147,7 @@ impl Answer {
     }
 
     /// Whether the same request would get another response later.
-    pub(super) fn is_passing(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 425 | 429 | 500..)
             || self.status == 409 && self.header("retry-after").is_some()
     }
@@ -176,8 +177,8 @@ impl Answer {
         stored.sort();
         json!({
             "status": self.status,
-            "came": self.header("idempotency-status"),
-            "lasting": !self.is_passing(),
+            "idempotency_status": self.header("idempotency-status"),
+            "final": !self.is_transient(),
             "headers": stored,
             "body": self.body,
         })
@@ -185,7 +186,7 @@ impl Answer {
 }
 
 /// The body of a request and its content type; a form has a unique boundary.
-fn sent(operation: &Operation, turn: usize) -> anyhow::Result<(String, Bytes)> {
+fn encode(operation: &Operation, number: usize) -> anyhow::Result<(String, Bytes)> {
     if operation.kind != Kind::Upload {
         return Ok((
             "application/json".to_owned(),
@@ -193,7 +194,7 @@ fn sent(operation: &Operation, turn: usize) -> anyhow::Result<(String, Bytes)> {
         ));
     }
     let name = operation.body["name"].as_str().unwrap_or_default();
-    let boundary = format!("boundary-{turn}");
+    let boundary = format!("boundary-{number}");
     let head = format!(
         "--{boundary}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\
          content-type: image/png\r\n\r\n"
@@ -207,7 +208,7 @@ fn sent(operation: &Operation, turn: usize) -> anyhow::Result<(String, Bytes)> {
 }
 
 /// The headers of a signed message.
-fn signed(
+fn signature_headers(
     operation: &Operation,
     id: &str,
     body: &[u8],
@@ -228,15 +229,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_would_not_come_again_is_passing() {
-        let is_passing = |status| Answer::sample(status).is_passing();
-        for passing in [408, 425, 429, 500, 503] {
-            assert!(is_passing(passing), "{passing}");
+    fn only_a_response_that_a_repeat_may_change_is_transient() {
+        let is_transient = |status| Response::sample(status).is_transient();
+        for transient in [408, 425, 429, 500, 503] {
+            assert!(is_transient(transient), "{transient}");
         }
-        for lasting in [200, 201, 402, 404, 409, 422] {
-            assert!(!is_passing(lasting), "{lasting}");
+        for permanent in [200, 201, 402, 404, 409, 422] {
+            assert!(!is_transient(permanent), "{permanent}");
         }
-        assert!(with(409, "retry-after", "1").is_passing());
+        assert!(with(409, "retry-after", "1").is_transient());
     }
 
     #[test]
@@ -248,10 +249,10 @@ mod tests {
         assert_eq!(headers("etag", "\"1\""), json!([["etag", "\"1\""]]));
     }
 
-    fn with(status: u16, name: &str, value: &str) -> Answer {
-        Answer {
+    fn with(status: u16, name: &str, value: &str) -> Response {
+        Response {
             headers: vec![(name.to_owned(), value.to_owned())],
-            ..Answer::sample(status)
+            ..Response::sample(status)
         }
     }
 }

@@ -5,9 +5,9 @@
 //! the product: receivers and the mailbox are Python, and the providers do not use Hapax.
 
 mod program;
-mod far;
+mod remotes;
 mod shops;
-mod silence;
+mod silent_name_server;
 
 use std::{
     path::{Path, PathBuf},
@@ -26,19 +26,19 @@ use hapax_testkit::{
 };
 
 use crate::preload;
-pub(crate) use far::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
 pub(crate) use program::{Program, died};
-pub(crate) use shops::{PICKED, beside as shop_beside};
-pub(crate) use silence::{LOST, Silence};
+pub(crate) use remotes::{BROKER, COUNTER, MAILBOX, WEBHOOK_SECRET};
+pub(crate) use shops::{REJECTING_TYPES, beside as shop_beside};
+pub(crate) use silent_name_server::{SilentNameServer, UNRESOLVED};
 
-/// The longest that a start or a stop may take on a busy machine.
+/// The maximum time for a start or a stop on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The receiver that relays deliver to.
 pub(crate) const FEED: usize = 1;
-/// How long a silent process keeps its leases.
+/// How long a process keeps its leases without a heartbeat.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
-/// Retention during a storm: rows are deleted while the run continues.
+/// Retention of a random run: rows are deleted while the run continues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
     pub(crate) keys: Duration,
@@ -59,11 +59,11 @@ pub(crate) enum Store {
     Postgres,
 }
 
-/// Where the programs are that are tested.
+/// The folder of the programs under test.
 #[derive(Clone, Debug)]
 pub(crate) struct Binaries(pub(crate) PathBuf);
 
-/// All of it.
+/// The processes of a run, and the network links between them.
 #[derive(Debug)]
 pub(crate) struct Deployment {
     pub(crate) store: Store,
@@ -73,35 +73,35 @@ pub(crate) struct Deployment {
     pub(crate) shops: Vec<Program>,
     pub(crate) relays: Vec<Program>,
     /// Receivers, the mailbox, the providers, the overloaded receiver; a broker and its reader.
-    pub(crate) far: Vec<Program>,
+    pub(crate) remotes: Vec<Program>,
     pub(crate) links: Links,
     pub(crate) server: Option<Server>,
     pub(crate) http: HttpClient,
     /// Whether the first shop has the demo, whose receiver gets every event as well.
     pub(crate) has_demo: bool,
-    /// Whether shops and relays can change over to another release.
+    /// Whether shops and relays can change to another release.
     pub(crate) has_releases: bool,
-    /// A name server that never answers, which the relays have for theirs.
-    pub(crate) silence: Option<Silence>,
-    /// Wrappers between a process and its machine.
-    pub(crate) trouble: PathBuf,
+    /// The name server of the relays, which never responds.
+    pub(crate) name_server: Option<SilentNameServer>,
+    /// The preloaded library that injects machine faults.
+    pub(crate) fault_library: PathBuf,
     ports: Ports,
 }
 
-/// The networks between them.
+/// The network links between them.
 #[derive(Debug)]
 pub(crate) struct Links {
     /// From the clients to each shop.
     pub(crate) shops: Vec<Proxy>,
     /// From each shop to the server.
-    pub(crate) rows: Vec<Proxy>,
+    pub(crate) databases: Vec<Proxy>,
     /// From the relays to the server.
-    pub(crate) relay_rows: Option<Proxy>,
-    /// Proxies to each receiver and to the broker that the receivers read.
-    pub(crate) hooks: Vec<Proxy>,
+    pub(crate) relay_database: Option<Proxy>,
+    /// From the relays and shops to each receiver of webhooks and to the broker.
+    pub(crate) receivers: Vec<Proxy>,
 }
 
-/// The server of the rows, which may crash.
+/// The PostgreSQL server of the store, which may crash.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) cluster: Cluster,
@@ -112,26 +112,26 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 struct Ports {
     shops: Vec<u16>,
-    /// Of each relay, for its figures and for operators.
+    /// Of each relay: the ports of its metrics and of its admin API.
     relays: Vec<[u16; 2]>,
     receivers: Vec<u16>,
     mailbox: u16,
     payment: u16,
     shipping: u16,
     counter: u16,
-    /// Only separate relay processes deliver to it.
+    /// There is a broker only if there are separate relay processes, which deliver to it.
     broker: Option<u16>,
 }
 
 impl Binaries {
-    /// Beside this program: they are built together.
+    /// The folder of this program: all programs are built together.
     pub(crate) fn beside() -> anyhow::Result<Self> {
         let this = std::env::current_exe()?;
         let folder = this.parent().context("the program has no parent folder")?;
         Self::of(folder.to_owned())
     }
 
-    /// In this folder.
+    /// The programs in this folder.
     pub(crate) fn of(folder: PathBuf) -> anyhow::Result<Self> {
         for name in ["shop", "hapax", "payment-provider", "shipping-provider"] {
             if !folder.join(name).is_file() {
@@ -148,7 +148,7 @@ impl Binaries {
         self.0.join(name)
     }
 
-    /// Makes the tables of Hapax in a database.
+    /// Creates the tables of Hapax in a database.
     pub(crate) fn migrate(&self, url: &str) -> anyhow::Result<()> {
         let mut hapax = std::process::Command::new(self.path("hapax"));
         let migrated = hapax.args(["migrate", "--database", url]).output()?;
@@ -170,7 +170,7 @@ impl Store {
         }
     }
 
-    /// One process has an SQLite file.
+    /// The number of shops: an SQLite file belongs to one process.
     fn instances(self) -> usize {
         match self {
             Self::Sqlite => 1,
@@ -203,10 +203,10 @@ impl Deployment {
         disk: Option<&Disk>,
     ) -> anyhow::Result<Self> {
         let ports = Ports::free(store);
-        let trouble = preload::build("trouble", folder)?;
+        let fault_library = preload::build("machine_faults", folder)?;
         let server = match store {
             Store::Sqlite => None,
-            Store::Postgres => Some(Server::start(disk, &trouble).await),
+            Store::Postgres => Some(Server::start(disk, &fault_library).await),
         };
         let mut deployment = Self {
             store,
@@ -214,20 +214,20 @@ impl Deployment {
             clients: Vec::new(),
             shops: Vec::new(),
             relays: Vec::new(),
-            far: Vec::new(),
+            remotes: Vec::new(),
             links: Links::open(&ports, server.as_ref()),
             server,
             http: HttpClient::new(),
             has_demo: false,
             has_releases: false,
-            silence: match store {
+            name_server: match store {
                 Store::Sqlite => None,
-                Store::Postgres => Silence::start(folder)?,
+                Store::Postgres => SilentNameServer::start(folder)?,
             },
-            trouble,
+            fault_library,
             ports,
         };
-        deployment.start_far(binaries, seed).await?;
+        deployment.start_remotes(binaries, seed).await?;
         deployment.shops = shops::shops(&deployment, binaries)?;
         deployment.relays = shops::relays(&deployment, binaries, retention).await?;
         deployment.expose_to_faults(disk);
@@ -249,7 +249,7 @@ impl Deployment {
         self.has_demo = true;
     }
 
-    /// Shops and relays may change over to the programs in this folder, and back.
+    /// Shops and relays may change to the programs in this folder, and back.
     pub(crate) fn has_another_release(&mut self, folder: &Path) -> anyhow::Result<()> {
         let programs = self.shops.iter_mut().chain(&mut self.relays);
         for program in programs {
@@ -262,7 +262,7 @@ impl Deployment {
     /// Starts every process that no fault keeps down.
     pub(crate) async fn up(&mut self) -> anyhow::Result<()> {
         for program in self
-            .far
+            .remotes
             .iter_mut()
             .chain(&mut self.shops)
             .chain(&mut self.relays)
@@ -270,12 +270,12 @@ impl Deployment {
             program.revive()?;
             program.start()?;
         }
-        for port in self.far_ports() {
+        for port in self.remote_ports() {
             listens(port).await;
         }
         for (shop, port) in self.shops.iter_mut().zip(&self.ports.shops) {
             while let Some(status) = is_ready(&self.http, shop, *port).await? {
-                if !shop.gave_up(status)? {
+                if !shop.exited_at_start(status)? {
                     bail!("{} ended before it was ready: {status}", shop.name);
                 }
                 shop.start()?;
@@ -284,7 +284,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// Starts everything, and the clients when the shops take requests.
+    /// Starts everything, and the clients as soon as the shops are ready.
     pub(crate) async fn begin(&mut self) -> anyhow::Result<()> {
         self.up().await?;
         self.clients.iter_mut().try_for_each(Program::start)
@@ -295,12 +295,12 @@ impl Deployment {
         self.ports.shops[at]
     }
 
-    /// Where a shop listens, past every proxy.
+    /// The address of a shop, without a proxy.
     pub(crate) fn shop_address(&self, at: usize) -> String {
         format!("127.0.0.1:{}", self.shop_port(at))
     }
 
-    /// Where a relay shows its figures, and where operators reach it.
+    /// The ports of a relay's metrics and of its admin API.
     pub(crate) fn relay_ports(&self, at: usize) -> [u16; 2] {
         self.ports.relays[at]
     }
@@ -321,7 +321,7 @@ impl Deployment {
         )
     }
 
-    /// Tells a receiver of webhooks what to do, as soon as it listens.
+    /// Sends a command to a receiver of webhooks, as soon as it listens.
     pub(crate) async fn tell_receiver(&self, at: usize, path: &str) -> anyhow::Result<()> {
         let url = format!("http://127.0.0.1:{}{path}", self.ports.receivers[at]);
         let patience = Patience::within(PATIENCE);
@@ -331,18 +331,18 @@ impl Deployment {
         Ok(())
     }
 
-    /// From now on the receivers and the mailbox are kind.
-    pub(crate) async fn be_kind(&self) -> anyhow::Result<()> {
-        far::be_kind(self).await
+    /// Makes the receivers and the mailbox stop injecting faults.
+    pub(crate) async fn stop_receiver_faults(&self) -> anyhow::Result<()> {
+        remotes::stop_faults(self).await
     }
 
     /// Starts the receivers, the providers and the broker, and waits until they listen.
-    async fn start_far(&mut self, binaries: &Binaries, seed: u64) -> anyhow::Result<()> {
-        self.far = far::programs(self, binaries, seed)?;
-        for far in &mut self.far {
-            far.start()?;
+    async fn start_remotes(&mut self, binaries: &Binaries, seed: u64) -> anyhow::Result<()> {
+        self.remotes = remotes::programs(self, binaries, seed)?;
+        for remote in &mut self.remotes {
+            remote.start()?;
         }
-        for port in self.far_ports() {
+        for port in self.remote_ports() {
             listens(port).await;
         }
         Ok(())
@@ -351,15 +351,17 @@ impl Deployment {
     /// Puts the shops on a disk that may lose what was not flushed. Without such a disk, shops and
     /// relays run with the library that causes faults, and keys are kept for a limited time.
     fn expose_to_faults(&mut self, disk: Option<&Disk>) {
-        let trouble = self.trouble.clone();
+        let library = self.fault_library.clone();
         match disk {
             None => {
                 for shop in &mut self.shops {
                     shop.add_argument(format!("--retention={}s", RETENTION.keys.as_secs()));
                 }
                 for programs in [&mut self.shops, &mut self.relays] {
-                    let troubled = programs.drain(..).map(|it| it.in_trouble(&trouble));
-                    *programs = troubled.collect();
+                    let exposed = programs
+                        .drain(..)
+                        .map(|it| it.with_machine_faults(&library));
+                    *programs = exposed.collect();
                 }
             }
             Some(disk) if self.store == Store::Sqlite => {
@@ -377,7 +379,7 @@ impl Deployment {
         }
     }
 
-    fn far_ports(&self) -> Vec<u16> {
+    fn remote_ports(&self) -> Vec<u16> {
         let Ports {
             receivers,
             mailbox,
@@ -387,8 +389,8 @@ impl Deployment {
             broker,
             ..
         } = &self.ports;
-        let alone = [*mailbox, *payment, *shipping, *counter];
-        [&receivers[..], &alone, broker.as_slice()].concat()
+        let others = [*mailbox, *payment, *shipping, *counter];
+        [&receivers[..], &others, broker.as_slice()].concat()
     }
 }
 
@@ -413,15 +415,15 @@ impl Links {
     /// Opens the proxies.
     fn open(ports: &Ports, server: Option<&Server>) -> Self {
         let to = |port: &u16| Proxy::to(format!("127.0.0.1:{port}"));
-        let rows = |server: &Server| Proxy::to_postgres(server.cluster.address());
+        let database = |server: &Server| Proxy::to_postgres(server.cluster.address());
         Self {
             shops: ports.shops.iter().map(to).collect(),
-            rows: server
+            databases: server
                 .iter()
-                .flat_map(|it| ports.shops.iter().map(|_| rows(it)))
+                .flat_map(|it| ports.shops.iter().map(|_| database(it)))
                 .collect(),
-            relay_rows: server.map(rows),
-            hooks: ports
+            relay_database: server.map(database),
+            receivers: ports
                 .receivers
                 .iter()
                 .chain(&ports.broker)
@@ -432,14 +434,14 @@ impl Links {
 }
 
 impl Server {
-    async fn start(disk: Option<&Disk>, trouble: &Path) -> Self {
+    async fn start(disk: Option<&Disk>, fault_library: &Path) -> Self {
         let mut settings = vec![("max_connections", "60"), ("log_lock_waits", "on")];
         let cluster = if let Some(disk) = disk {
             Cluster::start_on(disk, &settings).await
         } else {
-            // After a crash, one call for all files: each alone takes ten seconds in sum.
+            // After a crash, one call flushes all files: one call for each takes ten seconds.
             settings.push(("recovery_init_sync_method", "syncfs"));
-            Cluster::start_in_trouble(trouble, &settings).await
+            Cluster::start_with_faults(fault_library, &settings).await
         };
         let database = Database::on(&cluster.url()).await;
         Self {
@@ -456,12 +458,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It goes with its server.
+        // The database is removed with its server.
         std::mem::forget(self.database.take());
     }
 }
 
-/// Waits until a shop takes requests; how it ended, where it did before that.
+/// Waits until a shop is ready; returns its exit status if it ended before that.
 pub(crate) async fn is_ready(
     http: &HttpClient,
     shop: &mut Program,
@@ -470,8 +472,8 @@ pub(crate) async fn is_ready(
     let url = format!("http://127.0.0.1:{port}/readyz");
     let patience = Patience::within(PATIENCE);
     loop {
-        if let Ok(answer) = http.get(&url).await
-            && answer.status == 200
+        if let Ok(response) = http.get(&url).await
+            && response.status == 200
         {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! One process of a run: started, hit by faults, and started again under its old name.
+//! One process of a run: it is started, gets faults, and is started again under its old name.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use hapax_testkit::{machine_faults::MachineFaults, power::Disk, wait::Patience};
 use super::PATIENCE;
 
 /// Number of bytes at the end of a log that show why the process ended.
-const LAST_WORDS: u64 = 600;
+const LOG_TAIL: u64 = 600;
 
 /// A process, and how to start it.
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub(crate) struct Program {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     log: PathBuf,
-    trouble: Option<MachineFaults>,
-    /// Number of writes that its disk had refused when it was started.
+    machine_faults: Option<MachineFaults>,
+    /// Number of writes that its full disk had refused when it was started.
     refused: u64,
     child: Option<Child>,
     /// Whether it was started with a failpoint: then it may end by itself, as may a process that
     /// cannot create its tables.
-    is_struck: bool,
+    has_failpoint: bool,
 }
 
 impl Program {
@@ -47,15 +47,15 @@ impl Program {
             arguments,
             environment: Vec::new(),
             log: folder.join(format!("{name}.log")),
-            trouble: None,
+            machine_faults: None,
             refused: 0,
             child: None,
-            is_struck: false,
+            has_failpoint: false,
         }
     }
 
     /// Another process of the same program with the same environment, under this name, with arguments
-    /// that may differ; not started, and in no trouble.
+    /// that may differ; not started, and without machine faults.
     pub(crate) fn another(&self, name: &str, argument: impl Fn(&str) -> String) -> Self {
         let arguments = self.arguments.iter().map(|it| argument(it)).collect();
         let folder = self.log.parent().unwrap_or(Path::new("."));
@@ -86,16 +86,16 @@ impl Program {
         self
     }
 
-    /// The same, on a machine that may get into trouble, by way of this library.
-    pub(crate) fn in_trouble(mut self, library: &Path) -> Self {
-        let matter = self.log.with_extension("trouble");
-        self.trouble = Some(MachineFaults::none(library, &matter));
+    /// The same, with this preloaded library, which injects machine faults.
+    pub(crate) fn with_machine_faults(mut self, library: &Path) -> Self {
+        let file = self.log.with_extension("faults");
+        self.machine_faults = Some(MachineFaults::none(library, &file));
         self
     }
 
-    /// The trouble it may be in.
-    pub(crate) fn trouble(&self) -> Option<&MachineFaults> {
-        self.trouble.as_ref()
+    /// The machine faults of this process.
+    pub(crate) fn machine_faults(&self) -> Option<&MachineFaults> {
+        self.machine_faults.as_ref()
     }
 
     /// From the next start on it has this argument as well.
@@ -113,21 +113,21 @@ impl Program {
         let name = self.binary.file_name().context("a program has a name")?;
         let other = folder.join(name);
         if !other.is_file() {
-            bail!("{} is not there", other.display());
+            bail!("{} does not exist", other.display());
         }
         self.other = Some(other);
         Ok(())
     }
 
-    /// From the next start on, the program of the other release; false where there is none.
-    pub(crate) fn change_over(&mut self) -> bool {
+    /// From the next start on, uses the program of the other release; false if there is none.
+    pub(crate) fn change_release(&mut self) -> bool {
         self.other
             .as_mut()
             .map(|other| std::mem::swap(other, &mut self.binary))
             .is_some()
     }
 
-    /// Where the program is that runs.
+    /// The path of the program.
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
     }
@@ -136,13 +136,13 @@ impl Program {
         self.start_with(&[])
     }
 
-    /// Starts it, for this life, with more in its environment.
+    /// Starts it with these additional environment variables, until its next start.
     pub(crate) fn start_with(&mut self, more: &[(&str, &str)]) -> anyhow::Result<()> {
         if self.child.is_some() {
             return Ok(());
         }
-        self.is_struck = !more.is_empty();
-        self.refused = self.has_refused();
+        self.has_failpoint = !more.is_empty();
+        self.refused = self.refused_writes();
         let log = File::options().create(true).append(true).open(&self.log)?;
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut command = match self.wrapper.split_first() {
@@ -154,11 +154,15 @@ impl Program {
             }
         };
         command
-            .args(self.known()?)
+            .args(self.known_arguments()?)
             .env_clear()
             .env("PATH", path)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .envs(self.trouble.iter().flat_map(MachineFaults::environment))
+            .envs(
+                self.machine_faults
+                    .iter()
+                    .flat_map(MachineFaults::environment),
+            )
             .envs(more.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -169,13 +173,13 @@ impl Program {
     }
 
     /// The arguments that this release knows.
-    fn known(&self) -> anyhow::Result<Vec<&String>> {
+    fn known_arguments(&self) -> anyhow::Result<Vec<&String>> {
         if self.other.is_none() {
             return Ok(self.arguments.iter().collect());
         }
-        let words = self.arguments.iter().take_while(|it| !it.starts_with('-'));
+        let command = self.arguments.iter().take_while(|it| !it.starts_with('-'));
         let outcome = Command::new(&self.binary)
-            .args(words)
+            .args(command)
             .arg("--help")
             .output()?;
         let outcome = String::from_utf8_lossy(&outcome.stdout).into_owned();
@@ -192,7 +196,7 @@ impl Program {
         child.kill()?;
         let status = child.wait()?;
         // A program that was asked to stop may have ended before the kill.
-        if died(status) || stopped(status) || self.is_struck || self.gave_up(status)? {
+        if died(status) || stopped(status) || self.has_failpoint || self.exited_at_start(status)? {
             return Ok(());
         }
         bail!(
@@ -218,7 +222,7 @@ impl Program {
         Ok(())
     }
 
-    /// How it ended, if it has: then it may be started again.
+    /// Its exit status, if it has ended: then it may be started again.
     pub(crate) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         let Some(child) = &mut self.child else {
             return Ok(None);
@@ -230,10 +234,11 @@ impl Program {
         Ok(status)
     }
 
-    /// Starts the process again if a failpoint ended it, or if it gave up at its start.
+    /// Starts the process again if a failpoint ended it, or if it exited during its start because of a
+    /// fault.
     pub(crate) fn revive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.ended()? {
-            if !self.is_struck && !self.gave_up(status)? {
+            if !self.has_failpoint && !self.exited_at_start(status)? {
                 bail!(
                     "{} ended by itself: {status}; see {}",
                     self.name,
@@ -245,35 +250,37 @@ impl Program {
         Ok(())
     }
 
-    /// Whether it ended because the server was away when it started, or because the disk had no
-    /// room to open a database. The caller starts it again.
-    pub(crate) fn gave_up(&self, status: ExitStatus) -> anyhow::Result<bool> {
-        let last = self.said().saturating_sub(LAST_WORDS);
-        let is_full = self.has_refused() > self.refused;
+    /// Whether it exited during its start because the server was down, or because the disk was too full
+    /// to open a database. The caller starts it again.
+    pub(crate) fn exited_at_start(&self, status: ExitStatus) -> anyhow::Result<bool> {
+        let last = self.log_length().saturating_sub(LOG_TAIL);
+        let is_full = self.refused_writes() > self.refused;
         Ok(status.code() == Some(1)
-            && (self.has_said(last, "store is unavailable")?
-                || is_full && self.has_said(last, "cannot be opened")?))
+            && (self.log_contains(last, "store is unavailable")?
+                || is_full && self.log_contains(last, "cannot be opened")?))
     }
 
-    /// How often its disk was full so far.
-    fn has_refused(&self) -> u64 {
-        self.trouble.as_ref().map_or(0, MachineFaults::refused)
+    /// Number of writes that its full disk has refused so far.
+    fn refused_writes(&self) -> u64 {
+        self.machine_faults
+            .as_ref()
+            .map_or(0, MachineFaults::refused)
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Sends SIGTERM, and waits until it has stopped.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.signal("TERM")?;
         self.has_stopped().await
     }
 
-    /// Waits until it has stopped in good order.
+    /// Waits until it has stopped, and fails if its exit status is not the expected one.
     pub(crate) async fn has_stopped(&mut self) -> anyhow::Result<()> {
         let patience = Patience::within(PATIENCE * 3);
         while self.child.is_some() {
             if let Some(status) = self.ended()?
                 && !stopped(status)
-                && !self.is_struck
-                && !self.gave_up(status)?
+                && !self.has_failpoint
+                && !self.exited_at_start(status)?
             {
                 bail!("{} failed: {status}; see {}", self.name, self.log.display());
             }
@@ -282,24 +289,24 @@ impl Program {
         Ok(())
     }
 
-    /// Its process, while it runs.
+    /// Its process id, while it runs.
     pub(crate) fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// How long its log is by now.
-    pub(crate) fn said(&self) -> u64 {
+    /// The length of its log, in bytes.
+    pub(crate) fn log_length(&self) -> u64 {
         self.log.metadata().map_or(0, |it| it.len())
     }
 
     /// Whether its log contains this text after the given offset.
-    pub(crate) fn has_said(&self, from: u64, word: &str) -> anyhow::Result<bool> {
+    pub(crate) fn log_contains(&self, from: u64, text: &str) -> anyhow::Result<bool> {
         let log = std::fs::read(&self.log)?;
         let rest = log.get(usize::try_from(from)?..).unwrap_or_default();
-        Ok(String::from_utf8_lossy(rest).contains(word))
+        Ok(String::from_utf8_lossy(rest).contains(text))
     }
 
-    /// Bytes of memory that it has in use; none when it does not run.
+    /// Resident memory in bytes; 0 if it does not run.
     pub(crate) fn resident(&self) -> u64 {
         let text = self
             .id()
@@ -320,7 +327,7 @@ impl Drop for Program {
     }
 }
 
-/// Whether a process stopped in good order, or had not got as far yet as to hear SIGTERM.
+/// Whether a process stopped as asked, or was ended by SIGTERM before it had a handler for it.
 fn stopped(status: ExitStatus) -> bool {
     status.success() || status.signal() == Some(15)
 }
@@ -335,11 +342,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_finds_no_server_or_no_room_is_started_again_and_nobody_else_may_end() {
+    async fn only_a_process_without_a_server_or_without_disk_space_is_started_again() {
         const FULL: &str =
-            "printf '\\1' | dd of=\"$TROUBLE\" bs=1 seek=16 conv=notrunc status=none;";
+            "printf '\\1' | dd of=\"$MACHINE_FAULTS\" bs=1 seek=16 conv=notrunc status=none;";
         let folder = tempfile::tempdir().unwrap();
-        let library = crate::preload::build("trouble", folder.path()).unwrap();
+        let library = crate::preload::build("machine_faults", folder.path()).unwrap();
         for (number, (before, word, code, is_excused)) in [
             ("", "store is unavailable", 1, true),
             ("", "store is unavailable", 101, false),
@@ -355,8 +362,8 @@ mod tests {
             let script = format!("{before} echo '{word}' >&2; exit {code}");
             let name = format!("program-{number}");
             let arguments = vec!["-c".to_owned(), script.clone()];
-            let mut program =
-                Program::new(&name, folder.path(), "sh".as_ref(), arguments).in_trouble(&library);
+            let mut program = Program::new(&name, folder.path(), "sh".as_ref(), arguments)
+                .with_machine_faults(&library);
             program.start().unwrap();
             let first = program.id();
             let patience = Patience::within(PATIENCE);

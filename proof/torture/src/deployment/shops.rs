@@ -1,4 +1,4 @@
-//! What is tested: shops, relays, and the clients that ask them for things.
+//! The processes under test (shops and relays), and their clients.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use tokio_postgres::NoTls;
 
 use super::{
     Binaries, Deployment, LEASE, Ports, Program, Retention, Server, WEBHOOK_SECRET,
-    silence::FEED_HOST,
+    silent_name_server::FEED_HOST,
 };
 use crate::{
     clients::{SOURCES, TENANTS},
@@ -16,22 +16,23 @@ use crate::{
     stored_rows::StoredRows,
 };
 
-/// Waits before each attempt: a fault spends some, and an event must survive all of them.
+/// Retry schedule: faults use up attempts, and an event must not run out of them.
 const SCHEDULE: [&str; 2] = ["0s,50ms,200ms,500ms", ",1s"];
 const ATTEMPTS: usize = 60;
 const CLIENTS: u64 = 2;
 
-/// The most descriptors that a relay may have: what it has in a small container.
+/// The maximum number of descriptors of a relay, as in a small container.
 const DESCRIPTORS: &str = "--nofile=256";
 
 /// Key that encrypts declared destinations: 32 bytes, in Base64.
-const SEALING_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+const ENCRYPTION_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// The types of the events that go to the receiver that refuses some permanently.
-pub(crate) const PICKED: [&str; 3] = ["user.signed_up", "payment.succeeded", "order.created"];
+/// The types of the events for the receiver that rejects some permanently.
+pub(crate) const REJECTING_TYPES: [&str; 3] =
+    ["user.signed_up", "payment.succeeded", "order.created"];
 
-/// The table that the far database takes events into.
-const FAR_TABLE: &str = "
+/// The table of the remote database, into which a relay delivers events.
+const REMOTE_TABLE: &str = "
 CREATE TABLE inbox_event (
     position       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_id       uuid NOT NULL,
@@ -68,16 +69,21 @@ fn shop(
         shipping,
         ..
     } = &deployment.ports;
-    let hook = deployment.links.hooks[0].address().to_string();
-    let far = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
+    let hook = deployment.links.receivers[0].address().to_string();
+    let remotes = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
     let server = deployment.server.as_ref();
-    let database = server.map(|it| deployment.links.rows[number].url(&it.url));
-    let arguments = arguments(port, &home, [&hook, &far[0], &far[1], &far[2]], database);
+    let database = server.map(|it| deployment.links.databases[number].url(&it.url));
+    let arguments = arguments(
+        port,
+        &home,
+        [&hook, &remotes[0], &remotes[1], &remotes[2]],
+        database,
+    );
     let shop = binaries.path("shop");
     Ok(Program::new(&name, &deployment.folder, &shop, arguments))
 }
 
-/// A shop on a copy of the rows, with no receiver that it can reach.
+/// A shop on a copy of the store, which can reach no receiver.
 pub(crate) fn beside(
     deployment: &Deployment,
     binaries: &Binaries,
@@ -85,12 +91,12 @@ pub(crate) fn beside(
     home: &Path,
     stored_rows: &StoredRows,
 ) -> Program {
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let unused = format!("127.0.0.1:{}", free_port());
     let database = match stored_rows {
         StoredRows::File(_) => None,
         StoredRows::Server(url) => Some(url.clone()),
     };
-    let arguments = arguments(port, home, [&nobody; 4], database);
+    let arguments = arguments(port, home, [&unused; 4], database);
     Program::new(
         "copy",
         &deployment.folder,
@@ -130,18 +136,18 @@ fn arguments(
     arguments
 }
 
-/// Two relays beside the shops, for the destinations that keep order; none without a server.
+/// Two relay processes, for the destinations that keep order; none without a server.
 pub(super) async fn relays(
     deployment: &Deployment,
     binaries: &Binaries,
     retention: Option<Retention>,
 ) -> anyhow::Result<Vec<Program>> {
-    let (Some(server), Some(link)) = (&deployment.server, &deployment.links.relay_rows) else {
+    let (Some(server), Some(link)) = (&deployment.server, &deployment.links.relay_database) else {
         return Ok(Vec::new());
     };
-    let far = make_databases(server, binaries).await?;
+    let remote = make_databases(server, binaries).await?;
     let config = deployment.folder.join("hapax.toml");
-    fs::write(&config, configuration(deployment, &far, retention))?;
+    fs::write(&config, configuration(deployment, &remote, retention))?;
     let relay = |number: usize| {
         let name = format!("relay-{number}");
         let arguments = vec![
@@ -162,60 +168,70 @@ pub(super) async fn relays(
             &binaries.path("hapax"),
             arguments,
         );
-        let silence = deployment.silence.iter().flat_map(|it| it.wrapper.clone());
+        let wrapper = deployment
+            .name_server
+            .iter()
+            .flat_map(|it| it.wrapper.clone());
         let bound = ["prlimit", DESCRIPTORS].map(str::to_owned);
-        relay.behind(&silence.chain(bound).collect::<Vec<_>>())
+        relay.behind(&wrapper.chain(bound).collect::<Vec<_>>())
     };
     Ok((0..2).map(relay).collect())
 }
 
-/// Makes the tables of the server, and the far database with its table. Returns the URL of the
-/// far database.
+/// Creates the tables of the server, and the remote database with its table. Returns the URL of the
+/// remote database.
 async fn make_databases(server: &Server, binaries: &Binaries) -> anyhow::Result<String> {
-    let far = format!("{}_far", server.url);
+    let remote = format!("{}_remote", server.url);
     let admin = server.cluster.client().await;
-    let name = far.rsplit('/').next().unwrap_or_default();
+    let name = remote.rsplit('/').next().unwrap_or_default();
     admin
         .batch_execute(&format!("CREATE DATABASE {name}"))
         .await?;
-    for url in [&server.url, &far] {
+    for url in [&server.url, &remote] {
         binaries.migrate(url)?;
     }
-    for (url, table) in [(&far, FAR_TABLE), (&server.url, sql_contract_client::TABLE)] {
+    for (url, table) in [
+        (&remote, REMOTE_TABLE),
+        (&server.url, sql_contract_client::TABLE),
+    ] {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         let connection = tokio::spawn(connection);
         client.batch_execute(table).await?;
         drop(client);
         connection.await??;
     }
-    Ok(far)
+    Ok(remote)
 }
 
 /// The configuration of the relays.
-fn configuration(deployment: &Deployment, far: &str, retention: Option<Retention>) -> String {
+fn configuration(deployment: &Deployment, remote: &str, retention: Option<Retention>) -> String {
     let waits: Vec<_> = schedule()
         .split(',')
         .map(|it| format!("\"{it}\""))
         .collect();
     let waits = waits.join(", ");
-    let mut feed = format!("http://{}/feed", deployment.links.hooks[1].address());
-    if deployment.silence.is_some() {
+    let mut feed = format!("http://{}/feed", deployment.links.receivers[1].address());
+    if deployment.name_server.is_some() {
         // Its name is resolved like that of any other destination.
         feed = feed.replace("127.0.0.1", FEED_HOST);
     }
-    // Destination that refuses some events permanently, independently of network faults.
-    let picky = format!("http://127.0.0.1:{}/picky", deployment.ports.receivers[1]);
-    let stream = deployment.links.hooks[2].address();
+    // The receiver of this destination rejects some events permanently. There is no proxy before it,
+    // so network faults do not affect it.
+    let rejecting = format!(
+        "http://127.0.0.1:{}/rejecting",
+        deployment.ports.receivers[1]
+    );
+    let stream = deployment.links.receivers[2].address();
     let lease = LEASE.as_secs();
     let text = format!(
-        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{SEALING_KEY}\"\n\
+        "[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n[secrets]\nkey = \"{ENCRYPTION_KEY}\"\n\
          [destinations.feed]\norder = \"key\"\npartitions = 4\nconcurrency = 8\nschedule = [{waits}]\n\
          sink.webhook = {{ url = \"{feed}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
-         [destinations.picky]\nevents = {PICKED:?}\n\
+         [destinations.rejecting]\nevents = {REJECTING_TYPES:?}\n\
          schedule = [\"0s\", \"100ms\", \"200ms\"]\n\
-         sink.webhook = {{ url = \"{picky}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
-         [destinations.far]\norder = \"key\"\nschedule = [{waits}]\n\
-         sink.postgres = {{ url = \"{far}\", consumer = \"far\", table = \"inbox_event\" }}\n\
+         sink.webhook = {{ url = \"{rejecting}\", secret = \"{WEBHOOK_SECRET}\", allow = [\"127.0.0.0/8\"] }}\n\
+         [destinations.remote]\norder = \"key\"\nschedule = [{waits}]\n\
+         sink.postgres = {{ url = \"{remote}\", consumer = \"remote\", table = \"inbox_event\" }}\n\
          [destinations.stream]\norder = \"key\"\nschedule = [{waits}]\n\
          sink.redis = {{ url = \"redis://{stream}\", stream = \"events\" }}\n"
     );
@@ -226,7 +242,7 @@ fn configuration(deployment: &Deployment, far: &str, retention: Option<Retention
     text + &retention.unwrap_or_default()
 }
 
-/// Two processes of clients, which speak to the shops by way of the proxies.
+/// Two processes of clients, which reach the shops through the proxies.
 pub(super) fn clients(deployment: &Deployment, seed: u64) -> anyhow::Result<Vec<Program>> {
     let this = std::env::current_exe().context("this program has a path")?;
     let shops = deployment
@@ -260,15 +276,15 @@ pub(super) fn sql_contract_client(
     seed: u64,
 ) -> anyhow::Result<Option<Program>> {
     let this = std::env::current_exe().context("this program has a path")?;
-    let history = deployment.folder.join("neighbour.jsonl");
+    let history = deployment.folder.join("sql-client.jsonl");
     Ok(deployment.server.as_ref().map(|server| {
         let arguments = vec![
-            "neighbour".to_owned(),
+            "sql-client".to_owned(),
             format!("--history={}", history.display()),
             format!("--database={}", server.url),
             format!("--seed={seed}"),
         ];
-        Program::new("neighbour", &deployment.folder, &this, arguments)
+        Program::new("sql-client", &deployment.folder, &this, arguments)
     }))
 }
 

@@ -5,16 +5,16 @@ use hapax_testkit::wait::pace;
 use tokio::time::Instant;
 
 use super::{
-    Storm,
+    Nemesis,
     injection::{LOOK, REACH},
 };
 use crate::lines;
 
-/// What the ledger of the receiver says of such a delivery.
+/// The mode of such a delivery in the ledger of the receiver.
 const HELD: &str = "\"held\"";
 
 /// Kills all shops at such a moment, and starts them again; false if no event was delivered in time.
-pub(super) async fn kill(nemesis: &mut Storm) -> anyhow::Result<bool> {
+pub(super) async fn kill(nemesis: &mut Nemesis) -> anyhow::Result<bool> {
     let deployment = &mut nemesis.deployment;
     deployment.up().await?;
     let ledger = deployment.folder.join("hook.jsonl");
@@ -24,12 +24,12 @@ pub(super) async fn kill(nemesis: &mut Storm) -> anyhow::Result<bool> {
     let mut is_held = false;
     while !is_held && Instant::now() < until {
         pace(LOOK).await;
-        is_held = ledger.exists() && lines::has_said(&ledger, end, HELD)?;
+        is_held = ledger.exists() && lines::contains(&ledger, end, HELD)?;
     }
     for shop in &mut deployment.shops {
         shop.kill()?;
     }
-    deployment.tell_receiver(0, "/back").await?;
+    deployment.tell_receiver(0, "/available").await?;
     for shop in &mut deployment.shops {
         shop.start()?;
     }

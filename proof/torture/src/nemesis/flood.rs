@@ -23,20 +23,21 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Storm, canary, watch};
+use super::{Nemesis, canary, watch};
 use crate::{clients::TENANTS, deployment::Program, lines::now};
 
 /// Bytes of a body of JSON with a short name for each member: below what an upload may have.
 const MEMBERS: usize = 32 << 20;
 /// Brackets in one another, each its own level.
 const NESTED: usize = 1 << 20;
-/// Parts of a form, each of a few bytes.
+/// Number of parts of a form, each of a few bytes.
 const PARTS: usize = 200_000;
-/// Requests with a body that are under way at once.
+/// Requests with a body that are sent at once.
 const BODIES: usize = 6;
-/// Bytes that are sent at once, and those of which a flood is one.
+/// Bytes per write.
 const PIECE: usize = 64 << 10;
-const TAKEN: usize = 1 << 20;
+/// Number of accepted bytes from which on a flood has accepted effect.
+const ACCEPTED: usize = 1 << 20;
 /// Pause between a response and the next request of one sender.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Requests that never end, to each shop or relay: fewer than a shop has connections for, and more than
@@ -44,24 +45,24 @@ const AGAIN: Duration = Duration::from_millis(10);
 const HALVES: usize = 300;
 /// How long a flood lasts.
 const FLOOD: Duration = Duration::from_secs(9);
-/// A letter more of a head that never ends.
+/// Time between two bytes of a head that never ends.
 const DRIP: Duration = Duration::from_millis(500);
 /// Interval and timeout of the liveness requests to a shop.
 const ASK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is sent.
+/// What is sent, and to which shop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flood {
-    /// JSON with millions of members, to where files are taken.
+    /// JSON with millions of members, to the upload route.
     Members(usize),
-    /// JSON that is nested as deep as it is long.
+    /// JSON that consists of opening brackets only.
     Nested(usize),
     /// Forms with very many parts.
     Parts(usize),
     /// Heads that never end, to a shop.
     Halves(usize),
-    /// The same, to the relays: where they show their figures, and where operators reach them.
+    /// The same, to the ports of the relays' metrics and of their admin API.
     RelayHalves,
 }
 
@@ -72,8 +73,8 @@ pub(super) struct Bodies {
 }
 
 impl Flood {
-    /// Counters of a run.
-    pub(super) fn word(self) -> &'static str {
+    /// The kind of the fault in the log.
+    pub(super) fn kind(self) -> &'static str {
         match self {
             Self::Members(_) => "flood of members",
             Self::Nested(_) => "flood of brackets",
@@ -83,10 +84,10 @@ impl Flood {
         }
     }
 
-    /// Runs a flood, and records how other requests fared; returns whether the flood was accepted.
-    pub(super) async fn strike(
+    /// Runs a flood, and records the latency of other requests; returns whether the flood was accepted.
+    pub(super) async fn inject(
         self,
-        nemesis: &mut Storm,
+        nemesis: &mut Nemesis,
         line: &mut Value,
     ) -> anyhow::Result<bool> {
         nemesis.deployment.up().await?;
@@ -123,7 +124,7 @@ impl Bodies {
             body.push(b'{');
             let mut number: u32 = 1;
             while body.len() + 16 < MEMBERS {
-                // Each name once, in no order: a step through all of them that looks like chance.
+                // A linear congruential generator yields each name once, in no order.
                 number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let name = (0..7).map(|at| b"abcdefghijklmnop"[(number >> (4 * at)) as usize & 15]);
                 let separator: &[u8] = if body.len() > 1 { b",\"" } else { b"\"" };
@@ -138,9 +139,9 @@ impl Bodies {
     }
 }
 
-/// Sends a body again and again.
+/// Sends a body repeatedly.
 async fn bodies(
-    nemesis: &Storm,
+    nemesis: &Nemesis,
     at: usize,
     path: &str,
     content_type: &'static str,
@@ -148,9 +149,9 @@ async fn bodies(
     line: &mut Value,
 ) -> anyhow::Result<bool> {
     let address = nemesis.deployment.shop_address(at);
-    let taken = Arc::new(Taken::default());
+    let accepted = Arc::new(Accepted::default());
     let flood = {
-        let (taken, address) = (Arc::clone(&taken), address.clone());
+        let (accepted, address) = (Arc::clone(&accepted), address.clone());
         async move {
             let mut senders = JoinSet::new();
             for number in 0..BODIES {
@@ -160,14 +161,15 @@ async fn bodies(
                      content-type: {content_type}\r\ncontent-length: {}\r\n",
                     body.len()
                 );
-                let (body, address, taken) = (body.clone(), address.clone(), Arc::clone(&taken));
+                let (body, address, accepted) =
+                    (body.clone(), address.clone(), Arc::clone(&accepted));
                 senders.spawn(async move {
                     loop {
                         let key = format!("idempotency-key: flood-{number}-{}\r\n\r\n", now());
                         let request = [head.as_bytes(), key.as_bytes()].concat();
                         // A server that rejects the request before its end closes the connection;
                         // the sender then reconnects.
-                        let _ended = send(&address, &request, &body, &taken).await;
+                        let _ended = send(&address, &request, &body, &accepted).await;
                         pace(AGAIN).await;
                     }
                 });
@@ -176,44 +178,44 @@ async fn bodies(
         }
     };
     watched(&nemesis.deployment.shops[at], &address, flood, line).await;
-    let bytes = taken.bytes.load(Ordering::Relaxed);
-    let answers = taken.answers.load(Ordering::Relaxed);
+    let bytes = accepted.bytes.load(Ordering::Relaxed);
+    let responses = accepted.responses.load(Ordering::Relaxed);
     line["bytes"] = bytes.into();
-    line["answers"] = answers.into();
-    Ok(bytes > TAKEN)
+    line["responses"] = responses.into();
+    Ok(bytes > ACCEPTED)
 }
 
-/// How many requests of a flood were accepted, and the responses that they got.
+/// Bytes of a flood that were accepted, and the number of responses.
 #[derive(Debug, Default)]
-struct Taken {
+struct Accepted {
     bytes: AtomicUsize,
-    answers: AtomicUsize,
+    responses: AtomicUsize,
 }
 
-/// Sends a request as fast as it is taken, until there is an answer.
-async fn send(address: &str, head: &[u8], body: &[u8], taken: &Taken) -> std::io::Result<()> {
+/// Sends a request as fast as it is accepted, until there is a response.
+async fn send(address: &str, head: &[u8], body: &[u8], accepted: &Accepted) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
-    let (mut answer, mut request) = stream.split();
+    let (mut response, mut request) = stream.split();
     let sending = async {
         request.write_all(head).await?;
         for piece in body.chunks(PIECE) {
             request.write_all(piece).await?;
-            taken.bytes.fetch_add(piece.len(), Ordering::Relaxed);
+            accepted.bytes.fetch_add(piece.len(), Ordering::Relaxed);
         }
         std::future::pending::<std::io::Result<usize>>().await
     };
-    let mut said = [0; 1024];
+    let mut buffer = [0; 1024];
     let read = tokio::select! {
-        read = answer.read(&mut said) => read?,
+        read = response.read(&mut buffer) => read?,
         ended = sending => ended?,
     };
-    taken
-        .answers
+    accepted
+        .responses
         .fetch_add(usize::from(read > 0), Ordering::Relaxed);
     Ok(())
 }
 
-/// Opens connections and sends a letter of a head now and then.
+/// Opens connections and sends one byte of a head at intervals.
 async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
     let mut open = JoinSet::new();
     for address in addresses {
@@ -236,15 +238,19 @@ async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
     open.join_all().await;
 }
 
-/// Lets a flood go on for a while, and asks meanwhile whether the shop is alive.
+/// Runs a flood for a while, and meanwhile requests `/healthz` of the shop.
 async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>, line: &mut Value) {
     let (mut waits, mut peak) = (Vec::new(), 0);
     let look = async {
         let until = Instant::now() + FLOOD;
         while Instant::now() < until {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let is_alive = timeout(PATIENCE, is_alive(address)).await == Ok(true);
-            let waited = if is_alive { asked.elapsed() } else { PATIENCE };
+            let waited = if is_alive {
+                sent_at.elapsed()
+            } else {
+                PATIENCE
+            };
             waits.push(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
             peak = shop.resident().max(peak);
             pace(ASK).await;
@@ -255,9 +261,9 @@ async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>,
         () = flood => {}
     }
     waits.sort_unstable();
-    // Of fewer than a hundred the slowest is the one.
+    // Of fewer than a hundred, the 99th percentile is the slowest.
     let part = |percent: usize| waits.get((waits.len() * percent).div_ceil(100).saturating_sub(1));
-    line["healthz_ms"] = json!({ "asked": waits.len(), "p50": part(50), "p99": part(99) });
+    line["healthz_ms"] = json!({ "requests": waits.len(), "p50": part(50), "p99": part(99) });
     line["peak"] = json!(peak);
 }
 
@@ -268,15 +274,15 @@ async fn is_alive(address: &str) -> bool {
         let request =
             format!("GET /healthz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer.starts_with(b"HTTP/1.1 200"))
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
+        Ok::<_, std::io::Error>(response.starts_with(b"HTTP/1.1 200"))
     };
     exchange.await.unwrap_or(false)
 }
 
-/// Takes what connections the relays have for their figures, while events are to be delivered.
-async fn relays(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+/// Occupies the connections of the relays' listeners while events are to be delivered.
+async fn relays(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
     if nemesis.deployment.relays.is_empty() || !canary(nemesis).await? {
         return Ok(false);
     }

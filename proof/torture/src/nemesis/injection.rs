@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Storm, delivering, doubles, flood::Flood, memories, restore::restore, silence::silence,
+    Nemesis, delivering, duplicate_nodes, flood::Flood, restore::restore, stale_caches, unresolved,
 };
 use crate::{
     deployment::{Deployment, FEED, LEASE, PATIENCE, Program, died},
-    lines::{moment, now},
+    lines::{now, rfc3339},
     stored_rows::StoredRows,
 };
 
-/// How long a shop or a relay may take to reach a named place under load.
+/// How long a shop or a relay may take to reach a failpoint under load.
 pub(super) const REACH: Duration = Duration::from_secs(8);
 /// How long only one shop runs: a failpoint that only the owner of a partition reaches may be in
 /// another shop, and is reached here when that one stops.
@@ -28,8 +28,8 @@ const SHARED: Duration = Duration::from_secs(3);
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How long a response may take to appear in the stored rows without a fault.
 const SETTLED: Duration = Duration::from_millis(500);
-/// Events of so many nanoseconds are replayed.
-pub(crate) const REPLAYED: u64 = 5_000_000_000;
+/// The age of the oldest event that is replayed, in nanoseconds.
+pub(crate) const REPLAY_WINDOW: u64 = 5_000_000_000;
 
 /// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,125 +37,129 @@ pub(crate) enum Who {
     Clients(usize),
     Shop(usize),
     Relay(usize),
-    Far(usize),
+    /// A receiver, the mailbox, a provider, the broker or its reader.
+    Remote(usize),
 }
 
-/// A network.
+/// A network link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum Link {
     /// From the clients to a shop.
     Shop(usize),
     /// From a shop to the server.
-    Rows(usize),
+    Database(usize),
     /// From the relays to the server.
-    RelayRows,
+    RelayDatabase,
     /// To a receiver.
-    Hook(usize),
+    Receiver(usize),
 }
 
 /// The kind of fault.
 #[derive(Clone, Debug)]
 pub(crate) enum Injection {
-    /// SIGKILL, and back after a while.
+    /// SIGKILL, and a start after a while.
     Kill(Who, Duration),
-    /// SIGKILL while it recovers from SIGKILL.
+    /// SIGKILL again while it recovers from SIGKILL.
     KillAgain(Who, Duration),
     /// SIGKILL of all shops while an event is being delivered.
     KillDelivering,
-    /// SIGSTOP for so long, which may be past its lease.
+    /// SIGSTOP for a time that may be longer than its lease.
     Pause(Who, Duration),
-    /// SIGTERM, and SIGKILL in the middle of its drain where that is asked for.
+    /// SIGTERM, and optionally SIGKILL during its drain.
     Term(Who, Option<Duration>),
-    /// SIGTERM, and back as another release.
-    ChangeOver(Who),
-    /// A shop or relay acts on itself at a failpoint: `name:nth` and the action.
-    Place(Who, String),
+    /// SIGTERM, and a start as the other release.
+    ReleaseChange(Who),
+    /// A shop or relay is killed, fails or waits at a failpoint: `name:nth` and the action.
+    Failpoint(Who, String),
     /// The server stops as in a crash, and recovers.
     Crash,
-    /// Every connection of the shops and relays is ended by the server.
+    /// The server ends every connection of the shops and relays.
     Terminate,
     /// The server has no connection left for a while.
-    Crowd(Duration),
-    /// Somebody else locks a table for a while.
+    ConnectionLimit(Duration),
+    /// Another session locks a table for a while.
     Lock(&'static str, Duration),
-    /// The next commit on this line ends so.
-    Commit(Line, Deed),
-    /// A line is bad for a while.
-    Net(Line, Bad, Duration),
+    /// The next commit on this link loses its request or its response.
+    Commit(Link, Deed),
+    /// A link is disturbed for a while.
+    Network(Link, LinkFault, Duration),
     /// A provider misbehaves for some calls.
     Provider(&'static str, &'static str, u64),
-    /// An operator replays what one destination has had.
+    /// An operator replays the last events of one destination.
     Replay,
-    /// A receiver responds that it is gone, until an operator resumes its destination.
-    Gone,
-    /// The disk of the rows is full for a while.
+    /// A receiver responds 410 (Gone) until an operator resumes its destination.
+    ReceiverGone,
+    /// The disk of the store is full for a while.
     Full(Duration),
-    /// A clock is wrong by so many milliseconds for a while: that of a shop or a relay, or the server's.
+    /// The clock of a shop or a relay, or that of the store, is wrong by this number of milliseconds for
+    /// a while.
     Clock(Option<Who>, i64, Duration),
-    /// A backup takes the place of the rows.
+    /// A backup replaces the database.
     Restore,
-    /// Other processes run under the names of the shops, or of the relays, for a while.
-    Double(Who, Duration),
-    /// Keys are deleted that every shop has in its memory.
+    /// Second processes run with the names of the shops, or of the relays, for a while.
+    DuplicateNode(Who, Duration),
+    /// Keys are purged whose responses every shop has in memory.
     Purge,
-    /// The clock of a shop that keeps answers for seconds steps an hour, either way.
-    Hour,
-    /// Hostile requests in great numbers.
+    /// The clock of a shop that keeps responses for seconds steps by an hour, in both directions.
+    ClockStep,
+    /// A flood of hostile requests.
     Flood(Flood),
-    /// A destination whose name server never answers.
-    Silence,
+    /// Destinations whose name server never responds.
+    SilentNameServer,
 }
 
-/// How a line is bad.
+/// How a link is disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bad {
+pub(crate) enum LinkFault {
     Slow(Duration),
     Reset,
     Cut(usize),
     Slice(usize),
-    Hole,
+    BlackHole,
     Refused,
 }
 
 impl Injection {
-    /// The name in the log, by which explanations and fault coverage count.
-    pub(crate) fn word(&self) -> &'static str {
+    /// The kind of fault in the log, which checkers and fault coverage use.
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Kill(..) => "kill",
             Self::KillAgain(..) => "kill again",
-            Self::KillDelivering => "kill delivering",
+            Self::KillDelivering => "kill during delivery",
             Self::Pause(..) => "pause",
             Self::Term(_, None) => "term",
-            Self::Term(_, Some(_)) => "kill in drain",
-            Self::ChangeOver(_) => "change over",
-            Self::Place(..) => "place",
+            Self::Term(_, Some(_)) => "kill during drain",
+            Self::ReleaseChange(_) => "release change",
+            Self::Failpoint(..) => "failpoint",
             Self::Crash => "crash",
             Self::Terminate => "terminate",
-            Self::Crowd(_) => "crowd",
+            Self::ConnectionLimit(_) => "connection limit",
             Self::Lock(..) => "lock",
-            Self::Commit(_, Deed::CutBefore) => "commit unheard",
-            Self::Commit(..) => "commit untold",
-            Self::Net(..) => "net",
+            Self::Commit(_, Deed::CutBefore) => "commit request lost",
+            Self::Commit(..) => "commit response lost",
+            Self::Network(..) => "network",
             Self::Provider(..) => "provider",
             Self::Replay => "replay",
-            Self::Gone => "gone",
+            Self::ReceiverGone => "receiver gone",
             Self::Full(_) => "full disk",
             Self::Clock(..) => "clock",
             Self::Restore => "restore",
-            Self::Double(..) => "double",
+            Self::DuplicateNode(..) => "duplicate node",
             Self::Purge => "purge",
-            Self::Hour => "hour",
-            Self::Flood(flood) => flood.word(),
-            Self::Silence => "silence",
+            Self::ClockStep => "clock step",
+            Self::Flood(flood) => flood.kind(),
+            Self::SilentNameServer => "silent name server",
         }
     }
 
-    /// Does it, and has everything as it was before; whether it bit, and details.
-    pub(super) async fn strike(&self, nemesis: &mut Storm) -> anyhow::Result<Value> {
+    /// Injects the fault and repairs it. Returns the line of the log: the fault, whether it took
+    /// effect, and details.
+    pub(super) async fn inject(&self, nemesis: &mut Nemesis) -> anyhow::Result<Value> {
         let from = now();
-        let mut line = json!({ "blow": self.word(), "how": format!("{self:?}"), "from": from });
+        let mut line =
+            json!({ "fault": self.kind(), "injection": format!("{self:?}"), "from": from });
         let deployment = &mut nemesis.deployment;
-        let bit = match self {
+        let took_effect = match self {
             Self::Kill(who, gap) => kill(deployment, *who, *gap).await?,
             Self::KillAgain(who, gap) => {
                 who.of(deployment)?.kill()?;
@@ -166,15 +170,15 @@ impl Injection {
             Self::KillDelivering => delivering::kill(nemesis).await?,
             Self::Pause(who, time) => pause(deployment, *who, *time).await?,
             Self::Term(who, cut) => term(deployment, *who, *cut).await?,
-            Self::ChangeOver(who) => {
+            Self::ReleaseChange(who) => {
                 let program = who.of(deployment)?;
                 program.stop().await?;
-                let bit = program.change_over();
+                let has_changed = program.change_release();
                 program.start()?;
                 line["to"] = json!(program.binary());
-                bit
+                has_changed
             }
-            Self::Place(who, place) => strike_itself(deployment, *who, place).await?,
+            Self::Failpoint(who, failpoint) => reach_failpoint(deployment, *who, failpoint).await?,
             Self::Crash => {
                 if let Some(server) = &mut deployment.server {
                     server.cluster.stop_immediate().await;
@@ -183,57 +187,58 @@ impl Injection {
                 true
             }
             Self::Terminate => terminate(deployment).await? > 0,
-            Self::Crowd(time) => crowd(deployment, *time).await?,
+            Self::ConnectionLimit(time) => exhaust_connections(deployment, *time).await?,
             Self::Lock(table, time) => lock(deployment, table, *time).await?,
-            Self::Commit(at, deed) => commit(deployment, *at, *deed).await,
-            Self::Net(at, bad, time) => net(deployment, *at, *bad, *time).await,
+            Self::Commit(link, deed) => commit(deployment, *link, *deed).await,
+            Self::Network(link, fault, time) => disturb(deployment, *link, *fault, *time).await,
             Self::Provider(operation, mode, count) => {
-                misbehave(deployment, operation, mode, *count).await?
+                fail_provider(deployment, operation, mode, *count).await?
             }
             Self::Replay => replay(nemesis).await?,
-            Self::Gone => gone(nemesis).await?,
-            Self::Full(time) => full(deployment, *time).await?,
+            Self::ReceiverGone => receiver_gone(nemesis).await?,
+            Self::Full(time) => fill_disk(deployment, *time).await?,
             Self::Clock(whose, ahead, time) => clock(deployment, *whose, *ahead, *time).await?,
             Self::Restore => restore(nemesis, &mut line).await?,
-            Self::Double(who, time) => doubles::namesakes(nemesis, *who, *time).await?,
-            Self::Purge => memories::purge(nemesis).await?,
-            Self::Hour => memories::hour(nemesis, &mut line).await?,
-            Self::Flood(flood) => flood.strike(nemesis, &mut line).await?,
-            Self::Silence => silence(nemesis, &mut line).await?,
+            Self::DuplicateNode(who, time) => duplicate_nodes::run(nemesis, *who, *time).await?,
+            Self::Purge => stale_caches::purge(nemesis).await?,
+            Self::ClockStep => stale_caches::step_clock(nemesis, &mut line).await?,
+            Self::Flood(flood) => flood.inject(nemesis, &mut line).await?,
+            Self::SilentNameServer => unresolved::run(nemesis, &mut line).await?,
         };
-        line["bit"] = json!(bit);
+        line["took_effect"] = json!(took_effect);
         line["until"] = json!(now());
         Ok(line)
     }
 }
 
 impl Deployment {
-    /// The trouble of a shop or a relay, or of where the rows are.
-    fn trouble(&self, whose: Option<Who>) -> Option<&MachineFaults> {
+    /// The machine faults of a shop or a relay; `None` stands for the process of the store.
+    fn machine_faults(&self, whose: Option<Who>) -> Option<&MachineFaults> {
         match (whose, &self.server) {
-            (Some(Who::Shop(at)), _) => self.shops[at].trouble(),
-            (Some(Who::Relay(at)), _) => self.relays[at].trouble(),
+            (Some(Who::Shop(at)), _) => self.shops[at].machine_faults(),
+            (Some(Who::Relay(at)), _) => self.relays[at].machine_faults(),
             (Some(_), _) => None,
-            (None, Some(server)) => server.cluster.trouble(),
-            (None, None) => self.shops[0].trouble(),
+            (None, Some(server)) => server.cluster.machine_faults(),
+            (None, None) => self.shops[0].machine_faults(),
         }
     }
 }
 
 impl Who {
+    /// The process, which is started again if it has ended as expected.
     pub(super) fn of(self, deployment: &mut Deployment) -> anyhow::Result<&mut Program> {
-        let program = self.as_it_is(deployment);
+        let program = self.program(deployment);
         program.revive()?;
         Ok(program)
     }
 
-    /// Whether it runs or has ended of what was done to it.
-    fn as_it_is(self, deployment: &mut Deployment) -> &mut Program {
+    /// The process, whether it runs or not.
+    fn program(self, deployment: &mut Deployment) -> &mut Program {
         match self {
             Self::Clients(at) => &mut deployment.clients[at],
             Self::Shop(at) => &mut deployment.shops[at],
             Self::Relay(at) => &mut deployment.relays[at],
-            Self::Far(at) => &mut deployment.far[at],
+            Self::Remote(at) => &mut deployment.remotes[at],
         }
     }
 }
@@ -272,18 +277,22 @@ async fn term(
 
 /// Restarts the process with the failpoint set, and waits until it is reached: the process has died
 /// or has reported it.
-async fn strike_itself(deployment: &mut Deployment, who: Who, place: &str) -> anyhow::Result<bool> {
+async fn reach_failpoint(
+    deployment: &mut Deployment,
+    who: Who,
+    failpoint: &str,
+) -> anyhow::Result<bool> {
     let program = who.of(deployment)?;
     program.kill()?;
-    let said = program.said();
-    program.start_with(&[("HAPAX_FAILPOINT", place)])?;
-    let name = place.split(':').next().unwrap_or_default();
-    let word = format!("struck at {name}");
-    let is_deadly = place.split(':').count() == 2;
+    let log_from = program.log_length();
+    program.start_with(&[("HAPAX_FAILPOINT", failpoint)])?;
+    let name = failpoint.split(':').next().unwrap_or_default();
+    let reached = format!("failpoint {name} reached");
+    let is_deadly = failpoint.split(':').count() == 2;
     let began = Instant::now();
-    let mut is_struck = false;
+    let mut is_reached = false;
     let mut stopped = Vec::new();
-    while began.elapsed() < REACH && !is_struck {
+    while began.elapsed() < REACH && !is_reached {
         pace(LOOK).await;
         if stopped.is_empty() && began.elapsed() > SHARED {
             stopped = others(deployment, who);
@@ -291,19 +300,22 @@ async fn strike_itself(deployment: &mut Deployment, who: Who, place: &str) -> an
                 deployment.shops[*other].signal("TERM")?;
             }
         }
-        let program = who.as_it_is(deployment);
+        let program = who.program(deployment);
         if let Some(status) = program.ended()? {
-            // One whose first commit fails on purpose gives up, as it should.
-            let has_failed = !is_deadly && program.has_said(said, &word)?;
+            // A process whose first commit fails at the failpoint exits.
+            let has_failed = !is_deadly && program.log_contains(log_from, &reached)?;
             if !died(status) && !has_failed {
-                bail!("{} ended before it reached {place}: {status}", program.name);
+                bail!(
+                    "{} ended before it reached {failpoint}: {status}",
+                    program.name
+                );
             }
-            is_struck = true;
+            is_reached = true;
         }
-        is_struck |= !is_deadly && program.has_said(said, &word)?;
+        is_reached |= !is_deadly && program.log_contains(log_from, &reached)?;
     }
-    let program = who.as_it_is(deployment);
-    if is_deadly && !is_struck {
+    let program = who.program(deployment);
+    if is_deadly && !is_reached {
         program.kill()?;
     }
     program.start()?;
@@ -311,10 +323,10 @@ async fn strike_itself(deployment: &mut Deployment, who: Who, place: &str) -> an
         deployment.shops[other].has_stopped().await?;
         deployment.shops[other].start()?;
     }
-    Ok(is_struck)
+    Ok(is_reached)
 }
 
-/// The shops beside this one.
+/// The other shops.
 fn others(deployment: &Deployment, who: Who) -> Vec<usize> {
     match who {
         Who::Shop(this) => (0..deployment.shops.len())
@@ -339,22 +351,22 @@ async fn terminate(deployment: &Deployment) -> anyhow::Result<u64> {
     Ok(ended.get::<_, i64>(0).unsigned_abs())
 }
 
-/// Takes every connection that the server has left.
-async fn crowd(deployment: &Deployment, time: Duration) -> anyhow::Result<bool> {
+/// Opens every connection that the server has left.
+async fn exhaust_connections(deployment: &Deployment, time: Duration) -> anyhow::Result<bool> {
     let Some(server) = &deployment.server else {
         return Ok(false);
     };
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..100 {
         match tokio_postgres::connect(&server.cluster.url(), tokio_postgres::NoTls).await {
             Ok((client, connection)) => {
                 tokio::spawn(connection);
-                held.push(client);
+                connections.push(client);
             }
             Err(_) => break,
         }
     }
-    let is_full = held.len() < 100;
+    let is_full = connections.len() < 100;
     pace(time).await;
     Ok(is_full)
 }
@@ -373,8 +385,8 @@ async fn lock(deployment: &Deployment, table: &str, time: Duration) -> anyhow::R
     Ok(locked.is_ok())
 }
 
-async fn commit(deployment: &Deployment, at: Line, deed: Deed) -> bool {
-    let Some(proxy) = at.of(deployment) else {
+async fn commit(deployment: &Deployment, link: Link, deed: Deed) -> bool {
+    let Some(proxy) = link.of(deployment) else {
         return false;
     };
     let trap = proxy.once(Moment::commit(), deed);
@@ -391,37 +403,38 @@ async fn commit(deployment: &Deployment, at: Line, deed: Deed) -> bool {
     trap.count() > 0
 }
 
-async fn net(deployment: &Deployment, at: Line, bad: Bad, time: Duration) -> bool {
-    let Some(proxy) = at.of(deployment) else {
+async fn disturb(deployment: &Deployment, link: Link, fault: LinkFault, time: Duration) -> bool {
+    let Some(proxy) = link.of(deployment) else {
         return false;
     };
     let before = proxy.tally();
-    match bad {
-        Bad::Slow(each_way) => proxy.delay(each_way),
-        Bad::Reset => proxy.reset(),
-        Bad::Cut(bytes) => proxy.set(Direction::ToClient, Fault::CutAfter(bytes)),
-        Bad::Slice(piece) => {
+    match fault {
+        LinkFault::Slow(each_way) => proxy.delay(each_way),
+        LinkFault::Reset => proxy.reset(),
+        LinkFault::Cut(bytes) => proxy.set(Direction::ToClient, Fault::CutAfter(bytes)),
+        LinkFault::Slice(piece) => {
             proxy.set(Direction::ToServer, Fault::Slice(piece));
             proxy.set(Direction::ToClient, Fault::Slice(piece));
         }
-        Bad::Hole => proxy.black_hole(),
-        Bad::Refused => proxy.refuse(true).await,
+        LinkFault::BlackHole => proxy.black_hole(),
+        LinkFault::Refused => proxy.refuse(true).await,
     }
     pace(time).await;
     proxy.heal().await;
-    if bad == Bad::Hole {
+    if fault == LinkFault::BlackHole {
         proxy.reset();
     }
     let after = proxy.tally();
-    match bad {
-        Bad::Slow(_) | Bad::Slice(_) | Bad::Refused => true,
-        Bad::Reset => after.reset > before.reset,
-        Bad::Cut(_) => after.cut > before.cut,
-        Bad::Hole => after.swallowed > before.swallowed,
+    match fault {
+        LinkFault::Slow(_) | LinkFault::Slice(_) | LinkFault::Refused => true,
+        LinkFault::Reset => after.reset > before.reset,
+        LinkFault::Cut(_) => after.cut > before.cut,
+        LinkFault::BlackHole => after.swallowed > before.swallowed,
     }
 }
 
-async fn misbehave(
+/// Configures a fault of a provider.
+async fn fail_provider(
     deployment: &Deployment,
     operation: &str,
     mode: &str,
@@ -430,42 +443,43 @@ async fn misbehave(
     let is_payment = !matches!(operation, "ship" | "cancel");
     let url = deployment.provider(is_payment, "/faults");
     let fault = json!({ "operation": operation, "mode": mode, "count": count });
-    // One that was killed just now takes a moment to listen again.
+    // A provider that was just killed takes a moment until it listens again.
     let patience = Patience::within(PATIENCE);
     loop {
         match deployment.http.post(&url, &[], fault.to_string()).await {
             Ok(outcome) if outcome.status == 200 => return Ok(true),
-            Ok(outcome) => bail!("a provider refuses a fault: {}", outcome.text()),
+            Ok(outcome) => bail!("a provider rejects a fault: {}", outcome.text()),
             Err(_) => patience.pause().await,
         }
     }
 }
 
 /// Replays events of the last seconds while the run continues.
-async fn replay(nemesis: &Storm) -> anyhow::Result<bool> {
-    let since = moment(now().saturating_sub(REPLAYED))?;
-    let words = ["replay", "--destination", "feed", "--since", &since];
-    admin(nemesis, &[&["events"], &words[..]].concat()).await
+async fn replay(nemesis: &Nemesis) -> anyhow::Result<bool> {
+    let since = rfc3339(now().saturating_sub(REPLAY_WINDOW))?;
+    let arguments = ["replay", "--destination", "feed", "--since", &since];
+    admin(nemesis, &[&["events"], &arguments[..]].concat()).await
 }
 
-/// The receiver answers 410 until its destination is disabled; then it is back, and is resumed.
-async fn gone(nemesis: &Storm) -> anyhow::Result<bool> {
+/// The receiver responds 410 until its destination is disabled. Then the receiver is available again,
+/// and the destination is resumed.
+async fn receiver_gone(nemesis: &Nemesis) -> anyhow::Result<bool> {
     if nemesis.deployment.server.is_none() {
         return Ok(false);
     }
-    // Requests resumed earlier have continued by now.
+    // The destination may still be disabled by an earlier fault.
     is_disabled(nemesis, false).await?;
     nemesis.deployment.tell_receiver(FEED, "/gone").await?;
-    let bit = is_disabled(nemesis, true).await?;
-    nemesis.deployment.tell_receiver(FEED, "/back").await?;
-    // The last to hear of it have written it down.
+    let took_effect = is_disabled(nemesis, true).await?;
+    nemesis.deployment.tell_receiver(FEED, "/available").await?;
+    // Partitions that saw the 410 last have recorded it by then.
     pace(SETTLED).await;
     admin(nemesis, &["destinations", "resume", "feed"]).await?;
-    Ok(bit)
+    Ok(took_effect)
 }
 
 /// Waits until some partition of a destination is disabled, or none; false if that does not happen.
-async fn is_disabled(nemesis: &Storm, expected: bool) -> anyhow::Result<bool> {
+async fn is_disabled(nemesis: &Nemesis, expected: bool) -> anyhow::Result<bool> {
     const DISABLED: &str = "SELECT name FROM @destination WHERE disabled_at IS NOT NULL";
     let stored_rows = StoredRows::of(&nemesis.deployment);
     let until = Instant::now() + REACH;
@@ -478,42 +492,42 @@ async fn is_disabled(nemesis: &Storm, expected: bool) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// An operator does something, as soon as there is a server.
-pub(super) async fn admin(nemesis: &Storm, words: &[&str]) -> anyhow::Result<bool> {
+/// Runs a command of an operator, as soon as the server is available.
+pub(super) async fn admin(nemesis: &Nemesis, arguments: &[&str]) -> anyhow::Result<bool> {
     let Some(server) = &nemesis.deployment.server else {
         return Ok(false);
     };
     let patience = Patience::within(PATIENCE);
     loop {
         let outcome = std::process::Command::new(nemesis.binaries.path("hapax"))
-            .args(words)
+            .args(arguments)
             .args(["--yes", "--database", &server.url, "--config"])
             .arg(nemesis.deployment.folder.join("hapax.toml"))
             .output()?;
         if outcome.status.success() {
             return Ok(true);
         }
-        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        if !said.contains("unavailable") {
-            bail!("hapax {}: {said}", words.join(" "));
+        let error = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        if !error.contains("unavailable") {
+            bail!("hapax {}: {error}", arguments.join(" "));
         }
         patience.pause().await;
     }
 }
 
-async fn full(deployment: &mut Deployment, time: Duration) -> anyhow::Result<bool> {
-    let Some(trouble) = deployment.trouble(None) else {
+async fn fill_disk(deployment: &mut Deployment, time: Duration) -> anyhow::Result<bool> {
+    let Some(faults) = deployment.machine_faults(None) else {
         return Ok(false);
     };
-    let before = trouble.refused();
-    trouble.fill_disk(true);
+    let before = faults.refused();
+    faults.fill_disk(true);
     pace(time).await;
-    trouble.fill_disk(false);
-    let is_refused = trouble.refused() > before;
+    faults.fill_disk(false);
+    let is_refused = faults.refused() > before;
     if let Some(server) = &mut deployment.server {
         server.cluster.is_up().await;
     }
-    // One that was just starting found no room to open its database.
+    // A shop that was starting meanwhile could not open its database, and exited.
     for shop in &mut deployment.shops {
         shop.revive()?;
     }
@@ -526,22 +540,22 @@ async fn clock(
     ahead: i64,
     time: Duration,
 ) -> anyhow::Result<bool> {
-    let Some(trouble) = deployment.trouble(whose) else {
+    let Some(faults) = deployment.machine_faults(whose) else {
         return Ok(false);
     };
-    trouble.set_clock(ahead * 1_000_000);
+    faults.set_clock(ahead * 1_000_000);
     pace(time).await;
-    trouble.set_clock(0);
+    faults.set_clock(0);
     Ok(true)
 }
 
-impl Line {
+impl Link {
     fn of(self, deployment: &Deployment) -> Option<&hapax_testkit::proxy::Proxy> {
         match self {
             Self::Shop(at) => deployment.links.shops.get(at),
-            Self::Rows(at) => deployment.links.rows.get(at),
-            Self::RelayRows => deployment.links.relay_rows.as_ref(),
-            Self::Hook(at) => deployment.links.hooks.get(at),
+            Self::Database(at) => deployment.links.databases.get(at),
+            Self::RelayDatabase => deployment.links.relay_database.as_ref(),
+            Self::Receiver(at) => deployment.links.receivers.get(at),
         }
     }
 }

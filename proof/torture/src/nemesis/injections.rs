@@ -1,4 +1,4 @@
-//! Selection of a storm's injections by number.
+//! Selection of the injections of a seed, by number.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blows_are_written_as_they_are_read() {
+    fn injections_are_printed_as_they_are_parsed() {
         let injections = "3,7-9,12".parse::<Injections>().map(|it| it.to_string());
         assert_eq!(injections.ok().as_deref(), Some("3,7-9,12"));
         assert!("3,x".parse::<Injections>().is_err());

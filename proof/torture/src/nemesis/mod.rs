@@ -1,8 +1,8 @@
 //! Nemesis: injects one fault after the other, each logged before it is injected.
 //!
 //! A seed determines the choices. After a fixed number of faults the nemesis pauses, so that a
-//! duplicate during the pause has no fault to explain it. The exhaustive storm goes through every
-//! named failpoint, first alone, then each during the recovery from another.
+//! duplicate during the pause has no fault to explain it. An exhaustive run goes through every
+//! failpoint, first alone, then each during the recovery from another.
 
 mod injection;
 mod injections;
@@ -10,10 +10,10 @@ mod plan;
 mod operator;
 mod restore;
 mod delivering;
-mod doubles;
-mod memories;
+mod duplicate_nodes;
+mod stale_caches;
 mod flood;
-mod silence;
+mod unresolved;
 
 use std::time::Duration;
 
@@ -26,27 +26,28 @@ use crate::{
     deployment::{Binaries, Deployment},
     lines::{self, Lines, now},
 };
-pub(crate) use injection::{Injection, REPLAYED, Who};
+pub(crate) use injection::{Injection, REPLAY_WINDOW, Who};
 pub(crate) use injections::Injections;
 pub(crate) use operator::LEDGER;
-pub(crate) use plan::{MODES, exhaustive, places};
-pub(crate) use restore::UNDER_WAY;
+pub(crate) use plan::{MODES, exhaustive, failpoints};
+pub(crate) use restore::IN_PROGRESS;
 
-/// Blows between two calms.
+/// Number of faults between two calm intervals.
 const CALM_EVERY: u64 = 25;
 const CALM: Duration = Duration::from_secs(8);
-/// How long a feed may take until it is as fast as on a good day, which is this.
+/// How long the feed may take until deliveries are prompt again.
 const RECOVERS: Duration = Duration::from_secs(30);
+/// The longest time of a prompt delivery.
 const PROMPT: Duration = Duration::from_secs(1);
 /// Number of consecutive prompt events after which delivery counts as prompt: each partition of a
 /// destination has its own circuit breaker.
 const CANARIES: u32 = 12;
-/// How often memory and disk are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often memory and disk use are measured.
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
-/// A nemesis for a deployment.
+/// The nemesis of a deployment.
 #[derive(Debug)]
-pub(crate) struct Storm {
+pub(crate) struct Nemesis {
     pub(crate) deployment: Deployment,
     pub(crate) binaries: Binaries,
     log: Lines,
@@ -55,12 +56,12 @@ pub(crate) struct Storm {
     deck: plan::Deck,
     pub(crate) operator: operator::Operator,
     bodies: flood::Bodies,
-    looked_at: Instant,
+    measured_at: Instant,
 }
 
-impl Storm {
-    /// Gathers over `deployment`, whose folder gets the logs.
-    pub(crate) fn over(
+impl Nemesis {
+    /// A nemesis whose logs are in the folder of the deployment.
+    pub(crate) fn new(
         deployment: Deployment,
         binaries: Binaries,
         seed: u64,
@@ -74,16 +75,16 @@ impl Storm {
             binaries,
             random: fastrand::Rng::with_seed(seed),
             deck: plan::Deck::default(),
-            looked_at: Instant::now(),
+            measured_at: Instant::now(),
         })
     }
 
     /// Injects random faults until the time is over; only the given kinds and numbers, if any are
     /// given. The faults of a seed have the same numbers in every run.
-    pub(crate) async fn rage(
+    pub(crate) async fn inject_random(
         &mut self,
         time: Duration,
-        words: &[String],
+        kinds: &[String],
         numbers: Option<&Injections>,
     ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
@@ -95,10 +96,10 @@ impl Storm {
             let injection = plan::draw(&mut self.random, &self.deployment, &mut self.deck);
             let gap = Duration::from_millis(self.random.u64(200..2_500));
             let is_left_out = numbers.is_some_and(|it| !it.0.contains(&number));
-            if is_left_out || !words.is_empty() && !words.iter().any(|it| it == injection.word()) {
+            if is_left_out || !kinds.is_empty() && !kinds.iter().any(|it| it == injection.kind()) {
                 continue;
             }
-            self.strike(number, &injection).await?;
+            self.inject(number, &injection).await?;
             self.pause(gap).await?;
             if number % CALM_EVERY == 0 {
                 self.calm().await?;
@@ -107,25 +108,25 @@ impl Storm {
         Ok(())
     }
 
-    /// Goes through these, one after the other.
-    pub(crate) async fn go_through(&mut self, injections: &[Injection]) -> anyhow::Result<()> {
+    /// Injects these faults, one after the other.
+    pub(crate) async fn inject_all(&mut self, injections: &[Injection]) -> anyhow::Result<()> {
         for (number, injection) in (1..).zip(injections) {
-            self.strike(number, injection).await?;
+            self.inject(number, injection).await?;
             self.pause(Duration::from_millis(100)).await?;
         }
         Ok(())
     }
 
-    /// Injects one fault, and logs it; whether it had an effect.
-    pub(crate) async fn strike(
+    /// Injects one fault, and logs it; whether it took effect.
+    pub(crate) async fn inject(
         &mut self,
         number: u64,
         injection: &Injection,
     ) -> anyhow::Result<bool> {
-        let mut line = injection.strike(self).await?;
+        let mut line = injection.inject(self).await?;
         line["number"] = json!(number);
         self.log.add(&line)?;
-        Ok(line["bit"] == true)
+        Ok(line["took_effect"] == true)
     }
 
     async fn calm(&mut self) -> anyhow::Result<()> {
@@ -133,21 +134,21 @@ impl Storm {
         let from = now();
         self.pause(CALM).await?;
         self.log
-            .add(&json!({ "blow": "calm", "from": from, "until": now() }))?;
+            .add(&json!({ "fault": "calm", "from": from, "until": now() }))?;
         Ok(())
     }
 
     async fn pause(&mut self, time: Duration) -> anyhow::Result<()> {
         pace(time).await;
-        if self.looked_at.elapsed() > LOOK {
-            self.looked_at = Instant::now();
-            self.look().await?;
+        if self.measured_at.elapsed() > MEASURE_EVERY {
+            self.measured_at = Instant::now();
+            self.measure().await?;
         }
         Ok(())
     }
 
-    /// Writes down what is in use.
-    pub(crate) async fn look(&self) -> anyhow::Result<()> {
+    /// Records memory and disk use.
+    pub(crate) async fn measure(&self) -> anyhow::Result<()> {
         self.sizes.add(&self.sizes().await)?;
         Ok(())
     }
@@ -175,20 +176,20 @@ impl Storm {
 
 /// Waits until events reach the feed as fast as without faults, in every partition; false if they
 /// do not.
-async fn canary(nemesis: &mut Storm) -> anyhow::Result<bool> {
+async fn canary(nemesis: &mut Nemesis) -> anyhow::Result<bool> {
     let (began, mut prompt) = (Instant::now(), 0);
     'next: while began.elapsed() < RECOVERS {
         let feed = nemesis.deployment.folder.join("feed.jsonl");
         let end = feed.metadata().map_or(0, |it| it.len());
-        let operation = nemesis.operator.want(Operation::order);
+        let operation = nemesis.operator.new_operation(Operation::order);
         let address = nemesis.deployment.shop_address(0);
-        let asked = nemesis
+        let sent = nemesis
             .operator
-            .ask(&nemesis.deployment.shops[0].name, &address, &operation);
-        let Some(id) = asked.await? else { continue };
-        let asked = Instant::now();
-        while asked.elapsed() < PROMPT {
-            if lines::has_said(&feed, end, &id)? {
+            .send(&nemesis.deployment.shops[0].name, &address, &operation);
+        let Some(id) = sent.await? else { continue };
+        let sent_at = Instant::now();
+        while sent_at.elapsed() < PROMPT {
+            if lines::contains(&feed, end, &id)? {
                 prompt += 1;
                 if prompt == CANARIES {
                     return Ok(true);
@@ -211,7 +212,7 @@ async fn watch(time: Duration, line: &mut Value) {
 }
 
 async fn sizes_on(server: &crate::deployment::Server) -> Option<Value> {
-    const ASK: &str = "SELECT json_build_object(
+    const SIZES: &str = "SELECT json_build_object(
         'rows', pg_database_size(current_database()),
         'outbox', (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
                    WHERE relnamespace = 'hapax'::regnamespace AND relkind IN ('r', 'p')),
@@ -222,7 +223,7 @@ async fn sizes_on(server: &crate::deployment::Server) -> Option<Value> {
     let connected = tokio_postgres::connect(&server.url, tokio_postgres::NoTls).await;
     let (client, connection) = connected.ok()?;
     let connection = tokio::spawn(connection);
-    let outcome = client.query_one(ASK, &[]).await.ok()?;
+    let outcome = client.query_one(SIZES, &[]).await.ok()?;
     drop(client);
     let _ended = connection.await;
     serde_json::from_str(outcome.get(0)).ok()

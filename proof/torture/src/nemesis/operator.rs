@@ -30,8 +30,11 @@ impl Operator {
         })
     }
 
-    /// A new operation; tenants take turns.
-    pub(crate) fn want(&mut self, operation: impl Fn(&str, u64) -> Operation) -> Operation {
+    /// A new operation; tenants alternate.
+    pub(crate) fn new_operation(
+        &mut self,
+        operation: impl Fn(&str, u64) -> Operation,
+    ) -> Operation {
         let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
         // No process of clients has this number.
         let number = self.next * PROCESSES_MAX + PROCESSES_MAX - 1;
@@ -39,19 +42,21 @@ impl Operator {
         operation(tenant, number)
     }
 
-    /// Repeats a request at this shop until the response is final; returns whether it was.
-    pub(crate) async fn ask(
+    /// Repeats a request at this shop until the response is final. Returns the id of the created
+    /// resource, if a final response arrived.
+    pub(crate) async fn send(
         &self,
         name: &str,
         address: &str,
         operation: &Operation,
     ) -> anyhow::Result<Option<String>> {
         let at = now();
-        let answer = Witness::of(address).ask(operation).await?;
+        let response = Witness::of(address).repeat(operation).await?;
         self.lines.add(&json!({
-            "what": "asked", "node": name, "at": at, "until": now(), "wish": operation, "answer": answer,
+            "what": "requested", "node": name, "at": at, "until": now(), "operation": operation,
+            "response": response,
         }))?;
-        let body = answer["body"].as_str().unwrap_or_default();
+        let body = response["body"].as_str().unwrap_or_default();
         let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
         Ok(body["id"].as_str().map(str::to_owned))
     }
@@ -60,7 +65,7 @@ impl Operator {
     /// (`expired`), or a restore removes it (`forfeited`).
     pub(super) fn note(&self, what: &str, operation: &Operation) -> anyhow::Result<()> {
         self.lines
-            .add(&json!({ "what": what, "at": now(), "wish": operation }))?;
+            .add(&json!({ "what": what, "at": now(), "operation": operation }))?;
         Ok(())
     }
 }

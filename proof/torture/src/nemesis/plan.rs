@@ -7,7 +7,7 @@ use hapax_testkit::proxy::Deed;
 
 use super::{
     flood::Flood,
-    injection::{Bad, Injection, Line, Who},
+    injection::{Injection, Link, LinkFault, Who},
 };
 use crate::deployment::{Deployment, LEASE, Store};
 
@@ -37,19 +37,19 @@ const SHOP: [&str; 23] = [
     "relay.settle.before",
     "relay.settle.after",
 ];
-/// Where a relay does.
+/// Failpoints of a relay.
 const RELAY: [&str; 4] = [
     "relay.offer.before",
     "relay.offer.after",
     "relay.settle.before",
     "relay.settle.after",
 ];
-/// The furthest that a clock jumps, in milliseconds, either way.
+/// The maximum by which a clock is wrong, in milliseconds, in both directions.
 const JUMP: i64 = 10_000;
 /// One fault in this many is a rare one, which takes long or would seldom be chosen at random:
 /// these are drawn from a shuffled list.
 const RARE: u8 = 11;
-/// The commits of a shop at which an exhaustive storm acts.
+/// The commits of a shop at which an exhaustive run injects a fault.
 const COMMITS: [u64; 10] = [2, 5, 7, 9, 11, 14, 17, 20, 24, 30];
 const OPERATIONS: [&str; 7] = [
     "charge",
@@ -70,15 +70,15 @@ pub(crate) const MODES: [&str; 6] = [
 ];
 const TABLES: [&str; 3] = ["shop_order", "shop_charge", "hapax.idempotency_key"];
 
-/// Every named place of a shop on this store.
-pub(crate) fn places(store: Store) -> Vec<String> {
+/// Every failpoint of a shop on this store.
+pub(crate) fn failpoints(store: Store) -> Vec<String> {
     SHOP.iter()
         .map(|&it| it.to_owned())
         .chain(commits(store))
         .collect()
 }
 
-/// Before and after a commit, in any process.
+/// The failpoints before and after a commit, in any process.
 fn commits(store: Store) -> [String; 2] {
     ["before", "after"].map(|when| format!("{}.commit.{when}", store.name()))
 }
@@ -87,7 +87,7 @@ fn commits(store: Store) -> [String; 2] {
 /// before any comes again.
 #[derive(Debug, Default)]
 pub(super) struct Deck {
-    places: Vec<Injection>,
+    failpoints: Vec<Injection>,
     rare: Vec<Injection>,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
         }
     };
     if deployment.has_releases && random.u8(0..6) == 0 {
-        return Injection::ChangeOver(tested(random));
+        return Injection::ReleaseChange(tested(random));
     }
     if random.u8(0..RARE) == 0 {
         return deck.draw_rare(random, deployment);
@@ -116,7 +116,7 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
             millis(random, 0, 400),
         ),
         26..32 => Injection::Kill(
-            Who::Far(random.usize(..deployment.far.len())),
+            Who::Remote(random.usize(..deployment.remotes.len())),
             millis(random, 0, 600),
         ),
         32..38 => {
@@ -128,14 +128,14 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
         46..66 => deck.draw(random, deployment),
         66..69 if has_server => Injection::Crash,
         69..71 if has_server => Injection::Terminate,
-        71..72 if has_server => Injection::Crowd(millis(random, 200, 1_500)),
+        71..72 if has_server => Injection::ConnectionLimit(millis(random, 200, 1_500)),
         72..74 if has_server => {
             let table = TABLES[random.usize(..TABLES.len())];
             Injection::Lock(table, millis(random, 100, 1_200))
         }
         74..80 if has_server => commit(random, deployment),
         80..81 if has_server => Injection::Replay,
-        66..88 => net(random, deployment),
+        66..88 => network(random, deployment),
         88..90 => {
             let whose = Some(tested(random)).filter(|_| random.u8(0..3) > 0);
             // Longer than the lease, and shorter than the remaining retention of a key that clients
@@ -144,7 +144,7 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
             Injection::Clock(whose, ahead, millis(random, 200, 2_500))
         }
         90 => Injection::Full(millis(random, 200, 2_000)),
-        91 if has_server => Injection::Gone,
+        91 if has_server => Injection::ReceiverGone,
         _ => {
             let operation = OPERATIONS[random.usize(..OPERATIONS.len())];
             let mode = MODES[random.usize(..MODES.len())];
@@ -153,30 +153,31 @@ pub(super) fn draw(random: &mut Rng, deployment: &Deployment, deck: &mut Deck) -
     }
 }
 
-/// Every place alone, at its first and at a later hit; then each while a shop recovers from another.
+/// Every failpoint alone, at its first and at a later hit; then each while a shop recovers from
+/// another.
 pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
-    let places = places(store);
-    let shop = |place: String| Injection::Place(Who::Shop(0), place);
-    // It dies, fails, or is held up for longer than it may.
-    let ways = [":1", ":3", ":1:on purpose", ":1:wait"];
-    let mut injections: Vec<_> = places
+    let failpoints = failpoints(store);
+    let shop = |failpoint: String| Injection::Failpoint(Who::Shop(0), failpoint);
+    // The shop is killed, fails, or waits for longer than its lease.
+    let actions = [":1", ":3", ":1:on purpose", ":1:wait"];
+    let mut injections: Vec<_> = failpoints
         .iter()
-        .flat_map(|place| ways.map(|way| shop(format!("{place}{way}"))))
+        .flat_map(|failpoint| actions.map(|action| shop(format!("{failpoint}{action}"))))
         .collect();
-    // Every kind of request commits, and each has to be hit.
-    for place in commits(store) {
-        injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}"))));
-        // The next fault kills the process while it is held up.
-        injections.extend(COMMITS.map(|nth| shop(format!("{place}:{nth}:wait"))));
+    // Every kind of request commits, and each of these commits has to be hit.
+    for failpoint in commits(store) {
+        injections.extend(COMMITS.map(|nth| shop(format!("{failpoint}:{nth}"))));
+        // The next fault kills the process while it waits.
+        injections.extend(COMMITS.map(|nth| shop(format!("{failpoint}:{nth}:wait"))));
     }
     if store == Store::Postgres {
-        let relay = |place: &&str| Injection::Place(Who::Relay(0), format!("{place}:1"));
+        let relay = |it: &&str| Injection::Failpoint(Who::Relay(0), format!("{it}:1"));
         injections.extend(RELAY.iter().map(relay));
     }
     if pairs {
-        // The second process starts where the first has died, so its recovery is hit.
-        for first in &places {
-            for second in &places {
+        // The second process starts after the kill of the first, so its recovery is hit.
+        for first in &failpoints {
+            for second in &failpoints {
                 injections.push(shop(format!("{first}:1")));
                 injections.push(shop(format!("{second}:1")));
             }
@@ -187,15 +188,15 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
 
 impl Deck {
     fn draw(&mut self, random: &mut Rng, deployment: &Deployment) -> Injection {
-        if self.places.is_empty() {
-            self.places = Self::shuffled(
+        if self.failpoints.is_empty() {
+            self.failpoints = Self::shuffled(
                 random,
                 deployment.store,
                 deployment.shops.len(),
                 deployment.relays.len(),
             );
         }
-        self.places.pop().unwrap_or(Injection::Crash)
+        self.failpoints.pop().unwrap_or(Injection::Crash)
     }
 
     fn draw_rare(&mut self, random: &mut Rng, deployment: &Deployment) -> Injection {
@@ -218,17 +219,20 @@ impl Deck {
         if deployment.server.is_some() {
             injections.extend([Who::Shop(0), Who::Relay(0)].map(|who| {
                 let time = LEASE * 4 + Duration::from_millis(random.u64(..4_000));
-                Injection::Double(who, time)
+                Injection::DuplicateNode(who, time)
             }));
-            let floods = [Injection::Flood(Flood::RelayHalves), Injection::Silence];
+            let floods = [
+                Injection::Flood(Flood::RelayHalves),
+                Injection::SilentNameServer,
+            ];
             injections.extend(floods);
             injections.extend([
                 Injection::Purge,
-                Injection::Hour,
+                Injection::ClockStep,
                 Injection::Replay,
-                Injection::Gone,
+                Injection::ReceiverGone,
             ]);
-            injections.push(Injection::Crowd(Duration::from_millis(
+            injections.push(Injection::ConnectionLimit(Duration::from_millis(
                 random.u64(200..1_500),
             )));
         }
@@ -236,36 +240,36 @@ impl Deck {
         injections
     }
 
-    /// Every place in each of the ways, a round after the other: a storm that ends within the first
-    /// rounds has been at every place all the same.
+    /// Every failpoint with each of the actions, in rounds. Each round contains every failpoint, so a
+    /// run that ends in the second round has hit all of them.
     fn shuffled(random: &mut Rng, store: Store, shops: usize, relays: usize) -> Vec<Injection> {
-        // Most die there; some fail, and some are held up for longer than they may be.
-        let mut ways = ["", "", ":on purpose", ":wait"];
-        let mut rounds = vec![Vec::new(); ways.len()];
-        let at = |random: &mut Rng, who: Who, place: &str, nth: u64, way: &str| {
-            Injection::Place(who, format!("{place}:{}{way}", random.u64(1..nth)))
+        // Half of them kill the process; the others let it fail, or wait for longer than its lease.
+        let mut actions = ["", "", ":on purpose", ":wait"];
+        let mut rounds = vec![Vec::new(); actions.len()];
+        let at = |random: &mut Rng, who: Who, failpoint: &str, nth: u64, action: &str| {
+            Injection::Failpoint(who, format!("{failpoint}:{}{action}", random.u64(1..nth)))
         };
-        for place in places(store) {
-            random.shuffle(&mut ways);
-            for (round, way) in rounds.iter_mut().zip(ways) {
+        for failpoint in failpoints(store) {
+            random.shuffle(&mut actions);
+            for (round, action) in rounds.iter_mut().zip(actions) {
                 let shop = Who::Shop(random.usize(..shops));
-                round.push(at(random, shop, &place, 4, way));
+                round.push(at(random, shop, &failpoint, 4, action));
             }
         }
         for round in &mut rounds[1..] {
-            for place in commits(store) {
+            for failpoint in commits(store) {
                 let shop = Who::Shop(random.usize(..shops));
-                round.push(at(random, shop, &place, 25, ""));
+                round.push(at(random, shop, &failpoint, 25, ""));
             }
-            for place in RELAY.iter().filter(|_| relays > 0) {
+            for failpoint in RELAY.iter().filter(|_| relays > 0) {
                 let relay = Who::Relay(random.usize(..relays));
-                round.push(at(random, relay, place, 4, ""));
+                round.push(at(random, relay, failpoint, 4, ""));
             }
         }
         for round in &mut rounds {
             random.shuffle(round);
         }
-        // They are taken from the end.
+        // The deck is drawn from its end.
         rounds.concat().into_iter().rev().collect()
     }
 }
@@ -276,38 +280,38 @@ fn commit(random: &mut Rng, deployment: &Deployment) -> Injection {
         2..4 => Deed::CutAfter,
         _ => Deed::SwallowAfter,
     };
-    // One more than there are shops: the relays'.
-    let line = match random.usize(..=deployment.links.rows.len()) {
-        shop if shop < deployment.links.rows.len() => Line::Rows(shop),
-        _ => Line::RelayRows,
+    // The number after those of the shops stands for the relays.
+    let link = match random.usize(..=deployment.links.databases.len()) {
+        shop if shop < deployment.links.databases.len() => Link::Database(shop),
+        _ => Link::RelayDatabase,
     };
-    Injection::Commit(line, deed)
+    Injection::Commit(link, deed)
 }
 
-fn net(random: &mut Rng, deployment: &Deployment) -> Injection {
+fn network(random: &mut Rng, deployment: &Deployment) -> Injection {
     // Without a server no relay delivers to the second receiver.
-    let hooks = if deployment.server.is_some() { 3 } else { 1 };
-    let lines = [
-        Line::Shop(random.usize(..deployment.links.shops.len())),
-        Line::Hook(random.usize(..hooks)),
-        Line::Rows(random.usize(..deployment.links.rows.len().max(1))),
-        Line::RelayRows,
+    let receivers = if deployment.server.is_some() { 3 } else { 1 };
+    let links = [
+        Link::Shop(random.usize(..deployment.links.shops.len())),
+        Link::Receiver(random.usize(..receivers)),
+        Link::Database(random.usize(..deployment.links.databases.len().max(1))),
+        Link::RelayDatabase,
     ];
     let known = if deployment.server.is_some() {
-        lines.len()
+        links.len()
     } else {
         2
     };
-    let line = lines[random.usize(..known)];
-    let bad = match random.u8(0..6) {
-        0 => Bad::Slow(Duration::from_millis(random.u64(1..60))),
-        1 => Bad::Reset,
-        2 => Bad::Cut(random.usize(0..4_000)),
-        3 => Bad::Hole,
-        4 => Bad::Slice(random.usize(1..200)),
-        _ => Bad::Refused,
+    let link = links[random.usize(..known)];
+    let fault = match random.u8(0..6) {
+        0 => LinkFault::Slow(Duration::from_millis(random.u64(1..60))),
+        1 => LinkFault::Reset,
+        2 => LinkFault::Cut(random.usize(0..4_000)),
+        3 => LinkFault::BlackHole,
+        4 => LinkFault::Slice(random.usize(1..200)),
+        _ => LinkFault::Refused,
     };
-    Injection::Net(line, bad, Duration::from_millis(random.u64(100..2_500)))
+    Injection::Network(link, fault, Duration::from_millis(random.u64(100..2_500)))
 }
 
 #[cfg(test)]
@@ -317,14 +321,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_drawn_before_any_is_drawn_again() {
+    fn every_failpoint_is_drawn_before_any_is_drawn_again() {
         for store in [Store::Postgres, Store::Sqlite] {
-            let expected: HashSet<_> = places(store).into_iter().collect();
+            let expected: HashSet<_> = failpoints(store).into_iter().collect();
             for seed in 0..32 {
                 let mut drawn = Deck::shuffled(&mut Rng::with_seed(seed), store, 2, 2);
                 let first: Vec<_> = drawn.drain(drawn.len() - expected.len()..).collect();
                 let names = first.iter().map(|injection| match injection {
-                    Injection::Place(_, place) => place.split(':').next().unwrap().to_owned(),
+                    Injection::Failpoint(_, failpoint) => {
+                        failpoint.split(':').next().unwrap().to_owned()
+                    }
                     other => panic!("{other:?}"),
                 });
                 assert_eq!(names.collect::<HashSet<_>>(), expected);

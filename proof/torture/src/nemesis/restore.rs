@@ -16,7 +16,7 @@ use hapax_testkit::{postgres::Dump, wait::pace};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Storm;
+use super::Nemesis;
 use crate::{
     clients::Operation,
     deployment::Deployment,
@@ -28,13 +28,13 @@ use crate::{
 const FORFEITED: usize = 60;
 /// Time limit until nothing is in flight.
 const SETTLES: Duration = Duration::from_secs(40);
-/// How long it has to be quiet.
+/// How long nothing may happen before the deployment counts as settled.
 const QUIET: Duration = Duration::from_millis(1_500);
-/// How long what is forfeited may take to be delivered.
+/// How long the delivery of the forfeited orders may take.
 const DELIVERED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 /// Work that must be finished before a backup counts as taken from a quiet deployment.
-pub(crate) const UNDER_WAY: [&str; 3] = [
+pub(crate) const IN_PROGRESS: [&str; 3] = [
     "SELECT id FROM @saga WHERE state = 'running'",
     "SELECT id FROM shop_upload WHERE state = 'pending'",
     "SELECT key FROM @idempotency_key WHERE state = 'in_progress'",
@@ -43,7 +43,7 @@ pub(crate) const UNDER_WAY: [&str; 3] = [
 /// Takes a backup, runs the operator's orders until they are delivered, and replaces the database
 /// by the backup. Returns whether the deployment was quiet enough and relays were ahead of the
 /// backup.
-pub(super) async fn restore(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+pub(super) async fn restore(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
     nemesis.deployment.up().await?;
     for clients in &mut nemesis.deployment.clients {
         clients.revive()?;
@@ -52,23 +52,23 @@ pub(super) async fn restore(nemesis: &mut Storm, line: &mut Value) -> anyhow::Re
     for clients in &mut nemesis.deployment.clients {
         clients.has_stopped().await?;
     }
-    let bit = is_settled(&nemesis.deployment).await? && swap(nemesis, line).await?;
+    let took_effect = is_settled(&nemesis.deployment).await? && swap(nemesis, line).await?;
     for clients in &mut nemesis.deployment.clients {
         clients.start()?;
     }
-    Ok(bit)
+    Ok(took_effect)
 }
 
-async fn swap(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
+async fn swap(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
     line["from"] = now().into();
     let backup = Backup::of(&mut nemesis.deployment).await?;
     nemesis.deployment.up().await?;
     let operations: Vec<_> = (0..FORFEITED)
-        .map(|_| nemesis.operator.want(Operation::order))
+        .map(|_| nemesis.operator.new_operation(Operation::order))
         .collect();
     let ends = Ends::now(&nemesis.deployment);
     let shops = nemesis.deployment.shops.len();
-    let asked = operations.iter().enumerate().map(async |(at, operation)| {
+    let sent = operations.iter().enumerate().map(async |(at, operation)| {
         // Its effects are lost.
         nemesis.operator.note("forfeited", operation)?;
         let shop = at % shops;
@@ -76,20 +76,20 @@ async fn swap(nemesis: &mut Storm, line: &mut Value) -> anyhow::Result<bool> {
             &nemesis.deployment.shops[shop].name,
             nemesis.deployment.shop_address(shop),
         );
-        nemesis.operator.ask(name, &address, operation).await
+        nemesis.operator.send(name, &address, operation).await
     });
-    let granted = try_join_all(asked).await?;
-    let granted: Vec<_> = granted.into_iter().flatten().collect();
+    let acknowledged = try_join_all(sent).await?;
+    let acknowledged: Vec<_> = acknowledged.into_iter().flatten().collect();
     let began = Instant::now();
-    while began.elapsed() < DELIVERED && !ends.have(&granted)? {
+    while began.elapsed() < DELIVERED && !ends.have(&acknowledged)? {
         pace(LOOK).await;
     }
-    let is_delivered = ends.have(&granted)?;
-    line["forfeited"] = granted.len().into();
+    let is_delivered = ends.have(&acknowledged)?;
+    line["forfeited"] = acknowledged.len().into();
     backup.replaces(&mut nemesis.deployment).await?;
     line["swapped"] = now().into();
     nemesis.deployment.up().await?;
-    Ok(is_delivered && granted.len() > FORFEITED / 2)
+    Ok(is_delivered && acknowledged.len() > FORFEITED / 2)
 }
 
 /// Waits until nothing is in flight, for a limited time.
@@ -100,7 +100,7 @@ async fn is_settled(deployment: &Deployment) -> anyhow::Result<bool> {
     while began.elapsed() < SETTLES {
         pace(LOOK).await;
         let mut is_quiet = ends == Ends::now(deployment);
-        for sql in UNDER_WAY {
+        for sql in IN_PROGRESS {
             is_quiet = is_quiet && stored_rows.read(sql).await?.is_empty();
         }
         if !is_quiet {
@@ -188,11 +188,11 @@ impl Ends {
         Self(ends.collect())
     }
 
-    /// Whether each has heard of all of these since.
+    /// Whether each ledger contains all of these ids after its length at that time.
     fn have(&self, ids: &[String]) -> anyhow::Result<bool> {
         for (path, end) in &self.0 {
             for id in ids {
-                if !lines::has_said(path, *end, id)? {
+                if !lines::contains(path, *end, id)? {
                     return Ok(false);
                 }
             }

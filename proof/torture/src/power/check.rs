@@ -9,12 +9,12 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use crate::{
-    artifacts::Wished,
+    artifacts::OperationRecord,
     clients::{Kind, Witness},
     stored_rows::StoredRows,
 };
 
-/// Wishes whose answer is asked for again: the last ones, and some of all.
+/// Operations whose response is requested again: the last ones, and some of all.
 const LAST: usize = 150;
 const OF_ALL: usize = 100;
 /// Number of violations after which the check stops.
@@ -27,9 +27,9 @@ const TORN: [&str; 2] = [
      AND NOT EXISTS (SELECT 1 FROM shop_order WHERE id = event.aggregate_id)",
 ];
 
-/// What is wrong with a store, of which a shop on this port speaks.
+/// Violations of a store, to which a shop on this port belongs.
 pub(super) async fn violations(
-    acknowledged: &[Wished],
+    acknowledged: &[OperationRecord],
     stored_rows: &StoredRows,
     port: u16,
     random: &mut Rng,
@@ -37,26 +37,28 @@ pub(super) async fn violations(
     let mut found = lost(acknowledged, stored_rows).await?;
     for sql in TORN {
         let rows = stored_rows.read(sql).await?;
-        found.extend(
-            rows.iter()
-                .map(|row| format!("an order without its event, or the other way: {row}")),
-        );
+        found.extend(rows.iter().map(|row| {
+            format!("an order without its event, or an event without its order: {row}")
+        }));
     }
     if let StoredRows::File(path) = stored_rows {
-        found.extend(spoilt(acknowledged, &path.with_file_name("uploads"))?);
-        let said = stored_rows.read("PRAGMA integrity_check").await?;
-        let is_sound = said.iter().all(|row| row["integrity_check"] == "ok");
-        found.extend((!is_sound).then(|| format!("the file is damaged: {said:?}")));
+        found.extend(damaged_files(
+            acknowledged,
+            &path.with_file_name("uploads"),
+        )?);
+        let check = stored_rows.read("PRAGMA integrity_check").await?;
+        let is_sound = check.iter().all(|row| row["integrity_check"] == "ok");
+        found.extend((!is_sound).then(|| format!("the file is damaged: {check:?}")));
     }
     let witness = Witness::of(&format!("127.0.0.1:{port}"));
     let last = acknowledged.len().saturating_sub(LAST);
-    let mut asked: HashSet<_> = (last..acknowledged.len()).collect();
-    asked.extend(
+    let mut repeated: HashSet<_> = (last..acknowledged.len()).collect();
+    repeated.extend(
         (0..OF_ALL)
             .filter(|_| last > 0)
             .map(|_| random.usize(..last)),
     );
-    for at in asked {
+    for at in repeated {
         if found.len() > ENOUGH {
             break;
         }
@@ -66,7 +68,10 @@ pub(super) async fn violations(
 }
 
 /// Acknowledged operations whose effect is missing or exists twice.
-async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Result<Vec<String>> {
+async fn lost(
+    acknowledged: &[OperationRecord],
+    stored_rows: &StoredRows,
+) -> anyhow::Result<Vec<String>> {
     let named = [
         (Kind::Order, "SELECT note AS name FROM shop_order"),
         (Kind::Signup, "SELECT email AS name FROM shop_user"),
@@ -86,8 +91,8 @@ async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Resu
         for row in stored_rows.read(sql).await? {
             *counts.entry(text(&row["name"])).or_default() += 1;
         }
-        for wished in acknowledged.iter().filter(|it| it.operation.kind == kind) {
-            let body = &wished.operation.body;
+        for record in acknowledged.iter().filter(|it| it.operation.kind == kind) {
+            let body = &record.operation.body;
             let name = match kind {
                 Kind::Order => &body["note"],
                 Kind::Signup => &body["email"],
@@ -97,8 +102,8 @@ async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Resu
             let times = counts.get(&text(name)).copied().unwrap_or_default();
             if times != 1 {
                 found.push(format!(
-                    "{} was acknowledged and is there {times} times",
-                    wished.name()
+                    "{} was acknowledged and exists {times} times",
+                    record.name()
                 ));
             }
         }
@@ -107,39 +112,39 @@ async fn lost(acknowledged: &[Wished], stored_rows: &StoredRows) -> anyhow::Resu
 }
 
 /// Uploads whose file is not what was sent.
-fn spoilt(acknowledged: &[Wished], files: &Path) -> anyhow::Result<Vec<String>> {
+fn damaged_files(acknowledged: &[OperationRecord], files: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    for wished in acknowledged {
-        let Some(upload) = wished
-            .granted()
-            .filter(|_| wished.operation.kind == Kind::Upload)
+    for record in acknowledged {
+        let Some(upload) = record
+            .acknowledged()
+            .filter(|_| record.operation.kind == Kind::Upload)
         else {
             continue;
         };
         let kept = std::fs::read(files.join(text(&upload["sha256"])));
-        let sent = wished.operation.file()?;
+        let sent = record.operation.file()?;
         if kept.as_ref().ok() != Some(&sent) {
             let what = kept.map_or_else(|it| it.to_string(), |it| format!("{} bytes", it.len()));
-            found.push(format!("the file of {} is spoilt: {what}", wished.name()));
+            found.push(format!("the file of {} is damaged: {what}", record.name()));
         }
     }
     Ok(found)
 }
 
-/// The answer has to be the one that was given.
-async fn differs(wished: &Wished, witness: &Witness) -> anyhow::Result<Option<String>> {
-    let Some(attempt) = wished.lasting() else {
+/// The response must be the same as before.
+async fn differs(record: &OperationRecord, witness: &Witness) -> anyhow::Result<Option<String>> {
+    let Some(attempt) = record.final_attempt() else {
         return Ok(None);
     };
-    let again = witness.ask(&wished.operation).await?;
+    let again = witness.repeat(&record.operation).await?;
     let member = |outcome: &Value, name: &str| outcome[name].clone();
     let of = |outcome: &Value| ["status", "headers", "body"].map(|name| member(outcome, name));
-    let is_same = of(&attempt.answer) == of(&again) && again["came"] != "stored";
+    let is_same = of(&attempt.response) == of(&again) && again["idempotency_status"] != "stored";
     Ok((!is_same).then(|| {
         format!(
-            "{} was answered {} and then {again}",
-            wished.name(),
-            attempt.answer
+            "{} got the response {} and then {again}",
+            record.name(),
+            attempt.response
         )
     }))
 }

@@ -27,7 +27,7 @@ pub(super) enum Loss {
     Nothing,
     /// Everything, as if it had never been written.
     All,
-    /// Each sector or not, by chance.
+    /// Each sector with a probability of one half.
     Sectors,
     /// Content of each file after an offset.
     Tail,
@@ -66,7 +66,7 @@ pub(super) fn lose(
     for record in records.iter().filter(|it| it.kind == b'w') {
         writes.entry(record.inode).or_default().push(record);
     }
-    let mut taken = 0;
+    let mut reverted = 0;
     let mut folders = vec![original.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
@@ -75,17 +75,17 @@ pub(super) fn lose(
             if file.is_dir() {
                 folders.push(path);
             } else if let Some(writes) = writes.get(&file.ino()) {
-                let spoilt = copy.join(path.strip_prefix(original)?);
-                taken += take_back(&spoilt, writes, loss, random)
-                    .with_context(|| format!("{} cannot be spoilt", spoilt.display()))?;
+                let damaged = copy.join(path.strip_prefix(original)?);
+                reverted += revert(&damaged, writes, loss, random)
+                    .with_context(|| format!("{} cannot be reverted", damaged.display()))?;
             }
         }
     }
-    Ok(taken)
+    Ok(reverted)
 }
 
 /// Restores the content of one file at its last flush; returns the number of bytes reverted.
-fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> anyhow::Result<u64> {
+fn revert(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> anyhow::Result<u64> {
     if loss == Loss::Nothing {
         return Ok(0);
     }
@@ -96,7 +96,7 @@ fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> a
         Loss::Tail => random.usize(..flushed.len().max(1)),
         _ => 0,
     };
-    let mut taken = 0;
+    let mut reverted = 0;
     for (number, (sector, bytes)) in flushed.iter().enumerate() {
         let is_lost = match loss {
             Loss::Sectors => random.bool(),
@@ -105,16 +105,16 @@ fn take_back(path: &Path, writes: &[&Record], loss: Loss, random: &mut Rng) -> a
         if is_lost && sector * SECTOR < size {
             let end = (size - sector * SECTOR).min(SECTOR);
             file.write_all_at(&bytes[..usize::try_from(end)?], sector * SECTOR)?;
-            taken += end;
+            reverted += end;
         }
     }
     if loss == Loss::All {
-        // Nor had it grown.
-        let stood = writes.iter().filter(|it| (it.old.len() as u64) < it.length);
-        let stood = stood.map(|it| it.offset + it.old.len() as u64).min();
-        file.set_len(stood.unwrap_or(size).min(size))?;
+        // The file had not grown either.
+        let old_end = writes.iter().filter(|it| (it.old.len() as u64) < it.length);
+        let old_end = old_end.map(|it| it.offset + it.old.len() as u64).min();
+        file.set_len(old_end.unwrap_or(size).min(size))?;
     }
-    Ok(taken)
+    Ok(reverted)
 }
 
 /// Each sector that was written since, as it was before.
@@ -165,10 +165,10 @@ fn open(records: Vec<Record>) -> Vec<Record> {
                 continue;
             }
         };
-        let mut place = 0;
+        let mut count = 0;
         open.retain(|it| {
-            place += 1;
-            it.inode != inode || it.kind != b'w' || place > until
+            count += 1;
+            it.inode != inode || it.kind != b'w' || count > until
         });
     }
     open
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_has_not_ended_covers_nothing_yet_and_may_still() {
+    fn a_flush_that_has_not_ended_covers_nothing_until_it_ends() {
         let first = open(vec![write(1, 0, 4, b"aaaa"), mark(b'b', 1, 7)]);
         assert_eq!(first.len(), 2);
         let mut later = first;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_owes_nothing_to_the_next_with_its_inode() {
+    fn writes_of_a_deleted_file_do_not_affect_the_next_file_with_its_inode() {
         let open = open(vec![
             write(1, 0, 4, b"aaaa"),
             mark(b'u', 1, 0),
@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_what_stood_there_at_the_last_flush() {
+    fn a_loss_restores_the_content_of_the_last_flush() {
         let folder = tempfile::tempdir().unwrap();
         let [original, copy] = ["original", "copy"].map(|it| folder.path().join(it));
-        for place in [&original, &copy] {
-            fs::create_dir(place).unwrap();
-            fs::write(place.join("file"), b"flushed, NEWER and more").unwrap();
+        for folder in [&original, &copy] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("file"), b"flushed, NEWER and more").unwrap();
         }
         let inode = fs::metadata(original.join("file")).unwrap().ino();
         // Written twice since the flush: the content was "older", and the file ended there.
@@ -290,8 +290,8 @@ mod tests {
         )
         .unwrap();
         let mut random = Rng::with_seed(1);
-        let taken = lose(&log, &original, &copy, Loss::All, &mut random).unwrap();
-        assert!(taken > 0);
+        let reverted = lose(&log, &original, &copy, Loss::All, &mut random).unwrap();
+        assert!(reverted > 0);
         assert_eq!(fs::read(copy.join("file")).unwrap(), b"flushed, older");
         let nothing = lose(&log, &original, &original, Loss::Nothing, &mut random).unwrap();
         assert_eq!(nothing, 0);

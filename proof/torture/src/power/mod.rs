@@ -1,6 +1,6 @@
 //! `torture power`: checks a store after its machine has lost power.
 //!
-//! Clients run operations as in a storm. At random instants all writing processes are stopped,
+//! Clients run operations as in any run. At random instants all writing processes are stopped,
 //! their files are copied, and writes that no flush covered are removed from the copy: all of them,
 //! the tail of each file, or random sectors. A shop is then started on the copy and must have
 //! everything that was acknowledged before that instant. On a disk that ignores flushes this must
@@ -25,10 +25,10 @@ use hapax_testkit::{
 use tokio::time::Instant;
 
 use crate::{
-    artifacts::{Wished, granted},
+    artifacts::{OperationRecord, acknowledged},
     deployment::{Binaries, Deployment, Store, is_ready, shop_beside},
     preload,
-    report::{Verdict, say},
+    report::{Verdict, print},
     run::{fresh, seed},
     stored_rows::StoredRows,
 };
@@ -37,13 +37,13 @@ use image::{Loss, lose};
 /// Violations of one instant that are shown.
 const SHOWN: usize = 3;
 
-/// What is asked for.
+/// Arguments of the command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     /// Which store the rows are in
     #[arg(long, value_enum, default_value = "sqlite")]
     store: Store,
-    /// How often the power goes
+    /// Number of power losses
     #[arg(long, default_value_t = 20)]
     instants: usize,
     /// Seed of the random choices [default: another one each time]
@@ -61,14 +61,14 @@ pub(crate) struct Flags {
 struct Left {
     loss: Loss,
     /// Bytes reverted to their previous content.
-    taken: u64,
+    reverted: u64,
     acknowledged: usize,
-    /// From the start of a shop on the copy until it took requests.
+    /// From the start of a shop on the copy until it was ready.
     recovered: Duration,
     violations: Vec<String>,
 }
 
-/// A copy that runs: where its rows are, and its server, where there is one.
+/// A copy of the store: its files or its database, and its server, if there is one.
 struct Copy {
     home: PathBuf,
     stored_rows: StoredRows,
@@ -97,9 +97,9 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     )
     .await?;
     deployment.begin().await?;
-    say(&format!(
+    print(&format!(
         "power of {}, seed {seed}, in {}\n\n\
-         | lost of what was not flushed | bytes | acknowledged | took requests after ms | violations |\n\
+         | unflushed writes that were lost | bytes | acknowledged | ms until ready | violations |\n\
          |---|---:|---:|---:|---:|",
         flags.store.name(),
         folder.display(),
@@ -109,10 +109,10 @@ pub(crate) async fn power(flags: Flags) -> anyhow::Result<Verdict> {
     for loss in Loss::ALL.into_iter().cycle().take(flags.instants) {
         pace(Duration::from_millis(random.u64(300..1_500))).await;
         let left = cut(&deployment, &disk, &binaries, loss, &mut random).await?;
-        say(&format!(
+        print(&format!(
             "| {:?} | {} | {} | {} | {} |",
             left.loss,
-            left.taken,
+            left.reverted,
             left.acknowledged,
             left.recovered.as_millis(),
             left.violations.len(),
@@ -129,21 +129,21 @@ fn verdict(all: &[Left]) -> Verdict {
     let missing: Vec<_> = Loss::ALL
         .into_iter()
         .filter(|loss| {
-            let bit = |it: &&Left| it.taken > 0 || it.loss == Loss::Nothing;
+            let took_effect = |it: &&Left| it.reverted > 0 || it.loss == Loss::Nothing;
             !all.iter()
-                .filter(bit)
+                .filter(took_effect)
                 .any(|it| it.loss == *loss && it.acknowledged > 0)
         })
         .collect();
-    say(&format!("\n{}", violations.concat()));
+    print(&format!("\n{}", violations.concat()));
     if !violations.is_empty() {
         return Verdict::Violated;
     }
     if missing.is_empty() {
-        say("Nothing that was acknowledged is lost.");
+        print("Nothing that was acknowledged is lost.");
         return Verdict::Holds;
     }
-    say(&format!("Never happened: a loss of {missing:?}."));
+    print(&format!("Never happened: a loss of {missing:?}."));
     Verdict::Unknown
 }
 
@@ -156,34 +156,34 @@ async fn cut(
     random: &mut Rng,
 ) -> anyhow::Result<Left> {
     // Operations acknowledged before the first process was stopped.
-    let acknowledged = granted(&deployment.folder)?;
+    let acknowledged = acknowledged(&deployment.folder)?;
     let home = deployment.folder.join("copy");
-    let (copy, taken) = copied(deployment, disk, loss, &home, random).await?;
+    let (copy, reverted) = copied(deployment, disk, loss, &home, random).await?;
     let began = Instant::now();
-    let judged = judged(deployment, binaries, copy, &acknowledged, random).await;
-    let (recovered, violations) = match judged {
+    let checked = checked(deployment, binaries, copy, &acknowledged, random).await;
+    let (recovered, violations) = match checked {
         Ok((ready, violations)) => (ready - began, violations),
         Err(error) => (
             began.elapsed(),
-            vec![format!("it does not come back: {error:#}")],
+            vec![format!("the store does not start: {error:#}")],
         ),
     };
     std::fs::remove_dir_all(&home)?;
     Ok(Left {
         loss,
-        taken,
+        reverted,
         acknowledged: acknowledged.len(),
         recovered,
         violations,
     })
 }
 
-/// Boots a shop on a copy; when it was ready, and what is wrong.
-async fn judged(
+/// Starts a shop on a copy; returns when it was ready, and the violations.
+async fn checked(
     deployment: &Deployment,
     binaries: &Binaries,
     copy: Result<Copy, String>,
-    acknowledged: &[Wished],
+    acknowledged: &[OperationRecord],
     random: &mut Rng,
 ) -> anyhow::Result<(Instant, Vec<String>)> {
     let copy = copy.map_err(anyhow::Error::msg)?;
@@ -199,7 +199,7 @@ async fn judged(
     Ok((ready, violations))
 }
 
-/// A copy, and how many bytes were taken from it; or why its server does not start.
+/// A copy, and how many bytes of it were reverted; or why its server does not start.
 async fn copied(
     deployment: &Deployment,
     disk: &Disk,
@@ -211,21 +211,21 @@ async fn copied(
         let original = deployment.home();
         let frozen = Frozen::family(deployment.shops[0].id().context("the shop runs")?).await;
         copy(&original, home);
-        let taken = lose(&disk.log, &original, home, loss, random)?;
+        let reverted = lose(&disk.log, &original, home, loss, random)?;
         drop(frozen);
         let copy = Copy {
             home: home.to_owned(),
             stored_rows: StoredRows::File(home.join("shop.db")),
             _server: None,
         };
-        return Ok((Ok(copy), taken));
+        return Ok((Ok(copy), reverted));
     };
     std::fs::create_dir(home)?;
-    let mut taken = Ok(0);
-    let spoil = |log: &Path, original: &Path, copy: &Path| {
-        taken = lose(log, original, copy, loss, random);
+    let mut reverted = Ok(0);
+    let damage = |log: &Path, original: &Path, copy: &Path| {
+        reverted = lose(log, original, copy, loss, random);
     };
-    let copy = server.cluster.after_power_loss(spoil).await;
+    let copy = server.cluster.after_power_loss(damage).await;
     let copy = copy.map(|copy| {
         let address = server.cluster.address();
         Copy {
@@ -234,5 +234,5 @@ async fn copied(
             _server: Some(copy),
         }
     });
-    Ok((copy, taken?))
+    Ok((copy, reverted?))
 }

@@ -1,5 +1,5 @@
-//! Crashes: the database server of two shops stops as in a crash, again and again, and recovers. No
-//! shop is killed, and each says that it has no server.
+//! Crashes: the database server of two shops repeatedly stops as in a crash, and recovers. No shop is
+//! killed, and each responds that its server is down.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hapax_testkit::wait::pace;
 
 use crate::{
     deployment::Store,
-    nemesis::{Injection, Storm},
+    nemesis::{Injection, Nemesis},
     report::Verdict,
 };
 
@@ -26,9 +26,9 @@ pub(super) async fn run(mut flags: Flags) -> anyhow::Result<Verdict> {
     // An SQLite file has no server.
     flags.common.store = Store::Postgres;
     let gates = gates(&[
-        "blow: crash",
-        "blow: term",
-        "responses without a server",
+        "fault: crash",
+        "fault: term",
+        "responses while the server was down",
         "replays",
     ]);
     let more = format!("--times {}", flags.times);
@@ -36,11 +36,11 @@ pub(super) async fn run(mut flags: Flags) -> anyhow::Result<Verdict> {
     under_load(&setup, async |nemesis| crash(nemesis, flags.times).await).await
 }
 
-async fn crash(nemesis: &mut Storm, times: u64) -> anyhow::Result<()> {
+async fn crash(nemesis: &mut Nemesis, times: u64) -> anyhow::Result<()> {
     for number in 1..=times {
-        let life_time = Duration::from_millis(nemesis.random.u64(20..400));
-        pace(life_time).await;
-        nemesis.strike(number, &Injection::Crash).await?;
+        let pause = Duration::from_millis(nemesis.random.u64(20..400));
+        pace(pause).await;
+        nemesis.inject(number, &Injection::Crash).await?;
     }
     Ok(())
 }

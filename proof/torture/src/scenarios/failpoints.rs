@@ -1,51 +1,56 @@
-//! Failpoints: a shop dies at each of them, at its first hit, at the first of its recovery, and at a
-//! later one under load. On a server another shop goes on meanwhile.
+//! Failpoints: a shop is killed at each of them, at the first hit, at the first hit of its recovery,
+//! and at a later hit under load. On PostgreSQL another shop runs meanwhile.
 
 use crate::{
-    nemesis::{Injection, Storm, Who, places},
+    nemesis::{Injection, Nemesis, Who, failpoints},
     report::Verdict,
 };
 
 use super::{Common, under_load};
 
-/// How often a death at one hit is tried: the hit may belong to another shop.
+/// How often a kill at one hit is tried: another shop may reach the failpoint instead.
 const TRIES: usize = 3;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
     common: Common,
-    /// Kills it at these only, such as `relay.offer.after`
-    places: Vec<String>,
+    /// Uses only these failpoints, such as `relay.offer.after`
+    failpoints: Vec<String>,
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
-    let known = places(flags.common.store);
-    let places = if flags.places.is_empty() {
+    let known = failpoints(flags.common.store);
+    let failpoints = if flags.failpoints.is_empty() {
         known.clone()
     } else {
-        flags.places
+        flags.failpoints
     };
-    if let Some(unknown) = places.iter().find(|place| !known.contains(place)) {
+    if let Some(unknown) = failpoints.iter().find(|it| !known.contains(it)) {
         anyhow::bail!("{unknown}: expected one of {}", known.join(", "));
     }
-    let gates = places
+    let gates = failpoints
         .iter()
-        .map(|place| format!("place: {place}"))
+        .map(|it| format!("failpoint: {it}"))
         .collect();
-    let setup = flags.common.setup("failpoints", &places.join(" "), gates)?;
-    under_load(&setup, async |nemesis| die_at_all(nemesis, &places).await).await
+    let setup = flags
+        .common
+        .setup("failpoints", &failpoints.join(" "), gates)?;
+    under_load(&setup, async |nemesis| {
+        kill_at_all(nemesis, &failpoints).await
+    })
+    .await
 }
 
-async fn die_at_all(nemesis: &mut Storm, places: &[String]) -> anyhow::Result<()> {
+async fn kill_at_all(nemesis: &mut Nemesis, failpoints: &[String]) -> anyhow::Result<()> {
     let mut number = 0;
-    for place in places {
+    for failpoint in failpoints {
         let shop = Who::Shop(nemesis.random.usize(..nemesis.deployment.shops.len()));
         for nth in [1, 1, nemesis.random.u64(2..=5)] {
-            let death = Injection::Place(shop, format!("{place}:{nth}"));
+            let kill = Injection::Failpoint(shop, format!("{failpoint}:{nth}"));
             for _ in 0..TRIES {
                 number += 1;
-                if nemesis.strike(number, &death).await? {
+                if nemesis.inject(number, &kill).await? {
                     break;
                 }
             }

@@ -1,9 +1,9 @@
 //! Scenarios: runs with chosen faults in a chosen order.
 //!
 //! Each file is one scenario: the deployment, its load, the faults, and the gates, which are what
-//! must have happened for the run to prove anything. The checkers are those of every run. A storm
-//! draws its faults at random and gets to all of them in the end; a scenario gets to one kind at
-//! once, and is short enough for a test.
+//! must have happened for the run to prove anything. The checkers are those of every run. A random
+//! run needs a long time for all kinds of faults; a scenario has one kind from the start, and is
+//! short enough for a test.
 
 mod failpoints;
 mod deaths;
@@ -22,15 +22,15 @@ use hapax_testkit::wait::pace;
 
 use crate::{
     deployment::Store,
-    nemesis::{Injection, Storm, Who},
+    nemesis::{Injection, Nemesis, Who},
     report::Verdict,
     run::{Setup, deploy, fresh, play, seed},
 };
 
-/// How long after the last death an orderly stop comes: what the death explains is over.
+/// Time between the last kill and the orderly stop: a kill explains no later duplicates.
 const CALM: Duration = Duration::from_secs(4);
 
-/// Which scenario is run.
+/// The scenario to run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -41,19 +41,19 @@ pub(crate) struct Flags {
 enum Scenario {
     /// Kills a shop at named failpoints
     Failpoints(failpoints::Flags),
-    /// Kills shops again and again at random times
+    /// Kills shops repeatedly at random times
     Deaths(deaths::Flags),
-    /// Crashes the database server again and again
+    /// Crashes the database server repeatedly
     Crashes(crashes::Flags),
     /// Kills a shop and fails its providers at every step of payments, refunds and checkouts
     Money(money::Flags),
-    /// Takes the shop of a hundred clients down
+    /// Stops the shop of a hundred clients for a while
     Fleet(fleet::Flags),
-    /// Kills relays that deliver to every kind of broker, whose consumers forget to acknowledge
+    /// Kills relays that deliver to every kind of broker, whose consumers omit acknowledgements
     Brokers(brokers::Flags),
 }
 
-/// What every scenario takes.
+/// Arguments of every scenario.
 #[derive(Clone, Debug, clap::Args)]
 struct Common {
     /// Which store the rows are in
@@ -65,7 +65,7 @@ struct Common {
     /// Where the files of the run go [default: target/torture/SCENARIO-STORE-SEED]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Plants a bug, in a build that has them
+    /// Activates this seeded bug, in a build that contains them
     #[arg(long, env = "HAPAX_SEEDED")]
     bug: Option<String>,
 }
@@ -83,7 +83,7 @@ pub(crate) async fn scenario(flags: Flags) -> anyhow::Result<Verdict> {
 }
 
 impl Common {
-    /// A run of the scenario `name` with these more flags, in which all gates must be passed.
+    /// A run of the scenario `name` with these additional flags, in which all gates must be passed.
     fn setup(&self, name: &str, flags: &str, gates: Vec<String>) -> anyhow::Result<Setup> {
         let (store, seed) = (self.store, seed(self.seed));
         let on = store.name();
@@ -101,10 +101,10 @@ impl Common {
     }
 }
 
-/// Has these faults happen under the load of the clients, and then stops each shop in good order.
+/// Injects faults under the load of the clients, and then stops each shop with SIGTERM.
 async fn under_load(
     setup: &Setup,
-    faults: impl AsyncFnOnce(&mut Storm) -> anyhow::Result<()>,
+    faults: impl AsyncFnOnce(&mut Nemesis) -> anyhow::Result<()>,
 ) -> anyhow::Result<Verdict> {
     let mut deployment = deploy(setup).await?;
     deployment.add_demo();
@@ -115,7 +115,7 @@ async fn under_load(
         pace(CALM).await;
         for shop in 0..nemesis.deployment.shops.len() {
             let stop = Injection::Term(Who::Shop(shop), None);
-            nemesis.strike(0, &stop).await?;
+            nemesis.inject(0, &stop).await?;
         }
         Ok(())
     })

@@ -1,8 +1,9 @@
-//! Money: a payment, a refund or a checkout at a time, and at each a fault: the shop dies at a step
-//! of it, a provider fails, or both. The same request goes on under its key until it has its
-//! response, and once more when nothing is under way.
+//! Money: one payment, refund or checkout at a time, each with a fault: the shop is killed at one of
+//! its steps, a provider fails, or both. The request is repeated under its key until it has its final
+//! response, and once more when nothing is in progress.
 //!
-//! Parts of the cases run side by side, each with a separate deployment: a shop mostly waits.
+//! The cases run in several parts at once, each with a separate deployment, because a shop mostly
+//! waits.
 
 use std::time::Duration;
 
@@ -14,23 +15,23 @@ use tokio::time::{Instant, timeout};
 use crate::{
     artifacts::body,
     clients::{Operation, Script},
-    nemesis::{Injection, MODES, Storm, Who},
-    report::{Verdict, say},
+    nemesis::{Injection, MODES, Nemesis, Who},
+    report::{Verdict, print},
     run::{Setup, deploy, play},
     stored_rows::StoredRows,
 };
 
 use super::Common;
 
-/// The longest that an operation may take: the faults of a provider end before.
+/// The maximum time of an operation: the faults of a provider end before.
 const REST: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);
-/// Parts at once, and the fewest cases of one.
+/// Number of parts, and the minimum number of cases of one.
 const PARTS: usize = 4;
 const PART: usize = 4;
-/// The least share of faults that must have happened, in percent.
-const STRUCK: usize = 70;
-/// The failpoints of a checkout, and how often it gets to each.
+/// The minimum share of faults that must have taken effect, in percent.
+const TOOK_EFFECT: usize = 70;
+/// The failpoints of a checkout, and how often it reaches each.
 const SAGA: [(&str, u64); 10] = [
     ("checkouts.started", 1),
     ("saga.local.before", 2),
@@ -43,30 +44,31 @@ const SAGA: [(&str, u64); 10] = [
     ("saga.end.before", 1),
     ("saga.end.after", 1),
 ];
-/// The calls to a provider: of what, which, and after which failpoint and hit the shop may die too.
-const CALLS: [(Asked, &str, &str, u64); 6] = [
-    (Asked::Payment, "charge", "payments.call.after", 1),
-    (Asked::Refund, "refund", "refunds.call.after", 1),
-    (Asked::Checkout, "authorize", "saga.call.after", 1),
-    (Asked::Checkout, "ship", "saga.call.after", 2),
-    (Asked::Checkout, "capture", "saga.call.after", 3),
-    (Asked::Undeliverable, "void", "saga.call.after", 3),
+/// The calls to a provider: the kind of request, the call, and the failpoint and hit at which the shop
+/// may be killed too.
+const CALLS: [(RequestKind, &str, &str, u64); 6] = [
+    (RequestKind::Payment, "charge", "payments.call.after", 1),
+    (RequestKind::Refund, "refund", "refunds.call.after", 1),
+    (RequestKind::Checkout, "authorize", "saga.call.after", 1),
+    (RequestKind::Checkout, "ship", "saga.call.after", 2),
+    (RequestKind::Checkout, "capture", "saga.call.after", 3),
+    (RequestKind::Undeliverable, "void", "saga.call.after", 3),
 ];
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Flags {
     #[command(flatten)]
     common: Common,
-    /// Runs one of so many cases
+    /// Runs one in this many cases
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Which of them is the first
+    /// The first case
     #[arg(long, default_value_t = 0)]
     first: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     Payment,
     /// A refund of half of a payment that was made before.
     Refund,
@@ -75,14 +77,14 @@ enum Asked {
     Undeliverable,
 }
 
-/// A request, and what happens during it.
+/// A request, and the faults during it.
 #[derive(Clone, Debug)]
 struct Case {
-    asked: Asked,
-    /// A provider fails in a call, so, and so many times.
+    request: RequestKind,
+    /// A provider fails: the call, the mode, and how many times.
     fault: Option<(&'static str, &'static str, u64)>,
-    /// The shop dies at a failpoint, at this hit.
-    death: Option<(&'static str, u64)>,
+    /// The shop is killed at a failpoint, at this hit.
+    kill: Option<(&'static str, u64)>,
 }
 
 pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
@@ -94,20 +96,23 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let more = format!("--every {} --first {}", flags.every, flags.first);
     // Each fault has its line in the table instead of a gate.
     let setup = flags.common.setup("money", &more, Vec::new())?;
-    say("| asked | fault | struck | response |\n|---|---|---|---|");
+    print("| request | faults | took effect | response |\n|---|---|---|---|");
     let parts = (cases.len() / PART).clamp(1, PARTS);
     let parts = cases.chunks(cases.len().div_ceil(parts)).enumerate();
     let parts = parts.map(|(number, cases)| part(&setup, number, cases));
     let parts = try_join_all(parts.map(Box::pin)).await?;
-    let struck: usize = parts.iter().map(|(_, struck)| struck).sum();
-    say(&format!("{struck} of {} faults happened", cases.len()));
+    let effective: usize = parts.iter().map(|(_, effective)| effective).sum();
+    print(&format!(
+        "in {effective} of {} cases the faults took effect",
+        cases.len()
+    ));
     if parts
         .iter()
         .any(|(verdict, _)| *verdict == Verdict::Violated)
     {
         return Ok(Verdict::Violated);
     }
-    let is_known = struck * 100 >= cases.len() * STRUCK;
+    let is_known = effective * 100 >= cases.len() * TOOK_EFFECT;
     Ok(if is_known {
         Verdict::Holds
     } else {
@@ -115,8 +120,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     })
 }
 
-/// Plays some of the cases, on a deployment with one shop; also returns in how many the faults
-/// happened.
+/// Runs some of the cases, on a deployment with one shop; also returns in how many the faults took
+/// effect.
 async fn part(setup: &Setup, number: usize, cases: &[Case]) -> anyhow::Result<(Verdict, usize)> {
     let mut setup = setup.clone();
     setup.folder.push(format!("part-{number}"));
@@ -126,29 +131,29 @@ async fn part(setup: &Setup, number: usize, cases: &[Case]) -> anyhow::Result<(V
     let history = setup.folder.join("clients-0.jsonl");
     let client = Script::begin(&history, deployment.shop_address(0))?;
     deployment.clients.clear();
-    let mut struck = 0;
+    let mut effective = 0;
     let verdict = play(&setup, deployment, async |nemesis| {
         nemesis.deployment.up().await?;
         for case in cases {
-            struck += usize::from(case.play(nemesis, &client).await?);
+            effective += usize::from(case.run(nemesis, &client).await?);
         }
         Ok(())
     });
-    Ok((verdict.await?, struck))
+    Ok((verdict.await?, effective))
 }
 
 fn cases() -> Vec<Case> {
-    let death = |asked| {
-        move |(place, nth)| Case {
-            asked,
+    let kill = |request| {
+        move |(failpoint, nth)| Case {
+            request,
             fault: None,
-            death: Some((place, nth)),
+            kill: Some((failpoint, nth)),
         }
     };
-    let hits = |places: &'static [(&str, u64)]| {
-        places
+    let hits = |failpoints: &'static [(&str, u64)]| {
+        failpoints
             .iter()
-            .flat_map(|(place, hits)| (1..=*hits).map(move |nth| (*place, nth)))
+            .flat_map(|(failpoint, hits)| (1..=*hits).map(move |nth| (*failpoint, nth)))
     };
     let payment = &[
         ("payments.call.before", 1),
@@ -160,27 +165,27 @@ fn cases() -> Vec<Case> {
         ("refunds.call.before", 1),
         ("refunds.call.after", 1),
     ];
-    let mut cases: Vec<_> = hits(payment).map(death(Asked::Payment)).collect();
-    cases.extend(hits(refund).map(death(Asked::Refund)));
-    cases.extend(hits(&SAGA).map(death(Asked::Checkout)));
-    cases.extend(hits(&SAGA).map(death(Asked::Undeliverable)));
-    for (asked, call, ..) in CALLS {
+    let mut cases: Vec<_> = hits(payment).map(kill(RequestKind::Payment)).collect();
+    cases.extend(hits(refund).map(kill(RequestKind::Refund)));
+    cases.extend(hits(&SAGA).map(kill(RequestKind::Checkout)));
+    cases.extend(hits(&SAGA).map(kill(RequestKind::Undeliverable)));
+    for (request, call, ..) in CALLS {
         for mode in MODES {
             // One failure is handled by one retry, and often by one lookup.
             let fault = |count| Case {
-                asked,
+                request,
                 fault: Some((call, mode, count)),
-                death: None,
+                kill: None,
             };
             cases.extend([1, 12].map(fault));
         }
     }
-    for (asked, call, place, nth) in CALLS {
-        // The response of the provider is lost, and so is the shop that waits for it.
+    for (request, call, failpoint, nth) in CALLS {
+        // The response of the provider is lost, and the shop that waits for it is killed.
         let both = |mode| Case {
-            asked,
+            request,
             fault: Some((call, mode, 1)),
-            death: Some((place, nth)),
+            kill: Some((failpoint, nth)),
         };
         cases.extend(["applied_then_lost", "lost_before", "error_after"].map(both));
     }
@@ -188,62 +193,65 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// Sends the request, and lets the faults happen; whether they did.
-    async fn play(&self, nemesis: &mut Storm, client: &Script) -> anyhow::Result<bool> {
+    /// Sends the request and injects the faults; whether they took effect.
+    async fn run(&self, nemesis: &mut Nemesis, client: &Script) -> anyhow::Result<bool> {
         let operation = self.operation(client).await?;
-        let mut bit = true;
+        let mut took_effect = true;
         if let Some((call, mode, count)) = self.fault {
-            bit &= nemesis
-                .strike(0, &Injection::Provider(call, mode, count))
+            took_effect &= nemesis
+                .inject(0, &Injection::Provider(call, mode, count))
                 .await?;
         }
-        let answered = timeout(REST, client.until_answered(&operation));
-        let answer = match self.death {
-            None => answered.await,
-            Some((place, nth)) => {
-                let death = Injection::Place(Who::Shop(0), format!("{place}:{nth}"));
-                let (struck, answer) = tokio::join!(nemesis.strike(0, &death), answered);
-                bit &= struck?;
-                answer
+        let sending = timeout(REST, client.until_final(&operation));
+        let response = match self.kill {
+            None => sending.await,
+            Some((failpoint, nth)) => {
+                let kill = Injection::Failpoint(Who::Shop(0), format!("{failpoint}:{nth}"));
+                let (injected, response) = tokio::join!(nemesis.inject(0, &kill), sending);
+                took_effect &= injected?;
+                response
             }
         };
-        let answer = answer.with_context(|| format!("{self:?} was never answered"))??;
+        let response = response.with_context(|| format!("{self:?} got no final response"))??;
         at_rest(nemesis)
             .await
             .with_context(|| format!("{self:?}"))?;
-        client.until_answered(&operation).await?;
-        let struck = if bit { "yes" } else { "no" };
-        let (fault, death) = (self.fault, self.death);
+        client.until_final(&operation).await?;
+        let effect = if took_effect { "yes" } else { "no" };
+        let (fault, kill) = (self.fault, self.kill);
         let faults = fault.map(|it| format!("{it:?}")).into_iter();
-        let faults = faults.chain(death.map(|(place, nth)| format!("death at {place}:{nth}")));
+        let faults =
+            faults.chain(kill.map(|(failpoint, nth)| format!("kill at {failpoint}:{nth}")));
         let faults = faults.collect::<Vec<_>>().join(", ");
-        say(&format!(
-            "| {:?} | {faults} | {struck} | {} |",
-            self.asked, answer["status"]
+        print(&format!(
+            "| {:?} | {faults} | {effect} | {} |",
+            self.request, response["status"]
         ));
-        Ok(bit)
+        Ok(took_effect)
     }
 
     async fn operation(&self, client: &Script) -> anyhow::Result<Operation> {
-        Ok(match self.asked {
-            Asked::Payment => client.want(Operation::payment),
-            Asked::Checkout => client.want(|tenant, it| Operation::checkout(tenant, it, true)),
-            Asked::Undeliverable => {
-                client.want(|tenant, it| Operation::checkout(tenant, it, false))
+        Ok(match self.request {
+            RequestKind::Payment => client.new_operation(Operation::payment),
+            RequestKind::Checkout => {
+                client.new_operation(|tenant, it| Operation::checkout(tenant, it, true))
             }
-            Asked::Refund => {
-                let payment = client.want(Operation::payment);
-                let made = body(&client.until_answered(&payment).await?);
+            RequestKind::Undeliverable => {
+                client.new_operation(|tenant, it| Operation::checkout(tenant, it, false))
+            }
+            RequestKind::Refund => {
+                let payment = client.new_operation(Operation::payment);
+                let made = body(&client.until_final(&payment).await?);
                 let charge = made["id"].as_str().context("a payment has an id")?;
                 let amount = payment.body["amount"].as_u64().unwrap_or_default();
-                client.want(|tenant, it| Operation::refund(tenant, it, charge, amount))
+                client.new_operation(|tenant, it| Operation::refund(tenant, it, charge, amount))
             }
         })
     }
 }
 
-/// Waits until no checkout is under way.
-async fn at_rest(nemesis: &Storm) -> anyhow::Result<()> {
+/// Waits until no checkout is in progress.
+async fn at_rest(nemesis: &Nemesis) -> anyhow::Result<()> {
     let stored_rows = StoredRows::of(&nemesis.deployment);
     let began = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! A shop dies at each named failpoint, and nothing is lost, doubled or invented.
+//! Tests of failpoints: a shop is killed at each of them, and no effect is lost, duplicated or
+//! unexpected.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -18,13 +19,13 @@ const NOUNS: [&[&str]; 7] = [
 
 /// A test of each failpoint, on SQLite.
 macro_rules! on_sqlite {
-    ($($test:ident: $place:literal,)*) => {
-        const PLACES: &[&str] = &[$($place),*];
+    ($($test:ident: $failpoint:literal,)*) => {
+        const FAILPOINTS: &[&str] = &[$($failpoint),*];
 
         mod sqlite {
             $(#[test]
             fn $test() {
-                super::check("sqlite", &[$place]);
+                super::check("sqlite", &[$failpoint]);
             })*
         }
     };
@@ -43,41 +44,41 @@ macro_rules! on_postgresql {
 }
 
 on_sqlite! {
-    a_death_just_before_a_commit_leaves_nothing_half_done: "commit.before",
-    a_death_just_after_a_commit_loses_nothing_of_it: "commit.after",
-    a_death_just_before_a_send_loses_no_event: "relay.offer.before",
-    a_death_just_after_a_send_repeats_the_event_and_no_effect: "relay.offer.after",
-    a_death_just_before_outcomes_are_settled_loses_no_event: "relay.settle.before",
-    a_death_just_after_outcomes_are_settled_loses_no_event: "relay.settle.after",
-    a_death_before_a_charge_charges_once: "payments.call.before",
-    a_death_after_a_charge_charges_once: "payments.call.after",
-    a_death_before_a_charge_is_stored_charges_once: "payments.charged",
-    a_death_after_a_refund_is_reserved_refunds_once: "refunds.reserved",
-    a_death_before_a_refund_refunds_once: "refunds.call.before",
-    a_death_after_a_refund_refunds_once: "refunds.call.after",
-    a_death_after_a_checkout_is_stored_finishes_it: "checkouts.started",
-    a_death_before_a_local_step_runs_it_once: "saga.local.before",
-    a_death_after_a_local_step_runs_it_once: "saga.local.after",
-    a_death_before_an_intent_is_stored_calls_once: "saga.intent.before",
-    a_death_after_an_intent_is_stored_calls_once: "saga.intent.after",
-    a_death_before_a_remote_call_calls_once: "saga.call.before",
-    a_death_after_a_remote_call_calls_once: "saga.call.after",
-    a_death_after_an_outcome_is_stored_goes_on_from_there: "saga.outcome.after",
-    a_death_before_a_saga_ends_ends_it: "saga.end.before",
-    a_death_after_a_saga_has_ended_leaves_it_so: "saga.end.after",
-    a_death_after_a_file_is_stored_keeps_the_upload_whole: "uploads.stored",
-    a_death_before_thumbnails_are_made_makes_them: "thumbnails.before",
-    a_death_after_thumbnails_were_made_makes_no_others: "thumbnails.after",
+    a_kill_just_before_a_commit_leaves_nothing_half_done: "commit.before",
+    a_kill_just_after_a_commit_loses_nothing_of_it: "commit.after",
+    a_kill_just_before_a_send_loses_no_event: "relay.offer.before",
+    a_kill_just_after_a_send_repeats_the_event_and_no_effect: "relay.offer.after",
+    a_kill_just_before_outcomes_are_settled_loses_no_event: "relay.settle.before",
+    a_kill_just_after_outcomes_are_settled_loses_no_event: "relay.settle.after",
+    a_kill_before_a_charge_charges_once: "payments.call.before",
+    a_kill_after_a_charge_charges_once: "payments.call.after",
+    a_kill_before_a_charge_is_stored_charges_once: "payments.charged",
+    a_kill_after_a_refund_is_reserved_refunds_once: "refunds.reserved",
+    a_kill_before_a_refund_refunds_once: "refunds.call.before",
+    a_kill_after_a_refund_refunds_once: "refunds.call.after",
+    a_kill_after_a_checkout_is_stored_finishes_it: "checkouts.started",
+    a_kill_before_a_local_step_runs_it_once: "saga.local.before",
+    a_kill_after_a_local_step_runs_it_once: "saga.local.after",
+    a_kill_before_an_intent_is_stored_calls_once: "saga.intent.before",
+    a_kill_after_an_intent_is_stored_calls_once: "saga.intent.after",
+    a_kill_before_a_remote_call_calls_once: "saga.call.before",
+    a_kill_after_a_remote_call_calls_once: "saga.call.after",
+    a_kill_after_an_outcome_is_stored_goes_on_from_there: "saga.outcome.after",
+    a_kill_before_a_saga_ends_ends_it: "saga.end.before",
+    a_kill_after_a_saga_has_ended_leaves_it_so: "saga.end.after",
+    a_kill_after_a_file_is_stored_keeps_the_upload_whole: "uploads.stored",
+    a_kill_before_thumbnails_are_made_makes_them: "thumbnails.before",
+    a_kill_after_thumbnails_were_made_makes_no_others: "thumbnails.after",
 }
 
 on_postgresql! {
-    a_death_around_a_commit_loses_nothing_and_leaves_nothing_half_done: 0,
-    a_death_around_a_send_loses_no_event_and_repeats_no_effect: 1,
-    a_death_around_a_settlement_loses_no_event: 2,
-    a_death_around_a_charge_charges_once: 3,
-    a_death_around_a_refund_refunds_once: 4,
-    a_death_in_a_checkout_finishes_it_once: 5,
-    a_death_around_an_upload_keeps_it_whole: 6,
+    a_kill_around_a_commit_loses_nothing_and_leaves_nothing_half_done: 0,
+    a_kill_around_a_send_loses_no_event_and_repeats_no_effect: 1,
+    a_kill_around_a_settlement_loses_no_event: 2,
+    a_kill_around_a_charge_charges_once: 3,
+    a_kill_around_a_refund_refunds_once: 4,
+    a_kill_in_a_checkout_finishes_it_once: 5,
+    a_kill_around_an_upload_keeps_it_whole: 6,
 }
 
 #[test]
@@ -89,40 +90,43 @@ fn every_failpoint_in_the_sources_has_its_test() {
     }
     let on_postgresql = NOUNS
         .iter()
-        .flat_map(|noun| places(noun))
+        .flat_map(|noun| failpoints(noun))
         .map(|it| name("postgres", it));
-    let on_sqlite = PLACES.iter().map(|it| name("sqlite", it));
+    let on_sqlite = FAILPOINTS.iter().map(|it| name("sqlite", it));
     let both: BTreeSet<_> = on_sqlite.chain(on_postgresql).collect();
     assert_eq!(named, both);
-    let nouns: usize = NOUNS.iter().map(|noun| places(noun).len()).sum();
-    assert_eq!(nouns, PLACES.len(), "each has one noun");
+    let nouns: usize = NOUNS.iter().map(|noun| failpoints(noun).len()).sum();
+    assert_eq!(nouns, FAILPOINTS.len(), "each has one noun");
 }
 
 /// The failpoints of a noun.
-fn places(noun: &[&str]) -> Vec<&'static str> {
-    let is_its = |place: &&&str| noun.iter().any(|start| place.starts_with(start));
-    PLACES.iter().filter(is_its).copied().collect()
+fn failpoints(noun: &[&str]) -> Vec<&'static str> {
+    let is_its = |failpoint: &&&str| noun.iter().any(|start| failpoint.starts_with(start));
+    FAILPOINTS.iter().filter(is_its).copied().collect()
 }
 
 #[track_caller]
 fn check_noun(noun: usize) {
-    check("postgres", &places(NOUNS[noun]));
+    check("postgres", &failpoints(NOUNS[noun]));
 }
 
 #[track_caller]
-fn check(store: &str, places: &[&str]) {
-    let names: Vec<_> = places.iter().map(|place| name(store, place)).collect();
+fn check(store: &str, failpoints: &[&str]) {
+    let names: Vec<_> = failpoints
+        .iter()
+        .map(|failpoint| name(store, failpoint))
+        .collect();
     let names = names.iter().map(String::as_str);
     let words = ["scenario", "failpoints", "--store", store].into_iter();
     holds(&words.chain(names).collect::<Vec<_>>());
 }
 
-/// Each store has its own name for the places around its commits.
-fn name(store: &str, place: &str) -> String {
-    if place.starts_with("commit.") {
-        format!("{store}.{place}")
+/// Each store has its own names for the failpoints of its commits.
+fn name(store: &str, failpoint: &str) -> String {
+    if failpoint.starts_with("commit.") {
+        format!("{store}.{failpoint}")
     } else {
-        place.to_owned()
+        failpoint.to_owned()
     }
 }
 

@@ -1,8 +1,8 @@
-//! A short storm on each store: nothing may be violated, and something must have been struck. And
-//! the power goes a few times: nothing may be lost, but on a disk that lies.
+//! A short random run on each store, in which no invariant may be violated and a process must have been
+//! killed; and some power losses, in which nothing may be lost unless the disk ignores flushes.
 //!
-//! A storm is too short for every kind of fault to bite, so its verdict is allowed to be UNKNOWN;
-//! the long ones are `cargo x torture`'s. `HAPAX_TORTURE_SECONDS` makes it longer.
+//! The run is too short for every kind of fault, so its verdict may be UNKNOWN; `cargo x torture` makes
+//! long runs. `HAPAX_TORTURE_SECONDS` sets its length.
 
 use crate::{holds, torture};
 
@@ -10,27 +10,27 @@ use crate::{holds, torture};
 const NOT_VIOLATED: [i32; 2] = [0, 3];
 
 #[test]
-fn a_short_storm_over_sqlite_violates_nothing() {
+fn a_short_run_on_sqlite_violates_nothing() {
     check("sqlite");
 }
 
 #[test]
-fn a_short_storm_over_postgresql_violates_nothing() {
+fn a_short_run_on_postgresql_violates_nothing() {
     check("postgres");
 }
 
 #[test]
-fn sqlite_knows_what_it_acknowledged_before_the_power_went() {
+fn sqlite_has_what_it_acknowledged_before_a_power_loss() {
     check_power("sqlite");
 }
 
 #[test]
-fn postgresql_knows_what_it_acknowledged_before_the_power_went() {
+fn postgresql_has_what_it_acknowledged_before_a_power_loss() {
     check_power("postgres");
 }
 
 #[test]
-fn a_fleet_gets_through_an_outage_without_waves_and_every_order_is_there_once() {
+fn a_fleet_causes_no_waves_in_an_outage_and_every_order_exists_once() {
     holds(&["scenario", "fleet", "--seconds", "5"]);
 }
 
@@ -45,37 +45,35 @@ fn check_power(store: &str) {
         &["power", "--store", store, "--instants", "4"],
         &NOT_VIOLATED,
     );
-    // A disk that lies is found out.
+    // On a disk that ignores flushes the run must be violated.
     torture(
         &["power", "--store", store, "--instants", "2", "--lying"],
         &[1],
     );
 }
 
-/// A storm of a few blows may have no kill among them: then another one has.
+/// A run with few faults may have no kill: then it is repeated, three times at most.
 #[track_caller]
 fn check(store: &str) {
-    let storms: Vec<_> = (0..3).map_while(|_| storm(store).err()).collect();
-    assert!(
-        storms.len() < 3,
-        "nothing was killed:\n{}",
-        storms.join("\n")
-    );
+    let runs: Vec<_> = (0..3).map_while(|_| run(store).err()).collect();
+    assert!(runs.len() < 3, "nothing was killed:\n{}", runs.join("\n"));
 }
 
-/// What a storm said in which nothing was killed; none may be violated.
+/// Makes one run, which must not be violated; returns its output if no process was killed.
 #[track_caller]
-fn storm(store: &str) -> Result<(), String> {
+fn run(store: &str) -> Result<(), String> {
     #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
     let seconds = std::env::var("HAPAX_TORTURE_SECONDS").unwrap_or_else(|_| "20".to_owned());
-    let said = torture(
+    let printed = torture(
         &["run", "--store", store, "--seconds", &seconds],
         &NOT_VIOLATED,
     );
-    let kills = said.lines().find_map(|line| line.strip_prefix("| kills, "));
+    let kills = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("| kills, "));
     let kills = kills.and_then(|line| line.split('|').nth(1)?.trim().parse::<u32>().ok());
     match kills {
         Some(1..) => Ok(()),
-        _ => Err(said),
+        _ => Err(printed),
     }
 }

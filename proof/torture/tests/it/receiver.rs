@@ -1,4 +1,5 @@
-//! The receiver of webhooks, which every run relies on: it takes each event once, from who signed it.
+//! The receiver of webhooks, which every run relies on: it accepts each event once, and only with a
+//! valid signature.
 
 use std::{
     path::Path,
@@ -14,9 +15,9 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const BODY: &str = r#"{"type":"order.created","data":{"id":"ord_1"}}"#;
 
 #[tokio::test]
-async fn an_event_that_comes_twice_has_one_effect() {
+async fn an_event_that_arrives_twice_has_one_effect() {
     let receiver = Receiver::start().await;
-    assert!(receiver.http.get(&receiver.url("/kind")).await.is_ok());
+    assert!(receiver.http.get(&receiver.url("/normal")).await.is_ok());
     for _ in 0..2 {
         assert_eq!(receiver.post("ev_1", SECRET).await, Some(204));
     }
@@ -26,22 +27,22 @@ async fn an_event_that_comes_twice_has_one_effect() {
         .map(|it| it["effect"] == true)
         .collect();
     assert_eq!(effects, [true, false]);
-    assert_eq!(receiver.ledger("answered").len(), 2);
+    assert_eq!(receiver.ledger("responded").len(), 2);
 }
 
 #[tokio::test]
-async fn an_event_that_somebody_else_signed_has_none() {
+async fn an_event_with_another_signature_has_no_effect() {
     let receiver = Receiver::start().await;
     let another = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
     assert_eq!(receiver.post("ev_1", another).await, Some(401));
     assert!(receiver.ledger("arrived").is_empty());
-    assert_eq!(receiver.ledger("refused")[0]["id"], "ev_1");
+    assert_eq!(receiver.ledger("unverified")[0]["id"], "ev_1");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_lost_after_the_effect_and_written_down() {
+async fn a_response_is_lost_after_the_effect_and_recorded() {
     let receiver = Receiver::start().await;
-    let is_lost = |line: &&Value| line["mood"] == "lost" || line["mood"] == "drip";
+    let is_lost = |line: &&Value| line["mode"] == "response lost" || line["mode"] == "endless body";
     for number in 0..400 {
         let id = format!("ev_{number}");
         if receiver.post(&id, SECRET).await.is_none() {
@@ -55,7 +56,7 @@ async fn an_answer_that_is_lost_is_lost_after_the_effect_and_written_down() {
             return;
         }
     }
-    panic!("no answer was lost");
+    panic!("no response was lost");
 }
 
 struct Receiver {
@@ -89,7 +90,12 @@ impl Receiver {
             http: HttpClient::new(),
         };
         let patience = Patience::within(std::time::Duration::from_secs(30));
-        while receiver.http.get(&receiver.url("/back")).await.is_err() {
+        while receiver
+            .http
+            .get(&receiver.url("/available"))
+            .await
+            .is_err()
+        {
             patience.pause().await;
         }
         receiver
@@ -113,11 +119,11 @@ impl Receiver {
             (signature::TIMESTAMP_HEADER, &seconds.to_string()),
             (signature::SIGNATURE_HEADER, &signature),
         ];
-        let answer = self
+        let response = self
             .http
             .post(&self.url("/hook"), &headers, BODY.to_owned())
             .await;
-        answer.ok().map(|it| it.status)
+        response.ok().map(|it| it.status)
     }
 
     /// The lines of a kind in its ledger.

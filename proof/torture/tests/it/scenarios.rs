@@ -3,32 +3,32 @@
 
 use crate::holds;
 
-/// One of so many cases of the crash matrix is part of the tests.
+/// One in this many cases of the scenario `money` is part of the tests.
 const EVERY: &str = "10";
 
 #[test]
-fn a_shop_on_sqlite_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice() {
+fn a_shop_on_sqlite_that_is_killed_repeatedly_loses_nothing_and_does_nothing_twice() {
     deaths("sqlite");
 }
 
 #[test]
-fn shops_on_postgresql_that_are_killed_again_and_again_lose_nothing_and_do_nothing_twice() {
+fn shops_on_postgresql_that_are_killed_repeatedly_lose_nothing_and_do_nothing_twice() {
     deaths("postgres");
 }
 
 #[test]
-fn a_server_that_crashes_again_and_again_loses_nothing_and_repeats_nothing() {
+fn a_server_that_crashes_repeatedly_loses_nothing_and_repeats_nothing() {
     let times = variable("HAPAX_TEST_CRASHES", "20");
     holds(&["scenario", "crashes", "--times", &times]);
 }
 
 #[test]
-fn money_and_parcels_agree_on_sqlite() {
+fn providers_and_shop_agree_on_sqlite() {
     holds(&["scenario", "money", "--store", "sqlite", "--every", EVERY]);
 }
 
 #[test]
-fn money_and_parcels_agree_on_postgresql() {
+fn providers_and_shop_agree_on_postgresql() {
     holds(&[
         "scenario", "money", "--store", "postgres", "--every", EVERY, "--first", "2",
     ]);

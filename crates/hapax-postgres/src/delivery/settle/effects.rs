@@ -8,7 +8,6 @@ use hapax::delivery::{Attempt, Park, ParkedState, Settlement};
 use super::{Statements, arrivals::Arrivals, text};
 use crate::{
     connection::{Link, Ready},
-    delivery::word,
     session::QueuedStatement,
     value::{Moment, Param, millis},
 };
@@ -161,7 +160,7 @@ impl<'a> Parks<'a> {
         let all = || parks.values();
         Self {
             positions: all().map(|park| park.position).collect(),
-            states: all().map(|park| word(park.state)).collect(),
+            states: all().map(|park| park.state.name()).collect(),
             attempts: all().map(|park| park.attempt.cast_signed()).collect(),
             due: all().map(|park| Moment(park.next_at)).collect(),
             keys: all().map(|park| park.order_key.as_deref()).collect(),

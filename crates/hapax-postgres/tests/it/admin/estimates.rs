@@ -1,6 +1,10 @@
-//! Estimates of the overview.
+//! Estimates of the overview and of counted events.
 
-use hapax::admin::{Count, CountKind, OverviewAdmin as _};
+use hapax::{
+    Clock, Timestamp,
+    admin::{Actor, Count, CountKind, EventAdmin as _, EventFilter, OverviewAdmin as _},
+    key::Tenant,
+};
 
 use super::scene::Scene;
 
@@ -51,4 +55,53 @@ async fn activity_that_is_too_frequent_to_count_is_estimated_from_its_rate() {
     is_about(all.delivered, 12_000);
     is_about(all.failed, 6_000);
     is_about(all.keys[0].count, 12_000);
+}
+
+/// As many events as are not all read, half of them after a rotation, which skips ids.
+const MANY: &str = "
+    INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+    SELECT gen_random_uuid(), CASE WHEN n % 4 = 0 THEN 'mail.sent' ELSE 'order.created' END,
+           '{}', '{}', now() - interval '3 days'
+    FROM generate_series(1, 15000) AS n;
+    SELECT setval('hapax.outbox_event_id', 1::int8 << 36);
+    INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+    SELECT gen_random_uuid(), CASE WHEN n % 4 = 0 THEN 'mail.sent' ELSE 'order.created' END,
+           '{}', '{}', now()
+    FROM generate_series(1, 15000) AS n";
+
+#[tokio::test]
+async fn many_events_are_estimated_and_few_are_counted() {
+    let scene = Scene::new().await;
+    scene.emit("order.created", None, 5).await;
+    let estimate = async |filter: EventFilter| {
+        let estimated = scene.store().estimate_events(&scene.ops, &filter).await;
+        let estimated = estimated.unwrap();
+        (estimated.number, estimated.kind)
+    };
+    let of = |kind: &str| EventFilter {
+        kind: Some(kind.to_owned()),
+        ..EventFilter::default()
+    };
+    assert_eq!(estimate(of("order.*")).await, (5, CountKind::Exact));
+    assert_eq!(estimate(of("mail.*")).await, (0, CountKind::Exact));
+    scene.fixture.run(MANY).await;
+    let (number, kind) = estimate(of("mail.*")).await;
+    assert_eq!(kind, CountKind::About);
+    assert!((7_400..7_600).contains(&number), "{number}");
+    assert_eq!(estimate(of("rare")).await, (0, CountKind::AtLeast));
+    let an_hour_ago = Clock::system().now().as_millis() - 3_600_000;
+    let lately = EventFilter {
+        since: Some(Timestamp::from_millis(an_hour_ago)),
+        ..EventFilter::default()
+    };
+    let (number, kind) = estimate(lately).await;
+    assert_eq!(kind, CountKind::About);
+    assert!((14_900..15_100).contains(&number), "{number}");
+    let hers = Actor::new("ann").of(Tenant::new("a").unwrap());
+    let foreign = EventFilter {
+        tenant: Some(Tenant::new("b").unwrap()),
+        ..EventFilter::default()
+    };
+    let none = scene.store().estimate_events(&hers, &foreign).await;
+    assert_eq!(none.unwrap(), Count::default());
 }

@@ -1,5 +1,5 @@
-//! Brokers: writers of plain SQL, relays that are killed again and again, and consumers that record
-//! what they receive.
+//! Brokers: writers of plain SQL, relays that are killed repeatedly, and consumers that record what
+//! they receive.
 //!
 //! 24 writers commit and roll back transactions, and another writer holds its transaction open for
 //! seconds. Four relays deliver the events. Every few seconds one relay is killed, paused for longer
@@ -12,7 +12,7 @@
 mod writers;
 mod relays;
 mod consumers;
-mod books;
+mod broker_rows;
 mod verdict;
 
 use std::{
@@ -34,13 +34,13 @@ use serde_json::Value;
 
 use crate::{
     deployment::Binaries,
-    report::{self, say},
+    report::{self, print},
     run::fresh,
 };
 
-use books::Books;
+use broker_rows::BrokerRows;
 use consumers::{Broker, Consumer};
-use relays::Fleet;
+use relays::Relays;
 use verdict::Verdict;
 
 /// How long the relays may take to deliver the remaining events after the last fault.
@@ -91,39 +91,39 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<report::Verdict> {
         consumers.push(Consumer::start(broker, &database.url(), Arc::clone(&done)));
     }
     let hapax = binaries.path("hapax");
-    let mut fleet = Fleet::start(&folder, &hapax, &database.url(), &destinations).await?;
+    let mut relays = Relays::start(&folder, &hapax, &database.url(), &destinations).await?;
     let writing = writers::start(&database.url(), length);
-    fleet.harass(length).await?;
+    relays.inject_faults(length).await?;
     writing.await?;
-    fleet.leave_alone().await?;
-    let books = catch_up(&database, &ledger, &flags.sinks).await;
-    let blows = fleet.stop().await?;
+    relays.until_all_deliver().await?;
+    let rows = catch_up(&database, &ledger, &flags.sinks).await;
+    let faults = relays.stop().await?;
     done.store(true, Ordering::Relaxed);
-    let mut forgotten = 0;
+    let mut omitted = 0;
     for consumer in consumers {
-        forgotten += consumer.end().await;
+        omitted += consumer.end().await;
     }
-    let verdict = Verdict::of(&books, &arrivals(&ledger), &blows, &flags.sinks, forgotten);
-    say(&verdict.to_string());
-    Ok(verdict.word())
+    let verdict = Verdict::of(&rows, &arrivals(&ledger), &faults, &flags.sinks, omitted);
+    print(&verdict.to_string());
+    Ok(verdict.outcome())
 }
 
 /// A receiver that accepts every request, and its ledger.
 async fn receiver() -> (HttpReceiver, Ledger) {
     let (receiver, ledger) = (HttpReceiver::start().await, Ledger::default());
-    let theirs = Arc::clone(&ledger);
+    let writer = Arc::clone(&ledger);
     receiver.reply_with(move |request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let said = &body["data"];
-        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        let data = &body["data"];
+        let text = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
         let arrival = Arrival {
             at: Instant::now(),
             id: request.header("webhook-id").unwrap_or_default().to_owned(),
             nonce: text("nonce"),
             key: text("key"),
-            number: said["number"].as_i64().unwrap_or_default(),
+            number: data["number"].as_i64().unwrap_or_default(),
         };
-        theirs
+        writer
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(arrival);
@@ -141,19 +141,19 @@ fn arrivals(ledger: &Ledger) -> Vec<Arrival> {
 }
 
 /// Waits until all committed events have arrived everywhere, or until the maximum time has passed.
-async fn catch_up(database: &Database, ledger: &Ledger, sinks: &[String]) -> Books {
+async fn catch_up(database: &Database, ledger: &Ledger, sinks: &[String]) -> BrokerRows {
     let client = database.client().await;
     let late = Instant::now() + CATCH_UP;
     let consumers = sinks.iter().filter(|sink| *sink != "webhook").count();
-    let (written, has_hook) = (books::written(&client).await, consumers < sinks.len());
+    let (written, has_hook) = (broker_rows::written(&client).await, consumers < sinks.len());
     while Instant::now() < late {
         let arrivals = arrivals(ledger);
         let events: HashSet<_> = arrivals.iter().map(|it| &it.nonce).collect();
         let is_here = !has_hook || events.len() >= written;
-        if is_here && books::is_done(&client, written, consumers).await {
+        if is_here && broker_rows::is_done(&client, written, consumers).await {
             break;
         }
         pace(LOOK).await;
     }
-    Books::read(&client, sinks).await
+    BrokerRows::read(&client, sinks).await
 }

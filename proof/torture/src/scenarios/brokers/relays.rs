@@ -23,7 +23,7 @@ const SCHEDULE: &str = "schedule = [\"0s\", \"100ms\", \"200ms\", \"500ms\", \"1
 
 /// A fault of a relay, and its beginning and end.
 #[derive(Clone, Debug)]
-pub(super) struct Blow {
+pub(super) struct Fault {
     pub(super) kind: &'static str,
     pub(super) from: Instant,
     pub(super) until: Instant,
@@ -37,13 +37,13 @@ struct Relay {
 }
 
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct Relays {
     url: String,
     database: Client,
     hapax: PathBuf,
     folder: PathBuf,
     relays: Vec<Relay>,
-    blows: Vec<Blow>,
+    faults: Vec<Fault>,
     random: fastrand::Rng,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn broker(sink: &str, settings: &str) -> String {
     format!("[destinations.{sink}]\npartitions = 2\n{SCHEDULE}sink.{sink} = {settings}\n")
 }
 
-impl Fleet {
+impl Relays {
     pub(super) async fn start(
         folder: &Path,
         hapax: &Path,
@@ -71,25 +71,25 @@ impl Fleet {
         let config =
             format!("[relay]\nlease = \"{lease}s\"\n[database]\nconnections = 4\n{destinations}");
         std::fs::write(folder.join("hapax.toml"), config)?;
-        let mut fleet = Self {
+        let mut all = Self {
             url: url.to_owned(),
             database: connect(url).await,
             hapax: hapax.to_owned(),
             folder: folder.to_owned(),
             relays: Vec::new(),
-            blows: Vec::new(),
+            faults: Vec::new(),
             random: fastrand::Rng::with_seed(4),
         };
         for number in 0..RELAYS {
-            let relay = fleet.relay(number, 0)?;
-            fleet.relays.push(relay);
+            let relay = all.relay(number, 0)?;
+            all.relays.push(relay);
         }
-        fleet.leave_alone().await?;
-        Ok(fleet)
+        all.until_all_deliver().await?;
+        Ok(all)
     }
 
     /// Causes faults, one relay at a time, until this time has passed.
-    pub(super) async fn harass(&mut self, length: Duration) -> anyhow::Result<()> {
+    pub(super) async fn inject_faults(&mut self, length: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + length;
         for round in 0.. {
             let pause = Duration::from_millis(self.random.u64(1_000..2_500));
@@ -109,10 +109,10 @@ impl Fleet {
     }
 
     /// Waits until all relays deliver.
-    pub(super) async fn leave_alone(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn until_all_deliver(&mut self) -> anyhow::Result<()> {
         let patience = Patience::within(PATIENCE);
         for relay in &mut self.relays {
-            while !relay.program.has_said(0, "relay started")? {
+            while !relay.program.log_contains(0, "relay started")? {
                 if let Some(status) = relay.program.ended()? {
                     anyhow::bail!("{} ended before it delivered: {status}", relay.node);
                 }
@@ -123,11 +123,11 @@ impl Fleet {
     }
 
     /// Stops all relays, and returns the faults of the run.
-    pub(super) async fn stop(mut self) -> anyhow::Result<Vec<Blow>> {
+    pub(super) async fn stop(mut self) -> anyhow::Result<Vec<Fault>> {
         for relay in &mut self.relays {
             relay.program.stop().await?;
         }
-        Ok(self.blows)
+        Ok(self.faults)
     }
 
     async fn replace(&mut self, number: usize, kind: &'static str) -> anyhow::Result<()> {
@@ -142,7 +142,7 @@ impl Fleet {
             _ => program.stop().await?,
         }
         let generation = *generation + 1;
-        self.blow(kind, from);
+        self.record(kind, from);
         self.relays[number] = self.relay(number, generation)?;
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Fleet {
         })
         .await;
         program.signal("CONT")?;
-        self.blow("STOP", from);
+        self.record("STOP", from);
         Ok(())
     }
 
@@ -170,9 +170,9 @@ impl Fleet {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    fn blow(&mut self, kind: &'static str, from: Instant) {
+    fn record(&mut self, kind: &'static str, from: Instant) {
         let until = Instant::now();
-        self.blows.push(Blow { kind, from, until });
+        self.faults.push(Fault { kind, from, until });
     }
 
     /// Starts a relay, whose name changes at every second start.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Arrival, books::Books, relays::Blow, writers::WRITERS};
+use super::{Arrival, broker_rows::BrokerRows, relays::Fault, writers::WRITERS};
 use crate::report;
 
 /// A relay has recorded an event as delivered at most this long after the event arrived: the
@@ -29,12 +29,12 @@ pub(super) struct Verdict {
     by_crash: usize,
     /// Duplicates that a lost response explains: the relay has recorded an attempt without a
     /// response.
-    by_lost_answer: usize,
+    by_lost_response: usize,
     interrupted: u64,
-    blows: BTreeMap<&'static str, usize>,
+    faults: BTreeMap<&'static str, usize>,
     takeovers: i64,
     dead: i64,
-    forgotten: u64,
+    omitted: u64,
     /// Per consumer: the effects, the missing ones, and those that happened twice or should not
     /// exist.
     effects: BTreeMap<String, [usize; 3]>,
@@ -42,56 +42,56 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub(super) fn of(
-        books: &Books,
+        rows: &BrokerRows,
         ledger: &[Arrival],
-        blows: &[Blow],
+        faults: &[Fault],
         sinks: &[String],
-        forgotten: u64,
+        omitted: u64,
     ) -> Self {
         let mut verdict = Self {
-            written: books.written.len(),
-            rolled_back: books.rolled_back.len(),
+            written: rows.written.len(),
+            rolled_back: rows.rolled_back.len(),
             has_hook: sinks.iter().any(|sink| sink == "webhook"),
-            interrupted: books.interrupted.values().sum(),
-            takeovers: books.takeovers,
-            dead: books.dead,
-            forgotten,
+            interrupted: rows.interrupted.values().sum(),
+            takeovers: rows.takeovers,
+            dead: rows.dead,
+            omitted,
             ..Self::default()
         };
-        for blow in blows {
-            *verdict.blows.entry(blow.kind).or_default() += 1;
+        for fault in faults {
+            *verdict.faults.entry(fault.kind).or_default() += 1;
         }
         if verdict.has_hook {
-            verdict.compare(books, ledger, blows);
+            verdict.compare(rows, ledger, faults);
         }
-        for (consumer, theirs) in &books.effects {
-            let missing = |nonce: &&String| !theirs.contains_key(*nonce);
+        for (consumer, counts) in &rows.effects {
+            let missing = |nonce: &&String| !counts.contains_key(*nonce);
             let wrong =
-                |(nonce, count): &(&String, &u64)| **count != 1 || !books.written.contains(*nonce);
-            let counts = [
-                theirs.len(),
-                books.written.iter().filter(missing).count(),
-                theirs.iter().filter(wrong).count(),
+                |(nonce, count): &(&String, &u64)| **count != 1 || !rows.written.contains(*nonce);
+            let effects = [
+                counts.len(),
+                rows.written.iter().filter(missing).count(),
+                counts.iter().filter(wrong).count(),
             ];
-            verdict.effects.insert(consumer.clone(), counts);
+            verdict.effects.insert(consumer.clone(), effects);
         }
         verdict
     }
 
-    fn compare(&mut self, books: &Books, ledger: &[Arrival], blows: &[Blow]) {
+    fn compare(&mut self, rows: &BrokerRows, ledger: &[Arrival], faults: &[Fault]) {
         let mut first = HashMap::<&str, &Arrival>::new();
         let mut highest = HashMap::<&str, i64>::new();
         let mut again = HashMap::<&str, u64>::new();
-        let mut strange = HashSet::new();
+        let mut unexpected = HashSet::new();
         for arrival in ledger {
-            if !books.written.contains(&arrival.nonce) {
-                strange.insert(&arrival.nonce);
+            if !rows.written.contains(&arrival.nonce) {
+                unexpected.insert(&arrival.nonce);
                 continue;
             }
             if let Some(first) = first.get(&*arrival.id) {
                 let times = again.entry(&arrival.id).or_default();
                 *times += 1;
-                self.judge(books, blows, first, arrival, *times);
+                self.explain(rows, faults, first, arrival, *times);
                 continue;
             }
             first.insert(&arrival.id, arrival);
@@ -102,41 +102,41 @@ impl Verdict {
             *highest = arrival.number.max(*highest);
         }
         self.delivered = first.len();
-        self.lost = books.misses(ledger);
-        self.unexpected = strange.len() + (first.len() + self.lost).abs_diff(self.written);
+        self.lost = rows.misses(ledger);
+        self.unexpected = unexpected.len() + (first.len() + self.lost).abs_diff(self.written);
     }
 
     /// Finds the reason why an event arrived again.
-    fn judge(
+    fn explain(
         &mut self,
-        books: &Books,
-        blows: &[Blow],
+        rows: &BrokerRows,
+        faults: &[Fault],
         first: &Arrival,
         next: &Arrival,
         times: u64,
     ) {
         self.duplicates += 1;
-        let between = |blow: &Blow| first.at < blow.until + UNSETTLED && blow.from < next.at;
-        let unseen = books.interrupted.get(&next.id).copied().unwrap_or_default();
-        let failed = books.failed.get(&next.id).copied().unwrap_or_default();
-        if times <= unseen && blows.iter().any(between) {
+        let between = |fault: &Fault| first.at < fault.until + UNSETTLED && fault.from < next.at;
+        let unseen = rows.interrupted.get(&next.id).copied().unwrap_or_default();
+        let failed = rows.failed.get(&next.id).copied().unwrap_or_default();
+        if times <= unseen && faults.iter().any(between) {
             self.by_crash += 1;
         } else if times <= unseen + failed {
-            self.by_lost_answer += 1;
+            self.by_lost_response += 1;
         }
     }
 
     fn unexplained(&self) -> usize {
-        self.duplicates - self.by_crash - self.by_lost_answer
+        self.duplicates - self.by_crash - self.by_lost_response
     }
 
     /// Whether a fault interrupted a delivery.
     fn is_known(&self) -> bool {
-        self.blows.contains_key("KILL") && (!self.has_hook || self.interrupted > 0)
+        self.faults.contains_key("KILL") && (!self.has_hook || self.interrupted > 0)
     }
 
     /// The verdict as that of a run.
-    pub(super) fn word(&self) -> report::Verdict {
+    pub(super) fn outcome(&self) -> report::Verdict {
         match (self.is_known(), self.holds()) {
             (false, _) => report::Verdict::Unknown,
             (true, true) => report::Verdict::Holds,
@@ -156,7 +156,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "verdict {}", self.word().word())?;
+        writeln!(f, "verdict {}", self.outcome().name())?;
         let Self {
             written,
             rolled_back,
@@ -166,16 +166,16 @@ impl fmt::Display for Verdict {
             f,
             "  {WRITERS} writers and a long one: written {written}, rolled back {rolled_back}"
         )?;
-        let blows = self
-            .blows
+        let faults = self
+            .faults
             .iter()
             .map(|(kind, count)| format!("{kind} {count}"));
-        let blows: Vec<_> = blows.collect();
+        let faults: Vec<_> = faults.collect();
         let (takeovers, interrupted) = (self.takeovers, self.interrupted);
         writeln!(
             f,
-            "  relays: {}, takeovers {takeovers}, offers cut off {interrupted}",
-            blows.join(", ")
+            "  relays: {}, takeovers {takeovers}, offers interrupted {interrupted}",
+            faults.join(", ")
         )?;
         if self.has_hook {
             let Self {
@@ -186,12 +186,13 @@ impl fmt::Display for Verdict {
                 duplicates,
                 ..
             } = self;
-            let (crash, answer, rest) = (self.by_crash, self.by_lost_answer, self.unexplained());
+            let (crash, response, rest) =
+                (self.by_crash, self.by_lost_response, self.unexplained());
             writeln!(
                 f,
                 "  webhook: delivered {delivered}, lost {lost}, unexpected {unexpected}, \
                  inversions {inversions}, duplicates {duplicates} (by a crash {crash}, by a lost \
-                 answer {answer}, unexplained {rest})"
+                 response {response}, unexplained {rest})"
             )?;
         }
         for (consumer, [count, missing, wrong]) in &self.effects {
@@ -202,8 +203,8 @@ impl fmt::Display for Verdict {
         }
         write!(
             f,
-            "  consumers that forgot to acknowledge {}, dead letters {}",
-            self.forgotten, self.dead
+            "  acknowledgements omitted by consumers {}, dead letters {}",
+            self.omitted, self.dead
         )
     }
 }

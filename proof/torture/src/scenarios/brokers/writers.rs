@@ -34,7 +34,7 @@ const WRITE: &str = "
         RETURNING nonce, key, number
     )
     SELECT hapax.emit(
-        'carry.moved',
+        'brokers.written',
         json_build_object('nonce', nonce, 'key', key, 'number', number)::text,
         'thing', key, number
     )
@@ -84,16 +84,16 @@ async fn write(client: &Client, writer: u32, end: Instant) {
         let mut keys = [random.u32(0..KEYS), random.u32(0..KEYS)];
         keys.sort_unstable();
         let count = random.usize(1..=2);
-        for (place, key) in keys.iter().take(count).enumerate() {
-            let (key, nonce) = (format!("key {key}"), format!("{writer}-{round}-{place}"));
+        for (index, key) in keys.iter().take(count).enumerate() {
+            let (key, nonce) = (format!("key {key}"), format!("{writer}-{round}-{index}"));
             client.execute(&write, &[&key, &nonce]).await.unwrap();
         }
         let rolls_back = random.u32(0..5) == 0;
         let end = if rolls_back { "ROLLBACK" } else { "COMMIT" };
         client.batch_execute(end).await.unwrap();
         if rolls_back {
-            for place in 0..count {
-                note_tried(client, &format!("{writer}-{round}-{place}")).await;
+            for index in 0..count {
+                note_tried(client, &format!("{writer}-{round}-{index}")).await;
             }
         }
     }

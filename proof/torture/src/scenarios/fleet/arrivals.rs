@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Period,
-    customer::{Book, Kind},
+    customer::{ClientLog, Kind},
 };
 use crate::checkers::over_budget;
 
@@ -28,7 +28,7 @@ pub(super) struct Arrivals {
     seconds: Vec<[usize; 3]>,
     /// All requests per 100 ms.
     tenths: Vec<usize>,
-    hiccups: Vec<Period>,
+    delays: Vec<Period>,
     orders: usize,
     failed: usize,
     missing: Vec<String>,
@@ -39,14 +39,14 @@ impl Arrivals {
     /// Compares the requests of the clients with the orders of the shop.
     pub(super) fn of(
         outage: Period,
-        books: &[Book],
-        there: &BTreeMap<String, usize>,
-        hiccups: Vec<Period>,
+        logs: &[ClientLog],
+        stored: &BTreeMap<String, usize>,
+        delays: Vec<Period>,
     ) -> Self {
         let (mut seconds, mut tenths) = (Vec::new(), Vec::new());
         let (mut missing, mut wrong) = (Vec::new(), Vec::new());
-        let placed = || books.iter().flat_map(|book| &book.orders);
-        for (at, kind) in books.iter().flat_map(|book| &book.sent) {
+        let placed = || logs.iter().flat_map(|log| &log.orders);
+        for (at, kind) in logs.iter().flat_map(|log| &log.sent) {
             let second = index(*at, 1_000);
             seconds.resize(seconds.len().max(second + 1), [0; 3]);
             seconds[second][*kind as usize] += 1;
@@ -55,22 +55,22 @@ impl Arrivals {
             tenths[tenth] += 1;
         }
         for order in placed() {
-            match there.get(order) {
+            match stored.get(order) {
                 None => missing.push(order.clone()),
                 Some(1) => {}
-                Some(often) => wrong.push(format!("order {order} is there {often} times")),
+                Some(often) => wrong.push(format!("order {order} exists {often} times")),
             }
         }
         let orders = placed().count();
-        if there.len() > orders {
+        if stored.len() > orders {
             wrong.push(format!(
-                "{} orders that no client placed",
-                there.len() - orders
+                "{} orders exist that no client placed",
+                stored.len() - orders
             ));
         }
-        for (number, book) in books.iter().enumerate() {
-            wrong.extend(book.strange.iter().cloned());
-            let mut sent = book.sent.clone();
+        for (number, log) in logs.iter().enumerate() {
+            wrong.extend(log.unexpected.iter().cloned());
+            let mut sent = log.sent.clone();
             sent.sort_by_key(|(at, kind)| (*at, *kind == Kind::Retry));
             let sent = sent
                 .iter()
@@ -78,12 +78,12 @@ impl Arrivals {
             let over = over_budget(&sent.collect::<Vec<_>>(), SLACK_MS);
             wrong.extend(over.map(|what| format!("client {number}: {what}")));
         }
-        let failed = books.iter().map(|book| book.failed).sum();
+        let failed = logs.iter().map(|log| log.failed).sum();
         Self {
             outage,
             seconds,
             tenths,
-            hiccups,
+            delays,
             orders,
             failed,
             missing,
@@ -110,7 +110,7 @@ impl Arrivals {
             }
             if peak > FEW && real(peak) > WAVE * mean {
                 wrong.push(format!(
-                    "a wave {when}: {peak} in 100 ms where {mean:.0} are usual"
+                    "a wave {when}: {peak} in 100 ms, and the mean is {mean:.0}"
                 ));
             }
         }
@@ -138,8 +138,8 @@ impl Arrivals {
         let span = (index(from) + 1).min(end)..end;
         // Delayed requests are sent together with those that are on time.
         let late = |tenth: &usize| {
-            let mut hiccups = self.hiccups.iter();
-            hiccups.any(|it| (index(it.from)..=index(it.to) + 1).contains(tenth))
+            let mut delays = self.delays.iter();
+            delays.any(|it| (index(it.from)..=index(it.to) + 1).contains(tenth))
         };
         let sent = |tenth: usize| self.tenths[tenth];
         let sum: usize = span.clone().map(sent).sum();
@@ -167,26 +167,26 @@ fn real(count: usize) -> f64 {
 impl fmt::Display for Arrivals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Period { from, to } = self.outage;
-        writeln!(f, "second,new,again,retries")?;
+        writeln!(f, "second,new,later,retries")?;
         for (second, [new, later, retries]) in self.seconds.iter().enumerate() {
             let at = Duration::from_secs(second as u64);
             let down = if at >= from && at < to { "  down" } else { "" };
             writeln!(f, "{second},{new},{later},{retries}{down}")?;
         }
-        let mut said = String::new();
+        let mut phases = String::new();
         for (when, from, to) in self.phases() {
             let (mean, peak, _) = self.arrivals(from, to);
-            writeln!(said, "{when}: {mean:.1} in 100 ms, at most {peak}")?;
+            writeln!(phases, "{when}: {mean:.1} in 100 ms, at most {peak}")?;
         }
         let sums = self.seconds.iter().fold([0; 3], |sum, it| {
             [sum[0] + it[0], sum[1] + it[1], sum[2] + it[2]]
         });
-        let there = self.orders - self.missing.len();
+        let existing = self.orders - self.missing.len();
         write!(
             f,
-            "{said}down for {:.1} s; {} operations failed and were done later\n\
+            "{phases}down for {:.1} s; {} operations failed and were done later\n\
              {} first attempts of new orders, {} of old ones, {} retries\n\
-             {there} of {} orders are there once",
+             {existing} of {} orders exist once",
             to.saturating_sub(from).as_secs_f64(),
             self.failed,
             sums[0],

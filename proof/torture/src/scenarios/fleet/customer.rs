@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use hapax::{Clock, key::IdempotencyKey, sink::BoxError};
+use hapax::{Clock, key::IdempotencyKey, retry::Delays, sink::BoxError};
 use hapax_client::{Attempt, Begun, Client, Intent, Journal, Request, Settings, Watch};
 use hapax_testkit::{clock::seeded_random, wait::pace};
 use tokio::{task::JoinSet, time::Instant};
@@ -38,13 +38,13 @@ pub(super) enum Kind {
 
 /// The requests and orders of one client, with their times.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct ClientLog {
     pub(super) sent: Vec<(Duration, Kind)>,
     pub(super) orders: Vec<String>,
     /// The number of operations that failed.
     pub(super) failed: usize,
     /// Responses that the outage does not explain.
-    pub(super) strange: Vec<String>,
+    pub(super) unexpected: Vec<String>,
 }
 
 /// A client of the fleet.
@@ -53,23 +53,18 @@ pub(super) struct Customer {
     url: String,
     start: Instant,
     client: Client,
-    book: Arc<Mutex<Book>>,
+    log: Arc<Mutex<ClientLog>>,
     unfinished: Mutex<VecDeque<String>>,
 }
 
 impl Customer {
     pub(super) fn new(number: usize, url: String, start: Instant) -> anyhow::Result<Arc<Self>> {
-        let book: Arc<Mutex<Book>> = Arc::default();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "torture measures with the clock of the machine"
-        )]
-        let clock = Clock::new(std::time::SystemTime::now);
-        let mut settings = Settings::new(clock, seeded_random(number as u64));
+        let log: Arc<Mutex<ClientLog>> = Arc::default();
+        let mut settings = Settings::new(Clock::system(), seeded_random(number as u64));
         settings.policy.backoff.total = Duration::from_secs(90);
         settings.policy.backoff.attempts_max = 100;
-        settings.journal = Some(Arc::new(Remembered::default()));
-        let watched = Arc::clone(&book);
+        settings.journal = Some(Arc::new(MemoryJournal::default()));
+        let watched = Arc::clone(&log);
         settings.watch = Some(Watch::new(move |attempt: &Attempt, _| {
             if attempt.attempt > 1 {
                 let took = Duration::from_millis(attempt.took_ms);
@@ -82,15 +77,15 @@ impl Customer {
             url,
             start,
             client: Client::new(settings)?,
-            book,
+            log,
             unfinished: Mutex::default(),
         }))
     }
 
     /// Places orders until the fleet closes, and returns when all of them are placed.
-    pub(super) async fn buy(self: Arc<Self>, closing: Arc<AtomicBool>) -> Book {
+    pub(super) async fn buy(self: Arc<Self>, closing: Arc<AtomicBool>) -> ClientLog {
         let random = seeded_random(!(self.number as u64));
-        let mut under_way = JoinSet::new();
+        let mut sending = JoinSet::new();
         let all_placed = Arc::new(AtomicBool::new(false));
         let later = tokio::spawn(Arc::clone(&self).catch_up(Arc::clone(&all_placed)));
         for count in 0.. {
@@ -99,35 +94,35 @@ impl Customer {
                 break;
             }
             let order = format!("c{}-{count}", self.number);
-            lock(&self.book).orders.push(order.clone());
+            lock(&self.log).orders.push(order.clone());
             let customer = Arc::clone(&self);
-            under_way.spawn(async move {
+            sending.spawn(async move {
                 if !customer.place(&order, Kind::New).await {
                     lock(&customer.unfinished).push_back(order);
                 }
             });
         }
-        under_way.join_all().await;
+        sending.join_all().await;
         all_placed.store(true, Ordering::Relaxed);
         later.await.expect("it does not panic");
-        std::mem::take(&mut *lock(&self.book))
+        std::mem::take(&mut *lock(&self.log))
     }
 
     /// Sends failed orders again until none is left.
     async fn catch_up(self: Arc<Self>, all_placed: Arc<AtomicBool>) {
         let random = seeded_random(self.number as u64 + 1_000_000);
-        let mut wait = LATER.0;
+        let mut delays = Delays::new(LATER);
         loop {
-            pace(wait.mul_f64(2.0 * random.unit())).await;
+            pace(delays.next_delay().mul_f64(2.0 * random.unit())).await;
             let done = all_placed.load(Ordering::Relaxed);
             let next = lock(&self.unfinished).pop_front();
             match next {
                 None if done => return,
                 None => {}
-                Some(order) if self.place(&order, Kind::Later).await => wait = LATER.0,
+                Some(order) if self.place(&order, Kind::Later).await => delays.reset(),
                 Some(order) => {
                     lock(&self.unfinished).push_front(order);
-                    wait = (wait * 2).min(LATER.1);
+                    delays.advance();
                 }
             }
         }
@@ -140,27 +135,27 @@ impl Customer {
         let request = request.json(body).named(order);
         let request = request.header("authorization", &format!("Bearer {TOKEN}"));
         let request = request.expect("the token is valid");
-        lock(&self.book).sent.push((self.start.elapsed(), kind));
-        let answer = self.client.send(request).await;
-        let mut book = lock(&self.book);
-        match answer {
-            Ok(answer) if answer.status == 201 => return true,
-            Ok(answer) if ![500, 502, 503, 504, 409].contains(&answer.status.as_u16()) => {
-                book.strange
-                    .push(format!("{order}: {} {:?}", answer.status, answer.code));
+        lock(&self.log).sent.push((self.start.elapsed(), kind));
+        let response = self.client.send(request).await;
+        let mut log = lock(&self.log);
+        match response {
+            Ok(response) if response.status == 201 => return true,
+            Ok(response) if ![500, 502, 503, 504, 409].contains(&response.status.as_u16()) => {
+                log.unexpected
+                    .push(format!("{order}: {} {:?}", response.status, response.code));
             }
             _ => {}
         }
-        book.failed += 1;
+        log.failed += 1;
         false
     }
 }
 
 /// A journal in memory, because the clients end with the run.
 #[derive(Debug, Default)]
-struct Remembered(Mutex<HashMap<String, IdempotencyKey>>);
+struct MemoryJournal(Mutex<HashMap<String, IdempotencyKey>>);
 
-impl Journal for Remembered {
+impl Journal for MemoryJournal {
     fn begin<'a>(
         &'a self,
         intent: &'a Intent,

@@ -23,7 +23,7 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     deployment::{Binaries, Program, is_ready},
-    report::{Verdict, say},
+    report::{Verdict, print},
     run::fresh,
     stored_rows::StoredRows,
 };
@@ -31,13 +31,13 @@ use crate::{
 use arrivals::Arrivals;
 use customer::{Customer, TOKEN};
 
-/// Each has a separate retry budget.
+/// Number of clients, each with a separate retry budget.
 const CLIENTS: usize = 100;
 /// How long orders are placed before the outage, and after it.
 const AROUND: Duration = Duration::from_secs(3);
 /// How often this process looks whether it was delayed, and from which length a delay counts.
 const LOOK: Duration = Duration::from_millis(10);
-const HICCUP: Duration = Duration::from_millis(100);
+const DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Flags {
@@ -65,8 +65,8 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
         let customer = Customer::new(number, format!("http://{}/orders", shop.address()), start)?;
         fleet.spawn(customer.buy(Arc::clone(&closing)));
     }
-    let hiccups = Arc::<Mutex<Vec<Period>>>::default();
-    let watching = tokio::spawn(watch(start, Arc::clone(&hiccups)));
+    let delays = Arc::<Mutex<Vec<Period>>>::default();
+    let watching = tokio::spawn(watch(start, Arc::clone(&delays)));
     pace(AROUND).await;
     shop.program.kill()?;
     let from = start.elapsed();
@@ -76,14 +76,14 @@ pub(super) async fn run(flags: Flags) -> anyhow::Result<Verdict> {
     let to = start.elapsed();
     pace(AROUND).await;
     closing.store(true, Ordering::Relaxed);
-    let books = fleet.join_all().await;
+    let logs = fleet.join_all().await;
     watching.abort();
-    let hiccups = std::mem::take(&mut *hiccups.lock().unwrap_or_else(PoisonError::into_inner));
+    let delays = std::mem::take(&mut *delays.lock().unwrap_or_else(PoisonError::into_inner));
     let orders = shop.orders(&folder).await?;
-    let arrivals = Arrivals::of(Period { from, to }, &books, &orders, hiccups);
-    say(&arrivals.to_string());
+    let arrivals = Arrivals::of(Period { from, to }, &logs, &orders, delays);
+    print(&arrivals.to_string());
     let wrong = arrivals.wrong();
-    say(&wrong.join("\n"));
+    print(&wrong.join("\n"));
     drop(shop);
     Ok(if wrong.is_empty() {
         Verdict::Holds
@@ -128,7 +128,7 @@ impl Shop {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// How often each order is there, by its customer, which no other order has.
+    /// How often each order exists, by its customer id, which no other order has.
     async fn orders(&self, folder: &Path) -> anyhow::Result<BTreeMap<String, usize>> {
         let rows = StoredRows::File(folder.join("shop.db"));
         let mut orders = BTreeMap::new();
@@ -140,16 +140,16 @@ impl Shop {
     }
 }
 
-/// Records delays of this process. After a delay all clients go on at the same time, which does not
-/// happen in a fleet of separate processes.
-async fn watch(start: Instant, hiccups: Arc<Mutex<Vec<Period>>>) {
+/// Records delays of this process. After a delay all clients continue at the same time, which does not
+/// happen with separate processes.
+async fn watch(start: Instant, delays: Arc<Mutex<Vec<Period>>>) {
     let mut from = start.elapsed();
     loop {
         pace(LOOK).await;
         let to = start.elapsed();
-        if to.saturating_sub(from) > HICCUP {
-            let mut hiccups = hiccups.lock().unwrap_or_else(PoisonError::into_inner);
-            hiccups.push(Period { from, to });
+        if to.saturating_sub(from) > DELAY {
+            let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
+            delays.push(Period { from, to });
         }
         from = to;
     }

@@ -101,7 +101,7 @@ impl Inlet for Topic {
 fn consumer(servers: &str, topic: &str) -> BaseConsumer {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", servers)
-        .set("group.id", "carry")
+        .set("group.id", "brokers")
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "earliest")
         .set("session.timeout.ms", "6000")

@@ -118,7 +118,7 @@ trait Inlet {
 
 async fn consume(mut inlet: impl Inlet, consumer: &str, client: &Client, done: &AtomicBool) -> u64 {
     let mut random = fastrand::Rng::with_seed(9);
-    let mut forgotten = 0;
+    let mut omitted = 0;
     while !done.load(Ordering::Relaxed) {
         let messages = inlet.take(BATCH).await;
         if messages.is_empty() {
@@ -126,7 +126,7 @@ async fn consume(mut inlet: impl Inlet, consumer: &str, client: &Client, done: &
         }
         take_effect(client, consumer, &messages).await;
         if random.u32(0..20) == 0 {
-            forgotten += 1;
+            omitted += 1;
             inlet.break_off().await;
             continue;
         }
@@ -134,7 +134,7 @@ async fn consume(mut inlet: impl Inlet, consumer: &str, client: &Client, done: &
         inlet.acknowledge(receipts.collect()).await;
     }
     inlet.clear().await;
-    forgotten
+    omitted
 }
 
 /// Accepts the messages and writes their effects in one statement, and therefore in one
@@ -145,7 +145,7 @@ async fn take_effect<R>(client: &Client, consumer: &str, messages: &[Message<R>]
         SELECT $1::text, payload::json ->> 'nonce'
         FROM (
             SELECT payload,
-                   hapax.accept($1::text, id, sha256(convert_to(payload, 'UTF8')), 'carry') AS taken
+                   hapax.accept($1::text, id, sha256(convert_to(payload, 'UTF8')), 'brokers') AS taken
             FROM unnest($2::text[], $3::text[]) AS message (id, payload)
             OFFSET 0
         ) AS message

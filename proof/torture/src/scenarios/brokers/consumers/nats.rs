@@ -87,14 +87,14 @@ async fn context() -> jetstream::Context {
 
 async fn consumer(context: &jetstream::Context, name: &str) -> PullConsumer {
     let config = pull::Config {
-        durable_name: Some("carry".to_owned()),
+        durable_name: Some("brokers".to_owned()),
         ack_policy: AckPolicy::Explicit,
         ack_wait: Duration::from_secs(2),
         ..pull::Config::default()
     };
     let stream = context.get_stream(name).await.unwrap();
     stream
-        .get_or_create_consumer("carry", config)
+        .get_or_create_consumer("brokers", config)
         .await
         .unwrap()
 }

@@ -8,8 +8,8 @@ use ::redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection, cmd};
 use super::{Inlet, Message};
 
 const URL: &str = "redis://127.0.0.1:6379";
-const GROUP: &str = "carry";
-const ANSWER: Duration = Duration::from_secs(30);
+const GROUP: &str = "brokers";
+const RESPONSE: Duration = Duration::from_secs(30);
 
 type Entries = Vec<(String, HashMap<String, Vec<u8>>)>;
 
@@ -95,7 +95,7 @@ impl Inlet for Stream {
 async fn connect() -> MultiplexedConnection {
     let client = Client::open(URL).unwrap();
     // On a busy machine, Redis may respond slowly.
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE));
     let connected = client
         .get_multiplexed_async_connection_with_config(&config)
         .await;

@@ -1,8 +1,0 @@
-"""What a far side answers, in HTTP/1.1."""
-
-
-async def answer(writer, status, headers=""):
-    length = "" if status == 204 else "Content-Length: 0\r\n"
-    writer.write(f"HTTP/1.1 {status} Said\r\n{length}{headers}\r\n".encode())
-    await writer.drain()
-    return True
