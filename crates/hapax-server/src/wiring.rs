@@ -205,7 +205,8 @@ fn api(
     keys: Keys,
     console: Option<&Console>,
 ) -> Result<Router, Failure> {
-    let api = admin::router(AdminApi::new(admin, &context.config, keys)?);
+    let api = AdminApi::new(admin, &context.config, keys)?;
+    let api = admin::router(api, environment::random());
     Ok(match console {
         Some(console) => api.merge(console.router()),
         None => api,

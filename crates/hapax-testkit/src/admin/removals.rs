@@ -8,6 +8,7 @@ use hapax::{
 use super::{
     AdminUnderTest,
     checks::{Must, check_conflict, check_missing},
+    destinations::listed,
     scene::{HOUR, LEASE, Scene},
 };
 use crate::store::steps::settlement;
