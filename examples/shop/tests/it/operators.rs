@@ -260,8 +260,8 @@ fn form_of(page: &str) -> String {
     for field in form.split("type=\"hidden\" name=\"").skip(1) {
         let (name, rest) = field.split_once("\" value=\"").expect("a value");
         let value = rest.split('"').next().unwrap();
-        let value = value.replace("&amp;", "&").bytes();
-        let value: String = value.map(|byte| format!("%{byte:02X}")).collect();
+        let value = value.replace("&amp;", "&");
+        let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
         fields.push(format!("{name}={value}"));
     }
     fields.join("&")
