@@ -5,9 +5,9 @@
 /// A text after the pattern is shown too.
 #[macro_export]
 macro_rules! assert_matches {
-    ($value:expr, $pattern:pat) => {
+    ($value:expr, $pattern:pat $(if $guard:expr)?) => {
         match $value {
-            $pattern => {}
+            $pattern $(if $guard)? => {}
             ref other => panic!("{other:?} does not match {}", stringify!($pattern)),
         }
     };

@@ -64,7 +64,8 @@ async fn an_edited_payload_is_what_the_relay_offers() {
         _ => refuse(),
     });
     let operator = stage.operator();
-    let edited = operator.edit_dead_letter(&ops(), "orders", 1, r#"{"card":2}"#);
+    let ops = ops();
+    let edited = operator.edit_dead_letter(&ops, "orders", 1, r#"{"card":2}"#);
     edited.await.unwrap();
     eventually(PATIENCE, async || sink.taken() == [1]).await;
     relay.drain().await;
@@ -80,7 +81,8 @@ async fn a_discarded_dead_letter_frees_its_order_key() {
     eventually(PATIENCE, async || stage.dead("orders").await == [(1, 1)]).await;
     assert!(sink.taken().is_empty());
     let operator = stage.operator();
-    let discarded = operator.discard_dead_letter(&ops(), "orders", 1, "paid in cash");
+    let ops = ops();
+    let discarded = operator.discard_dead_letter(&ops, "orders", 1, "paid in cash");
     discarded.await.unwrap();
     eventually(PATIENCE, async || sink.taken() == [2]).await;
     relay.drain().await;
@@ -245,7 +247,8 @@ async fn a_removed_destination_cannot_be_opened_and_its_last_owner_is_fenced() {
     assert_matches!(late, Err(StoreError::Fenced));
     // Created anew, it begins again at the first event, with higher epochs than before.
     let spec = r#"{"sink":{"file":{"path":"/tmp/x"}}}"#;
-    let created = operator.create_destination(&ops(), "orders", spec, None);
+    let ops = ops();
+    let created = operator.create_destination(&ops, "orders", spec, None);
     created.await.unwrap();
     let again = stage.store.open("orders").await.unwrap();
     assert!(again.epoch > first.epoch, "{} {}", again.epoch, first.epoch);
