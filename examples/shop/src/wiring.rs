@@ -15,7 +15,7 @@ use hapax::{
 };
 use hapax_http::{Completer, Idempotency};
 use hapax_otlp::{Exporter, Exporting};
-use hapax_postgres::{Postgres, Schema};
+use hapax_postgres::Schema;
 use hapax_runtime::{shutdown::Signals, telemetry};
 use hapax_sqlite::Sqlite;
 use metrics_exporter_prometheus::PrometheusHandle;

@@ -29,6 +29,7 @@ enum Verb {
     )]
     List(Box<ListArgs>),
     /// Make one delivery due now that waits for its next attempt; its attempts still count
+    #[command(after_help = "Example:\n  hapax deliveries retry billing 4711")]
     Retry(retry::Args),
 }
 

@@ -3,7 +3,6 @@
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient, HttpReceiver, HttpReply},
     port::free_port,
-    postgres::Database,
     wait::eventually,
 };
 use http::Method;

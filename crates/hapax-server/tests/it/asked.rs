@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hapax::{
     event::{Headers, NewEvent},
     idempotency::{Claim, OnExpired, StoredResponse},
-    inbox::Message,
+    inbox::{Acceptance, Message},
     key::{FingerprintBuilder, IdempotencyKey, Operation, Scope, Tenant},
     limits::RETENTION,
     saga::{Kind, NewSaga, Owned, SagaStatus, State},
@@ -58,7 +58,8 @@ async fn request(store: &impl Sagas, name: &str) {
     let payload = json!({"order": 1, "card": {"number": secret}});
     let event = tx.emit(NewEvent::json("order.created", &payload)).unwrap();
     let message = Message::new("mailer", "shop", event.to_string(), b"").unwrap();
-    tx.accept(&message).await.unwrap();
+    let accepted = tx.accept(&message).await.unwrap();
+    assert_eq!(accepted, Acceptance::First);
     let id = format!("saga-{name}");
     let saga = NewSaga {
         id: id.clone(),

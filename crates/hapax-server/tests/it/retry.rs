@@ -9,12 +9,17 @@ use serde_json::json;
 
 use crate::{
     admin::{Served, check},
-    hapax::{PATIENCE, SECRET, emit, migrated, run},
+    hapax::{PATIENCE, SECRET, run},
+    store::{Home, Store, on_both_stores},
 };
 
-#[tokio::test]
-async fn a_delivery_is_retried_now_by_command_and_over_http() {
-    let database = migrated().await;
+on_both_stores! {
+    a_delivery_is_retried_now_by_command_and_over_http,
+}
+
+async fn a_delivery_is_retried_now_by_command_and_over_http(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 1).await;
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(503));
     let served = Served::with_tokens(&database).await;
@@ -23,7 +28,6 @@ async fn a_delivery_is_retried_now_by_command_and_over_http() {
         "sink": {"webhook": {"url": receiver.url("/"), "secret": SECRET, "allow": ["127.0.0.0/8"]}},
     }});
     assert_eq!(served.post("/destinations", &body).await.status, 201);
-    emit(&database.client().await, "order.created", 1).await;
     let mut position = String::new();
     eventually(PATIENCE, async || {
         let listed = served.get("/deliveries?state=retrying").await;

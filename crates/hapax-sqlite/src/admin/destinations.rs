@@ -6,8 +6,7 @@ use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobKind, PAGE_MAX,
     Page, Partition, check_destination_name, check_spec_tenant, destination_object, partitions_of,
-    read_new_spec,
-    read_spec,
+    read_new_spec, read_spec,
 };
 use rusqlite::{Row, params};
 use serde_json::json;
