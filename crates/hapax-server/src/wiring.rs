@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::{response::Redirect, routing::get};
+use axum::{Router, response::Redirect, routing::get};
 use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
@@ -151,11 +151,8 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     let (keys, admin) = (Keys::of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
-    let api = AdminApi::new(Arc::clone(&admin), config, keys.clone())?;
-    let mut api = admin::router(api, environment::random());
-    if config.admin.console {
-        api = api.merge(console.router());
-    }
+    let console = config.admin.console.then_some(console);
+    let api = api(&context, Arc::clone(&admin), keys.clone(), console.as_ref())?;
     let imported = store.sources(&config.sources).await?;
     let watch = declarations(Arc::clone(&admin), keys, config).await?;
     let destinations = destination_set.destinations(&declared.and(&watch));
@@ -170,11 +167,7 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     let served = [(health_listener, health.router()), (admin_listener, api)];
     serve_all(&mut tasks, served, bounds, &stopping);
     import_all(&mut tasks, imported, &stopping);
-    if context.config.admin.console {
-        let (console, stopping) = (console.clone(), stopping.clone());
-        tasks.spawn(async move { watched(&console, stopping).await });
-    }
-    tasks.spawn(JobWorker::new(admin).run(stopped(stopping)));
+    work_for_operators(&mut tasks, admin, console, stopping);
     let keeping = retention::spawn(&store, &context.config.retention, metrics);
 
     let count = destination_set.all().len();
@@ -203,6 +196,34 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
         "relay stopped"
     );
     Ok(())
+}
+
+/// The routes for operators: the admin API, and the console if it is served.
+fn api(
+    context: &Context,
+    admin: Arc<dyn Admin>,
+    keys: Keys,
+    console: Option<&Console>,
+) -> Result<Router, Failure> {
+    let api = AdminApi::new(admin, &context.config, keys)?;
+    let api = admin::router(api, environment::random());
+    Ok(match console {
+        Some(console) => api.merge(console.router()),
+        None => api,
+    })
+}
+
+/// Runs the jobs that operators start, and the console's collection of figures.
+fn work_for_operators(
+    tasks: &mut JoinSet<()>,
+    admin: Arc<dyn Admin>,
+    console: Option<Console>,
+    stopping: watch::Receiver<bool>,
+) {
+    tasks.spawn(JobWorker::new(admin).run(stopped(stopping.clone())));
+    if let Some(console) = console {
+        tasks.spawn(async move { watched(&console, stopping).await });
+    }
 }
 
 /// The health of a relay with this store.
@@ -321,9 +342,7 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
         let router = console.router().route("/", home);
         tasks.spawn(serve(listener, router, bounds, stopping.clone()));
     }
-    tasks.spawn(JobWorker::new(admin).run(stopped(stopping.clone())));
-    let kept = console.clone();
-    tasks.spawn(async move { watched(&kept, stopping).await });
+    work_for_operators(&mut tasks, admin, Some(console), stopping);
     tracing::info!(
         listen = address.map(tracing::field::display),
         from_state = "starting",

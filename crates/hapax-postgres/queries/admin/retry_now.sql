@@ -1,6 +1,5 @@
 -- Makes a delivery due that waits for its next attempt, and keeps its attempts. One that is due
 -- already, or whose attempt is running, keeps its place.
--- Only here: the SQLite store belongs to one process, and has no admin API.
 UPDATE hapax.delivery SET
     next_at = least(next_at, $3::timestamptz),
     manual = true

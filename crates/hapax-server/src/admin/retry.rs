@@ -2,12 +2,9 @@
 //! its next attempt is due.
 
 use axum::{extract::State, http::StatusCode};
+use hapax_http::{Path, Problem};
 
-use super::{
-    AdminApi,
-    auth::Caller,
-    problem::{Path, Problem},
-};
+use super::{AdminApi, auth::Caller};
 
 /// Makes one delivery due now that waits for its next attempt. Its attempts still count.
 #[utoipa::path(post, path = "/admin/v1/deliveries/{partition}/{position}/retry",

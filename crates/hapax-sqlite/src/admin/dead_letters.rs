@@ -126,19 +126,22 @@ pub(super) fn discard_all(
     Ok(discarded)
 }
 
-/// Checks that the delivery exists and this actor may see it.
+/// Checks that the delivery exists and this actor may see it. Returns its state.
 pub(super) fn look(
     view: &View<'_>,
     actor: &Actor,
     partition: &str,
     position: i64,
-) -> Result<(), AdminError> {
+) -> Result<String, AdminError> {
     let params = params![partition, position];
-    let tenant = |row: &Row<'_>| row.get::<_, Option<String>>("tenant");
-    let tenant = view.first(query!("admin/delivery"), params, tenant)?;
-    match (tenant, actor.tenant()) {
-        (Some(_), None) => Ok(()),
-        (Some(tenant), own) if tenant.as_deref() == own => Ok(()),
+    let read = |row: &Row<'_>| {
+        let tenant: Option<String> = row.get("tenant")?;
+        Ok((row.get("state")?, tenant))
+    };
+    let found = view.first(query!("admin/delivery"), params, read)?;
+    match (found, actor.tenant()) {
+        (Some((state, _)), None) => Ok(state),
+        (Some((state, tenant)), own) if tenant.as_deref() == own => Ok(state),
         _ => Err(AdminError::not_found(delivery_object(partition, position))),
     }
 }

@@ -17,6 +17,7 @@ use super::{
     filters::Filters,
     handle::SqliteAdmin,
     newest::Newest,
+    retry::retry_now,
     seen::Seen,
     view::View,
 };
@@ -109,6 +110,15 @@ impl DeliveryAdmin for SqliteAdmin {
             dead_letters::finish(act, &actor, "edit", letter, &detail, replayed)
         })
         .await
+    }
+
+    async fn retry_delivery_now(
+        &self,
+        actor: &Actor,
+        partition: &str,
+        position: i64,
+    ) -> Result<(), AdminError> {
+        retry_now(self, actor, partition, position).await
     }
 
     async fn discard_dead_letter(

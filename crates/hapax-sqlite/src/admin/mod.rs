@@ -15,6 +15,7 @@ mod destinations;
 mod deliveries;
 mod newest;
 mod dead_letters;
+mod retry;
 mod jobs;
 mod run;
 mod batch;

@@ -210,7 +210,8 @@ async fn some_acts<S: AdminUnderTest>() -> Scene<S> {
         .await
         .must();
     let spec = r#"{"tenant":"a"}"#;
-    let created = admin.create_destination(&of("a"), "two", spec, None);
+    let hers = of("a");
+    let created = admin.create_destination(&hers, "two", spec, None);
     created.await.must();
     assert!(admin.pause_destination(ops, "two").await.must());
     assert!(!admin.pause_destination(ops, "two").await.must());

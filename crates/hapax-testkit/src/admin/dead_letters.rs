@@ -61,23 +61,25 @@ pub async fn a_delivery_that_waits_is_retried_now<S: AdminUnderTest>() {
     ];
     parks[0].next_at = scene.now().after(HOUR);
     scene.settle("a", parks).await;
-    let retry = async |actor, position| {
-        let retried = scene.admin.retry_delivery_now(actor, "a", position);
+    let retry = async |position| {
+        let retried = scene.admin.retry_delivery_now(&scene.ops, "a", position);
         retried.await
     };
-    check_missing(&retry(&of("b"), at[0]).await);
-    check_missing(&retry(&scene.ops, at[3]).await);
-    check_conflict(&retry(&scene.ops, at[1]).await);
-    check_conflict(&retry(&scene.ops, at[2]).await);
+    let theirs = of("b");
+    let hidden = scene.admin.retry_delivery_now(&theirs, "a", at[0]).await;
+    check_missing(&hidden);
+    check_missing(&retry(at[3]).await);
+    check_conflict(&retry(at[1]).await);
+    check_conflict(&retry(at[2]).await);
     let due = async || scene.store().due("a", &[], 10, 0).await.must();
     assert!(due().await.is_empty());
-    retry(&scene.ops, at[0]).await.must();
+    retry(at[0]).await.must();
     let first = due().await;
     assert_eq!(first.len(), 1);
     assert_eq!((first[0].event.position, first[0].attempt), (at[0], 3));
     assert!(first[0].manual, "an operator asked for this delivery");
     // A delivery that is due is not delayed.
-    retry(&scene.ops, at[0]).await.must();
+    retry(at[0]).await.must();
     assert_eq!(due().await[0].next_at, first[0].next_at);
     let expected = ["refused", "refused", "done", "done"].map(|outcome| line("retry", outcome));
     assert_eq!(scene.acts().await, expected);

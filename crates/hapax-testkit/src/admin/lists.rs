@@ -96,7 +96,8 @@ impl List {
             }
             Self::Declarations => {
                 for number in 0..count {
-                    let created = admin.create_destination(ops, &name(number), "{}", None);
+                    let name = name(number);
+                    let created = admin.create_destination(ops, &name, "{}", None);
                     created.await.must();
                 }
             }
