@@ -359,8 +359,11 @@ pub(super) async fn disable<S: AdminUnderTest>(scene: &Scene<S>, partition: &str
     scene.fixture.settle(disabled).await;
 }
 
-/// The declared destinations, by name.
-pub(super) async fn listed<S: AdminUnderTest>(scene: &Scene<S>, actor: &Actor, limit: usize) -> Vec<Declared> {
+pub(super) async fn listed<S: AdminUnderTest>(
+    scene: &Scene<S>,
+    actor: &Actor,
+    limit: usize,
+) -> Vec<Declared> {
     pages(limit, async |after: Option<String>| {
         let after = after.as_deref();
         scene.admin.declarations(actor, after, limit).await
