@@ -180,7 +180,11 @@ async fn form(body: Body) -> Result<Bytes, Response> {
         Ok(Ok(form)) => Ok(form),
         Ok(Err(_)) => {
             let why = "A form has at most 64 KiB. Nothing was done.";
-            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "The form is too large", why))
+            Err(refuse(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "The form is too large",
+                why,
+            ))
         }
         Err(_) => {
             let why = "The form was not received in time. Nothing was done.";

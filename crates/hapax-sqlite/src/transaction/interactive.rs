@@ -249,7 +249,9 @@ impl InteractiveTransaction {
             (TransactionKind::Claim(claim), Some(response)) => {
                 complete(ctx, claim, claimed_at, &response, transaction)?;
             }
-            (TransactionKind::Phase(phase), Some(response)) => phase.finish(ctx, &response, transaction)?,
+            (TransactionKind::Phase(phase), Some(response)) => {
+                phase.finish(ctx, &response, transaction)?
+            }
             (TransactionKind::Phase(phase), None) => phase.advance(ctx, transaction)?,
             (TransactionKind::Nothing, _) | (TransactionKind::Claim(_), None) => {}
         }

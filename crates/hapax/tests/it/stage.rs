@@ -106,7 +106,9 @@ impl Stage {
     /// The number of events in the outbox.
     pub(crate) async fn event_count(&self) -> u64 {
         let count = |rows: &Connection| {
-            rows.query_row("SELECT count(*) FROM hapax_outbox_event", [], |row| row.get(0))
+            rows.query_row("SELECT count(*) FROM hapax_outbox_event", [], |row| {
+                row.get(0)
+            })
         };
         self.store.read(count).await.unwrap()
     }
