@@ -36,5 +36,5 @@ pub(super) fn events(
     let positions = last.zip(first).map_or(0, |(last, first): (i64, i64)| {
         last.saturating_sub(first).saturating_add(1).unsigned_abs()
     });
-    Ok(Count::estimated(number, looked, LOOK, positions))
+    Ok(Count::of_sample(number, looked, LOOK, positions))
 }

@@ -194,7 +194,7 @@ pub struct Count {
 impl Count {
     /// An estimate, if `number` of the `looked` newest rows match and there are about `all` rows. It is
     /// exact if fewer rows were read than `bound`.
-    pub fn estimated(number: u64, looked: u64, bound: u64, all: u64) -> Self {
+    pub fn of_sample(number: u64, looked: u64, bound: u64, all: u64) -> Self {
         if looked < bound {
             let kind = CountKind::Exact;
             return Self { number, kind };
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn an_estimate_is_exact_if_everything_was_read_and_never_says_that_there_are_none() {
         let of = |number, kind| Count { number, kind };
-        let estimated = |looked, number, all| Count::estimated(number, looked, 10_000, all);
+        let estimated = |looked, number, all| Count::of_sample(number, looked, 10_000, all);
         assert_eq!(estimated(9_999, 7, 12_000), of(7, CountKind::Exact));
         assert_eq!(estimated(10_000, 0, 1_000_000), of(0, CountKind::AtLeast));
         let third = estimated(10_000, 3_300, 10_000_000);
