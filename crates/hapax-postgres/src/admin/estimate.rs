@@ -31,5 +31,5 @@ pub(super) async fn events(
 fn of_row(row: &Row) -> Count {
     let number = |column| row.get::<_, i64>(column).unsigned_abs();
     let (looked, bound) = (number("looked"), LOOK.unsigned_abs());
-    Count::estimated(number("number"), looked, bound, number("ids"))
+    Count::of_sample(number("number"), looked, bound, number("ids"))
 }
