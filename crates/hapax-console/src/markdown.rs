@@ -96,8 +96,10 @@ impl Page<'_> {
         let mut rows = Vec::new();
         while let Some((Event::Start(_), range)) = self.events.next() {
             let cells = self.cells().into_iter().zip(&heads);
-            let cells =
-                cells.map(|((_, cell), (name, _))| el("td").attr("data-head", name).add(cell));
+            let cells = cells.map(|((_, cell), (name, _))| {
+                let value = el("div").class("v").add(cell);
+                el("td").attr("data-head", name).add(value)
+            });
             let row = el("tr").all(cells);
             rows.extend(self.shows(range).then_some(row));
         }
@@ -212,8 +214,8 @@ mod tests {
             "<p>A <em>word</em> and <code>co|de</code>, <strong>strong</strong> \
              <a href=\"/h#a\">here</a> out.</p>",
             "<h2 id=\"a-heading\">A heading</h2>",
-            "<td data-head=\"a\"><code>x|y</code></td><td data-head=\"b\">one</td>",
-            "<td data-head=\"b\">two | three</td>",
+            "<td data-head=\"a\"><div class=\"v\"><code>x|y</code></div></td>",
+            "<td data-head=\"b\"><div class=\"v\">two | three</div></td>",
             "<ul><li>first more</li><li>second</li></ul><ol><li>one</li></ol>",
             "<code>let &lt;a&gt;;</code>",
         ] {

@@ -70,7 +70,9 @@ impl Selected {
             let said = format!("event {position} at {partition}");
             el("li").add(name(&said))
         };
-        plan.more = cell(el("ul").class("chosen").all(deliveries.iter().map(item)));
+        // A scrolling region has to be reachable by keyboard.
+        let list = el("ul").class("chosen").attr("tabindex", "0");
+        plan.more = cell(list.all(deliveries.iter().map(item)));
         plan
     }
 

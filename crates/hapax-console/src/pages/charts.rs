@@ -128,18 +128,15 @@ pub(super) fn all(look: &Look, range: Range) -> Html {
 
 fn ranges(range: Range) -> Element {
     let item = |it: Range| {
-        let field = if it == Range::default() {
-            ""
+        let item = if it == range {
+            el("strong").attr("aria-current", "true").add(it.name())
+        } else if it == Range::default() {
+            link("/console", it.name())
         } else {
-            it.as_str()
+            let to = url("/console", &[("range", it.as_str())]);
+            link(&to, it.name())
         };
-        let to = link(&url("/console", &[("range", field)]), it.name());
-        let to = if it == range {
-            to.attr("aria-current", "true")
-        } else {
-            to
-        };
-        Html::default().add(" ").add(to)
+        Html::default().add(" ").add(item)
     };
     el("p")
         .class("ranges soft")

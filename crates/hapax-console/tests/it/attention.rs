@@ -101,6 +101,8 @@ async fn an_open_breaker_is_the_state_of_its_destination() {
 async fn the_navigation_counts_dead_letters_and_sagas_that_need_attention() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
+    // A page shows the numbers of the last sample and does not wait long for a new one.
+    ops.see("/console").await;
     let page = ops.see("/console/reference").await;
     assert!(page.contains("data-live=\"nav-dead\">2</span>"), "{page}");
     assert!(

@@ -11,7 +11,7 @@ async fn selected_dead_letters_are_replayed_and_what_is_not_dead_is_left_alone()
     let eve = scene.sign_in(VIEWER).await;
     let page = eve.see("/console/dead-letters").await;
     assert!(
-        !page.contains("checkbox") && !page.contains("<button"),
+        !page.contains("checkbox") && !page.contains("replay-selected"),
         "{page}"
     );
     let answer = ops
@@ -137,7 +137,7 @@ async fn the_audit_log_has_words_and_a_job_says_what_it_left_unchanged() {
         page.contains("1 unchanged: no longer dead letters"),
         "{page}"
     );
-    for internal in ["seen</span>", "counted at</span>", "{&quot;"] {
+    for internal in ["seen: <", "counted at: <", "{&quot;"] {
         assert!(!page.contains(internal), "{internal}\n{page}");
     }
 }

@@ -278,8 +278,9 @@ async fn what_an_operator_retries_now_does_not_wait_for_the_open_breaker() {
     let far = Far::default();
     far.is_down.store(true, Ordering::SeqCst);
     let stopped_at = clock().now();
-    let destination =
-        Destination::new("far", Arc::new(far.clone())).schedule("0s,1h".parse().unwrap());
+    let destination = Destination::new("far", Arc::new(far.clone()))
+        .order(Order::None)
+        .schedule("0s,1h".parse().unwrap());
     let settings = Settings::new(Clock::new(move || stopped_at), seeded_random(2));
     let store = &fixture.store;
     let relay = Relay::spawn(store, vec![destination], &settings, &store.notifier());
