@@ -20,7 +20,7 @@ use super::{
 use crate::{query, value::rows};
 
 /// Messages that a page reads. This takes some tens of milliseconds.
-const LOOK: usize = 10_000;
+const LOOK: usize = 5_000;
 
 #[async_trait]
 impl InboxAdmin for SqliteAdmin {

@@ -129,8 +129,11 @@ impl Filters {
     /// Whether the key of a row matches.
     fn fit(&self, row: &Row<'_>) -> rusqlite::Result<bool> {
         let is = |column: &str, wanted: Option<&str>| {
+            let Some(wanted) = wanted else {
+                return Ok(true);
+            };
             let found = row.get_ref(column)?.as_str()?;
-            Ok::<_, rusqlite::Error>(wanted.is_none_or(|wanted| wanted == found))
+            Ok::<_, rusqlite::Error>(wanted == found)
         };
         let key = row.get_ref("key")?.as_str()?;
         let created_at = moment(row, "created_at")?;

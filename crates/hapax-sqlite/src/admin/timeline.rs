@@ -20,7 +20,7 @@ use super::{events::id_at, handle::SqliteAdmin, inbox, keys, view::View};
 use crate::{outbox, query, value::rows};
 
 /// Events that one query reads. This takes some tens of milliseconds.
-const LOOK: usize = 20_000;
+const LOOK: usize = 10_000;
 /// Bytes of payloads beyond which a query reads no further event: what follows a payload in its row
 /// is found by reading all pages of the payload.
 const LOOK_BYTES: u64 = 64 * 1024 * 1024;
