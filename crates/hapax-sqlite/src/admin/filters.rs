@@ -41,19 +41,6 @@ impl Filters {
         })
     }
 
-    /// Whether it matches everything.
-    pub(super) fn is_any(&self) -> bool {
-        self.kind.is_none()
-            && self.tenant.is_none()
-            && self.aggregate_type.is_none()
-            && self.aggregate_id.is_none()
-            && self.event_id.is_none()
-            && self.since.is_none()
-            && self.until.is_none()
-            && self.attempts_min == 0
-            && self.error.is_none()
-    }
-
     /// Whether the event matches that the columns of a row describe: `event_id`, `type`, `tenant`,
     /// `aggregate_type`, `aggregate_id` and `created_at`.
     pub(super) fn event(&self, row: &Row<'_>) -> rusqlite::Result<bool> {

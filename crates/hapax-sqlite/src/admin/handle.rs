@@ -138,10 +138,6 @@ impl SqliteAdmin {
     ) -> Result<R, AdminError> {
         self.change(change).await?
     }
-
-    pub(super) fn clock(&self) -> &Clock {
-        &self.0.clock
-    }
 }
 
 impl Inner {

@@ -67,7 +67,7 @@ impl View<'_> {
         mut visit: impl FnMut(&Row<'_>) -> rusqlite::Result<ControlFlow<()>>,
     ) -> Result<(), AdminError> {
         self.failpoints.hit("sqlite.admin.statement");
-        let mut all = || {
+        let all = || {
             let mut statement = self.conn.prepare_cached(sql)?;
             let mut rows = statement.query(params)?;
             while let Some(row) = rows.next()? {
