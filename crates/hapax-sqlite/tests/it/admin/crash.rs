@@ -200,7 +200,8 @@ async fn act(admin: &SqliteAdmin, operation: &str) {
                 .unwrap(),
         ),
         "change" => {
-            let changed = admin.change_destination(&ops, "declared", 1, SPEC, Some(b"sealed"));
+            let changed =
+                admin.change_destination(&ops, "declared", 1, SPEC, Some(b"sealed".as_slice()));
             changed.await.unwrap();
         }
         "remove" => drop(admin.remove_destination(&ops, "orders").await.unwrap()),

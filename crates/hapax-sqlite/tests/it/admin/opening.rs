@@ -69,7 +69,9 @@ async fn a_store_of_another_version_is_refused_with_what_to_run() {
         "INSERT INTO hapax_migration SELECT namespace, version + 1, name, checksum, applied_at
         FROM hapax_migration WHERE namespace = 'hapax' ORDER BY version DESC LIMIT 1";
     conn.execute_batch(newer).unwrap();
-    assert_matches!(refused(), SchemaError::Newer { found, .. } if found == newest + 1);
+    let newer = refused();
+    let found_newer = matches!(newer, SchemaError::Newer { found, .. } if found == newest + 1);
+    assert!(found_newer, "{newer:?}");
 
     let older = format!("DELETE FROM hapax_migration WHERE version >= {newest}");
     conn.execute_batch(&older).unwrap();
@@ -78,8 +80,9 @@ async fn a_store_of_another_version_is_refused_with_what_to_run() {
         refused.to_string().contains("start the service"),
         "{refused}"
     );
-    assert_matches!(refused, SchemaError::Older { found, known, .. }
+    let found_older = matches!(refused, SchemaError::Older { found, known, .. }
         if found == newest - 1 && known == newest);
+    assert!(found_older, "{refused:?}");
 }
 
 /// A newer version of the service may be started while a console of this version is open.
