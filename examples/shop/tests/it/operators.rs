@@ -144,6 +144,13 @@ async fn an_event_is_offered_again_to_a_destination_of_the_shop(on: Store) {
     stage.order("k").await;
     let sent = stage.receiver.received_at_least(1).await.remove(0);
     let event = sent.header("webhook-id").unwrap().to_owned();
+    let destination = stage.destination();
+    eventually(PATIENCE, async || {
+        let shown = stage.hapax(&["events", "show", &event]).ended(0).json();
+        let mut traces = shown["destinations"].as_array().unwrap().iter();
+        traces.any(|it| it["destination"] == *destination && it["state"] == "delivered")
+    })
+    .await;
     let path = format!("/console/events/{event}");
     let page = stage.shop.send(Method::GET, &path, &[], "").await.text();
     let (_, link) = page
