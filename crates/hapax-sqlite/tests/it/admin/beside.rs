@@ -123,13 +123,8 @@ async fn events_keep_their_order_while_an_operator_writes() {
     emit(&fixture.store, 3).await;
     pass(&fixture.store, "orders", 3, &[2]).await;
     let admin = beside(&fixture);
-    let job = admin.start_event_job(
-        &ops(),
-        "orders",
-        &EventFilter::default(),
-        None,
-        &JobOptions::default(),
-    );
+    let (ops, filter, options) = (ops(), EventFilter::default(), JobOptions::default());
+    let job = admin.start_event_job(&ops, "orders", &filter, None, &options);
     job.await.unwrap();
     emit(&fixture.store, 2).await;
     work(&admin).await;

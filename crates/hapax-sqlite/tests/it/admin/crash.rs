@@ -172,11 +172,13 @@ async fn prepared(operation: &str) -> Fixture {
     let (filter, options) = (EventFilter::default(), JobOptions::default());
     match operation {
         "replay_batch" | "cancel" => {
-            let job = admin.start_dead_letter_job(&ops(), "orders", &filter, None, &options);
+            let ops = ops();
+            let job = admin.start_dead_letter_job(&ops, "orders", &filter, None, &options);
             job.await.unwrap();
         }
         "offer_batch" => {
-            let job = admin.start_event_job(&ops(), "orders", &filter, None, &options);
+            let ops = ops();
+            let job = admin.start_event_job(&ops, "orders", &filter, None, &options);
             job.await.unwrap();
         }
         "forget_batch" => {

@@ -108,7 +108,8 @@ async fn operate(fixture: &Fixture) {
     let admin = beside(fixture);
     let filter = EventFilter::default();
     let options = JobOptions::default();
-    let job = admin.start_dead_letter_job(&ops(), "orders", &filter, None, &options);
+    let ops = ops();
+    let job = admin.start_dead_letter_job(&ops, "orders", &filter, None, &options);
     let job = job.await.unwrap();
     assert_eq!(job.total, Some(LETTERS.unsigned_abs()));
     let began = Instant::now();
