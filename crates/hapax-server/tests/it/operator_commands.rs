@@ -186,7 +186,10 @@ async fn a_name_under_which_a_relay_carries_is_not_free(on: Store) {
     let database = Home::migrated(on).await;
     let configuration = "[destinations.orders]\nsink.file.path = \"/dev/null\"\n";
     let relay = start_relay(&database.url(), configuration).await;
-    eventually(PATIENCE, async || relay.state("orders").await == "delivering").await;
+    eventually(PATIENCE, async || {
+        relay.state("orders").await == "delivering"
+    })
+    .await;
     let spec = relay.file("spec.json");
     let json = json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
     fs::write(&spec, json.to_string()).unwrap();
