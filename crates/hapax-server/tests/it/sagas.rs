@@ -416,7 +416,7 @@ impl<S: TestStore> Stage<S> {
         saga
     }
 
-    /// Starts a saga that nobody runs.
+    /// Starts a saga without a runner.
     async fn start(&self, far: Far, id: &str) {
         let store = S::open(&self.home, None).await;
         start(&store, &definition(far), id).await;
