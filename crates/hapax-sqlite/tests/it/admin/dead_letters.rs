@@ -36,7 +36,7 @@ async fn a_letter_that_died_again_since_it_was_counted_is_not_processed() {
     assert_eq!(number(&fixture.path(), discarded), 2);
 }
 
-/// A count of a database that was set back since would include letters that nobody has counted.
+/// A count of a database that was set back since would include letters that were not counted.
 #[tokio::test]
 async fn a_count_that_is_newer_than_the_database_is_refused() {
     let fixture = Fixture::new().await;
