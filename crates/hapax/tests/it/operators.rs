@@ -122,7 +122,10 @@ async fn a_paused_destination_is_offered_nothing_until_it_is_resumed() {
         "{late:?}: {taken:?}"
     );
     assert!(operator.resume_destination(&ops(), "orders").await.unwrap());
-    eventually(PATIENCE, async || sink.taken() == other.taken()).await;
+    eventually(PATIENCE, async || {
+        sorted(sink.taken()) == sorted(other.taken())
+    })
+    .await;
     relay.drain().await;
 }
 
@@ -146,7 +149,7 @@ async fn a_destination_that_was_paused_before_the_start_is_offered_nothing() {
     operator.pause_destination(&ops(), "orders").await.unwrap();
     stage.emit(&["a", "b"]).await;
     let relay = stage.relay(destinations());
-    eventually(PATIENCE, async || other.taken() == [1, 2]).await;
+    eventually(PATIENCE, async || sorted(other.taken()) == [1, 2]).await;
     relay.drain().await;
     assert!(sink.taken().is_empty());
     assert_eq!(stage.backlog("orders").await, 2);
@@ -255,4 +258,10 @@ async fn a_removed_destination_cannot_be_opened_and_its_last_owner_is_fenced() {
     let late = stage.store.settle(settlement(first.epoch)).await;
     assert_matches!(late, Err(StoreError::Fenced));
     stage.store.settle(settlement(again.epoch)).await.unwrap();
+}
+
+/// The positions in order: a destination without order takes them as they come.
+fn sorted(mut positions: Vec<i64>) -> Vec<i64> {
+    positions.sort_unstable();
+    positions
 }
