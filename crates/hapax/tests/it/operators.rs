@@ -24,6 +24,13 @@ fn ops() -> Actor {
     Actor::new("ops")
 }
 
+/// The positions that were taken. Without an order, several may be offered at once.
+fn sorted(sink: &Recorder) -> Vec<i64> {
+    let mut taken = sink.taken();
+    taken.sort_unstable();
+    taken
+}
+
 fn refuse() -> Reply {
     Reply::Fail(SinkError::rejected("status", "the receiver rejects it"))
 }
@@ -122,10 +129,7 @@ async fn a_paused_destination_is_offered_nothing_until_it_is_resumed() {
         "{late:?}: {taken:?}"
     );
     assert!(operator.resume_destination(&ops(), "orders").await.unwrap());
-    eventually(PATIENCE, async || {
-        sorted(sink.taken()) == sorted(other.taken())
-    })
-    .await;
+    eventually(PATIENCE, async || sorted(&sink) == sorted(&other)).await;
     relay.drain().await;
 }
 
@@ -149,7 +153,7 @@ async fn a_destination_that_was_paused_before_the_start_is_offered_nothing() {
     operator.pause_destination(&ops(), "orders").await.unwrap();
     stage.emit(&["a", "b"]).await;
     let relay = stage.relay(destinations());
-    eventually(PATIENCE, async || sorted(other.taken()) == [1, 2]).await;
+    eventually(PATIENCE, async || sorted(&other) == [1, 2]).await;
     relay.drain().await;
     assert!(sink.taken().is_empty());
     assert_eq!(stage.backlog("orders").await, 2);
@@ -258,10 +262,4 @@ async fn a_removed_destination_cannot_be_opened_and_its_last_owner_is_fenced() {
     let late = stage.store.settle(settlement(first.epoch)).await;
     assert_matches!(late, Err(StoreError::Fenced));
     stage.store.settle(settlement(again.epoch)).await.unwrap();
-}
-
-/// The positions in order: a destination without order takes them as they come.
-fn sorted(mut positions: Vec<i64>) -> Vec<i64> {
-    positions.sort_unstable();
-    positions
 }
