@@ -34,7 +34,7 @@ BEGIN
     SELECT RAISE(ABORT, 'the destination was removed: take it out of the configuration, or create it anew');
 END;
 
--- The last epoch of each partition of removed destinations. If the destination is created anew, its
+-- The last epoch of each partition of removed destinations. If the destination is created again, its
 -- epochs continue, so that a settlement of a former owner is fenced.
 CREATE TABLE hapax_former_epoch (
     partition TEXT NOT NULL PRIMARY KEY,
@@ -97,7 +97,7 @@ ALTER TABLE hapax_delivery ADD COLUMN headers TEXT;
 ALTER TABLE hapax_delivery ADD COLUMN manual INTEGER;
 
 -- Dead letters are numbered in the order in which they died, so that a job processes exactly those
--- that were dead when they were counted, whatever the clock shows. A letter that dies again gets a
+-- that were dead when they were counted, even if the clock was set. A letter that dies again gets a
 -- new number. Letters of earlier versions have none, and died before all others.
 ALTER TABLE hapax_delivery ADD COLUMN death INTEGER;
 CREATE TABLE hapax_death (

@@ -398,10 +398,13 @@ fn interrupted(position: i64, number: u32, started_at: i64) -> Attempt {
 
 fn operator_settings(conn: &Connection, since: i64) -> rusqlite::Result<Vec<OperatorSetting>> {
     let setting = |row: &Row<'_>| {
+        let spec: Option<String> = row.get("spec")?;
+        let spec: Option<serde_json::Value> = spec.and_then(|it| serde_json::from_str(&it).ok());
+        let is_set_paused = spec.is_some_and(|spec| spec["paused"] == true);
         Ok(OperatorSetting {
             destination: row.get("name")?,
             version: row.get("version")?,
-            is_paused: row.get("is_paused")?,
+            is_paused: row.get::<_, bool>("is_paused")? || is_set_paused,
             is_removed: row.get("is_removed")?,
         })
     };

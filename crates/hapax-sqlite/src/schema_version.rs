@@ -20,7 +20,7 @@ pub(crate) struct SchemaVersion {
 }
 
 impl SchemaVersion {
-    /// Checks in a transaction of its own.
+    /// Checks in a separate transaction.
     pub(crate) fn check_alone(&self, conn: &Connection) -> Result<(), SchemaError> {
         let tx = conn.unchecked_transaction().map_err(failed)?;
         self.check(&tx)

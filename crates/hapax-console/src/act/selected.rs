@@ -1,6 +1,6 @@
 //! Actions on deliveries that were selected in a list.
 //!
-//! Each delivery is changed in a transaction of its own, with a line in the audit log. One whose
+//! Each delivery is changed in a separate transaction, with a line in the audit log. One whose
 //! state has changed in the meantime is left unchanged, and the page after the action says how many
 //! these are.
 

@@ -180,7 +180,7 @@ async fn rows(
     })
 }
 
-/// The form with the actions on selected rows. The actions have a page of their own that asks for a
+/// The form with the actions on selected rows. The actions have a separate page that asks for a
 /// reason, so it is opened like a link.
 fn selection(kind: &Kind, list: Html) -> Element {
     let button = |(act, label): &(&'static str, &'static str)| {

@@ -1,4 +1,4 @@
-//! Tests of the overview: whatever is blocked, failing or waits for a person is named, and nothing
+//! Tests of the overview: everything that is blocked, fails or waits for a person is named, and nothing
 //! else.
 
 use http::Method;

@@ -75,7 +75,7 @@ impl Scene {
         Self::open(settings).await
     }
 
-    /// Moves the clock of the console on, so that the next page reads its figures anew.
+    /// Moves the clock of the console on, so that the next page reads its figures again.
     pub(crate) fn move_on(&self) {
         self.ahead.fetch_add(3_000, Ordering::SeqCst);
     }

@@ -5,7 +5,7 @@
 -- rows. The other two branches are not executed. The first two read only columns of their index,
 -- which is why the whole row is read after the visit, and compare the destination as a range: see
 -- partitions_now.
--- Only here: the SQLite store visits the deliveries of each partition by a statement of its own.
+-- Only here: the SQLite store visits the deliveries of each partition by a separate statement.
 WITH looked AS MATERIALIZED (
     SELECT whole.destination, whole.position, whole.state, whole.attempt, whole.next_at,
            whole.order_key, whole.last_error, whole.changed_at, whole.reason

@@ -4,7 +4,7 @@
 -- all ($3); successful deliveries and failed attempts, by partition, of these partitions ($5). Only
 -- committed events are visible. Positions are counted in their text: one for each run, plus the
 -- additional ones of longer runs; parsing them into a set would cost ten times as much.
--- Only here: the SQLite store reads each kind of activity by a statement of its own.
+-- Only here: the SQLite store reads each kind of activity by a separate statement.
 WITH event AS MATERIALIZED (
     SELECT id, tenant, created_at
     FROM hapax.outbox_event

@@ -105,7 +105,9 @@ pub(super) async fn one(
     let (key, named, time) = (text(key), operation.map(text), store.time());
     let params: [&dyn Param; 4] = [&key, &named, &tenant, &time];
     let found = store.ask(query!("admin/key"), &params).await?;
-    let found = only_key(found.iter().collect(), operation)?;
+    let found = only_key(found.iter().collect(), operation, |row: &&Row| {
+        row.get("operation")
+    })?;
     record(found, store.keyring()).map_err(Into::into)
 }
 

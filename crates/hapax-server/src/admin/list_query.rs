@@ -1,4 +1,4 @@
-//! Filters and pagination, as a query string or a JSON body. The commands have flags of their own.
+//! Filters and pagination, as a query string or a JSON body. The commands have separate flags.
 
 use hapax::{
     admin::{AdminError, DeliveryFilter, DeliveryStatus, EventFilter, read_field, read_time},

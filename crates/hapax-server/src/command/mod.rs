@@ -90,7 +90,7 @@ enum Verb {
     /// Find problems and say how to solve them
     #[command(after_help = "Example:\n  hapax doctor --config hapax.toml")]
     Doctor(doctor::Args),
-    /// Show the figures of the last minutes, the destinations, and what stands still
+    /// Show the figures of the last minutes, the destinations, and what is stalled
     #[command(after_help = "Example:\n  hapax status --watch 5s")]
     Status(status::Args),
     /// List, show and purge idempotency keys

@@ -1,4 +1,4 @@
-//! `hapax status`: the figures of the last minutes, the destinations, and what stands still.
+//! `hapax status`: the figures of the last minutes, the destinations, and what is stalled.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -98,8 +98,14 @@ fn print(
         .collect();
     out.table(HEADER, &rows)?;
     out.line("")?;
+    let dead: u64 = overview.destinations.iter().map(|it| it.dead.number).sum();
+    if dead > 0 {
+        out.line(format_args!(
+            "dead letters that need a decision: {dead} (hapax dead-letters list)"
+        ))?;
+    }
     if status.stalled.is_empty() {
-        out.line("nothing stands still")?;
+        out.line("nothing is stalled")?;
     }
     for it in &status.stalled {
         let since = it.since.map(|at| format!(" since {at}"));

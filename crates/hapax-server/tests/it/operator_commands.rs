@@ -186,7 +186,10 @@ async fn a_name_under_which_a_relay_carries_is_not_free(on: Store) {
     let database = Home::migrated(on).await;
     let configuration = "[destinations.orders]\nsink.file.path = \"/dev/null\"\n";
     let relay = start_relay(&database.url(), configuration).await;
-    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
+    eventually(PATIENCE, async || {
+        relay.state("orders").await == "delivering"
+    })
+    .await;
     let spec = relay.file("spec.json");
     let json = json!({"sink": {"webhook": {"url": "https://example.com/", "secret": SECRET}}});
     fs::write(&spec, json.to_string()).unwrap();
@@ -272,7 +275,8 @@ async fn the_status_is_shown_at_a_glance(on: Store) {
     assert_eq!(status["committed"]["number"], 2, "{status}");
     assert!(status["stalled"].is_array(), "{status}");
     let table = run(&["status", "--database", &url]).ended(0).stdout;
-    for part in ["2 events committed", "orders", "DEAD", "active"] {
+    let parts = ["2 events committed", "orders", "DEAD", "active"];
+    for part in parts.into_iter().chain(["need a decision: 2"]) {
         assert!(table.contains(part), "{part}: {table}");
     }
     let refused = run(&["status", "--watch", "1ms", "--database", &url]).ended(2);

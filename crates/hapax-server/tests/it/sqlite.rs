@@ -22,7 +22,10 @@ async fn a_relay_delivers_the_events_of_a_file_that_nobody_else_has_open() {
     database.emit("order.created", 5).await;
     let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
     receiver.received_at_least(5).await;
-    eventually(PATIENCE, async || relay.state("orders").await == "carrying").await;
+    eventually(PATIENCE, async || {
+        relay.state("orders").await == "delivering"
+    })
+    .await;
     // An operator can look while the relay has the file.
     let listed = run(&["events", "list", "--json", "--database", &database.url()]);
     let listed = listed.ended(0).json();

@@ -2,6 +2,8 @@
 //!
 //! A relay of any process knows a change within a second.
 
+use std::ops::ControlFlow;
+
 use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobKind, PAGE_MAX,
@@ -18,7 +20,7 @@ use super::{
     jobs::{self, NewJob},
     view::View,
 };
-use crate::{query, value::rows};
+use crate::query;
 
 /// How long a job waits after the removal of a destination before it deletes rows, so that all
 /// relays know of the removal.
@@ -45,10 +47,21 @@ impl DestinationAdmin for SqliteAdmin {
     ) -> Result<Page<Declared>, AdminError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let after = after.unwrap_or_default().to_owned();
-        let tenant = actor.tenant().map(str::to_owned);
+        let actor = actor.clone();
         let list = move |view: &View<'_>| {
-            let params = params![after, tenant, rows(limit)];
-            view.list(query!("admin/declarations"), params, declared)
+            let mut items = Vec::new();
+            view.visit(query!("admin/declarations"), [after], |row| {
+                let declared = declared(row)?;
+                if declared.check_actor(&actor).is_ok() {
+                    items.push(declared);
+                }
+                Ok(if items.len() == limit {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                })
+            })?;
+            Ok(items)
         };
         let items = self.read(list).await?;
         let next = items.last().filter(|_| items.len() == limit);

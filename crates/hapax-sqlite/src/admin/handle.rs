@@ -1,4 +1,4 @@
-//! The handle of operators: connections of its own, beside those of a running store.
+//! The handle of operators: separate connections, beside those of a running store.
 
 use std::{fmt, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// What operators see and do, on a database that a store of this or another process may have open.
 ///
-/// It implements [`hapax::admin::Admin`]. Its operations are short transactions of their own
+/// It implements [`hapax::admin::Admin`]. Its operations are short, separate transactions
 /// connection: they never stop the store's writer, which waits for its turn like this handle. If the
 /// lock is not free within two seconds, an operation fails with
 /// [`AdminError::Busy`](hapax::admin::AdminError::Busy) and has changed nothing. Clones share the
@@ -47,7 +47,7 @@ struct Inner {
 }
 
 impl Sqlite {
-    /// Opens a handle of operators on this database, with connections of its own. It notifies the
+    /// Opens a handle of operators on this database, with separate connections. It notifies the
     /// relay of this process, and stays usable after the store was closed.
     ///
     /// # Errors

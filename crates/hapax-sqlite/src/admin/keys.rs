@@ -91,7 +91,9 @@ pub(super) async fn one(
     let find = move |view: &View<'_>| -> Result<FoundKey, AdminError> {
         let params = params![key, operation, tenant];
         let found = view.list(query!("admin/key"), params, |row| Ok(record(row, view)))?;
-        Ok(only_key(found, operation.as_deref())??)
+        let found: Vec<FoundKey> = found.into_iter().collect::<Result<_, _>>()?;
+        let operation_of = |it: &FoundKey| it.record.summary.operation.clone();
+        only_key(found, operation.as_deref(), operation_of)
     };
     store.read(find).await
 }

@@ -1,6 +1,6 @@
 //! The traits of [`hapax::admin`], one module each, on a handle that works beside a running store.
 //!
-//! A [`SqliteAdmin`] has connections of its own and not the store's lock. Every operation is one
+//! A [`SqliteAdmin`] has separate connections and not the store's lock. Every operation is one
 //! short transaction that also writes a line to the audit log; a list is read in one snapshot. The
 //! store's writer and this handle take turns by the lock of SQLite, and neither relies on values that
 //! the other may have changed. The relay of another process finds the changes when it polls.

@@ -37,7 +37,7 @@ impl Seen {
     }
 
     /// Parses a snapshot that a client passes. A snapshot that is newer than the database was taken
-    /// before a backup was restored, and would include what nobody has counted.
+    /// before a backup was restored, and would include letters that were not counted.
     pub(super) fn read(view: &View<'_>, text: &str) -> Result<Self, AdminError> {
         let wrong = |problem| AdminError::invalid("seen", problem);
         let seen: Self = text

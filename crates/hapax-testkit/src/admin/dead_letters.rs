@@ -144,7 +144,7 @@ pub async fn a_dead_letter_is_discarded_only_with_a_reason<S: AdminUnderTest>() 
     assert_eq!(line.detail["reason"], over[1..]);
 }
 
-/// A reason is a value, whatever it contains.
+/// A reason may contain any text.
 pub async fn a_hostile_reason_is_stored<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
     let at = scene.emit("order.created", None, HOSTILE.len()).await;

@@ -132,7 +132,7 @@ pub async fn a_decision_needs_a_reason_and_a_short_result<S: AdminUnderTest>() {
     decided.await.must();
 }
 
-/// The reason of a decision is a value, whatever it contains.
+/// The reason of a decision may contain any text.
 pub async fn a_hostile_reason_of_a_decision_is_stored<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
     for (number, word) in HOSTILE.iter().enumerate() {

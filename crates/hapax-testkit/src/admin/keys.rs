@@ -243,7 +243,7 @@ pub async fn a_key_of_several_tenants_is_read_by_its_tenant<S: AdminUnderTest>()
     }
 }
 
-/// An operator of a tenant sees that tenant's keys, whatever the filter asks for.
+/// An operator of a tenant sees only that tenant's keys, with any filter.
 pub async fn an_operator_of_a_tenant_sees_its_own_keys<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;
     for tenant in ["alice", "bob"] {

@@ -212,23 +212,35 @@ pub async fn a_limit_is_at_least_one_and_at_most_the_maximum<S: AdminUnderTest>(
     }
 }
 
-/// A page has at most [`PAGE_MAX`] items, and the next one has the rest.
-pub async fn a_page_has_at_most_the_maximum_of_items<S: AdminUnderTest>() {
-    for list in [
-        List::Events,
-        List::Deliveries,
-        List::Keys,
-        List::Messages,
-        List::Sagas,
-    ] {
-        let scene = Scene::<S>::new().await;
-        list.add(&scene, PAGE_MAX + 1, 0).await;
-        let page = list.page(&scene, None, usize::MAX).await.must();
-        assert_eq!(page.items.len(), PAGE_MAX, "{list:?}");
-        let next = page.next.expect("there is one more");
-        let page = list.page(&scene, Some(&next), usize::MAX).await.must();
-        assert_eq!(page.items.len(), 1, "{list:?}");
-    }
+/// A page of events or deliveries has at most [`PAGE_MAX`] items, and the next one has the rest.
+pub async fn a_page_of_events_has_at_most_the_maximum_of_items<S: AdminUnderTest>() {
+    check_maximum::<S>(List::Events).await;
+    check_maximum::<S>(List::Deliveries).await;
+}
+
+/// The same of a page of keys.
+pub async fn a_page_of_keys_has_at_most_the_maximum_of_items<S: AdminUnderTest>() {
+    check_maximum::<S>(List::Keys).await;
+}
+
+/// The same of a page of messages.
+pub async fn a_page_of_messages_has_at_most_the_maximum_of_items<S: AdminUnderTest>() {
+    check_maximum::<S>(List::Messages).await;
+}
+
+/// The same of a page of sagas.
+pub async fn a_page_of_sagas_has_at_most_the_maximum_of_items<S: AdminUnderTest>() {
+    check_maximum::<S>(List::Sagas).await;
+}
+
+async fn check_maximum<S: AdminUnderTest>(list: List) {
+    let scene = Scene::<S>::new().await;
+    list.add(&scene, PAGE_MAX + 1, 0).await;
+    let page = list.page(&scene, None, usize::MAX).await.must();
+    assert_eq!(page.items.len(), PAGE_MAX, "{list:?}");
+    let next = page.next.expect("there is one more");
+    let page = list.page(&scene, Some(&next), usize::MAX).await.must();
+    assert_eq!(page.items.len(), 1, "{list:?}");
 }
 
 /// Items that are added between two pages do not make the list repeat or omit any other.

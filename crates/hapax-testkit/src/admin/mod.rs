@@ -276,7 +276,10 @@ macro_rules! admin_suite {
             lists {
                 every_list_has_each_item_once_whatever_the_length_of_its_pages
                 a_limit_is_at_least_one_and_at_most_the_maximum
-                a_page_has_at_most_the_maximum_of_items
+                a_page_of_events_has_at_most_the_maximum_of_items
+                a_page_of_keys_has_at_most_the_maximum_of_items
+                a_page_of_messages_has_at_most_the_maximum_of_items
+                a_page_of_sagas_has_at_most_the_maximum_of_items
                 a_cursor_survives_what_is_added_between_pages
                 a_cursor_survives_the_deletion_of_its_item
                 a_cursor_is_valid_in_another_process

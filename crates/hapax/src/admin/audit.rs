@@ -59,7 +59,7 @@ pub struct AuditEntry {
 
 impl AuditEntry {
     /// The details that a line contains: those of the operation, and the reason that the actor gave,
-    /// unless the operation has one of its own.
+    /// unless the operation has a separate one.
     pub fn detail(actor: &Actor, detail: &Value) -> Value {
         let mut detail = detail.clone();
         if let (Some(reason), Value::Object(said)) = (&actor.reason, &mut detail) {

@@ -92,17 +92,21 @@ pub fn key_tenant<'a>(
     }
 }
 
-/// The only key among those that were found.
+/// The only key among those that were found. `operation_of` returns the operation of one.
 ///
 /// # Errors
-/// `NotFound` if there is none; `Invalid` if there are several.
-pub fn only_key<T>(found: Vec<T>, operation: Option<&str>) -> Result<T, AdminError> {
+/// `NotFound` if there is none; `Invalid` if there are several, with the field that tells them apart.
+pub fn only_key<T>(
+    found: Vec<T>,
+    operation: Option<&str>,
+    operation_of: impl Fn(&T) -> String,
+) -> Result<T, AdminError> {
     let mut found = found.into_iter();
     match (found.next(), found.next()) {
         (None, _) => Err(missing(operation)),
         (Some(only), None) => Ok(only),
-        (Some(_), Some(_)) => {
-            let field = if operation.is_some() {
+        (Some(one), Some(other)) => {
+            let field = if operation_of(&one) == operation_of(&other) {
                 "tenant"
             } else {
                 "operation"

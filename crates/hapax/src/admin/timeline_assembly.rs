@@ -38,6 +38,7 @@ pub async fn timeline_of_event<S: TimelineSource + ?Sized>(
             hash,
             tenant: event.event.tenant.clone(),
             transaction: store.in_key(wrote),
+            others: Vec::new(),
             from: at,
             until: at,
         };
@@ -88,11 +89,42 @@ async fn of_record<S: TimelineSource + ?Sized>(
         hash: Some(summary.short_hash.clone()),
         tenant: Tenant::new(summary.tenant.as_str()).ok(),
         transaction: key.transaction,
+        others: namesakes(store, actor, &key).await?,
         from: summary.created_at,
         until: summary.completed_at.unwrap_or(key.at),
     };
     let timeline = look(store, actor, &seek, Some(&key)).await?;
     Ok((timeline, Some(key)))
+}
+
+/// The transactions that last wrote other keys of the same name and tenant: a client may use a key
+/// for several operations, and their events have the same hash.
+async fn namesakes<S: TimelineSource + ?Sized>(
+    store: &S,
+    actor: &Actor,
+    key: &FoundKey,
+) -> Result<Vec<i64>, AdminError> {
+    let own = &key.record.summary;
+    let asked = KeyFilter {
+        key: Some(own.key.clone()),
+        tenant: Tenant::new(own.tenant.as_str()).ok(),
+        ..KeyFilter::default()
+    };
+    let mut others = Vec::new();
+    for it in store.keys(actor, &asked, None, CANDIDATES).await?.items {
+        let is_same = it.key == own.key && it.tenant == own.tenant;
+        if !is_same || it.operation == own.operation {
+            continue;
+        }
+        let (tenant, operation) = (Some(it.tenant.as_str()), Some(it.operation.as_str()));
+        match store.found_key(actor, tenant, operation, &it.key).await {
+            // One transaction may have written both.
+            Ok(other) if other.transaction != key.transaction => others.push(other.transaction),
+            Ok(_) | Err(AdminError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(others)
 }
 
 async fn look<S: TimelineSource + ?Sized>(

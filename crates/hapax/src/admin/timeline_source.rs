@@ -79,6 +79,8 @@ pub struct RequestSeek {
     pub tenant: Option<Tenant>,
     /// The number of the transaction, as in the row of a key.
     pub transaction: i64,
+    /// The transactions that last wrote other keys of the same name, for other operations.
+    pub(super) others: Vec<i64>,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
 }
@@ -112,7 +114,11 @@ impl MatchingEvents {
     ) {
         // Stores also find the hash in other headers, where it does not count.
         let fits = match event.event.headers.get(RequestSeek::KEY_HASH) {
-            Some(says) => seek.hash.as_ref() == Some(says) && event.event.tenant == seek.tenant,
+            Some(says) => {
+                seek.hash.as_ref() == Some(says)
+                    && event.event.tenant == seek.tenant
+                    && !seek.others.contains(&in_key)
+            }
             None => in_key == seek.transaction,
         };
         if fits {

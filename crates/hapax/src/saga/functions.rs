@@ -1,4 +1,4 @@
-//! Steps of a saga that are functions, for steps that need no type of their own.
+//! Steps of a saga that are functions, for steps that need no separate type.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;

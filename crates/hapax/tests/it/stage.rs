@@ -104,13 +104,10 @@ impl Stage {
     }
 
     /// The number of events in the outbox.
-    pub(crate) async fn event_count(&self) -> u64 {
-        let count = |rows: &Connection| {
-            rows.query_row("SELECT count(*) FROM hapax_outbox_event", [], |row| {
-                row.get(0)
-            })
-        };
-        self.store.read(count).await.unwrap()
+    pub(crate) async fn event_count(&self) -> usize {
+        const COUNT: &str = "SELECT count(*) FROM hapax_outbox_event";
+        let count = |rows: &Connection| rows.query_row(COUNT, [], |row| row.get::<_, i64>(0));
+        usize::try_from(self.store.read(count).await.unwrap()).unwrap()
     }
 
     pub(crate) async fn parked(&self, destination: &str) -> u64 {

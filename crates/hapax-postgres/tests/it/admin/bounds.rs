@@ -2,11 +2,13 @@
 
 use hapax::{
     admin::{
-        DeliveryAdmin as _, DeliveryFilter, EventAdmin as _, EventFilter, JobAdmin as _,
-        JobOptions, KeyAdmin as _, KeyFilter, PAGE_MAX,
+        Actor, DeliveryAdmin as _, DeliveryFilter, EventAdmin as _, EventFilter, JobAdmin as _,
+        JobOptions, KeyAdmin as _, KeyFilter, PAGE_MAX, SagaAdmin as _,
     },
     delivery::ParkedState,
     event::EventId,
+    key::Tenant,
+    saga::Filter,
     store::Settlements as _,
 };
 
@@ -116,6 +118,50 @@ async fn one_event_is_offered_again_in_one_batch() {
         assert_eq!(scene.work().await, 1);
     }
     assert_eq!(scene.store().due("a", &[], 100, 0).await.unwrap().len(), 3);
+}
+
+/// A saga's id is a name chosen by the service. The cursor of a tenant's page must not contain the
+/// id of another tenant's saga.
+#[tokio::test]
+async fn the_pages_of_a_tenant_read_a_bounded_number_of_sagas_and_name_none_of_another() {
+    let scene = Scene::new().await;
+    let (own, others) = (12, 6_000);
+    let plant = format!(
+        "INSERT INTO hapax.saga
+             (id, name, version, tenant, input, headers, state, deadline_at, created_at)
+         SELECT tenant || '-' || to_char(number, 'FM0000'), name, 1, tenant, '', '{{}}', state, now(), now()
+         FROM (VALUES ('a', {own}), ('b', {others})) AS of (tenant, count),
+              LATERAL generate_series(1, count) AS number,
+              LATERAL (SELECT (ARRAY['running', 'failed'])[number % 2 + 1] AS state,
+                              (ARRAY['checkout', 'refund'])[number % 3 / 2 + 1] AS name) AS row;
+         UPDATE hapax.saga SET id = 'c' || substr(id, 2) WHERE tenant = 'a' AND id > 'a-0006'"
+    );
+    scene.fixture.plain.batch_execute(&plant).await.unwrap();
+    let alice = Actor::new("alice").of(Tenant::new("a").unwrap());
+    for (limit, name, count) in [
+        (5, None, own),
+        (50, None, own),
+        (3, Some("refund"), own / 3),
+    ] {
+        let (mut after, mut seen) = (None, Vec::new());
+        loop {
+            let filter = Filter {
+                name: name.map(str::to_owned),
+                after,
+                ..Filter::default()
+            };
+            let page = scene.store().list_sagas(&alice, &filter, limit).await;
+            let page = page.unwrap();
+            seen.extend(page.items.into_iter().map(|look| look.saga.id));
+            after = page.next;
+            let Some(after) = &after else { break };
+            assert!(
+                !after.starts_with('b'),
+                "the cursor is another tenant's saga, {after}"
+            );
+        }
+        assert_eq!(seen.len(), count, "{seen:?}");
+    }
 }
 
 async fn check(scene: &Scene, expected: usize, set: impl FnOnce(&mut KeyFilter)) {

@@ -30,7 +30,7 @@ async fn a_busy_database_is_told_apart_from_a_broken_one() {
     let other = Connection::open(fixture.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
-    let busy = admin.pause_destination(&ops(), "orders").await;
+    let busy = admin.pause_destination(ops(), "orders").await;
     assert_matches!(busy, Err(AdminError::Busy));
     assert!(
         began.elapsed() >= Duration::from_secs(2),
@@ -40,14 +40,14 @@ async fn a_busy_database_is_told_apart_from_a_broken_one() {
     // A read needs no lock.
     assert_eq!(admin.partitions(None).await.unwrap().len(), 1);
     other.execute_batch("ROLLBACK").unwrap();
-    assert!(admin.pause_destination(&ops(), "orders").await.unwrap());
+    assert!(admin.pause_destination(ops(), "orders").await.unwrap());
     assert_eq!(
         number(&fixture.path(), "SELECT count(*) FROM hapax_audit_log"),
         1
     );
 
     other.execute_batch("DROP TABLE hapax_audit_log").unwrap();
-    let broken = admin.resume_destination(&ops(), "orders").await;
+    let broken = admin.resume_destination(ops(), "orders").await;
     assert_matches!(
         broken,
         Err(AdminError::Store(StoreError::Unavailable { .. }))
@@ -96,9 +96,9 @@ async fn a_writer_under_load_delays_an_operator_little_and_loses_no_write() {
     for turn in 0..50 {
         let began = Instant::now();
         let turned = if turn % 2 == 0 {
-            admin.pause_destination(&ops(), "orders").await
+            admin.pause_destination(ops(), "orders").await
         } else {
-            admin.resume_destination(&ops(), "orders").await
+            admin.resume_destination(ops(), "orders").await
         };
         assert!(turned.unwrap());
         longest = longest.max(began.elapsed());
@@ -123,8 +123,8 @@ async fn events_keep_their_order_while_an_operator_writes() {
     emit(&fixture.store, 3).await;
     pass(&fixture.store, "orders", 3, &[2]).await;
     let admin = beside(&fixture);
-    let (ops, filter, options) = (ops(), EventFilter::default(), JobOptions::default());
-    let job = admin.start_event_job(&ops, "orders", &filter, None, &options);
+    let (filter, options) = (EventFilter::default(), JobOptions::default());
+    let job = admin.start_event_job(ops(), "orders", &filter, None, &options);
     job.await.unwrap();
     emit(&fixture.store, 2).await;
     work(&admin).await;
@@ -187,7 +187,7 @@ async fn an_operator_writes_to_no_file_that_took_the_place_of_the_database() {
     fixture.store.close().await.unwrap();
     std::fs::rename(fixture.path(), fixture.directory.path().join("moved.db")).unwrap();
     std::fs::write(fixture.path(), b"").unwrap();
-    let refused = admin.pause_destination(&ops(), "orders").await;
+    let refused = admin.pause_destination(ops(), "orders").await;
     assert_matches!(
         refused,
         Err(AdminError::Store(StoreError::Unavailable { .. }))

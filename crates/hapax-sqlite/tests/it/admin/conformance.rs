@@ -36,7 +36,7 @@ impl<const ENCRYPTED: bool> AdminUnderTest for Embedded<ENCRYPTED> {
 }
 
 impl<const ENCRYPTED: bool> Embedded<ENCRYPTED> {
-    /// Runs SQL on a connection of its own.
+    /// Runs SQL on a separate connection.
     fn run(&self, sql: &str) {
         let conn = Connection::open(&self.settings.path).expect("the database opens");
         let ran = conn.execute_batch(&format!("BEGIN IMMEDIATE; {sql} COMMIT"));

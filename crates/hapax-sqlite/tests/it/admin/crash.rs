@@ -166,23 +166,21 @@ async fn prepared(operation: &str) -> Fixture {
         .unwrap();
     let admin = fixture.store.admin().unwrap();
     admin
-        .create_destination(&ops(), "declared", SPEC, None)
+        .create_destination(ops(), "declared", SPEC, None)
         .await
         .unwrap();
     let (filter, options) = (EventFilter::default(), JobOptions::default());
     match operation {
         "replay_batch" | "cancel" => {
-            let ops = ops();
-            let job = admin.start_dead_letter_job(&ops, "orders", &filter, None, &options);
+            let job = admin.start_dead_letter_job(ops(), "orders", &filter, None, &options);
             job.await.unwrap();
         }
         "offer_batch" => {
-            let ops = ops();
-            let job = admin.start_event_job(&ops, "orders", &filter, None, &options);
+            let job = admin.start_event_job(ops(), "orders", &filter, None, &options);
             job.await.unwrap();
         }
         "forget_batch" => {
-            admin.remove_destination(&ops(), "orders").await.unwrap();
+            admin.remove_destination(ops(), "orders").await.unwrap();
         }
         _ => {}
     }
@@ -192,42 +190,42 @@ async fn prepared(operation: &str) -> Fixture {
 }
 
 async fn act(admin: &SqliteAdmin, operation: &str) {
-    let (ops, filter, options) = (ops(), EventFilter::default(), JobOptions::default());
+    let (filter, options) = (EventFilter::default(), JobOptions::default());
     match operation {
-        "pause" => assert!(admin.pause_destination(&ops, "orders").await.unwrap()),
+        "pause" => assert!(admin.pause_destination(ops(), "orders").await.unwrap()),
         "create" => drop(
             admin
-                .create_destination(&ops, "new", SPEC, None)
+                .create_destination(ops(), "new", SPEC, None)
                 .await
                 .unwrap(),
         ),
         "change" => {
             let changed =
-                admin.change_destination(&ops, "declared", 1, SPEC, Some(b"sealed".as_slice()));
+                admin.change_destination(ops(), "declared", 1, SPEC, Some(b"sealed".as_slice()));
             changed.await.unwrap();
         }
-        "remove" => drop(admin.remove_destination(&ops, "orders").await.unwrap()),
-        "replay" => admin.replay_dead_letter(&ops, "orders", 4).await.unwrap(),
+        "remove" => drop(admin.remove_destination(ops(), "orders").await.unwrap()),
+        "replay" => admin.replay_dead_letter(ops(), "orders", 4).await.unwrap(),
         "edit" => {
-            let edited = admin.edit_dead_letter(&ops, "orders", 4, r#"{"number":7}"#);
+            let edited = admin.edit_dead_letter(ops(), "orders", 4, r#"{"number":7}"#);
             edited.await.unwrap();
         }
         "discard" => {
-            let discarded = admin.discard_dead_letter(&ops, "orders", 4, "paid in cash");
+            let discarded = admin.discard_dead_letter(ops(), "orders", 4, "paid in cash");
             discarded.await.unwrap();
         }
         "start" => {
-            let job = admin.start_dead_letter_job(&ops, "orders", &filter, Some("old"), &options);
+            let job = admin.start_dead_letter_job(ops(), "orders", &filter, Some("old"), &options);
             job.await.unwrap();
         }
-        "cancel" => admin.cancel_job(&ops, 1).await.unwrap(),
+        "cancel" => admin.cancel_job(ops(), 1).await.unwrap(),
         "replay_batch" | "offer_batch" | "forget_batch" => {
             let ran = admin.run_job().await.unwrap();
             assert!(matches!(ran, Ran::Batch { done: 1.., .. }), "{ran:?}");
         }
         "purge" => {
-            let key = admin.key(&ops, None, "POST /notes", "k1").await.unwrap();
-            let purged = admin.purge_key(&ops, None, "POST /notes", "k1", &key.version, "wrong");
+            let key = admin.key(ops(), None, "POST /notes", "k1").await.unwrap();
+            let purged = admin.purge_key(ops(), None, "POST /notes", "k1", &key.version, "wrong");
             purged.await.unwrap();
         }
         other => panic!("{other}"),

@@ -18,17 +18,17 @@ async fn a_letter_that_died_again_since_it_was_counted_is_not_processed() {
     let admin = beside(&fixture);
     let seen = admin.seen().await.unwrap();
     let filter = EventFilter::default();
-    let count = || admin.count_dead_letters(&ops(), "orders", &filter, &seen);
+    let count = || admin.count_dead_letters(ops(), "orders", &filter, &seen);
     assert_eq!(count().await.unwrap(), 2);
     // One is replayed and dies again, and another one dies, in the same millisecond.
-    admin.replay_dead_letter(&ops(), "orders", 1).await.unwrap();
+    admin.replay_dead_letter(ops(), "orders", 1).await.unwrap();
     pass(&fixture.store, "orders", 4, &[1, 3]).await;
     assert_eq!(count().await.unwrap(), 1);
     let options = JobOptions {
         seen: Some(seen.clone()),
         ..JobOptions::default()
     };
-    let job = admin.start_dead_letter_job(&ops(), "orders", &filter, Some("old"), &options);
+    let job = admin.start_dead_letter_job(ops(), "orders", &filter, Some("old"), &options);
     let job = job.await.unwrap();
     assert_eq!(job.total, Some(1));
     work(&admin).await;
@@ -36,7 +36,7 @@ async fn a_letter_that_died_again_since_it_was_counted_is_not_processed() {
     assert_eq!(number(&fixture.path(), discarded), 2);
 }
 
-/// A count of a database that was set back since would include letters that nobody has counted.
+/// A count of a database that was set back since would include letters that were not counted.
 #[tokio::test]
 async fn a_count_that_is_newer_than_the_database_is_refused() {
     let fixture = Fixture::new().await;
@@ -44,11 +44,11 @@ async fn a_count_that_is_newer_than_the_database_is_refused() {
     let admin = beside(&fixture);
     let filter = EventFilter::default();
     let newer = admin
-        .count_dead_letters(&ops(), "orders", &filter, "1 9")
+        .count_dead_letters(ops(), "orders", &filter, "1 9")
         .await;
     assert_matches!(newer, Err(AdminError::Invalid { .. }));
     let own = admin
-        .count_dead_letters(&ops(), "orders", &filter, "1 0")
+        .count_dead_letters(ops(), "orders", &filter, "1 0")
         .await;
     assert_eq!(own.unwrap(), 0);
 }
@@ -69,7 +69,7 @@ async fn deliveries_of_several_partitions_are_merged_by_position() {
         let (mut before, mut found) = (None, Vec::new());
         loop {
             let page = admin
-                .deliveries(&ops(), &filter, before.as_deref(), 2)
+                .deliveries(ops(), &filter, before.as_deref(), 2)
                 .await
                 .unwrap();
             let items = page.items.into_iter();

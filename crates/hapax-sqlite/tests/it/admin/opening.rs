@@ -110,7 +110,7 @@ async fn a_handle_refuses_a_database_that_was_migrated_since_it_was_opened() {
         "{}",
         refused.error_chain()
     );
-    assert!(admin.pause_destination(&ops(), "orders").await.is_err());
+    assert!(admin.pause_destination(ops(), "orders").await.is_err());
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn it_opens_beside_a_store_in_either_order() {
     let fixture = Fixture::new().await;
     let admin = beside(&fixture);
     admin
-        .audit_log(&ops(), &AuditFilter::default(), None, 10)
+        .audit_log(ops(), &AuditFilter::default(), None, 10)
         .await
         .unwrap();
     fixture.store.close().await.unwrap();

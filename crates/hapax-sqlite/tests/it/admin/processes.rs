@@ -108,8 +108,7 @@ async fn operate(fixture: &Fixture) {
     let admin = beside(fixture);
     let filter = EventFilter::default();
     let options = JobOptions::default();
-    let ops = ops();
-    let job = admin.start_dead_letter_job(&ops, "orders", &filter, None, &options);
+    let job = admin.start_dead_letter_job(ops(), "orders", &filter, None, &options);
     let job = job.await.unwrap();
     assert_eq!(job.total, Some(LETTERS.unsigned_abs()));
     let began = Instant::now();
@@ -119,12 +118,12 @@ async fn operate(fixture: &Fixture) {
             done += batch;
         }
         if turns % 2 == 0 {
-            assert!(admin.pause_destination(&ops(), "orders").await.unwrap());
+            assert!(admin.pause_destination(ops(), "orders").await.unwrap());
         } else {
-            assert!(admin.resume_destination(&ops(), "orders").await.unwrap());
+            assert!(admin.resume_destination(ops(), "orders").await.unwrap());
         }
         let page = admin
-            .deliveries(&ops(), &DeliveryFilter::default(), None, 50)
+            .deliveries(ops(), &DeliveryFilter::default(), None, 50)
             .await;
         assert_eq!(page.unwrap().items.len(), 50);
         turns += 1;

@@ -1,6 +1,6 @@
 //! A store with a destination, events and dead letters, and an operator.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path, sync::LazyLock};
 
 use hapax::{
     admin::{Actor, JobAdmin as _, Ran},
@@ -15,8 +15,10 @@ use hapax_sqlite::{
 
 use crate::fixture::Fixture;
 
-pub(crate) fn ops() -> Actor {
-    Actor::new("ops")
+/// The operator.
+pub(crate) fn ops() -> &'static Actor {
+    static OPS: LazyLock<Actor> = LazyLock::new(|| Actor::new("ops"));
+    &OPS
 }
 
 /// Emits `count` events, each about another order.
