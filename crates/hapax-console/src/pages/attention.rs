@@ -205,7 +205,7 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
     };
     let mut said = because(&it.cause, now);
     if let Some(since) = it.since {
-        said = format!("{said}, since {} ago", about(now.since(since)));
+        said = format!("{said} (for {})", about(now.since(since)));
     }
     if it.waiting > 0 {
         said = format!("{said}. {}", counted(it.waiting, "waits", "wait"));
