@@ -155,7 +155,7 @@ impl fmt::Debug for Stopwatch {
 pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Random {
-    /// Random numbers for ids, keys and jitter: a keyed hash (SipHash) of a counter. The operating
+    /// Random numbers for ids, keys and jitter: a keyed hash (`SipHash`) of a counter. The operating
     /// system provides the key, without which the numbers are unpredictable. Secrets are not made
     /// from them.
     pub fn system() -> Self {

@@ -32,8 +32,8 @@ impl Cursor {
     }
 
     /// The cursor of a row, in a store whose times are milliseconds.
-    pub fn at(time: Timestamp, tie: i64) -> Self {
-        let micros = micros(time);
+    pub fn at(moment: Timestamp, tie: i64) -> Self {
+        let micros = micros(moment);
         Self { micros, tie }
     }
 
