@@ -40,13 +40,12 @@ async fn a_delivery_is_retried_now_by_command_and_over_http(on: Store) {
     let call = || run(&[&retry[..], &["--database", &url]].concat());
     assert!(call().ended(0).stdout.contains("is due now"));
     receiver.received_at_least(2).await;
-    // The attempt is counted before its outcome is recorded, and a retry until then has no effect.
+    // A retry has no effect before the outcome of the attempt is recorded, together with the
+    // attempt.
     eventually(PATIENCE, async || {
-        let is_parked = |line: &serde_json::Value| {
-            let fields = &line["fields"];
-            fields["message"] == "the delivery is parked" && fields["attempt"] == 2
-        };
-        served.relay.lines().iter().any(is_parked)
+        let event = served.get(&format!("/events/{position}")).await;
+        let attempts = event["destinations"][0]["attempts"].as_array();
+        attempts.is_some_and(|log| log.len() == 2)
     })
     .await;
     receiver.reply(HttpReply::status(200));
