@@ -149,7 +149,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         ..
     } = ground;
     let address = listener.local_addr()?;
-    let relay_handle = carry(&store, destinations, &config, &runtime, address);
+    let relay_handle = carry(&store, &destinations, &config, &runtime, address);
     let idempotency = idempotency(&store, &config.idempotency, &runtime);
     let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
     let wired = Providers::at(&providers);
@@ -395,7 +395,7 @@ fn describe((destination, place): &Described) -> (String, String) {
 /// Starts the relay, unless the configuration turns it off.
 fn carry<D: Database>(
     store: &D,
-    destinations: Vec<Destination>,
+    destinations: &[Destination],
     config: &Config,
     runtime: &Runtime,
     address: SocketAddr,
@@ -409,8 +409,8 @@ fn carry<D: Database>(
         if matches!(config.storage.place, Place::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
-        let handle = Relay::spawn(store, destinations.clone(), &settings, &store.notifier());
-        relay_handle.start(handle, &destinations);
+        let handle = Relay::spawn(store, destinations.to_vec(), &settings, &store.notifier());
+        relay_handle.start(handle, destinations);
     }
     relay_handle
 }

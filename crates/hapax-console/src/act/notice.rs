@@ -1,5 +1,7 @@
 //! The message on the page after an action.
 
+use std::fmt::Write as _;
+
 use crate::{fields::Fields, format::number};
 
 /// The message that the fields of a page ask for.
@@ -41,7 +43,7 @@ fn selected(verb: &str, done: u64, of: u64) -> Option<String> {
     let mut said = format!("{} of {} {verb} {done_to}.", number(done), number(of));
     let left = of.saturating_sub(done);
     if left > 0 {
-        said += &format!(" The other {}: no longer {was}.", number(left));
+        let _ = write!(said, " The other {}: no longer {was}.", number(left));
     }
     Some(said)
 }

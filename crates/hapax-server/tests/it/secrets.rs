@@ -20,5 +20,5 @@ fn a_new_secret_signs_webhooks_and_is_another_one_each_time() {
 #[test]
 fn a_new_encryption_key_is_one_for_the_configuration() {
     let key = run(&["secrets", "new", "--encryption-key"]).ended(0).stdout;
-    Keyring::parse(&[key.trim_end()]).unwrap();
+    Keyring::parse([key.trim_end()]).unwrap();
 }

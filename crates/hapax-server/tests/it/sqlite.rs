@@ -114,14 +114,14 @@ async fn a_console_runs_the_jobs_that_operators_start() {
     })
     .await;
     relay.stop().await;
-    let replay = [
+    let all_again = [
         "dead-letters",
         "replay-all",
         "--destination",
         "orders",
         "--yes",
     ];
-    let job = call(&replay)["id"].to_string();
+    let job = call(&all_again)["id"].to_string();
     assert_eq!(call(&["dead-letters", "jobs", &job])["state"], "waiting");
     let address = format!("127.0.0.1:{}", free_port());
     let folder = tempfile::tempdir().unwrap();

@@ -250,7 +250,7 @@ impl InteractiveTransaction {
                 complete(ctx, claim, claimed_at, &response, transaction)?;
             }
             (TransactionKind::Phase(phase), Some(response)) => {
-                phase.finish(ctx, &response, transaction)?
+                phase.finish(ctx, &response, transaction)?;
             }
             (TransactionKind::Phase(phase), None) => phase.advance(ctx, transaction)?,
             (TransactionKind::Nothing, _) | (TransactionKind::Claim(_), None) => {}

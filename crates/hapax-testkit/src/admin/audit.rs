@@ -19,7 +19,7 @@ pub async fn every_field_of_the_filter_selects_entries<S: AdminUnderTest>() {
     check(&scene, 0, |it| it.actor = Some("Ops".to_owned())).await;
     check(&scene, 2, |it| it.action = Some("create".to_owned())).await;
     check(&scene, 3, |it| {
-        it.object = Some("destination two".to_owned())
+        it.object = Some("destination two".to_owned());
     })
     .await;
     check(&scene, 1, |it| {

@@ -181,7 +181,7 @@ pub async fn of_many_decisions_at_once_one_is_applied<S: AdminUnderTest>() {
     let seen = scene.saga_in_attention("s1", None).await.epoch;
     let handles = [scene.admin.clone(), scene.beside().await];
     let decided = (0..10).map(async |number: usize| {
-        let decision = if number % 2 == 0 {
+        let decision = if number.is_multiple_of(2) {
             Decision::Close
         } else {
             let within = Duration::from_mins(15);

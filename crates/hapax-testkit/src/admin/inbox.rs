@@ -61,7 +61,7 @@ pub async fn every_field_of_the_filter_selects_messages<S: AdminUnderTest>() {
     .await;
     let [first, last] = [i64::MIN, i64::MAX].map(Timestamp::from_millis);
     check(&scene, 9, |it| {
-        (it.since, it.until) = (Some(first), Some(last))
+        (it.since, it.until) = (Some(first), Some(last));
     })
     .await;
 }

@@ -158,8 +158,8 @@ pub async fn of_many_purges_of_one_version_at_once_one_is_done<S: AdminUnderTest
     check_one_done(&join_all(purges).await);
     let left = scene.admin.key(&scene.ops, None, OPERATION, "k").await;
     assert_eq!(left.must().body.expect("it is completed").raw, "again");
-    let purged = scene.store().purged(None).await.must();
-    assert_eq!(purged.until.number, 1);
+    let announced = scene.store().purged(None).await.must();
+    assert_eq!(announced.until.number, 1);
 }
 
 /// Services learn of a purge, and not of one that was refused.

@@ -1,6 +1,8 @@
 //! Tests of what operators do with a running shop, in its console and with `hapax`, on both stores
 //! and without any `hapax relay`.
 
+use std::fmt::Write as _;
+
 use hapax_testkit::{
     http::{HttpAnswer, HttpReceiver, HttpReply},
     program::{Ran, run_to_end},
@@ -252,8 +254,8 @@ async fn pause(stage: &Stage) {
 /// Waits until the receiver has accepted this number of events.
 async fn delivered(receiver: &HttpReceiver, count: usize) {
     eventually(PATIENCE, async || {
-        let received = receiver.received();
-        let accepted = received.iter().filter(|it| it.answered == Some(200));
+        let requests = receiver.received();
+        let accepted = requests.iter().filter(|it| it.answered == Some(200));
         accepted.count() == count
     })
     .await;
@@ -268,8 +270,11 @@ fn form_of(page: &str) -> String {
         let (name, rest) = field.split_once("\" value=\"").expect("a value");
         let value = rest.split('"').next().unwrap();
         let value = value.replace("&amp;", "&");
-        let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        fields.push(format!("{name}={value}"));
+        let mut encoded = format!("{name}=");
+        for byte in value.bytes() {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        fields.push(encoded);
     }
     fields.join("&")
 }

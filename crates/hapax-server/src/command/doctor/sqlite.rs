@@ -4,6 +4,7 @@
 //! The file is opened read-only, next to the service that uses it.
 
 use std::{
+    cmp::Ordering,
     ffi::OsString,
     fs,
     os::unix::fs::PermissionsExt as _,
@@ -146,21 +147,25 @@ fn log(connection: &Connection, path: &Path) -> rusqlite::Result<Finding> {
 
 fn schema(connection: &Connection) -> rusqlite::Result<Finding> {
     let (found, known) = (sqlite::version(connection)?, sqlite::known_version());
-    Ok(if found == known {
-        let found = format!("version {known}, the one that this program knows");
-        Finding::ok("schema", found)
-    } else if found > known {
-        let found = format!("the tables are at version {found}, this program knows {known}");
-        let remedy = "run the version of hapax that the service uses, or a later one";
-        Finding::error("schema", found, remedy)
-    } else {
-        let found = if found == 0 {
-            "there are no tables of Hapax in this file".to_owned()
-        } else {
-            format!("the tables are at version {found}, this program needs {known}")
-        };
-        let remedy = "run `hapax migrate`, or start the service with this version of Hapax";
-        Finding::error("schema", found, remedy)
+    Ok(match found.cmp(&known) {
+        Ordering::Equal => {
+            let found = format!("version {known}, the one that this program knows");
+            Finding::ok("schema", found)
+        }
+        Ordering::Greater => {
+            let found = format!("the tables are at version {found}, this program knows {known}");
+            let remedy = "run the version of hapax that the service uses, or a later one";
+            Finding::error("schema", found, remedy)
+        }
+        Ordering::Less => {
+            let found = if found == 0 {
+                "there are no tables of Hapax in this file".to_owned()
+            } else {
+                format!("the tables are at version {found}, this program needs {known}")
+            };
+            let remedy = "run `hapax migrate`, or start the service with this version of Hapax";
+            Finding::error("schema", found, remedy)
+        }
     })
 }
 

@@ -42,7 +42,10 @@ pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> 
     let floor = oldest.filter(|_| first.next.is_some()).unwrap_or(0);
     let mut seen: BTreeSet<i64> = first.items.iter().map(|it| it.event.position).collect();
     print(cx, first.items)?;
-    while args.follow {
+    if !args.follow {
+        return Ok(());
+    }
+    loop {
         sleep(POLL).await;
         let new = unseen(cx, &filter, floor, &seen).await?;
         seen.extend(new.iter().map(|it| it.event.position));
@@ -51,7 +54,6 @@ pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> 
         }
         print(cx, new)?;
     }
-    Ok(())
 }
 
 /// The events that were not seen before, newest first.
