@@ -11,7 +11,7 @@
 use std::{env, error::Error};
 
 use axum::{Router, extract::State, http::StatusCode, routing::post};
-use hapax::{Clock, Random, event::NewEvent, key::Tenant, store::Transaction as _};
+use hapax::{Clock, Random, event::NewEvent, key::Tenant};
 use hapax_http::{Idempotency, Problem, Tx};
 use hapax_sqlite::Sqlite;
 

@@ -13,7 +13,7 @@ pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
         let is_stored = stored.remove(id);
         match word.as_str() {
             "ok" if !is_stored => {
-                found.push(violated(2, format!("{id} was committed and is lost")))
+                found.push(violated(2, format!("{id} was committed and is lost")));
             }
             "fail" if is_stored => {
                 found.push(violated(2, format!("{id} was rolled back and exists")));

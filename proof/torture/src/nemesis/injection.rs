@@ -189,8 +189,8 @@ impl Injection {
             Self::Terminate => terminate(deployment).await? > 0,
             Self::ConnectionLimit(time) => exhaust_connections(deployment, *time).await?,
             Self::Lock(table, time) => lock(deployment, table, *time).await?,
-            Self::Commit(link, deed) => commit(deployment, *link, *deed).await,
-            Self::Network(link, fault, time) => disturb(deployment, *link, *fault, *time).await,
+            Self::Commit(path, deed) => commit(deployment, *path, *deed).await,
+            Self::Network(path, fault, time) => disturb(deployment, *path, *fault, *time).await,
             Self::Provider(operation, mode, count) => {
                 fail_provider(deployment, operation, mode, *count).await?
             }

@@ -55,8 +55,8 @@ pub(super) async fn run(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Resu
         pace(LOOK).await;
     }
     watch(WATCHED, line).await;
-    let queried = queries(nemesis) - before;
-    line["queries"] = queried.into();
+    let asked = queries(nemesis) - before;
+    line["queries"] = asked.into();
     for name in &names {
         admin(nemesis, &["destinations", "remove", name]).await?;
     }

@@ -42,7 +42,7 @@ pub(super) struct Relays {
     database: Client,
     hapax: PathBuf,
     folder: PathBuf,
-    relays: Vec<Relay>,
+    running: Vec<Relay>,
     faults: Vec<Fault>,
     random: fastrand::Rng,
 }
@@ -111,7 +111,7 @@ impl Relays {
     /// Waits until all relays deliver.
     pub(super) async fn until_all_deliver(&mut self) -> anyhow::Result<()> {
         let patience = Patience::within(PATIENCE);
-        for relay in &mut self.relays {
+        for relay in &mut self.running {
             while !relay.program.log_contains(0, "relay started")? {
                 if let Some(status) = relay.program.ended()? {
                     anyhow::bail!("{} ended before it delivered: {status}", relay.node);
@@ -124,7 +124,7 @@ impl Relays {
 
     /// Stops all relays, and returns the faults of the run.
     pub(super) async fn stop(mut self) -> anyhow::Result<Vec<Fault>> {
-        for relay in &mut self.relays {
+        for relay in &mut self.running {
             relay.program.stop().await?;
         }
         Ok(self.faults)
@@ -136,14 +136,14 @@ impl Relays {
             program,
             generation,
             ..
-        } = &mut self.relays[number];
+        } = &mut self.running[number];
         match kind {
             "KILL" => program.kill()?,
             _ => program.stop().await?,
         }
         let generation = *generation + 1;
         self.record(kind, from);
-        self.relays[number] = self.relay(number, generation)?;
+        self.running[number] = self.relay(number, generation)?;
         Ok(())
     }
 
@@ -151,7 +151,7 @@ impl Relays {
     /// this out after it continues.
     async fn pause(&mut self, number: usize) -> anyhow::Result<()> {
         let from = Instant::now();
-        let Relay { program, node, .. } = &self.relays[number];
+        let Relay { program, node, .. } = &self.running[number];
         let partitions = self.partitions_of(node).await;
         program.signal("STOP")?;
         eventually(PATIENCE, async || {
