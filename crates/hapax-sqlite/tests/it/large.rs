@@ -242,15 +242,25 @@ async fn within_reads(slow: &mut Vec<String>, reads: u32, what: &str, read: impl
 fn fill(fixture: &Fixture, now: i64) {
     let conn = Connection::open(fixture.path()).unwrap();
     conn.busy_timeout(Duration::from_secs(10)).unwrap();
-    let numbers = |count: i64| {
-        format!(
-            "WITH RECURSIVE numbers (n) AS (
-                 SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}
-             )"
-        )
-    };
+    for sql in requests(now).into_iter().chain(operations(now)) {
+        conn.execute_batch(&sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+}
+
+/// A common table expression of the numbers from 1 to `count`.
+fn numbers(count: i64) -> String {
+    format!(
+        "WITH RECURSIVE numbers (n) AS (
+             SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}
+         )"
+    )
+}
+
+/// Events, keys, and first attempts.
+fn requests(now: i64) -> Vec<String> {
     let start = now - EVENTS;
-    let rows = [
+    vec![
         format!(
             "INSERT INTO hapax_outbox_event
                  (id, event_id, type, tenant, aggregate_type, aggregate_id, payload, headers,
@@ -283,6 +293,13 @@ fn fill(fixture: &Fixture, now: i64) {
              FROM numbers",
             numbers(10_000)
         ),
+    ]
+}
+
+/// Failed deliveries, messages, sagas, and the audit log.
+fn operations(now: i64) -> Vec<String> {
+    let start = now - EVENTS;
+    vec![
         format!(
             "INSERT INTO hapax_attempt
                  (destination, position, number, started_at, duration_ms, outcome, response_head)
@@ -324,9 +341,5 @@ fn fill(fixture: &Fixture, now: i64) {
             numbers(10_000)
         ),
         "UPDATE hapax_checkpoint SET frontier = 500000".to_owned(),
-    ];
-    for sql in rows {
-        conn.execute_batch(&sql)
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
-    }
+    ]
 }

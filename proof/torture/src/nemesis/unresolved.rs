@@ -60,5 +60,5 @@ pub(super) async fn run(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Resu
     for name in &names {
         admin(nemesis, &["destinations", "remove", name]).await?;
     }
-    Ok(queried > 0)
+    Ok(asked > 0)
 }

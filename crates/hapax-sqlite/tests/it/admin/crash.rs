@@ -15,7 +15,6 @@ use std::{
 };
 
 use hapax::{
-    Timestamp,
     admin::{
         DeliveryAdmin as _, DestinationAdmin as _, EventFilter, JobAdmin as _, JobOptions,
         KeyAdmin as _, Ran,

@@ -76,13 +76,13 @@ impl Relays {
             database: connect(url).await,
             hapax: hapax.to_owned(),
             folder: folder.to_owned(),
-            relays: Vec::new(),
+            running: Vec::new(),
             faults: Vec::new(),
             random: fastrand::Rng::with_seed(4),
         };
         for number in 0..RELAYS {
             let relay = all.relay(number, 0)?;
-            all.relays.push(relay);
+            all.running.push(relay);
         }
         all.until_all_deliver().await?;
         Ok(all)
