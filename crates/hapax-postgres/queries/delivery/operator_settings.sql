@@ -1,6 +1,5 @@
 -- Reads what operators have set for destinations since a version. Every relay runs this twice a
 -- second, and mostly gets no rows.
--- Only here: the SQLite store reads admin/changes.
 SELECT name, version,
        paused_at IS NOT NULL OR coalesce(spec::jsonb -> 'paused' = 'true', false) AS is_paused,
        removed_at IS NOT NULL AS is_removed
