@@ -26,7 +26,7 @@ enum Verb {
         after_help = "Example:\n  hapax secrets new > webhook.secret\n  hapax secrets new --encryption-key > hapax.key"
     )]
     New {
-        /// Print a key for [secrets] key, which encrypts the secrets of destinations declared at run
+        /// Print a key for `[secrets] key`, which encrypts the secrets of destinations declared at run
         /// time, instead
         #[arg(long)]
         encryption_key: bool,
