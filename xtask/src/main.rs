@@ -70,6 +70,7 @@ cargo x TASK
             --keep adds the inputs that reach more code to the corpus
   package   builds and checks the Debian package of an optimised build; --check: checks the package
             of the existing build and the containers, as the gate does
+  kubernetes  validates the manifests and the Helm chart, with the existing build
   publish   packs every crate that is to be published, as `cargo publish --dry-run` does, and builds
             a program outside the workspace against the packed crates; publishes nothing
   fmt       formats the tree
@@ -114,6 +115,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "fleet" => torture::fleet(&root, rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
+        "kubernetes" => steps.run("kubernetes", || package::check_kubernetes(&root))?,
         "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,
         "fmt" => gate::fmt(&mut steps, "")?,

@@ -81,7 +81,12 @@ pub(crate) fn check(project: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
     let plan = Plan::new(project, "debug", "package-check", ["-Zgzip", "-z1"])?;
     made(&plan)?;
-    containers::check(project, &plan.binary)?;
+    containers::check(project, &plan.binary)
+}
+
+/// Checks the Kubernetes manifests and the Helm chart with the existing debug build.
+pub(crate) fn check_kubernetes(project: &Path) -> anyhow::Result<()> {
+    let plan = Plan::new(project, "debug", "package-check", ["-Zgzip", "-z1"])?;
     kubernetes::check(&plan)
 }
 
