@@ -70,7 +70,7 @@ pub use overview::{
 };
 pub use pagination::{Cursor, NoCursor};
 pub use partition::{NextRetry, PATIENCE, PartitionStatus};
-pub use patch::{edited, patched_members};
+pub use patch::patched_members;
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use stored_key::{StoredKey, key_object, key_tenant, only_key};

@@ -3,7 +3,7 @@
 
 #[path = "../../../../crates/hapax-server/src/admin/list_query.rs"]
 mod list_query;
-#[path = "../../../../crates/hapax-postgres/src/admin/patch.rs"]
+#[path = "../../../../crates/hapax/src/admin/patch.rs"]
 mod patch;
 
 pub(crate) use list_query::{ListQuery, Many};
