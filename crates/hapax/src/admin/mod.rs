@@ -16,6 +16,7 @@ mod pagination;
 mod event;
 mod delivery;
 mod delivery_page;
+mod edit;
 mod patch;
 mod job;
 mod job_arguments;
@@ -58,6 +59,7 @@ pub use destination::{
     partitions_of,
 };
 pub use destination_index::{Configured, DestinationIndex, configured};
+pub use edit::edited;
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
