@@ -115,8 +115,9 @@ async fn a_paused_destination_is_offered_nothing_until_it_is_resumed() {
     let paused = Instant::now();
     let mut late = Vec::new();
     while paused.elapsed() < 3 * SOON {
+        let count = other.taken().len();
         stage.emit(&["b"]).await;
-        let (count, emitted) = (other.taken().len(), Instant::now());
+        let emitted = Instant::now();
         eventually(PATIENCE, async || other.taken().len() > count).await;
         if emitted.duration_since(paused) > 2 * SOON {
             late.extend(other.taken().last().copied());
