@@ -14,6 +14,7 @@ mod dead_letters;
 mod inbox;
 mod sagas;
 mod destinations;
+mod test_event;
 mod send;
 mod secrets;
 pub(crate) mod config;
@@ -105,7 +106,7 @@ enum Verb {
     Inbox(inbox::Args),
     /// List and show sagas, and decide about those that need attention
     Sagas(sagas::Args),
-    /// List, show, create, change, pause, resume and remove destinations
+    /// List, show, create, change, test, pause, resume and remove destinations
     Destinations(destinations::Args),
     /// Send one request under one idempotency key, with retries
     #[command(

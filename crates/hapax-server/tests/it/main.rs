@@ -25,6 +25,7 @@ mod probed;
 mod asked;
 mod operator_commands;
 mod retry;
+mod test_event;
 mod console;
 mod send;
 mod sagas;
