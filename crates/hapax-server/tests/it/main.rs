@@ -26,6 +26,7 @@ mod asked;
 mod operator_commands;
 mod retry;
 mod test_event;
+mod listen;
 mod console;
 mod send;
 mod sagas;

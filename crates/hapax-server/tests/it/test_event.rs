@@ -148,9 +148,15 @@ fn check_test_event(received: &Received) {
     assert_eq!(body["type"], "hapax.test", "{body}");
     assert_eq!(body["data"]["test"], true, "{body}");
     assert_eq!(body["data"]["destination"], "orders", "{body}");
+    check_signature(received, SECRET);
+}
+
+/// Checks that a webhook is signed with this secret.
+#[track_caller]
+pub(crate) fn check_signature(received: &Received, secret: &str) {
     let id = received.header("webhook-id").unwrap();
     let timestamp = received.header(TIMESTAMP_HEADER).unwrap();
-    let keys = [SECRET.parse::<Signer>().unwrap()];
+    let keys = [secret.parse::<Signer>().unwrap()];
     let signature = sign(id, timestamp.parse().unwrap(), &received.body, &keys);
     assert_eq!(received.header(SIGNATURE_HEADER), Some(&*signature));
 }
