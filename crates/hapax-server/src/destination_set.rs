@@ -26,6 +26,11 @@ impl Declared {
         Self(config.destinations.clone())
     }
 
+    /// The destination with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Spec> {
+        self.0.get(name)
+    }
+
     /// Merges the destinations of the database.
     pub(crate) fn and(&self, watch: &Watch) -> Self {
         Self(watch.over(&self.0))

@@ -152,10 +152,12 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
     let console = config.admin.console.then_some(console);
-    let api = api(&context, Arc::clone(&admin), keys.clone(), console.as_ref())?;
+    let (declared, configured) = watch::channel(declared);
+    let api = AdminApi::new(Arc::clone(&admin), config, keys.clone(), configured)?;
+    let api = api_routes(api, console.as_ref());
     let imported = store.sources(&config.sources).await?;
     let watch = declarations(Arc::clone(&admin), keys, config).await?;
-    let destinations = destination_set.destinations(&declared.and(&watch));
+    let destinations = destination_set.destinations(&declared.borrow().and(&watch));
     let settings = settings::<S>(&context, store.clock());
     let exporting = context.exporter.take().map(Exporter::spawn);
     let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
@@ -199,18 +201,12 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
 }
 
 /// The routes for operators: the admin API, and the console if it is served.
-fn api(
-    context: &Context,
-    admin: Arc<dyn Admin>,
-    keys: Keys,
-    console: Option<&Console>,
-) -> Result<Router, Failure> {
-    let api = AdminApi::new(admin, &context.config, keys)?;
+fn api_routes(api: AdminApi, console: Option<&Console>) -> Router {
     let api = admin::router(api, environment::random());
-    Ok(match console {
+    match console {
         Some(console) => api.merge(console.router()),
         None => api,
-    })
+    }
 }
 
 /// Runs the jobs that operators start, and the console's collection of figures.
@@ -239,7 +235,8 @@ fn health<S: RelayStore>(store: &S, metrics: PrometheusHandle) -> Health {
 /// What a relay serves, and where it learns of changes.
 struct Served<'a> {
     destination_set: DestinationSet,
-    declared: Declared,
+    /// The destinations of the configuration. The admin API sees its changes.
+    declared: watch::Sender<Declared>,
     watch: Watch,
     handle: &'a RelayHandle,
     health: &'a Health,
@@ -256,7 +253,7 @@ impl Served<'_> {
                     Asked::Stop(signal) => return signal,
                     Asked::Reload => {
                         if let Some(now) = reread(context, &mut self.destination_set) {
-                            self.declared = now;
+                            self.declared.send_replace(now);
                             self.update();
                         }
                     }
@@ -272,7 +269,7 @@ impl Served<'_> {
     }
 
     fn update(&mut self) {
-        let declared = self.declared.and(&self.watch);
+        let declared = self.declared.borrow().and(&self.watch);
         self.handle
             .set(self.destination_set.destinations(&declared));
     }

@@ -1,4 +1,5 @@
-//! Declaration of destinations: checks a declaration, encrypts its secrets and stores both.
+//! Declaration of destinations: checks a declaration, encrypts its secrets and stores both; reads
+//! the declaration that is in effect.
 //!
 //! The API and the command line both use these functions. A secret that was stored is never shown
 //! again: it is printed as `***`. `***` in a change means the stored secret, as long as the rest of
@@ -11,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use hapax::admin::{Actor, Admin, AdminError, Configured, Declared, Destination, DestinationIndex};
 use serde_json::Value;
 
-use super::{Keys, encryption::Secrets};
+use super::{Keys, encryption::Secrets, watch::spec_of};
 use crate::{
     config::Config,
     destination::{NetworkPolicy, Spec, SpecError, Written},
@@ -75,6 +76,35 @@ impl Declare {
         let sealed = sealed.as_deref();
         let changed = store.change_destination(actor, name, version, &text, sealed);
         Ok(self.index.declared_now(&changed.await?))
+    }
+
+    /// The declaration of a destination that is in effect, with its secrets: that of the database,
+    /// or else `configured`, that of the configuration.
+    pub(crate) async fn in_effect(
+        &self,
+        actor: &Actor,
+        name: &str,
+        configured: Option<Spec>,
+    ) -> Result<Spec, AdminError> {
+        // Fails unless the destination exists and the actor may see it.
+        self.index.get(actor, name).await?;
+        let declared = self.index.declared(name).await?;
+        let is_removed = |it: &Declared| it.removed_at.is_some();
+        if declared.as_ref().is_some_and(is_removed) {
+            let what = format!("destination {name} is being removed");
+            return Err(AdminError::conflict(what));
+        }
+        let read = declared.map(|it| spec_of(&it, &self.keys, &self.reach));
+        let read = read.transpose().map_err(|problem| {
+            let what = format!("the declaration of destination {name} cannot be read: {problem}");
+            AdminError::conflict(what)
+        })?;
+        read.flatten().or(configured).ok_or_else(|| {
+            AdminError::conflict(format!(
+                "destination {name} is declared neither in the database nor in this configuration: \
+                 give the configuration of its relay"
+            ))
+        })
     }
 
     /// The index of destinations: which tenant a destination belongs to, and what pauses it.

@@ -15,6 +15,7 @@ mod list_query;
 mod declare;
 pub(crate) mod command_context;
 mod destinations;
+pub(crate) mod test_event;
 pub(crate) mod events;
 pub(crate) mod deliveries;
 mod retry;
@@ -40,6 +41,7 @@ use hapax::{
     mask::Mask,
 };
 use hapax_http::{Problem, RequestIds, problem::METHOD};
+use tokio::sync::watch::Receiver;
 
 pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, configured};
@@ -47,7 +49,10 @@ pub(crate) use encryption::Keys;
 pub(crate) use list_query::{ListQuery, Many};
 pub(crate) use watch::Watch;
 
-use crate::config::{Config, Wrong};
+use crate::{
+    config::{Config, Wrong},
+    destination_set::Declared,
+};
 use hapax_console::Tokens;
 
 /// Maximum size of a request body in bytes: the declaration of a destination, or a filter.
@@ -62,17 +67,26 @@ pub(crate) struct AdminApi(Arc<Inner>);
 struct Inner {
     tokens: Tokens,
     declare: Declare,
+    /// The destinations of the configuration, as a relay uses them now.
+    configured: Receiver<Declared>,
     mask: Mask,
 }
 
 impl AdminApi {
-    /// Creates the API for a store, as configured.
-    pub(crate) fn new(store: Arc<dyn Admin>, config: &Config, keys: Keys) -> Result<Self, Wrong> {
+    /// Creates the API for a store, as configured. `configured` changes when the configuration is
+    /// reloaded.
+    pub(crate) fn new(
+        store: Arc<dyn Admin>,
+        config: &Config,
+        keys: Keys,
+        configured: Receiver<Declared>,
+    ) -> Result<Self, Wrong> {
         let tokens = tokens(&config.admin.tokens)?;
         let declare = Declare::new(store, config, keys);
         Ok(Self(Arc::new(Inner {
             tokens,
             declare,
+            configured,
             mask: Mask::with(&config.admin.mask),
         })))
     }
@@ -129,6 +143,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<AdminApi>)> {
             "/admin/v1/destinations/{name}/resume",
             post(destinations::resume),
         ),
+        ("/admin/v1/destinations/{name}/test", post(test_event::send)),
         ("/admin/v1/events", get(events::list)),
         ("/admin/v1/events/{id}", get(events::show)),
         ("/admin/v1/events/replay", post(jobs::replay_events)),

@@ -12,7 +12,10 @@ use utoipa::{
     },
 };
 
-use super::{deliveries, destinations, events, inbox, jobs, keys, retry, sagas, stalled, timeline};
+use super::{
+    deliveries, destinations, events, inbox, jobs, keys, retry, sagas, stalled, test_event,
+    timeline,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,7 +23,7 @@ use super::{deliveries, destinations, events, inbox, jobs, keys, retry, sagas, s
     paths(
         show,
         destinations::list, destinations::create, destinations::show, destinations::change,
-        destinations::remove, destinations::pause, destinations::resume,
+        destinations::remove, destinations::pause, destinations::resume, test_event::send,
         events::list, events::show,
         deliveries::list, retry::retry, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
         jobs::replay_dead_letters, jobs::discard_dead_letters, jobs::replay_events,

@@ -97,29 +97,41 @@ impl Watch {
     }
 
     fn read(&self, declared: &Declared) -> Result<Known, String> {
-        let known = Known {
-            spec: None,
-            is_paused: is_paused(declared),
-            is_removed: declared.removed_at.is_some(),
-            version: declared.version,
+        let is_removed = declared.removed_at.is_some();
+        let spec = if is_removed {
+            None
+        } else {
+            spec_of(declared, &self.keys, &self.reach)?
         };
-        let Some(text) = declared.spec.as_deref().filter(|_| !known.is_removed) else {
-            return Ok(known);
-        };
-        let json: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let mut spec = Spec::read(&json).map_err(|wrong| wrong.to_string())?;
-        let secrets = self.keys.open(&declared.name, declared.sealed.as_deref());
-        let secrets = secrets.map_err(|bad| format!("its secrets {bad}"))?;
-        spec.put_secrets(&secrets)
-            .map_err(|wrong| wrong.to_string())?;
-        let written = Written::AtRunTime(&self.reach);
-        spec.check(&declared.name, written)
-            .map_err(|wrong| wrong.to_string())?;
         Ok(Known {
-            spec: Some(spec),
-            ..known
+            spec,
+            is_paused: is_paused(declared),
+            is_removed,
+            version: declared.version,
         })
     }
+}
+
+/// The declaration with its secrets; `None` if the destination is declared in the configuration.
+///
+/// Fails if it cannot be read here, or is not allowed here.
+pub(super) fn spec_of(
+    declared: &Declared,
+    keys: &Keys,
+    reach: &NetworkPolicy,
+) -> Result<Option<Spec>, String> {
+    let Some(text) = declared.spec.as_deref() else {
+        return Ok(None);
+    };
+    let json: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut spec = Spec::read(&json).map_err(|wrong| wrong.to_string())?;
+    let secrets = keys.open(&declared.name, declared.sealed.as_deref());
+    let secrets = secrets.map_err(|bad| format!("its secrets {bad}"))?;
+    spec.put_secrets(&secrets)
+        .map_err(|wrong| wrong.to_string())?;
+    spec.check(&declared.name, Written::AtRunTime(reach))
+        .map_err(|wrong| wrong.to_string())?;
+    Ok(Some(spec))
 }
 
 /// Whether an operator or its own setting has paused the destination, as far as that can be read.

@@ -1,5 +1,5 @@
-//! `hapax destinations`: lists, shows, creates, changes, pauses, resumes and removes destinations,
-//! and shows the audit log.
+//! `hapax destinations`: lists, shows, creates, changes, tests, pauses, resumes and removes
+//! destinations, and shows the audit log.
 
 use std::{
     fs,
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     Context, Failure,
     status::{figures_of, lag, said},
+    test_event,
 };
 use crate::{
     admin::command_context::{CommandContext, Consent},
@@ -65,6 +66,12 @@ enum Verb {
         spec: SpecFile,
         #[command(flatten)]
         consent: Consent,
+    },
+    /// Send one test event, of the type hapax.test, directly to a destination
+    #[command(after_help = "Example:\n  hapax destinations test billing --config hapax.toml")]
+    Test {
+        /// Name of the destination
+        name: String,
     },
     /// Pause a destination
     #[command(after_help = "Example:\n  hapax destinations pause billing")]
@@ -130,6 +137,10 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             let spec = read(&spec.spec)?;
             cx.confirm(consent, &format!("Change destination {name}?"))?;
             show(&cx, &cx.declare.change(actor, &name, version, &spec).await?)?;
+        }
+        Verb::Test { name } => {
+            let configured = context.config.destinations.get(&name).cloned();
+            test_event::run(&cx, &name, configured).await?;
         }
         Verb::Pause { name, consent } => {
             cx.confirm(consent, &format!("Pause destination {name}?"))?;

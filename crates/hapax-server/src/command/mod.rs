@@ -6,6 +6,7 @@ mod migrate;
 mod doctor;
 mod status;
 mod filters;
+mod follow;
 mod keys;
 mod events;
 mod deliveries;
@@ -14,6 +15,8 @@ mod dead_letters;
 mod inbox;
 mod sagas;
 mod destinations;
+mod test_event;
+mod listen;
 mod send;
 mod secrets;
 pub(crate) mod config;
@@ -105,8 +108,13 @@ enum Verb {
     Inbox(inbox::Args),
     /// List and show sagas, and decide about those that need attention
     Sagas(sagas::Args),
-    /// List, show, create, change, pause, resume and remove destinations
+    /// List, show, create, change, test, pause, resume and remove destinations
     Destinations(destinations::Args),
+    /// Print events as they are committed, or forward them to a URL as signed webhooks
+    #[command(
+        after_help = "Example:\n  hapax listen --to http://localhost:3000/hooks --type 'order.*'"
+    )]
+    Listen(Box<listen::Args>),
     /// Send one request under one idempotency key, with retries
     #[command(
         after_help = "Example:\n  hapax send https://api.example.com/orders -d @order.json --key order-4711"
@@ -275,6 +283,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Inbox(args) => inbox::run(args, context).await,
         Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
+        Verb::Listen(args) => listen::run(*args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
         Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) | Verb::Secrets(_) => {
             unreachable!("they ran without settings")

@@ -35,11 +35,10 @@ enum Verb {
 
 pub(crate) fn run(args: &Args, output: Output) -> Result<ExitCode, Failure> {
     let Verb::New { encryption_key } = args.verb;
-    let bytes = random()?;
     let secret = if encryption_key {
-        STANDARD.encode(bytes)
+        STANDARD.encode(random()?)
     } else {
-        Secret::mint(bytes).reveal()
+        new_secret()?
     };
     if output.json {
         output.json(&json!({ "secret": secret }))?;
@@ -47,6 +46,11 @@ pub(crate) fn run(args: &Args, output: Output) -> Result<ExitCode, Failure> {
         output.line(secret)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A new secret that signs webhooks.
+pub(super) fn new_secret() -> io::Result<String> {
+    Ok(Secret::mint(random()?).reveal())
 }
 
 /// 32 bytes of randomness.

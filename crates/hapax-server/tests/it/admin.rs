@@ -130,6 +130,7 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act(on: Store) {
         (Method::PUT, "/destinations/a"),
         (Method::DELETE, "/destinations/a"),
         (Method::POST, "/destinations/a/pause"),
+        (Method::POST, "/destinations/a/test"),
         (Method::POST, "/dead-letters/replay"),
         (Method::POST, "/dead-letters/a/1/discard"),
         (Method::POST, "/deliveries/a/1/retry"),

@@ -25,6 +25,8 @@ mod probed;
 mod asked;
 mod operator_commands;
 mod retry;
+mod test_event;
+mod listen;
 mod console;
 mod send;
 mod sagas;

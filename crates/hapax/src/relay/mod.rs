@@ -52,6 +52,7 @@ mod breaker;
 mod rate;
 mod offer;
 mod settle;
+mod direct;
 mod checkpoint_tracker;
 mod gauges;
 #[cfg(test)]
@@ -78,6 +79,7 @@ use crate::{
 
 use crate::notify::Notifier;
 pub use destination::{Destination, Order};
+pub use direct::offer_once;
 use namesake::Namesakes;
 use partition_task::{DISABLED, PartitionState, PartitionStates, locked};
 pub use route::Pattern;

@@ -117,7 +117,7 @@ struct Undecryptable;
 
 /// Offers the events that can be offered. Those that cannot are rejected permanently and do not
 /// delay the others.
-async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
+pub(super) async fn outcomes(destination: &Destination, offers: &[Offer]) -> Vec<Outcome> {
     let is_readable = |offer: &&Offer| !offer.event.event.headers.contains_key(ENCRYPTED_UNDER);
     if offers.iter().all(|offer| is_readable(&offer)) {
         return sent(destination, offers).await;

@@ -280,22 +280,35 @@ impl DeliveryQueue {
 
     fn log(&mut self, tried: &Tried) {
         let Err(error) = &tried.outcome else { return };
-        let outcome = outcome_of(error);
         counter!(
             telemetry::RELAY_ATTEMPTS,
             "destination" => self.partition.clone(),
-            "outcome" => outcome.as_str(),
+            "outcome" => outcome_of(error).as_str(),
             "error_type" => error.error_type()
         )
         .increment(1);
-        let Receipt { status, head } = error.receipt().clone();
-        self.pending.attempts.push(Attempt {
-            outcome,
-            status,
-            response_head: head,
-            error: Some(one_line(error)),
-            ..attempt(tried)
-        });
+        self.pending.attempts.push(attempt_of(tried));
+    }
+}
+
+/// An attempt with its outcome, as it is recorded.
+pub(super) fn attempt_of(tried: &Tried) -> Attempt {
+    let error = match &tried.outcome {
+        Ok(receipt) => {
+            return Attempt {
+                status: receipt.status,
+                ..attempt(tried)
+            };
+        }
+        Err(error) => error,
+    };
+    let Receipt { status, head } = error.receipt().clone();
+    Attempt {
+        outcome: outcome_of(error),
+        status,
+        response_head: head,
+        error: Some(one_line(error)),
+        ..attempt(tried)
     }
 }
 

@@ -4,16 +4,17 @@ mod tail;
 
 use std::{collections::HashMap, process::ExitCode};
 
-use hapax::admin::{DeliveryStatus, EventDetail, EventFilter, EventSummary, Page, Trace};
+use hapax::admin::{DeliveryStatus, EventDetail, EventSummary, Page, Trace};
 use serde::Serialize;
 
 use super::{
     Context, Failure,
     filters::{EventArgs, PageArgs},
+    follow::read_events,
 };
 use crate::admin::{
     ListQuery,
-    command_context::{CommandContext, How, read_pages},
+    command_context::{CommandContext, How},
     events,
     jobs::Act,
 };
@@ -117,7 +118,8 @@ const WORST_FIRST: [DeliveryStatus; 8] = [
 
 async fn list(cx: &CommandContext, ask: ListQuery) -> Result<(), Failure> {
     let (filter, limit) = (ask.of_events()?, ask.limit());
-    let page = page(cx, &filter, ask.before, limit).await?;
+    let Page { items, next } = read_events(cx, &filter, ask.before, limit).await?;
+    let items = listed(cx, items).await?;
     let row = |it: Listed| {
         let event = it.event;
         let about = event.aggregate_type.zip(event.aggregate_id);
@@ -132,22 +134,12 @@ async fn list(cx: &CommandContext, ask: ListQuery) -> Result<(), Failure> {
         ]
     };
     let header = ["ID", "TYPE", "STATE", "TENANT", "ABOUT", "CREATED"];
-    cx.page(page, header, row)
+    cx.page(Page { items, next }, header, row)
 }
 
-/// Reads events with their states, newest first.
-async fn page(
-    cx: &CommandContext,
-    filter: &EventFilter,
-    before: Option<String>,
-    limit: usize,
-) -> Result<Page<Listed>, Failure> {
-    let read = async |before: Option<&str>, limit| {
-        let page = cx.store().events(&cx.actor, filter, before, limit);
-        page.await
-    };
-    let page = read_pages(before, limit, read).await?;
-    let positions: Vec<i64> = page.items.iter().map(|it| it.position).collect();
+/// Reads the states of events.
+async fn listed(cx: &CommandContext, events: Vec<EventSummary>) -> Result<Vec<Listed>, Failure> {
+    let positions: Vec<i64> = events.iter().map(|it| it.position).collect();
     let mut traces = HashMap::new();
     for positions in positions.chunks(TRACED) {
         traces.extend(cx.store().traces(positions).await?);
@@ -157,10 +149,7 @@ async fn page(
         let state = state(traces);
         Listed { event, state }
     };
-    Ok(Page {
-        items: page.items.into_iter().map(listed).collect(),
-        next: page.next,
-    })
+    Ok(events.into_iter().map(listed).collect())
 }
 
 /// The number of events whose states are read at once.

@@ -1,0 +1,197 @@
+//! `hapax listen`: prints events as they are committed, or forwards them to a URL as signed webhooks.
+//!
+//! It reads the outbox as an operator does. It is not a destination: it settles nothing, no event
+//! waits for it, and events that are committed while it does not run are left out.
+
+mod forward;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hapax::{
+    admin::{EventDetail, EventSummary},
+    delivery::Attempt,
+    outbox::OutboxEvent,
+};
+use hapax_runtime::shutdown::Signals;
+use serde::Serialize;
+
+use self::forward::Forward;
+use super::{
+    Context, Failure,
+    filters::EventArgs,
+    follow::{Follow, READ, SEEN},
+    secrets,
+};
+use crate::{
+    admin::{command_context::CommandContext, test_event::masked},
+    config::Span,
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// URL that each event is posted to as a signed webhook; it may be on this machine
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// Secret that signs the webhooks (whsec_... or whsk_...) [default: a new one, which is printed]
+    #[arg(long, value_name = "SECRET", requires = "to")]
+    secret: Option<String>,
+    /// Print the payload of each event too, with sensitive values masked, as --json does
+    #[arg(long)]
+    payload: bool,
+    #[command(flatten)]
+    events: EventArgs,
+}
+
+/// An event as it is printed in JSON: once, or once for each attempt to forward it.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    event: &'a EventSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<Attempt>,
+}
+
+/// Prints and forwards events until a signal arrives.
+pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen().context("cannot install signal handlers")?;
+    tokio::select! {
+        ended = listen(args, &context) => ended?,
+        _ = signals.stopped() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(args: Args, context: &Context) -> Result<(), Failure> {
+    let filter = args.events.query().of_events()?;
+    let (forward, announcement) = match &args.to {
+        None => (None, "listening for events".to_owned()),
+        Some(url) => {
+            let (forward, announcement) = forwarding(url, args.secret)?;
+            (Some(forward), announcement)
+        }
+    };
+    let cx = CommandContext::open(context).await?;
+    let listener = Listener {
+        cx: &cx,
+        forward,
+        has_payload: args.payload || cx.output.json,
+    };
+    // Without a time to begin at, events that exist already are read only to know what is new.
+    let is_since = filter.since.is_some();
+    let count = if is_since { SEEN } else { READ };
+    let (mut follow, old) = Follow::start(&cx, filter, count).await?;
+    // Standard output is for the events.
+    writeln!(io::stderr(), "{announcement}")?;
+    let mut events = if is_since { old } else { Vec::new() };
+    loop {
+        for event in events {
+            listener.take(&event).await?;
+        }
+        events = follow.new_events(&cx).await?;
+    }
+}
+
+/// What forwards to a URL, and what is printed about it.
+fn forwarding(url: &str, secret: Option<String>) -> Result<(Forward, String), Failure> {
+    let (secret, shown) = match secret {
+        Some(secret) => (secret, "the given secret".to_owned()),
+        None => {
+            let new = secrets::new_secret()?;
+            (new.clone(), new)
+        }
+    };
+    let announcement = format!("forwarding events, signed with {shown}");
+    Ok((Forward::new(url, &secret)?, announcement))
+}
+
+/// Prints events, and forwards them if there is a URL.
+struct Listener<'a> {
+    cx: &'a CommandContext,
+    forward: Option<Forward>,
+    has_payload: bool,
+}
+
+impl Listener<'_> {
+    async fn take(&self, event: &EventSummary) -> Result<(), Failure> {
+        if self.forward.is_none() && !self.has_payload {
+            return self.print(event, None, None);
+        }
+        let found = self.cx.store().event_at(&self.cx.actor, event.position);
+        let Some(found) = found.await? else {
+            // It was purged since it was listed.
+            return Ok(());
+        };
+        let payload = self.has_payload.then(|| self.payload(&found));
+        let payload = payload.as_deref();
+        let Some(forward) = &self.forward else {
+            return self.print(event, payload, None);
+        };
+        let report = |attempt, wait| self.print(event, payload, Some((attempt, wait)));
+        forward.send(&found, report).await
+    }
+
+    /// The payload, masked. Of a payload that is not JSON, the size and the type.
+    fn payload(&self, found: &OutboxEvent) -> String {
+        let detail = EventDetail::of(found, Vec::new(), Some(&self.cx.mask));
+        detail.payload_text().unwrap_or_else(|| {
+            let (bytes, kind) = (detail.payload_bytes, &detail.content_type);
+            format!("{bytes} bytes of {kind}")
+        })
+    }
+
+    /// Prints a line about an event, or about an attempt to forward it and the wait until the next
+    /// one.
+    fn print(
+        &self,
+        event: &EventSummary,
+        mut payload: Option<&str>,
+        tried: Option<(Attempt, Option<Duration>)>,
+    ) -> Result<(), Failure> {
+        let out = self.cx.output;
+        if out.json {
+            let attempt = tried.map(|(attempt, _)| masked(attempt, &self.cx.mask));
+            return Ok(out.json_line(&Line {
+                event,
+                payload,
+                attempt,
+            })?);
+        }
+        let mut cells = vec![
+            event.created_at.to_string(),
+            event.kind.clone(),
+            event.id.clone(),
+        ];
+        // The payload is the same for every attempt.
+        if let Some((attempt, wait)) = tried {
+            payload = payload.filter(|_| attempt.number == 1);
+            cells.extend(said(attempt, wait));
+        }
+        out.cells(&cells)?;
+        if let Some(payload) = payload {
+            out.cells(&[String::new(), payload.to_owned()])?;
+        }
+        Ok(())
+    }
+}
+
+/// The status or the outcome of an attempt, its duration, and what follows if it failed.
+fn said(attempt: Attempt, wait: Option<Duration>) -> Vec<String> {
+    let status = attempt.status.map(|it| it.to_string());
+    let outcome = status.unwrap_or_else(|| attempt.outcome.as_str().to_owned());
+    let mut cells = vec![outcome, format!("{} ms", attempt.duration.as_millis())];
+    if let Some(error) = attempt.error {
+        let next = match wait {
+            Some(wait) => format!("again in {}", Span(wait)),
+            None => "given up".to_owned(),
+        };
+        cells.push(format!("{next}: {error}"));
+    }
+    cells
+}

@@ -1,0 +1,185 @@
+//! Tests of `hapax listen`: what it forwards and prints, and that it is no destination.
+
+use std::fs;
+
+use hapax_testkit::{
+    http::{HttpReceiver, HttpReply, Received},
+    program::Program,
+    wait::eventually,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    hapax::{PATIENCE, SECRET, hapax, run},
+    store::{Home, Store, on_both_stores},
+    test_event::check_signature,
+};
+
+on_both_stores! {
+    new_events_are_forwarded_with_a_new_secret_and_nothing_is_settled,
+    a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded,
+    a_payload_is_printed_masked_and_only_on_request,
+    a_url_or_a_secret_that_cannot_work_is_refused,
+}
+
+/// A running `hapax listen`. Its output and its errors are in one log.
+struct Listen {
+    program: Program,
+    folder: TempDir,
+}
+
+impl Listen {
+    /// Starts it with these arguments, and waits until it listens.
+    async fn start(database: &Home, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("hapax.toml");
+        fs::write(&config, "[admin]\nmask = [\"n\"]\n").unwrap();
+        let mut command = hapax(&["listen", "--database", &database.url()]);
+        command.arg("--config").arg(&config).args(arguments);
+        let program = Program::start(command, &folder.path().join("log"));
+        let listen = Self { program, folder };
+        let listens = ["listening for events\n", "forwarding events, signed with "];
+        eventually(PATIENCE, async || {
+            listens.iter().any(|it| listen.program.log().contains(it))
+        })
+        .await;
+        listen
+    }
+
+    /// Waits until this number of lines contain a text, and returns them.
+    async fn lines(&self, text: &str, count: usize) -> Vec<String> {
+        let mut found = Vec::new();
+        eventually(PATIENCE, async || {
+            let log = self.program.log();
+            let lines = log.lines().filter(|line| line.contains(text));
+            found = lines.map(str::to_owned).collect();
+            found.len() == count
+        })
+        .await;
+        found
+    }
+
+    /// Ends it as an operator does, with Ctrl-C. Returns its log.
+    async fn interrupt(mut self) -> String {
+        self.program.signal("INT");
+        let (status, log) = (self.program.ended().await, self.program.log());
+        assert!(status.success(), "{status}: {log}");
+        drop(self.folder);
+        log
+    }
+}
+
+async fn new_events_are_forwarded_with_a_new_secret_and_nothing_is_settled(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 1).await;
+    let receiver = HttpReceiver::start().await;
+    let to = receiver.url("/hooks");
+    let listen = Listen::start(&database, &["--to", &to, "--type", "order.*"]).await;
+    let announced = listen.lines("signed with whsec_", 1).await;
+    let secret = announced[0].split(' ').next_back().unwrap();
+    database.emit("user.created", 1).await;
+    database.emit("order.paid", 2).await;
+    let received = receiver.received_at_least(2).await;
+    let lines = listen.lines("  200  ", 2).await;
+    for (received, line) in received.iter().zip(lines) {
+        assert_eq!(received.path, "/hooks");
+        check_signature(received, secret);
+        assert_eq!(body(received)["type"], "order.paid");
+        let id = received.header("webhook-id").unwrap();
+        assert!(line.contains(&format!("  order.paid  {id}  ")), "{line}");
+    }
+    let list = ["destinations", "list", "--json", "--database"];
+    let listed = run(&[&list[..], &[&database.url()]].concat()).ended(0);
+    assert_eq!(listed.json()["items"], json!([]));
+    let log = listen.interrupt().await;
+    assert!(!log.contains("\"n\"") && !log.contains("user."), "{log}");
+    assert_eq!(receiver.received().len(), 2);
+}
+
+async fn a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply_with(|received| {
+        let is_first = body(received)["data"]["n"] == 1;
+        HttpReply::status(if is_first { 503 } else { 200 })
+    });
+    let to = receiver.url("/");
+    let listen = Listen::start(&database, &["--to", &to, "--secret", SECRET]).await;
+    database.emit("order.created", 2).await;
+    let failed = listen.lines("  503  ", 4).await;
+    for (line, next) in failed.iter().zip(["again in 1s", "2s", "4s", "given up"]) {
+        assert!(line.contains(next), "{next}: {line}");
+        assert!(line.contains("responded with 503"), "{line}");
+    }
+    listen.lines("  200  ", 1).await;
+    let received = receiver.received();
+    let numbers: Vec<_> = received
+        .iter()
+        .map(|it| body(it)["data"]["n"].clone())
+        .collect();
+    assert_eq!(numbers, [1, 1, 1, 1, 2]);
+    for received in &received {
+        check_signature(received, SECRET);
+    }
+    let log = listen.interrupt().await;
+    assert!(!log.contains(SECRET), "{log}");
+}
+
+async fn a_payload_is_printed_masked_and_only_on_request(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 2).await;
+    let json = Listen::start(&database, &["--json", "--since", "1h"]).await;
+    let lines = json.lines("order.created", 2).await;
+    let events = lines.iter().map(|line| serde_json::from_str(line).unwrap());
+    let events: Vec<Value> = events.collect();
+    assert_eq!(events[0]["aggregate_id"], "o1", "{events:?}");
+    for event in &events {
+        let payload = event["payload"].as_str().unwrap();
+        let payload: Value = serde_json::from_str(payload).unwrap();
+        assert_eq!(payload, json!({"n": "***"}));
+        assert_eq!(event["attempt"], Value::Null);
+    }
+    let text = Listen::start(&database, &["--payload"]).await;
+    let plain = Listen::start(&database, &[]).await;
+    database.emit("order.paid", 1).await;
+    for listen in [&json, &text, &plain] {
+        listen.lines("order.paid", 1).await;
+    }
+    text.lines("***", 1).await;
+    json.interrupt().await;
+    text.interrupt().await;
+    let log = plain.interrupt().await;
+    assert!(
+        !log.contains("***") && !log.contains("order.created"),
+        "{log}"
+    );
+}
+
+async fn a_url_or_a_secret_that_cannot_work_is_refused(on: Store) {
+    let database = Home::migrated(on).await;
+    let url = database.url();
+    let listen = |arguments: &[&str]| {
+        let all = [&["listen", "--database", &url][..], arguments].concat();
+        run(&all).ended(2).stderr
+    };
+    let to = "http://localhost:3000/";
+    for (arguments, flag) in [
+        (&["--to", "ftp://localhost/"][..], "--to"),
+        (&["--to", to, "--secret", "hunter2"][..], "--secret"),
+        (&["--secret", SECRET][..], "--to"),
+        (&["--since", "yesterday"][..], "--since"),
+    ] {
+        let stderr = listen(arguments);
+        assert!(
+            stderr.contains(flag) && !stderr.contains("hunter2"),
+            "{stderr}"
+        );
+    }
+}
+
+/// The body of a webhook.
+#[track_caller]
+fn body(received: &Received) -> Value {
+    serde_json::from_slice(&received.body).unwrap()
+}
