@@ -30,3 +30,5 @@ mod relay;
 mod admin;
 #[cfg(feature = "sqlx")]
 mod adapter;
+#[cfg(feature = "sqlx")]
+mod sqlx_store;
