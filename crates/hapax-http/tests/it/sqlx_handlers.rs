@@ -119,7 +119,7 @@ impl Stage {
         }
     }
 
-    /// A node of the service, with a store, a pool and a layer of its own.
+    /// A node of the service: a store, a pool and a layer.
     async fn node(&self) -> Router {
         let url = self.database.url();
         let (clock, random) = (system_clock(), seeded_random(1));

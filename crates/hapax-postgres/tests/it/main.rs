@@ -32,3 +32,5 @@ mod admin;
 mod adapter;
 #[cfg(feature = "sqlx")]
 mod sqlx_store;
+#[cfg(feature = "sqlx")]
+mod sqlx_conformance;

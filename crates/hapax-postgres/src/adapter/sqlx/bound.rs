@@ -63,7 +63,7 @@ impl Type<Postgres> for Bound<'_> {
     }
 }
 
-impl<'q> Encode<'q, Postgres> for Bound<'_> {
+impl Encode<'_, Postgres> for Bound<'_> {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         let mut raw = BytesMut::new();
         match self.0.to_sql_checked(&self.0.of_type(), &mut raw)? {

@@ -8,13 +8,14 @@
 use std::time::Duration;
 
 use hapax::{
+    delivery::{Frontier, Shards},
     event::Headers,
     idempotency::{Claim, KeyRecord, PlannedRequest, Taken},
     key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::Draft,
     purges::{PurgeMark, Purged},
     quota::Usage,
-    store::{ClaimOutcome, KeyMaintenance, Keys, StoreError},
+    store::{Batch, ClaimOutcome, KeyMaintenance, Keys, Past, Source, StoreError},
 };
 use sqlx::{PgConnection, PgPool, PgTransaction, Row as _};
 use tokio::time::timeout;
@@ -141,6 +142,29 @@ impl KeyMaintenance for SqlxStore {
 
     async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
         self.postgres.usage().await
+    }
+}
+
+/// Reads the events of the [`Postgres`], for code that is generic over stores.
+impl Source for SqlxStore {
+    async fn read(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<Batch, StoreError> {
+        Source::read(&self.postgres, frontier, shards, limit).await
+    }
+
+    async fn read_past(
+        &self,
+        head: &Frontier,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        Source::read_past(&self.postgres, head, beyond, shards, except, limit).await
     }
 }
 
