@@ -55,7 +55,7 @@ impl SqlxStore {
         Self { postgres, pool }
     }
 
-    /// The store that both use.
+    /// The store to which the keys and events belong.
     pub fn postgres(&self) -> &Postgres {
         &self.postgres
     }
