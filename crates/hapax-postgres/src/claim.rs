@@ -46,8 +46,7 @@ pub(crate) async fn hold(
     store: &Postgres,
     claim: &Claim,
 ) -> Result<ClaimOutcome<Locked>, StoreError> {
-    let end = Instant::now() + store.settings().wait;
-    let mut delays = Delays::new(PAUSE);
+    let mut turns = Turns::of(store);
     let mut closed = 0;
     loop {
         let session = store.session().await?;
@@ -61,12 +60,37 @@ pub(crate) async fn hold(
             }
             Err(error) => return Err(error),
         }
-        let wait = delays.advance().mul_f64(0.5 + store.random().unit() / 2.0);
-        if Instant::now() + wait >= end {
+        if !turns.wait(store).await {
             return Ok(ClaimOutcome::Taken(Taken::InProgress));
         }
-        // No connection is held while it waits.
+    }
+}
+
+/// The attempts of a claim while another transaction has its key. No connection is held in between.
+pub(crate) struct Turns {
+    end: Instant,
+    delays: Delays,
+}
+
+impl Turns {
+    pub(crate) fn of(store: &Postgres) -> Self {
+        Self {
+            end: Instant::now() + store.settings().wait,
+            delays: Delays::new(PAUSE),
+        }
+    }
+
+    /// Waits for the next attempt; false if the time of the claim is over.
+    pub(crate) async fn wait(&mut self, store: &Postgres) -> bool {
+        let wait = self
+            .delays
+            .advance()
+            .mul_f64(0.5 + store.random().unit() / 2.0);
+        if Instant::now() + wait >= self.end {
+            return false;
+        }
         sleep(wait).await;
+        true
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Ending<'a> {
 }
 
 /// A statement and its parameters.
-type Said<'a> = (&'static str, Vec<&'a dyn Param>);
+pub(crate) type Said<'a> = (&'static str, Vec<&'a dyn Param>);
 
 impl<'a> Ending<'a> {
     pub(crate) fn of(
@@ -97,7 +97,9 @@ impl<'a> Ending<'a> {
         })
     }
 
-    fn said(&self) -> Vec<Said<'_>> {
+    /// The statements of a transaction without a phase, in order. The first one stores the response,
+    /// if there is one.
+    pub(crate) fn said(&self) -> Vec<Said<'_>> {
         let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
         match (&self.response, &self.event) {
             (Some(row), Some(event)) if !row.replaces => {
@@ -151,7 +153,9 @@ impl Crashed {
                 StoreError::Fenced
             }
             // Another program has written the key without its lock. The request looks the key up.
-            QueryError::Failed(error) if self.at == Place::Key && is_taken(&error) => {
+            QueryError::Failed(error)
+                if self.at == Place::Key && error.code().is_some_and(is_taken) =>
+            {
                 StoreError::Conflict {
                     source: error.into(),
                 }
@@ -163,9 +167,8 @@ impl Crashed {
 }
 
 /// Whether the key's row could not be written because there is one already.
-fn is_taken(error: &tokio_postgres::Error) -> bool {
-    let taken = [SqlState::UNIQUE_VIOLATION, SqlState::NOT_NULL_VIOLATION];
-    error.code().is_some_and(|code| taken.contains(code))
+pub(crate) fn is_taken(state: &SqlState) -> bool {
+    [SqlState::UNIQUE_VIOLATION, SqlState::NOT_NULL_VIOLATION].contains(state)
 }
 
 /// The key's row with its answer, as parameters.

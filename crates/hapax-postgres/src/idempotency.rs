@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::{
-    Timestamp,
     idempotency::{Claim, KeyRecord, KeyState, StoredResponse, evaluate_claim},
     key::{Fingerprint, Scope},
     keyring::Keyring,
@@ -48,7 +47,19 @@ pub(crate) fn evaluate_rows(
     keyring: &Keyring,
 ) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
     let locked = lock.first().is_some_and(|row| row.get(0));
-    let old = match find.first().map(record).transpose()? {
+    let found = find.first().map(record).transpose()?;
+    evaluate(locked, found, claim, keyring)
+}
+
+/// Evaluates a claim by whether it has the key's lock, and by the key's row; `None` while another
+/// transaction has the key.
+pub(crate) fn evaluate(
+    locked: bool,
+    found: Option<KeyRecord>,
+    claim: &Claim,
+    keyring: &Keyring,
+) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
+    let old = match found {
         None => OldRow::None,
         Some(record) => {
             let now = record.read_at;
@@ -114,46 +125,79 @@ impl ResponseColumns {
     }
 }
 
+/// A row of the key table, as either driver reads it.
+pub(crate) struct KeyColumns<'r> {
+    pub(crate) state: &'r str,
+    pub(crate) fingerprint: &'r [u8],
+    pub(crate) epoch: i64,
+    pub(crate) lease_until: Option<Moment>,
+    pub(crate) status: Option<i16>,
+    pub(crate) headers: Option<&'r [u8]>,
+    pub(crate) body: Option<&'r [u8]>,
+    pub(crate) created_at: Moment,
+    pub(crate) expires_at: Moment,
+    pub(crate) read_at: Moment,
+}
+
 /// Reads a row of the key table; its answer is as it is kept.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
-    let bad = |error: tokio_postgres::Error| corrupt(format!("idempotency key: {error}"));
-    let state = match row.try_get("state").map_err(bad)? {
-        "in_progress" => KeyState::InProgress,
-        "completed" | "failed" => KeyState::Completed,
-        "tombstone" => KeyState::Tombstone,
-        other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
-    };
-    let fingerprint: &[u8] = row.try_get("fingerprint").map_err(bad)?;
-    let fingerprint = fingerprint
-        .try_into()
-        .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
-    let moment = |place| -> Result<Timestamp, StoreError> {
-        let Moment(at) = row.try_get(place).map_err(bad)?;
-        Ok(at)
-    };
-    let lease: Option<Moment> = row.try_get("lease_until").map_err(bad)?;
-    Ok(KeyRecord {
-        fingerprint: Fingerprint::from_bytes(fingerprint),
-        state,
-        epoch: row.try_get("epoch").map_err(bad)?,
-        lease_until: lease.map(|Moment(at)| at),
-        response: (state == KeyState::Completed)
-            .then(|| response(row))
-            .transpose()?,
-        created_at: moment("created_at")?,
-        expires_at: moment("expires_at")?,
-        read_at: moment("at")?,
+    let columns = columns(row).map_err(|error| corrupt(format!("idempotency key: {error}")))?;
+    columns.record()
+}
+
+fn columns(row: &Row) -> Result<KeyColumns<'_>, tokio_postgres::Error> {
+    Ok(KeyColumns {
+        state: row.try_get("state")?,
+        fingerprint: row.try_get("fingerprint")?,
+        epoch: row.try_get("epoch")?,
+        lease_until: row.try_get("lease_until")?,
+        status: row.try_get("response_status")?,
+        headers: row.try_get("response_headers")?,
+        body: row.try_get("response_body")?,
+        created_at: row.try_get("created_at")?,
+        expires_at: row.try_get("expires_at")?,
+        read_at: row.try_get("at")?,
     })
 }
 
-fn response(row: &Row) -> Result<StoredResponse, StoreError> {
-    let bad = |error: tokio_postgres::Error| corrupt(format!("stored answer: {error}"));
-    let status: i16 = row.try_get("response_status").map_err(bad)?;
-    let headers = StoredResponse::parse_header_block(row.try_get("response_headers").map_err(bad)?);
-    let body: &[u8] = row.try_get("response_body").map_err(bad)?;
-    Ok(StoredResponse {
-        status: status.unsigned_abs(),
-        headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
-        body: Bytes::copy_from_slice(body),
-    })
+impl KeyColumns<'_> {
+    pub(crate) fn record(self) -> Result<KeyRecord, StoreError> {
+        let state = match self.state {
+            "in_progress" => KeyState::InProgress,
+            "completed" | "failed" => KeyState::Completed,
+            "tombstone" => KeyState::Tombstone,
+            other => return Err(corrupt(format!("idempotency key in state {other:?}"))),
+        };
+        let fingerprint = self
+            .fingerprint
+            .try_into()
+            .map_err(|_| corrupt("idempotency key: its fingerprint has not 32 bytes"))?;
+        Ok(KeyRecord {
+            fingerprint: Fingerprint::from_bytes(fingerprint),
+            state,
+            epoch: self.epoch,
+            lease_until: self.lease_until.map(|Moment(at)| at),
+            response: (state == KeyState::Completed)
+                .then(|| self.response())
+                .transpose()?,
+            created_at: self.created_at.0,
+            expires_at: self.expires_at.0,
+            read_at: self.read_at.0,
+        })
+    }
+
+    fn response(&self) -> Result<StoredResponse, StoreError> {
+        let status = self
+            .status
+            .ok_or_else(|| corrupt("stored answer: it has no status"))?;
+        let headers = self.headers.and_then(StoredResponse::parse_header_block);
+        let body = self
+            .body
+            .ok_or_else(|| corrupt("stored answer: it has no body"))?;
+        Ok(StoredResponse {
+            status: status.unsigned_abs(),
+            headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
+            body: Bytes::copy_from_slice(body),
+        })
+    }
 }

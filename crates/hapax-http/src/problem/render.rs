@@ -133,6 +133,16 @@ pub(crate) fn unfinished(response: &Response) {
     }
 }
 
+/// Whether a carried problem was caused by a conflict with another transaction.
+pub(crate) fn is_conflict(response: &Response) -> bool {
+    let Some(carried) = response.extensions().get::<Carried>() else {
+        return false;
+    };
+    let slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let error = slot.as_ref().and_then(Problem::store_error);
+    matches!(error, Some(StoreError::Conflict { .. }))
+}
+
 fn carried(response: &Response) -> Option<Problem> {
     let carried = response.extensions().get::<Carried>()?;
     let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -121,7 +121,7 @@ async fn in_transaction<K: Keys, S: Inner>(
         tx.rollback().await;
         return Ok(guard.taken(taken));
     }
-    if tx.has_conflict() {
+    if tx.has_conflict() || finished.is_conflict() {
         tx.rollback().await;
         let source = "a statement conflicted with another transaction".into();
         let error = StoreError::Conflict { source };

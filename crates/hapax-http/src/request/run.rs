@@ -30,6 +30,7 @@ use crate::{
 pub(crate) struct Finished {
     parts: response::Parts,
     body: Bytes,
+    is_conflict: bool,
 }
 
 /// A handler with its request.
@@ -92,6 +93,7 @@ impl<S: Inner> Run<S> {
         if in_phases {
             problem::unfinished(&response);
         }
+        let is_conflict = problem::is_conflict(&response);
         let (mut parts, body) = problem::settle(response, &self.id).into_parts();
         // Only the layer says where a response comes from. If a handler could claim that its
         // response is stored, the client would forget a key whose outcome is unknown.
@@ -99,7 +101,12 @@ impl<S: Inner> Run<S> {
             parts.headers.remove(name);
         }
         let body = collect(body).await?;
-        Ok((rest, Finished { parts, body }))
+        let finished = Finished {
+            parts,
+            body,
+            is_conflict,
+        };
+        Ok((rest, finished))
     }
 }
 
@@ -108,6 +115,12 @@ impl Finished {
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
         overruled.unwrap_or_else(|| disposition(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Whether the handler has returned the conflict of a transaction as a problem. A store whose
+    /// statements run on a foreign driver does not see it itself.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.is_conflict
     }
 
     /// Whether the handler has chosen what to store.
@@ -150,7 +163,11 @@ impl Finished {
     pub(crate) async fn problem(problem: &Problem, id: &RequestId) -> Self {
         let (parts, body) = problem::write_out(problem, id).into_parts();
         let body = collect(body).await.unwrap_or_default();
-        Self { parts, body }
+        Self {
+            parts,
+            body,
+            is_conflict: false,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod purged;
 mod quotas;
 mod waiting;
 mod conflicts;
+mod sqlx_handlers;
 mod pipelined;
 mod violations;
 mod store_errors;

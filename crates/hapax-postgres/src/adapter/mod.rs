@@ -6,6 +6,9 @@
 //! given transaction; none begins or commits it. They write the same rows as the store, so a
 //! service can use both for the same keys.
 //!
+//! With the feature `sqlx`, the module `sqlx` also has a store for the layer of `hapax-http`, which
+//! opens the transaction itself.
+//!
 //! The relay of this node reads such events at its next poll, or when the service notifies it with
 //! [`Postgres::notifier`](crate::Postgres::notifier) after its commit.
 

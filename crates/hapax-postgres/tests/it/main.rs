@@ -30,3 +30,7 @@ mod relay;
 mod admin;
 #[cfg(feature = "sqlx")]
 mod adapter;
+#[cfg(feature = "sqlx")]
+mod sqlx_store;
+#[cfg(feature = "sqlx")]
+mod sqlx_conformance;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hapax::delivery::{Attempt, AttemptOutcome, ParkedState, Settlement};
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::Fixture,
     steps::{HOOK, MAIL, arrived, attempt, checkpoint, park, settlement},
 };
@@ -14,7 +14,7 @@ use super::{
 const LATER: Duration = Duration::from_secs(5);
 
 /// A first attempt that succeeded is in the log like any other, and other events have none.
-pub async fn a_first_attempt_that_arrived_is_in_the_log<S: StoreUnderTest>() {
+pub async fn a_first_attempt_that_arrived_is_in_the_log<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(6).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
@@ -44,7 +44,7 @@ pub async fn a_first_attempt_that_arrived_is_in_the_log<S: StoreUnderTest>() {
 
 /// A settlement that is repeated because its commit was not confirmed is written once, even if more
 /// events have arrived in the meantime.
-pub async fn arrivals_that_are_written_again_are_there_once<S: StoreUnderTest>() {
+pub async fn arrivals_that_are_written_again_are_there_once<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(4).await;
     let now = fixture.clock.now();
     let places: Vec<i64> = events.iter().map(|event| event.position).collect();
@@ -64,7 +64,7 @@ pub async fn arrivals_that_are_written_again_are_there_once<S: StoreUnderTest>()
 }
 
 /// All arrivals are found, for any number of arrivals and any distance between them.
-pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
+pub async fn arrivals_far_apart_are_all_found<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let now = fixture.clock.now();
     let turn = 1_i64 << 36;
@@ -100,7 +100,7 @@ pub async fn arrivals_far_apart_are_all_found<S: StoreUnderTest>() {
 }
 
 /// Attempts are returned in order: the first attempt that succeeded, and all later attempts.
-pub async fn attempts_are_listed_in_order<S: StoreUnderTest>() {
+pub async fn attempts_are_listed_in_order<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let (again, failed) = (events[0].position, events[1].position);

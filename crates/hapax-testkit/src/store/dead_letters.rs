@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::Fixture,
     steps::{HOOK, MAIL, attempt, park, park_key, settlement},
 };
@@ -16,7 +16,7 @@ use super::{
 const LATER: Duration = Duration::from_secs(5);
 
 /// A dead letter contains its event, its last error, the time, and all attempts.
-pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>() {
+pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let place = events[0].position;
     let first = attempt(place, 1, fixture.clock.now());
@@ -64,7 +64,7 @@ pub async fn a_dead_letter_keeps_its_event_and_its_whole_log<S: StoreUnderTest>(
 }
 
 /// A dead letter is never due.
-pub async fn a_dead_letter_never_falls_due<S: StoreUnderTest>() {
+pub async fn a_dead_letter_never_falls_due<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(1).await;
     fixture.clock.advance(LATER);
     assert_eq!(fixture.due_positions(HOOK).await, [0; 0]);
@@ -78,7 +78,7 @@ pub async fn a_dead_letter_never_falls_due<S: StoreUnderTest>() {
 }
 
 /// Dead letters are listed by position, in pages.
-pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
+pub async fn dead_letters_are_listed_page_by_page<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(5).await;
     let page = async |after, limit| -> Vec<i64> {
         let page = fixture.store().dead_letters(HOOK, after, limit).await;
@@ -92,7 +92,7 @@ pub async fn dead_letters_are_listed_page_by_page<S: StoreUnderTest>() {
 }
 
 /// A replayed dead letter is due at once and has all its attempts again.
-pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: StoreUnderTest>() {
+pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(2).await;
     fixture.clock.advance(LATER);
     assert!(
@@ -122,7 +122,7 @@ pub async fn a_replayed_dead_letter_is_due_as_if_never_tried<S: StoreUnderTest>(
 }
 
 /// An event that becomes a dead letter again keeps the attempts before the replay.
-pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
+pub async fn the_log_goes_on_after_a_replay<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(1).await;
     assert!(
         fixture
@@ -148,7 +148,7 @@ pub async fn the_log_goes_on_after_a_replay<S: StoreUnderTest>() {
 }
 
 /// A discarded dead letter is deleted, and no other one is.
-pub async fn a_discarded_dead_letter_is_gone_permanently<S: StoreUnderTest>() {
+pub async fn a_discarded_dead_letter_is_gone_permanently<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(2).await;
     let discard = async |place| {
         let discarded = fixture.store().discard(HOOK, place, "not needed").await;
@@ -173,7 +173,7 @@ pub async fn a_discarded_dead_letter_is_gone_permanently<S: StoreUnderTest>() {
 }
 
 /// The first delivery that was blocked by a discarded dead letter becomes due.
-pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
+pub async fn discarding_lets_the_order_key_go<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(5).await;
     let now = fixture.clock.now();
     let parked = [
@@ -195,7 +195,7 @@ pub async fn discarding_lets_the_order_key_go<S: StoreUnderTest>() {
 }
 
 /// Only a dead letter can be replayed or discarded, and only at its destination.
-pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
+pub async fn only_a_dead_letter_is_replayed_or_discarded<S: DeliveriesUnderTest>() {
     let (fixture, places) = dead::<S>(1).await;
     let others = fixture.emit(vec![crate::events::event("retrying")]).await;
     assert_eq!(others.len(), 1);
@@ -219,7 +219,7 @@ pub async fn only_a_dead_letter_is_replayed_or_discarded<S: StoreUnderTest>() {
 
 /// A store in which `count` events are dead letters of the hook, each after one attempt, blocking
 /// `key`.
-async fn dead<S: StoreUnderTest>(count: usize) -> (Fixture<S>, Vec<i64>) {
+async fn dead<S: DeliveriesUnderTest>(count: usize) -> (Fixture<S>, Vec<i64>) {
     let (fixture, events) = Fixture::<S>::with_events(count).await;
     let now = fixture.clock.now();
     let epoch = fixture.open(HOOK).await.epoch;

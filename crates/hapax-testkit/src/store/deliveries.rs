@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::{Fixture, check_error},
     steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, settlement},
 };
@@ -17,7 +17,7 @@ use crate::events::event;
 const LATER: Duration = Duration::from_secs(5);
 
 /// A new destination receives all existing events.
-pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
+pub async fn a_new_destination_starts_at_the_first_event<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let opened = fixture.open(HOOK).await;
     let (beyond, _) = fixture.events_beyond(opened.checkpoint.frontier).await;
@@ -30,7 +30,7 @@ pub async fn a_new_destination_starts_at_the_first_event<S: StoreUnderTest>() {
 }
 
 /// After a destination is opened again, its previous owner cannot write.
-pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
+pub async fn opening_again_fences_the_owner_before<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let old = fixture.open(HOOK).await;
     let new = fixture.open(HOOK).await;
@@ -57,7 +57,7 @@ pub async fn opening_again_fences_the_owner_before<S: StoreUnderTest>() {
 }
 
 /// A settlement with an epoch that was never assigned is fenced.
-pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest>() {
+pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     for epoch in [0, 1] {
         let fenced = fixture.store().settle(settlement(HOOK, epoch)).await;
@@ -75,7 +75,7 @@ pub async fn a_settlement_of_an_unopened_destination_is_fenced<S: StoreUnderTest
 }
 
 /// An epoch is never assigned twice, also after a restart.
-pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
+pub async fn an_epoch_is_never_given_twice<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let before = fixture.open(HOOK).await.epoch;
     let fixture = fixture.reopen().await;
@@ -83,7 +83,7 @@ pub async fn an_epoch_is_never_given_twice<S: StoreUnderTest>() {
 }
 
 /// A settlement of one destination does not affect another one.
-pub async fn destinations_are_apart<S: StoreUnderTest>() {
+pub async fn destinations_are_apart<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let first = fixture.open(HOOK).await;
     let second = fixture.open(MAIL).await;
@@ -117,7 +117,7 @@ pub async fn destinations_are_apart<S: StoreUnderTest>() {
 }
 
 /// The next owner receives the checkpoint as it was written, also after a restart.
-pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
+pub async fn a_checkpoint_comes_back_as_it_was_written<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(6).await;
     let epoch = fixture.open(HOOK).await.epoch;
     let written = checkpoint(
@@ -141,7 +141,7 @@ pub async fn a_checkpoint_comes_back_as_it_was_written<S: StoreUnderTest>() {
 }
 
 /// A settlement is never visible in part.
-pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
+pub async fn a_settlement_is_seen_whole_or_not_at_all<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let places = [events[0].position, events[1].position];
@@ -171,7 +171,7 @@ pub async fn a_settlement_is_seen_whole_or_not_at_all<S: StoreUnderTest>() {
 }
 
 /// The settlements of an owner are numbered; a repeated one is accepted.
-pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
+pub async fn a_settlement_follows_the_newest_checkpoint<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     let opened = fixture.open(HOOK).await;
     let (first, one) = numbered(&fixture, &opened, 1, opened.newest).await;
@@ -196,7 +196,7 @@ pub async fn a_settlement_follows_the_newest_checkpoint<S: StoreUnderTest>() {
 
 /// After a store was reset to an earlier state, an owner that has written more is refused, and
 /// nothing of its settlement is written.
-pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
+pub async fn a_store_that_was_set_back_refuses_its_owner<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(4).await;
     let opened = fixture.open(HOOK).await;
     let (first, one) = numbered(&fixture, &opened, 1, opened.newest).await;
@@ -231,7 +231,7 @@ pub async fn a_store_that_was_set_back_refuses_its_owner<S: StoreUnderTest>() {
 /// The epoch, the settlement number and the position of the newest checkpoint are all compared. In
 /// a store that was reset, the newest checkpoint may differ in only one of them from the one that
 /// an owner wrote.
-pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest>() {
+pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     fixture.open(HOOK).await;
     let opened = fixture.open(HOOK).await;
@@ -254,7 +254,7 @@ pub async fn a_settlement_follows_no_checkpoint_but_the_newest<S: StoreUnderTest
 
 /// An owner that continues from the checkpoint of the earlier state misses none of the events
 /// committed since, even if it had read further before.
-pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnderTest>() {
+pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: DeliveriesUnderTest>() {
     for later in [1, 5] {
         let (fixture, _) = Fixture::<S>::with_events(2).await;
         let opened = fixture.open(HOOK).await;
@@ -275,7 +275,7 @@ pub async fn of_a_store_that_was_set_back_every_later_event_is_read<S: StoreUnde
 }
 
 /// A settlement with a number, whose checkpoint is after that number of events, and the checkpoint.
-async fn numbered<S: StoreUnderTest>(
+async fn numbered<S: DeliveriesUnderTest>(
     fixture: &Fixture<S>,
     opened: &Opened,
     number: i64,
@@ -299,7 +299,7 @@ async fn numbered<S: StoreUnderTest>(
 
 /// The backlog counts events that are not settled, parked deliveries and dead letters, and finds
 /// the oldest one.
-pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>() {
+pub async fn a_standing_says_how_far_behind_a_destination_is<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let epoch = fixture.open(HOOK).await.epoch;
     let backlog = fixture.backlog(HOOK).await;
@@ -340,7 +340,7 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: StoreUnderTest>(
 
 /// A repeated settlement, sent because its commit was not confirmed, does not undo what an operator
 /// did in the meantime.
-pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
+pub async fn a_settlement_that_comes_again_undoes_nothing<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let epoch = fixture.open(HOOK).await.epoch;
     let (frontier, now) = (fixture.frontier(3).await, fixture.clock.now());
@@ -393,7 +393,7 @@ pub async fn a_settlement_that_comes_again_undoes_nothing<S: StoreUnderTest>() {
 }
 
 /// A disabled destination continues from its checkpoint after it is opened again.
-pub async fn a_disabled_destination_is_enabled_by_opening_it<S: StoreUnderTest>() {
+pub async fn a_disabled_destination_is_enabled_by_opening_it<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let epoch = fixture.open(HOOK).await.epoch;
     let frontier = fixture.frontier(2).await;

@@ -9,14 +9,14 @@ use hapax::{
     store::{Effect, Keys, Outbox, Transaction},
 };
 
-use super::{StoreUnderTest, fixture::Fixture};
+use super::{DeliveriesUnderTest, fixture::Fixture};
 use crate::events::{claim, message, response};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// The first acceptance of a message is new, and all later ones are duplicates, also after a
 /// restart.
-pub async fn a_message_is_first_once<S: StoreUnderTest>() {
+pub async fn a_message_is_first_once<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     assert_eq!(take(&fixture, &hello).await, Acceptance::First);
@@ -30,7 +30,7 @@ pub async fn a_message_is_first_once<S: StoreUnderTest>() {
 }
 
 /// If a message is accepted twice in one transaction, the second one is a duplicate.
-pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
+pub async fn a_message_is_first_once_in_one_transaction<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.begin().await;
     for expected in [Acceptance::First, Acceptance::Duplicate] {
@@ -41,7 +41,7 @@ pub async fn a_message_is_first_once_in_one_transaction<S: StoreUnderTest>() {
 }
 
 /// A known id with another payload is reported and does not replace the first payload.
-pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() {
+pub async fn a_known_id_with_another_payload_is_a_mismatch<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     assert_eq!(take(&fixture, &hello).await, Acceptance::First);
@@ -52,7 +52,7 @@ pub async fn a_known_id_with_another_payload_is_a_mismatch<S: StoreUnderTest>() 
 }
 
 /// A message that one consumer accepted is new for another one.
-pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
+pub async fn each_consumer_takes_each_message<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for (consumer, id) in [
         ("a", "m1"),
@@ -67,7 +67,7 @@ pub async fn each_consumer_takes_each_message<S: StoreUnderTest>() {
 }
 
 /// The payload of a message for one consumer is not compared with that for another one.
-pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
+pub async fn each_consumer_knows_its_own_messages<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let outcome = [("a", "hello"), ("b", "other")];
     for expected in [Acceptance::First, Acceptance::Duplicate] {
@@ -79,7 +79,7 @@ pub async fn each_consumer_knows_its_own_messages<S: StoreUnderTest>() {
 }
 
 /// An id is unique per source. The same id from another source is another message.
-pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
+pub async fn each_source_has_ids_of_its_own<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let sent = [
         ("bank", "m1", "hello"),
@@ -101,7 +101,7 @@ pub async fn each_source_has_ids_of_its_own<S: StoreUnderTest>() {
 }
 
 /// Two sources that send the same id at the same time have one effect each.
-pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
+pub async fn two_sources_with_one_id_have_an_effect_each<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let takers = (0..40).map(|number| {
         let store = fixture.store().clone();
@@ -123,7 +123,7 @@ pub async fn two_sources_with_one_id_have_an_effect_each<S: StoreUnderTest>() {
 }
 
 /// A message whose effect was rolled back was not accepted.
-pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() {
+pub async fn a_message_that_was_rolled_back_is_first_again<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     let mut tx = fixture.begin().await;
@@ -145,7 +145,7 @@ pub async fn a_message_that_was_rolled_back_is_first_again<S: StoreUnderTest>() 
 }
 
 /// A consumer can accept a message under an idempotency key, in one commit.
-pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
+pub async fn a_keyed_transaction_takes_messages_too<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     let mut tx = fixture.claim(claim("k")).await;
@@ -160,7 +160,7 @@ pub async fn a_keyed_transaction_takes_messages_too<S: StoreUnderTest>() {
 
 /// If many callers accept one message at the same time, and some of them fail, one effect is
 /// committed.
-pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
+pub async fn of_many_that_take_one_message_one_commits<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let takers = (0..60).map(|number| {
         let store = fixture.store().clone();
@@ -187,7 +187,7 @@ pub async fn of_many_that_take_one_message_one_commits<S: StoreUnderTest>() {
 }
 
 /// The inbox deletes a message after its retention, and not earlier.
-pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
+pub async fn a_message_is_known_for_its_retention<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     assert_eq!(take(&fixture, &hello).await, Acceptance::First);
@@ -202,14 +202,14 @@ pub async fn a_message_is_known_for_its_retention<S: StoreUnderTest>() {
 }
 
 /// Accepts a message and commits, for any result.
-async fn take<S: StoreUnderTest>(fixture: &Fixture<S>, message: &Message) -> Acceptance {
+async fn take<S: DeliveriesUnderTest>(fixture: &Fixture<S>, message: &Message) -> Acceptance {
     let mut tx = fixture.begin().await;
     let accepted = tx.accept(message).await.expect("the message is checked");
     tx.commit().await.expect("it is committed");
     accepted
 }
 
-async fn purge<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+async fn purge<S: DeliveriesUnderTest>(fixture: &Fixture<S>) -> u64 {
     let purged = fixture.store().purge_events(Duration::MAX, DAY).await;
     purged.expect("the inbox is purged")
 }

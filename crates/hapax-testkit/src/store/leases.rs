@@ -9,7 +9,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::{Fixture, check_error},
     steps::{HOOK, MAIL, arrived, attempt, checkpoint, park, settlement},
 };
@@ -20,7 +20,7 @@ const ONE: &str = "one";
 const TWO: &str = "two";
 
 /// While its owner lives, a partition cannot be taken, and the caller receives this result at once.
-pub async fn a_living_nodes_partition_is_not_taken<S: StoreUnderTest>() {
+pub async fn a_living_nodes_partition_is_not_taken<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let owned = taken(&fixture, HOOK, ONE).await;
     for _ in 0..5 {
@@ -33,7 +33,7 @@ pub async fn a_living_nodes_partition_is_not_taken<S: StoreUnderTest>() {
 }
 
 /// A partition whose owner sent no heartbeat for the length of its lease is free, and not earlier.
-pub async fn a_silent_nodes_partition_is_taken_after_its_lease<S: StoreUnderTest>() {
+pub async fn a_silent_nodes_partition_is_taken_after_its_lease<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let first = taken(&fixture, HOOK, ONE).await;
     fixture.clock.advance(LEASE.saturating_sub(MOMENT));
@@ -51,7 +51,7 @@ pub async fn a_silent_nodes_partition_is_taken_after_its_lease<S: StoreUnderTest
 }
 
 /// A live node reports which destinations it knows. The last report counts.
-pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
+pub async fn a_node_says_what_it_knows<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let destinations = [HOOK, MAIL].map(str::to_owned);
     let store = fixture.store();
@@ -75,7 +75,7 @@ pub async fn a_node_says_what_it_knows<S: StoreUnderTest>() {
 }
 
 /// A partition that its owner releases can be taken at once.
-pub async fn a_partition_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
+pub async fn a_partition_that_is_given_up_is_free_at_once<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     let first = taken(&fixture, HOOK, ONE).await;
     let stands = checkpoint(fixture.frontier(2).await, &[], &[]);
@@ -96,7 +96,7 @@ pub async fn a_partition_that_is_given_up_is_free_at_once<S: StoreUnderTest>() {
 }
 
 /// A node can take its own partition again, for example after a restart.
-pub async fn a_node_takes_its_own_partition_again<S: StoreUnderTest>() {
+pub async fn a_node_takes_its_own_partition_again<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let first = taken(&fixture, HOOK, ONE).await;
     let place = events[0].position;
@@ -117,7 +117,7 @@ pub async fn a_node_takes_its_own_partition_again<S: StoreUnderTest>() {
 /// A node that took a partition from a silent node later learns whether that node stayed alive,
 /// which means that it was not ended by the deliveries that it had in flight. If the node never
 /// sends a heartbeat again, or takes its own partition again, this is not known.
-pub async fn an_attempt_that_its_node_outlived_is_reported<S: StoreUnderTest>() {
+pub async fn an_attempt_that_its_node_outlived_is_reported<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let place = events[0].position;
     let first = taken(&fixture, HOOK, ONE).await;
@@ -178,7 +178,7 @@ pub async fn an_attempt_that_its_node_outlived_is_reported<S: StoreUnderTest>() 
 }
 
 /// A later owner fences the earlier one, which cannot change anything.
-pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
+pub async fn a_fenced_owner_changes_nothing<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let old = taken(&fixture, HOOK, ONE).await;
     fixture.clock.advance(LEASE);
@@ -209,7 +209,7 @@ pub async fn a_fenced_owner_changes_nothing<S: StoreUnderTest>() {
 }
 
 /// If many nodes take a partition at the same time, one of them gets it.
-pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
+pub async fn of_many_that_take_at_once_one_gets_it<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     for round in 0..5 {
         let asking = (0..8).map(|number| {
@@ -237,7 +237,7 @@ pub async fn of_many_that_take_at_once_one_gets_it<S: StoreUnderTest>() {
 }
 
 /// A heartbeat returns the node itself and all other live nodes, with the partitions of each.
-pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>() {
+pub async fn attendance_lists_the_living_and_what_they_hold<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let alone = heartbeat(&fixture, TWO).await;
     assert_eq!((alone.nodes, alone.held), (vec![TWO.to_owned()], vec![]));
@@ -269,7 +269,7 @@ pub async fn attendance_lists_the_living_and_what_they_hold<S: StoreUnderTest>()
 }
 
 /// A node that leaves is gone at once, and its partitions are free. Those of other nodes are not.
-pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
+pub async fn a_node_that_leaves_lets_everything_go<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     taken(&fixture, HOOK, ONE).await;
     taken(&fixture, "other", ONE).await;
@@ -291,7 +291,7 @@ pub async fn a_node_that_leaves_lets_everything_go<S: StoreUnderTest>() {
 }
 
 /// Opening takes a partition even from a live node, and assigns it to no node.
-pub async fn opening_takes_a_partition_from_its_owner<S: StoreUnderTest>() {
+pub async fn opening_takes_a_partition_from_its_owner<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let old = taken(&fixture, HOOK, ONE).await;
     let opened = fixture.open(HOOK).await;
@@ -304,7 +304,7 @@ pub async fn opening_takes_a_partition_from_its_owner<S: StoreUnderTest>() {
 }
 
 /// A node that is restarted with its store still owns its partitions.
-pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
+pub async fn a_lease_outlives_a_restart<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1).await;
     let first = taken(&fixture, HOOK, ONE).await;
     let fixture = fixture.reopen().await;
@@ -315,7 +315,7 @@ pub async fn a_lease_outlives_a_restart<S: StoreUnderTest>() {
 }
 
 /// The partitions of one destination have separate owners.
-pub async fn partitions_of_one_destination_are_separate<S: StoreUnderTest>() {
+pub async fn partitions_of_one_destination_are_separate<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     let first = taken(&fixture, "hook/0", ONE).await;
     let second = taken(&fixture, "hook/1", TWO).await;
@@ -331,7 +331,7 @@ pub async fn partitions_of_one_destination_are_separate<S: StoreUnderTest>() {
     assert!(take(&fixture, HOOK, ONE).await.is_some());
 }
 
-async fn take<S: StoreUnderTest>(
+async fn take<S: DeliveriesUnderTest>(
     fixture: &Fixture<S>,
     partition: &str,
     node: &str,
@@ -341,13 +341,17 @@ async fn take<S: StoreUnderTest>(
 }
 
 /// Takes a partition that must be free.
-async fn taken<S: StoreUnderTest>(fixture: &Fixture<S>, partition: &str, node: &str) -> Opened {
+async fn taken<S: DeliveriesUnderTest>(
+    fixture: &Fixture<S>,
+    partition: &str,
+    node: &str,
+) -> Opened {
     let opened = take(fixture, partition, node).await;
     opened.unwrap_or_else(|| panic!("{partition} should be free for {node}"))
 }
 
 /// Takes a partition that becomes free when the concurrent callers have finished.
-async fn taken_by_patience<S: StoreUnderTest>(
+async fn taken_by_patience<S: DeliveriesUnderTest>(
     fixture: &Fixture<S>,
     partition: &str,
     node: &str,
@@ -361,17 +365,20 @@ async fn taken_by_patience<S: StoreUnderTest>(
     }
 }
 
-async fn heartbeat<S: StoreUnderTest>(fixture: &Fixture<S>, node: &str) -> Membership {
+async fn heartbeat<S: DeliveriesUnderTest>(fixture: &Fixture<S>, node: &str) -> Membership {
     let membership = fixture.store().heartbeat(node, &[], LEASE).await;
     membership.expect("a heartbeat is sent")
 }
 
-async fn give_up<S: StoreUnderTest>(fixture: &Fixture<S>, epoch: i64) -> Result<(), StoreError> {
+async fn give_up<S: DeliveriesUnderTest>(
+    fixture: &Fixture<S>,
+    epoch: i64,
+) -> Result<(), StoreError> {
     fixture.store().give_up(HOOK, epoch).await
 }
 
 /// Starts an attempt at a parked delivery.
-async fn begin<S: StoreUnderTest>(fixture: &Fixture<S>, epoch: i64, place: i64, number: u32) {
+async fn begin<S: DeliveriesUnderTest>(fixture: &Fixture<S>, epoch: i64, place: i64, number: u32) {
     fixture
         .settle(Settlement {
             begin: vec![(place, number)],
@@ -380,7 +387,7 @@ async fn begin<S: StoreUnderTest>(fixture: &Fixture<S>, epoch: i64, place: i64, 
         .await;
 }
 
-async fn outlived<S: StoreUnderTest>(fixture: &Fixture<S>, place: i64) -> Vec<(i64, u32)> {
+async fn outlived<S: DeliveriesUnderTest>(fixture: &Fixture<S>, place: i64) -> Vec<(i64, u32)> {
     let counted = fixture.store().outlived(HOOK, &[place]).await;
     counted.expect("attempts are counted")
 }

@@ -35,7 +35,7 @@ pub(crate) mod steps;
 
 use hapax::{
     Clock, Random,
-    store::{Deliveries, Keys, Outbox, Phases, Sagas},
+    store::{Deliveries, Keys, Outbox, Phases, Sagas, Source},
 };
 
 /// The transaction of a store under test.
@@ -46,7 +46,7 @@ pub type Statement<S> = <<S as StoreUnderTest>::Store as Keys>::Statement;
 /// A store for the suite: fresh, with a table for business rows, and with restarts.
 pub trait StoreUnderTest: Images + Sized + 'static {
     /// The store.
-    type Store: Keys + Outbox + Deliveries;
+    type Store: Keys + Source;
 
     /// An empty store for this test only, with its schema and an empty table for rows.
     fn fresh(clock: Clock, random: Random) -> impl Future<Output = Self> + Send;
@@ -69,6 +69,11 @@ pub trait StoreUnderTest: Images + Sized + 'static {
     /// The committed business rows, in any order.
     fn rows(&self) -> impl Future<Output = Vec<String>> + Send;
 }
+
+/// A store under test from which a relay delivers.
+pub trait DeliveriesUnderTest: StoreUnderTest<Store: Outbox + Deliveries> {}
+
+impl<S: StoreUnderTest<Store: Outbox + Deliveries>> DeliveriesUnderTest for S {}
 
 /// A store under test that has keys of phased mode.
 pub trait PhasesUnderTest: StoreUnderTest<Store: Phases> {}
@@ -94,8 +99,8 @@ pub trait Images: Send + Sync {
 ///
 /// The argument is the name of a type that implements
 /// [`StoreUnderTest`](crate::store::StoreUnderTest) and is in scope at the macro call. With a second
-/// argument, only the tests of a part of the traits run: `core` (keys, transactions, outbox, inbox and
-/// deliveries), `phases` or `sagas`.
+/// argument, only the tests of a part of the traits run: `keys` (keys and transactions), `deliveries`
+/// (outbox, inbox and deliveries), `core` (both), `phases` or `sagas`.
 #[macro_export]
 macro_rules! store_suite {
     ($store:ident) => {
@@ -104,6 +109,10 @@ macro_rules! store_suite {
         $crate::store_suite!($store, sagas);
     };
     ($store:ident, core) => {
+        $crate::store_suite!($store, keys);
+        $crate::store_suite!($store, deliveries);
+    };
+    ($store:ident, keys) => {
         $crate::suite! { $store, store,
             keys {
                 a_completed_answer_replays_byte_for_byte
@@ -167,6 +176,10 @@ macro_rules! store_suite {
                 a_refused_event_leaves_nothing_and_harms_no_neighbour
                 an_abandoned_single_shot_is_whole_or_nothing
             }
+        }
+    };
+    ($store:ident, deliveries) => {
+        $crate::suite! { $store, store,
             outbox {
                 an_event_reads_back_as_it_was_emitted
                 a_binary_payload_reads_back_byte_for_byte

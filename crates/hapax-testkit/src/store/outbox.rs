@@ -17,13 +17,13 @@ use hapax::{
     store::{DeadLetters, Keys, Outbox, Settlements, Source, Transaction},
 };
 
-use super::{StoreUnderTest, fixture::Fixture, steps};
+use super::{DeliveriesUnderTest, fixture::Fixture, steps};
 use crate::events::{claim, event};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// All fields are read as they were emitted, the payload byte for byte.
-pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
+pub async fn an_event_reads_back_as_it_was_emitted<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let text = "{ \"n\": 1.0,\n \"n\":9007199254740993, \"u\":\"caf\u{e9} \\u0000 \u{1f980}\" } ";
     let later = fixture.clock.now().after(DAY);
@@ -51,7 +51,7 @@ pub async fn an_event_reads_back_as_it_was_emitted<S: StoreUnderTest>() {
 }
 
 /// A payload that is not JSON is read byte for byte, with its media type.
-pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
+pub async fn a_binary_payload_reads_back_byte_for_byte<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let payload = |bytes| Payload::Binary {
         content_type: "application/x-thing; v=1".to_owned(),
@@ -72,7 +72,7 @@ pub async fn a_binary_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
 }
 
 /// The longest permitted payload is read completely.
-pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
+pub async fn the_largest_payload_reads_back_byte_for_byte<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
     let payload = Payload::Json(text);
@@ -83,7 +83,7 @@ pub async fn the_largest_payload_reads_back_byte_for_byte<S: StoreUnderTest>() {
 }
 
 /// An event of a keyed request contains the tenant and the hash of the key.
-pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreUnderTest>() {
+pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.claim(claim("k")).await;
     tx.emit(event("1").header("source", "checkout"))
@@ -112,7 +112,7 @@ pub async fn an_event_carries_its_requests_tenant_context_and_key_hash<S: StoreU
 }
 
 /// An event without a key contains the tenant and the context of its transaction.
-pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnderTest>() {
+pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let context = Headers::from([("traceparent".to_owned(), "00-1-2-01".to_owned())]);
     let tenant = claim("k").scope.tenant;
@@ -129,7 +129,7 @@ pub async fn an_event_without_a_key_carries_its_tenant_and_context<S: StoreUnder
 }
 
 /// Events are read in the order in which they were emitted, within and across transactions.
-pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
+pub async fn events_are_read_in_order_page_by_page<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut ids = Vec::new();
     for number in 0..5 {
@@ -163,7 +163,7 @@ pub async fn events_are_read_in_order_page_by_page<S: StoreUnderTest>() {
 }
 
 /// Reading from a frontier returns what comes after it, repeatedly and after a restart.
-pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
+pub async fn a_frontier_stays_good_across_a_restart<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     fixture.emit(vec![event("1"), event("2")]).await;
     let (_, frontier) = fixture.events_beyond(Frontier::default()).await;
@@ -180,7 +180,7 @@ pub async fn a_frontier_stays_good_across_a_restart<S: StoreUnderTest>() {
 
 /// With concurrent writers, a reader misses nothing, reads nothing twice, and nothing that was
 /// rolled back.
-pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>() {
+pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: DeliveriesUnderTest>() {
     const WRITERS: usize = 8;
     const ROUNDS: i64 = 40;
     let fixture = Fixture::<S>::fresh().await;
@@ -210,7 +210,7 @@ pub async fn a_reader_among_writers_loses_and_repeats_nothing<S: StoreUnderTest>
 }
 
 /// A read of large events ends early, and the next one continues after it.
-pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
+pub async fn a_read_of_large_events_ends_early<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let text = format!("\"{}\"", "x".repeat(PAYLOAD_BYTES_MAX - 2));
     let count = 2 * READ_BYTES / PAYLOAD_BYTES_MAX + 2;
@@ -238,7 +238,7 @@ pub async fn a_read_of_large_events_ends_early<S: StoreUnderTest>() {
 
 /// The size limit of a read counts everything that is stored for an event: many headers end a read
 /// as a large payload does, both for the outbox and for due deliveries.
-pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
+pub async fn a_read_of_large_headers_ends_early<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let large = (0..16).fold(event("large"), |event, number| {
         event.header(
@@ -300,7 +300,7 @@ pub async fn a_read_of_large_headers_ends_early<S: StoreUnderTest>() {
 }
 
 /// An event is kept until every destination has passed it, however old it is.
-pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>() {
+pub async fn no_event_goes_that_a_destination_has_not_passed<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(5).await;
     assert_eq!(
         purge_old(&fixture).await,
@@ -324,7 +324,7 @@ pub async fn no_event_goes_that_a_destination_has_not_passed<S: StoreUnderTest>(
 
 /// An event that all destinations have passed is kept for its retention and deleted some time after
 /// it.
-pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
+pub async fn no_event_goes_before_its_retention<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     fixture.emit(vec![event("old")]).await;
     fixture.clock.advance(Duration::from_secs(2));
@@ -345,7 +345,7 @@ pub async fn no_event_goes_before_its_retention<S: StoreUnderTest>() {
 }
 
 /// Repeated purges delete any number of old events.
-pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
+pub async fn a_purge_deletes_many_events_batch_by_batch<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(1_200).await;
     pass(&fixture, "d", 1_200, |_| {}).await;
     assert!(purge_old(&fixture).await >= 1_199);
@@ -353,7 +353,7 @@ pub async fn a_purge_deletes_many_events_batch_by_batch<S: StoreUnderTest>() {
 }
 
 /// An event that is parked or a dead letter at a destination can be delivered after any purge.
-pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
+pub async fn no_event_goes_that_is_parked_or_dead<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(6).await;
     let states = [
         ParkedState::Dead,
@@ -390,7 +390,7 @@ pub async fn no_event_goes_that_is_parked_or_dead<S: StoreUnderTest>() {
 
 /// A frontier that has passed everything leads to the next event, also after all events were
 /// purged.
-pub async fn a_position_is_never_given_twice<S: StoreUnderTest>() {
+pub async fn a_position_is_never_given_twice<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let (_, frontier) = fixture.events_beyond(Frontier::default()).await;
     pass(&fixture, "d", 2, |_| {}).await;
@@ -437,7 +437,7 @@ async fn write_rounds<K: Keys>(store: K, writer: String, rounds: i64) {
 }
 
 /// Makes a destination pass the next `count` events.
-async fn pass<S: StoreUnderTest>(
+async fn pass<S: DeliveriesUnderTest>(
     fixture: &Fixture<S>,
     destination: &str,
     count: usize,
@@ -457,7 +457,7 @@ async fn pass<S: StoreUnderTest>(
 
 /// Purges until there is nothing to purge, now and two and four days later: a store may measure the
 /// age of an event from when it first looked at it.
-async fn purge_old<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+async fn purge_old<S: DeliveriesUnderTest>(fixture: &Fixture<S>) -> u64 {
     let mut gone = purge_all(fixture).await;
     for _ in 0..2 {
         fixture.clock.advance(DAY * 2);
@@ -467,7 +467,7 @@ async fn purge_old<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
 }
 
 /// Purges until there is nothing to purge. Returns the number of rows.
-async fn purge_all<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
+async fn purge_all<S: DeliveriesUnderTest>(fixture: &Fixture<S>) -> u64 {
     let mut gone = 0;
     loop {
         let purged = fixture.store().purge_events(DAY, Duration::MAX).await;
@@ -479,7 +479,7 @@ async fn purge_all<S: StoreUnderTest>(fixture: &Fixture<S>) -> u64 {
 }
 
 /// Requires that nothing is left except for what a store keeps to know the last position.
-async fn check_gone<S: StoreUnderTest>(fixture: &Fixture<S>) {
+async fn check_gone<S: DeliveriesUnderTest>(fixture: &Fixture<S>) {
     let left = fixture.events().await.len();
     assert!(left <= 1, "{left} events are left");
 }

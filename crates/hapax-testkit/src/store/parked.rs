@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::Fixture,
     steps::{HOOK, park, park_key, positions, settlement},
 };
@@ -17,7 +17,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_secs(5);
 
 /// A parked delivery becomes due at its time, with everything that was recorded about it.
-pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
+pub async fn a_parked_delivery_falls_due_at_its_moment<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let at = fixture.clock.now().after(LATER);
     let mut scheduled = park(events[0].position, ParkedState::Scheduled, at);
@@ -44,7 +44,9 @@ pub async fn a_parked_delivery_falls_due_at_its_moment<S: StoreUnderTest>() {
 
 /// If no order is kept, nothing waits for its key: blocked deliveries become due without it, a
 /// limited number at a time, for the owner only.
-pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: StoreUnderTest>() {
+pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<
+    S: DeliveriesUnderTest,
+>() {
     let (fixture, events) = Fixture::<S>::with_events(5).await;
     let (now, place) = (fixture.clock.now(), |index: usize| events[index].position);
     let epoch = fixture.open(HOOK).await.epoch;
@@ -84,7 +86,7 @@ pub async fn what_is_blocked_falls_due_without_its_key_where_none_is_kept<S: Sto
 }
 
 /// The longest due delivery comes first; deliveries due at the same time are ordered by position.
-pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
+pub async fn the_longest_due_comes_first<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(4).await;
     let at = |millis| fixture.clock.now().after(Duration::from_millis(millis));
     let place = |index: usize| events[index].position;
@@ -110,7 +112,7 @@ pub async fn the_longest_due_comes_first<S: StoreUnderTest>() {
 }
 
 /// The next due time is the earliest of the deliveries that become due by themselves.
-pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
+pub async fn the_next_due_moment_is_the_earliest<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(4).await;
     let at = |millis| fixture.clock.now().after(Duration::from_millis(millis));
     let place = |index: usize| events[index].position;
@@ -133,7 +135,7 @@ pub async fn the_next_due_moment_is_the_earliest<S: StoreUnderTest>() {
 }
 
 /// A delivery that is parked again has its new state, and a delivery that arrived is deleted.
-pub async fn a_parked_delivery_is_parked_again_or_arrives<S: StoreUnderTest>() {
+pub async fn a_parked_delivery_is_parked_again_or_arrives<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
@@ -158,7 +160,7 @@ pub async fn a_parked_delivery_is_parked_again_or_arrives<S: StoreUnderTest>() {
 
 /// Deliveries that are blocked by a key wait until the key is released, and are then released in
 /// order.
-pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTest>() {
+pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(6).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
@@ -200,7 +202,7 @@ pub async fn blocked_deliveries_are_released_one_by_one_in_order<S: StoreUnderTe
 
 /// A due delivery is returned together with those that it blocks, in order, up to the first one
 /// that is not blocked.
-pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: StoreUnderTest>() {
+pub async fn what_waits_behind_a_due_delivery_comes_with_it<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(8).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
@@ -247,7 +249,7 @@ fn check_together(found: &[Parked], expected: &[i64], due: usize) {
 
 /// A blocked delivery whose attempt has started blocks its key, and is due again when its owner
 /// dies.
-pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() {
+pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let now = fixture.clock.now();
     let place = |index: usize| events[index].position;
@@ -272,7 +274,7 @@ pub async fn a_blocked_delivery_that_is_begun_has_its_turn<S: StoreUnderTest>() 
 }
 
 /// A release never lets a delivery pass an unfinished earlier one, and returns which keys are free.
-pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTest>() {
+pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(4).await;
     let later = fixture.clock.now().after(LATER);
     let place = |index: usize| events[index].position;
@@ -296,7 +298,7 @@ pub async fn a_release_lets_nothing_pass_an_unfinished_delivery<S: StoreUnderTes
 }
 
 /// A delivery that is blocked by nothing is due at once, so that no delivery waits forever.
-pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
+pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(4).await;
     let later = fixture.clock.now().after(LATER);
     let place = |index: usize| events[index].position;
@@ -320,7 +322,7 @@ pub async fn a_delivery_blocked_by_nothing_is_due_at_once<S: StoreUnderTest>() {
 }
 
 /// The parts of a settlement about one delivery are applied in the order of its fields.
-pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>() {
+pub async fn a_settlement_happens_in_the_order_of_its_fields<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let now = fixture.clock.now();
     let later = now.after(LATER);
@@ -353,7 +355,7 @@ pub async fn a_settlement_happens_in_the_order_of_its_fields<S: StoreUnderTest>(
 }
 
 /// The next owner receives the blocked order keys, each once.
-pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest>() {
+pub async fn an_opened_destination_says_which_keys_are_blocked<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(6).await;
     let now = fixture.clock.now();
     let states = [
@@ -385,7 +387,7 @@ pub async fn an_opened_destination_says_which_keys_are_blocked<S: StoreUnderTest
 }
 
 /// Any number of blocked keys can be listed in pages, and single keys can be looked up.
-pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: StoreUnderTest>() {
+pub async fn blocked_keys_are_asked_for_in_pages_and_one_by_one<S: DeliveriesUnderTest>() {
     const KEYS: usize = 1_000;
     let (fixture, events) = Fixture::<S>::with_events(2 * KEYS).await;
     let (now, store) = (fixture.clock.now(), fixture.store());

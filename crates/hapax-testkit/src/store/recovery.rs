@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::Fixture,
     steps::{HOOK, MAIL, attempt, checkpoint, park, park_key, positions, settlement},
 };
@@ -16,7 +16,7 @@ use super::{
 const LATER: Duration = Duration::from_hours(1);
 
 /// A first delivery that was cut off is due at once, with one attempt counted.
-pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnderTest>() {
+pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(5).await;
     let place = |index: usize| events[index].position;
     let epoch = fixture.open(HOOK).await.epoch;
@@ -52,7 +52,7 @@ pub async fn an_offer_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUn
 }
 
 /// A delivery that was cut off blocks its key: no later event overtakes it.
-pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
+pub async fn an_offer_cut_off_holds_its_order_key_up<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(1).await;
     let cut_off = &events[0];
     let epoch = fixture.open(HOOK).await.epoch;
@@ -72,7 +72,7 @@ pub async fn an_offer_cut_off_holds_its_order_key_up<S: StoreUnderTest>() {
 }
 
 /// A delivery that was settled before the crash was not cut off.
-pub async fn an_offer_that_was_settled_is_not_offered_again<S: StoreUnderTest>() {
+pub async fn an_offer_that_was_settled_is_not_offered_again<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let epoch = fixture.open(HOOK).await.epoch;
     let offered: Vec<_> = events.iter().map(|event| event.position).collect();
@@ -97,7 +97,7 @@ pub async fn an_offer_that_was_settled_is_not_offered_again<S: StoreUnderTest>()
 }
 
 /// A retry that had started counts, and the next one is due at once.
-pub async fn a_retry_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnderTest>() {
+pub async fn a_retry_cut_off_is_due_at_once_with_its_attempt_counted<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let place = events[0].position;
@@ -134,7 +134,7 @@ pub async fn a_retry_cut_off_is_due_at_once_with_its_attempt_counted<S: StoreUnd
 }
 
 /// A retry that ended before the crash has its new state and waits for its time.
-pub async fn a_retry_that_was_settled_was_not_cut_off<S: StoreUnderTest>() {
+pub async fn a_retry_that_was_settled_was_not_cut_off<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let places = [events[0].position, events[1].position];
@@ -170,7 +170,7 @@ pub async fn a_retry_that_was_settled_was_not_cut_off<S: StoreUnderTest>() {
 }
 
 /// A crash during recovery counts nothing twice.
-pub async fn an_attempt_cut_off_is_counted_once<S: StoreUnderTest>() {
+pub async fn an_attempt_cut_off_is_counted_once<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(2).await;
     let now = fixture.clock.now();
     let places = [events[0].position, events[1].position];
@@ -203,7 +203,7 @@ pub async fn an_attempt_cut_off_is_counted_once<S: StoreUnderTest>() {
 }
 
 /// Opening one destination does not cut off deliveries of another one.
-pub async fn opening_a_destination_cuts_off_no_other<S: StoreUnderTest>() {
+pub async fn opening_a_destination_cuts_off_no_other<S: DeliveriesUnderTest>() {
     let (fixture, events) = Fixture::<S>::with_events(1).await;
     let epoch = fixture.open(HOOK).await.epoch;
     fixture

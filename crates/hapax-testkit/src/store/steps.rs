@@ -14,7 +14,7 @@ use hapax::{
     store::{DeadLetters, Partitions, Settlements, Source},
 };
 
-use super::{StoreUnderTest, fixture::Fixture};
+use super::{DeliveriesUnderTest, fixture::Fixture};
 use crate::events::event;
 
 /// The destination of most tests.
@@ -22,7 +22,7 @@ pub(crate) const HOOK: &str = "hook";
 /// A second destination, which must not be affected.
 pub(crate) const MAIL: &str = "mail";
 
-impl<S: StoreUnderTest> Fixture<S> {
+impl<S: DeliveriesUnderTest> Fixture<S> {
     /// A fresh store whose outbox contains `count` events.
     pub(crate) async fn with_events(count: usize) -> (Self, Vec<Arc<OutboxEvent>>) {
         let fixture = Self::fresh().await;

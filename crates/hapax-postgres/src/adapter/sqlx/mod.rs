@@ -1,8 +1,14 @@
-//! The functions for a transaction of [`sqlx`], feature `sqlx`.
+//! Hapax in transactions of [`sqlx`], feature `sqlx`: a store for the layer of `hapax-http`, and the
+//! functions for a transaction that the service opens itself.
 //!
-//! They take the connection on which a transaction is open: `&mut tx`. sqlx keeps their statements
-//! prepared, like all others. If a pooler in transaction mode is used, turn that off for the whole
-//! service with `statement_cache_capacity(0)`.
+//! With [`SqlxStore`], the layer opens the transaction, and a handler receives it as [`SqlxTx`]. The
+//! functions take the connection on which a transaction is open: `&mut tx`. sqlx keeps the
+//! statements of both prepared, like all others. If a pooler in transaction mode is used, turn that
+//! off for the whole service with `statement_cache_capacity(0)`.
+
+mod bound;
+mod store;
+mod transaction;
 
 use std::time::Duration;
 
@@ -13,6 +19,9 @@ use hapax::{
     store::{ClaimOutcome, StoreError},
 };
 use sqlx::{PgConnection, Row as _};
+
+pub use store::SqlxStore;
+pub use transaction::SqlxTx;
 
 use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{error::sqlx_error, idempotency::parts, query};

@@ -1,0 +1,188 @@
+//! A store whose transactions are sqlx's, for the layer of `hapax-http`.
+//!
+//! A claim opens a transaction on the service's own pool and runs the store's two statements in it:
+//! the lock, and the read of the row. Everything that belongs to no handler's transaction runs on
+//! the connections of the [`Postgres`]: plans, purges, and finding out what happened to a commit
+//! whose result was lost.
+
+use std::time::Duration;
+
+use hapax::{
+    delivery::{Frontier, Shards},
+    event::Headers,
+    idempotency::{Claim, KeyRecord, PlannedRequest, Taken},
+    key::{DerivationSecret, Operation, Scope, Tenant},
+    outbox::Draft,
+    purges::{PurgeMark, Purged},
+    quota::Usage,
+    store::{Batch, ClaimOutcome, KeyMaintenance, Keys, Past, Source, StoreError},
+};
+use sqlx::{PgConnection, PgPool, PgTransaction, Row as _};
+use tokio::time::timeout;
+
+use super::{
+    bound::{bound, record},
+    transaction::{SqlxTx, roll_back},
+};
+use crate::{
+    claim::Turns,
+    error::sqlx_error,
+    idempotency::{Held, OldRow, evaluate, parts},
+    postgres::Postgres,
+    query,
+    statement::Statement,
+};
+
+/// A store on PostgreSQL whose transactions belong to sqlx: a handler extracts
+/// `hapax_http::Tx<SqlxTx>` and runs its statements on a [`PgConnection`].
+///
+/// Keys, events and responses are those of the [`Postgres`], so a service can use both for
+/// different operations, for instance this one for atomic mode and the other one for phased mode.
+/// The relay reads the events from the [`Postgres`].
+#[derive(Clone, Debug)]
+pub struct SqlxStore {
+    postgres: Postgres,
+    pool: PgPool,
+}
+
+impl SqlxStore {
+    /// Creates a store whose transactions are opened on `pool`, which must lead to the database of
+    /// `postgres`.
+    ///
+    /// A request that is cut off leaves its statement running, and the key locked until it ends. A
+    /// `statement_timeout` in the options of the pool limits this.
+    pub fn new(postgres: Postgres, pool: PgPool) -> Self {
+        Self { postgres, pool }
+    }
+
+    /// The store to which the keys and events belong.
+    pub fn postgres(&self) -> &Postgres {
+        &self.postgres
+    }
+
+    /// Tries once to lock a key in a transaction; `None` while another one has the key.
+    pub(super) async fn try_hold(
+        &self,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+        let mut tx = self.pool.begin().await.map_err(sqlx_error)?;
+        let max = self.postgres.settings().statement_max;
+        let locked = timeout(max, lock(&self.postgres, &mut tx, claim)).await;
+        let outcome = match locked.unwrap_or(Err(StoreError::TimedOut)) {
+            Ok(Some(ClaimOutcome::Open(row))) => return Ok(Some(ClaimOutcome::Open((tx, row)))),
+            Ok(Some(ClaimOutcome::Taken(taken))) => Ok(Some(ClaimOutcome::Taken(taken))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        roll_back(tx).await;
+        outcome
+    }
+}
+
+/// A transaction that has locked a key, and the key's old row.
+pub(super) type Locked = (PgTransaction<'static>, OldRow);
+
+impl Keys for SqlxStore {
+    type Tx = SqlxTx;
+
+    type Statement = Statement;
+
+    async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<SqlxTx, StoreError> {
+        let tx = self.pool.begin().await.map_err(sqlx_error)?;
+        Ok(SqlxTx::new(self, tx, Draft::new(tenant, context), None))
+    }
+
+    async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<SqlxTx>, StoreError> {
+        let draft = Draft::of(&mut claim);
+        let mut turns = Turns::of(&self.postgres);
+        loop {
+            match self.try_hold(&claim).await? {
+                Some(ClaimOutcome::Open((tx, row))) => {
+                    let held = Held { claim, row };
+                    let tx = SqlxTx::new(self, tx, draft, Some(held));
+                    return Ok(ClaimOutcome::Open(tx));
+                }
+                Some(ClaimOutcome::Taken(taken)) => return Ok(ClaimOutcome::Taken(taken)),
+                None => {}
+            }
+            if !turns.wait(&self.postgres).await {
+                return Ok(ClaimOutcome::Taken(Taken::InProgress));
+            }
+        }
+    }
+
+    async fn execute_plan(
+        &self,
+        planned: PlannedRequest<Statement>,
+    ) -> Result<ClaimOutcome<Duration>, StoreError> {
+        self.postgres.execute_plan(planned).await
+    }
+
+    async fn look_up(&self, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
+        self.postgres.look_up(scope).await
+    }
+
+    async fn derivation_secret(&self) -> Result<DerivationSecret, StoreError> {
+        self.postgres.derivation_secret().await
+    }
+}
+
+impl KeyMaintenance for SqlxStore {
+    async fn forget(&self, scope: &Scope) -> Result<bool, StoreError> {
+        self.postgres.forget(scope).await
+    }
+
+    async fn purged(&self, since: Option<&PurgeMark>) -> Result<Purged, StoreError> {
+        self.postgres.purged(since).await
+    }
+
+    async fn purge_keys(&self) -> Result<Vec<(Operation, u64)>, StoreError> {
+        self.postgres.purge_keys().await
+    }
+
+    async fn usage(&self) -> Result<Vec<Usage>, StoreError> {
+        self.postgres.usage().await
+    }
+}
+
+/// Reads the events of the [`Postgres`], for code that is generic over stores.
+impl Source for SqlxStore {
+    async fn read(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<Batch, StoreError> {
+        Source::read(&self.postgres, frontier, shards, limit).await
+    }
+
+    async fn read_past(
+        &self,
+        head: &Frontier,
+        beyond: i64,
+        shards: Shards,
+        except: &[Option<Tenant>],
+        limit: usize,
+    ) -> Result<Past, StoreError> {
+        Source::read_past(&self.postgres, head, beyond, shards, except, limit).await
+    }
+}
+
+async fn lock(
+    postgres: &Postgres,
+    tx: &mut PgConnection,
+    claim: &Claim,
+) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let time = postgres.time();
+    let lock = bound(query!("idempotency/lock"), &[&tenant, &operation, &key]);
+    let locked = lock.fetch_one(&mut *tx).await.map_err(sqlx_error)?;
+    let locked: bool = locked.try_get(0).map_err(sqlx_error)?;
+    let find = bound(
+        query!("idempotency/find"),
+        &[&tenant, &operation, &key, &time],
+    );
+    let found = find.fetch_optional(&mut *tx).await.map_err(sqlx_error)?;
+    let found = found.as_ref().map(record).transpose()?;
+    evaluate(locked, found, claim, postgres.keyring())
+}

@@ -1,0 +1,253 @@
+//! The transaction that a handler uses with sqlx, and its commit.
+//!
+//! The handler's statements run on sqlx's connection and are not seen here. Events are kept in
+//! memory until the end; then the response and the events are written by the store's statements,
+//! and the transaction commits. If the result of the commit is lost, the key is queried on a
+//! connection of the store, as for every other transaction: nothing is assumed.
+
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+use hapax::{
+    event::{EventId, Headers, NewEvent},
+    idempotency::StoredResponse,
+    inbox::{Acceptance, Message},
+    outbox::{Draft, EventError},
+    store::{ClaimOutcome, Effect, StoreError, Transaction},
+};
+use sqlx::{
+    PgConnection, PgTransaction,
+    postgres::{PgDatabaseError, PgSeverity},
+};
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+
+use super::{bound::bound, store::SqlxStore};
+use crate::{
+    commit::{Ending, is_taken},
+    commit_recovery,
+    error::{lost, sqlx_error, unavailable},
+    idempotency::{Held, ResponseColumns, retention},
+};
+
+/// How long a rollback may take before sqlx is left to do it in the background.
+const ROLLBACK: Duration = Duration::from_secs(2);
+
+/// An open transaction of [`SqlxStore`]. It dereferences to the [`PgConnection`] on which it is
+/// open.
+///
+/// A statement of sqlx runs on `&mut **tx`, where `tx` is the `hapax_http::Tx<SqlxTx>` of a
+/// handler; a function that takes `&mut PgConnection` is given `&mut tx`.
+/// [`store_error`](super::store_error) converts the errors. After a statement has failed, the
+/// transaction can only be rolled back, or completed with a response whose effect is dropped.
+#[derive(Debug)]
+pub struct SqlxTx {
+    store: SqlxStore,
+    inner: PgTransaction<'static>,
+    draft: Draft,
+    held: Option<Held>,
+}
+
+impl SqlxTx {
+    pub(super) fn new(
+        store: &SqlxStore,
+        inner: PgTransaction<'static>,
+        draft: Draft,
+        held: Option<Held>,
+    ) -> Self {
+        Self {
+            store: store.clone(),
+            inner,
+            draft,
+            held,
+        }
+    }
+
+    /// The transaction of sqlx, for functions that take one. The layer commits it or rolls it back.
+    pub fn transaction(&mut self) -> &mut PgTransaction<'static> {
+        &mut self.inner
+    }
+
+    /// Commits the events, and the response if there is a key under which to store it.
+    async fn keep(self, response: Option<&StoredResponse>) -> Result<(), StoreError> {
+        let Self {
+            store,
+            mut inner,
+            mut draft,
+            held,
+        } = self;
+        let postgres = store.postgres();
+        let events = draft.take_events();
+        let stored = held.as_ref().zip(response).map(|(held, response)| {
+            ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
+        });
+        let stored = match stored.transpose() {
+            Ok(stored) => stored,
+            Err(error) => {
+                roll_back(inner).await;
+                return Err(error);
+            }
+        };
+        let ending = Ending::of(
+            held.as_ref(),
+            None,
+            stored.as_ref(),
+            &events,
+            postgres.time(),
+        );
+        let max = postgres.settings().statement_max;
+        let wrote = timeout(max, write(&mut inner, &ending, stored.is_some())).await;
+        if let Err(error) = wrote.unwrap_or(Err(StoreError::TimedOut)) {
+            roll_back(inner).await;
+            return Err(error);
+        }
+        let failpoints = &postgres.settings().failpoints;
+        failpoints.hit("postgres.commit.before");
+        let unknown = match timeout(max, inner.commit()).await {
+            Ok(Ok(())) => {
+                failpoints.hit("postgres.commit.after");
+                if !events.is_empty() {
+                    postgres.notifier().notify();
+                }
+                return Ok(());
+            }
+            Ok(Err(error)) if !is_unknown(&error) => return Err(sqlx_error(error)),
+            Ok(Err(error)) => unavailable(error),
+            Err(_) => unavailable("the database did not answer in time"),
+        };
+        let (Some(held), Some(response)) = (&held, response) else {
+            return Err(unknown);
+        };
+        Box::pin(commit_recovery::committed(postgres, &held.claim, response)).await?;
+        postgres.notifier().notify();
+        Ok(())
+    }
+
+    /// Rolls the effect back and stores the response alone, in a second transaction.
+    ///
+    /// Between the two the key is free for a moment. If another request takes it then, this request
+    /// runs again and finds the key taken.
+    async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+        let Self { store, inner, .. } = self;
+        roll_back(inner).await;
+        match store.try_hold(&held.claim).await? {
+            Some(ClaimOutcome::Open((inner, row))) => {
+                let tenant = held.claim.scope.tenant.clone();
+                let draft = Draft::new(Some(tenant), Headers::new());
+                let held = Held { row, ..held };
+                let tx = Self::new(&store, inner, draft, Some(held));
+                tx.keep(Some(response)).await
+            }
+            _ => Err(lost("another request took the key")),
+        }
+    }
+}
+
+impl Transaction for SqlxTx {
+    fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
+        let Self { store, draft, .. } = self;
+        let postgres = store.postgres();
+        draft.seal(
+            event,
+            postgres.clock(),
+            postgres.random(),
+            postgres.keyring(),
+        )
+    }
+
+    async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
+        super::accept(&mut self.inner, message).await
+    }
+
+    async fn complete(
+        mut self,
+        response: &StoredResponse,
+        effect: Effect,
+    ) -> Result<Duration, StoreError> {
+        let held = self.held.as_ref();
+        let stands = held.map_or(Duration::ZERO, |held| retention(&held.claim));
+        match (effect, self.held.take()) {
+            (Effect::Keep, held) => {
+                let kept = Self { held, ..self };
+                kept.keep(Some(response)).await?;
+            }
+            (Effect::Drop, Some(held)) => Box::pin(self.drop_effect(held, response)).await?,
+            (Effect::Drop, None) => roll_back(self.inner).await,
+        }
+        Ok(stands)
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        self.keep(None).await
+    }
+
+    async fn rollback(self) {
+        roll_back(self.inner).await;
+    }
+}
+
+impl Deref for SqlxTx {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.inner
+    }
+}
+
+impl DerefMut for SqlxTx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.inner
+    }
+}
+
+/// Rolls back. What does not end in time, sqlx rolls back before the connection is used again.
+pub(super) async fn roll_back(tx: PgTransaction<'static>) {
+    let _rolled_back = timeout(ROLLBACK, tx.rollback()).await;
+}
+
+/// Writes the response and the events.
+async fn write(
+    tx: &mut PgConnection,
+    ending: &Ending<'_>,
+    has_response: bool,
+) -> Result<(), StoreError> {
+    let said = ending.said();
+    if said.is_empty() {
+        // The COMMIT of a transaction in which a statement has failed is a rollback that reports
+        // success. A statement before it fails.
+        let alive = sqlx::query("SELECT 1").execute(&mut *tx).await;
+        alive.map_err(|error| refused(error, false))?;
+    }
+    for (number, (sql, params)) in said.into_iter().enumerate() {
+        let wrote = bound(sql, &params).execute(&mut *tx).await;
+        wrote.map_err(|error| refused(error, has_response && number == 0))?;
+    }
+    Ok(())
+}
+
+/// Classifies the error of a statement that writes the response or the events.
+fn refused(error: sqlx::Error, is_key: bool) -> StoreError {
+    let refusal = error.as_database_error();
+    let state = refusal.and_then(|refusal| refusal.code().map(|code| SqlState::from_code(&code)));
+    match state {
+        // Another program has written the key without its lock. The request looks the key up.
+        Some(state) if is_key && is_taken(&state) => StoreError::Conflict {
+            source: error.into(),
+        },
+        Some(state) if state == SqlState::IN_FAILED_SQL_TRANSACTION => StoreError::Statement {
+            source: "an earlier statement of this transaction failed".into(),
+        },
+        _ => sqlx_error(error),
+    }
+}
+
+/// Whether a commit that failed in this way may have happened all the same.
+fn is_unknown(error: &sqlx::Error) -> bool {
+    let Some(refusal) = error.as_database_error() else {
+        return true;
+    };
+    let severity = refusal.downcast_ref::<PgDatabaseError>().severity();
+    matches!(severity, PgSeverity::Fatal | PgSeverity::Panic)
+}
