@@ -52,7 +52,7 @@ pub async fn a_destination_that_starts_at_the_beginning_receives_everything<S: S
     assert!(record(&fixture, HOOK, Start::Now).await);
     assert!(record(&fixture, MAIL, Start::Beginning).await);
     let begins_alike = format!("{HOOK}s");
-    for destination in [MAIL, &begins_alike, &begins_alike[..1]] {
+    for destination in [MAIL, &*begins_alike, &begins_alike[..1]] {
         check_receives(&fixture, destination, &all).await;
     }
     check_receives(&fixture, HOOK, &[]).await;
