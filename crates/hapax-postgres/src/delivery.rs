@@ -1,4 +1,5 @@
-//! Deliveries: the owner of each partition, its checkpoint, and its parked deliveries.
+//! Deliveries: where a destination starts, the owner of each partition, its checkpoint, and its
+//! parked deliveries.
 //!
 //! If all deliveries succeed, a settlement is one row in the log of checkpoints, and no event has a
 //! row of its own. Only late, failing, blocked and dead deliveries have one. Every change of
@@ -8,6 +9,7 @@
 
 pub(crate) mod settle;
 pub(crate) mod dead_letter;
+pub(crate) mod start;
 mod opening;
 mod lease;
 pub(crate) mod sweep;
@@ -20,10 +22,11 @@ use hapax::{
     dead_letter::DeadLetter,
     delivery::{
         Attempt, Backlog, Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement,
+        Start,
     },
     keyring::Keyring,
     limits::READ_BYTES,
-    store::{DeadLetters, Partitions, Settlements, StoreError, until_unreadable},
+    store::{DeadLetters, Partitions, Settlements, Starts, StoreError, until_unreadable},
 };
 use tokio_postgres::Row;
 
@@ -41,6 +44,12 @@ use crate::{
 struct Claimant<'a> {
     node: &'a str,
     lease: Duration,
+}
+
+impl Starts for Postgres {
+    async fn record_start(&self, destination: &str, start: Start) -> Result<bool, StoreError> {
+        start::record(self, destination, start).await
+    }
 }
 
 impl Partitions for Postgres {

@@ -15,6 +15,7 @@ use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
     admin::{Admin, JobWorker},
+    delivery::Start,
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay, RelayHandle},
@@ -60,6 +61,7 @@ pub(crate) fn destination(
         .order(spec.order.into())
         .schedule(spec.schedule())
         .paused(spec.paused);
+    destination.start = start(spec, clock)?;
     destination.patterns = spec.patterns();
     destination.tenant = spec.tenant()?;
     destination.per_second = spec.per_second.map(std::num::NonZeroU32::get);
@@ -75,6 +77,23 @@ pub(crate) fn destination(
             field: "partitions".to_owned(),
             problem: format!("is not valid: {error}"),
         })
+}
+
+/// Where a destination starts that the configuration defines. If the database defines it, its start
+/// is recorded already.
+fn start(spec: &Spec, clock: &Clock) -> Result<Start, SpecError> {
+    let start = spec.start.unwrap_or_default();
+    // A relay whose clock is slow accepts what was accepted when it was declared.
+    if let Start::At(time) = start
+        && spec.version == 0
+        && time > clock.now()
+    {
+        return Err(SpecError {
+            field: "start".to_owned(),
+            problem: "must not be in the future".to_owned(),
+        });
+    }
+    Ok(start)
 }
 
 /// The parts of a relay that are set up before its database is opened.
@@ -465,5 +484,26 @@ mod tests {
         let spec = Spec::read(&json).unwrap();
         let destination = destination("orders", &spec, &environment::clock()).unwrap();
         assert_eq!(destination.timeout, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_destination_of_the_configuration_starts_at_the_beginning_and_never_in_the_future() {
+        let start = |start: Option<&str>| {
+            let mut json = json!({"sink": {"webhook": {
+                "url": "https://example.com/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            }}});
+            if let Some(start) = start {
+                json["start"] = json!(start);
+            }
+            let spec = Spec::read(&json).unwrap();
+            let built = destination("orders", &spec, &environment::clock());
+            built.map(|built| built.start).map_err(|error| error.field)
+        };
+        assert_eq!(start(None), Ok(Start::Beginning));
+        assert_eq!(start(Some("now")), Ok(Start::Now));
+        let past = "2026-01-31T12:00:00Z";
+        assert_eq!(start(Some(past)), Ok(Start::At(past.parse().unwrap())));
+        let future = start(Some("9999-01-31T12:00:00Z"));
+        assert_eq!(future, Err("start".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Deliveries: the owner of a destination, its checkpoint, and its parked deliveries.
+//! Deliveries: where a destination starts, its owner, its checkpoint, and its parked deliveries.
 //!
 //! If all deliveries succeed, a destination has a single row, its checkpoint. Only a delivery that
 //! is scheduled, retrying, blocked or dead has a separate row. Opening a destination fences the
@@ -7,6 +7,7 @@
 
 pub(crate) mod settle;
 pub(crate) mod dead_letter;
+pub(crate) mod start;
 mod due;
 mod lease;
 pub(crate) mod arrival;
@@ -19,10 +20,10 @@ use hapax::{
     dead_letter::DeadLetter,
     delivery::{
         Attempt, AttemptOutcome, Backlog, Checkpoint, CheckpointId, Frontier, KnownDestinations,
-        Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement, positions,
+        Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement, Start, positions,
     },
     limits::BLOCKED_KEYS,
-    store::{DeadLetters, Partitions, Settlements, StoreError},
+    store::{DeadLetters, Partitions, Settlements, Starts, StoreError},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -39,6 +40,22 @@ use due::Found;
 /// The largest backlog that is counted event by event; a larger one is a difference of positions.
 const COUNTED: i64 = 10_000;
 const INTERRUPTED: &str = "the relay ended before the attempt did";
+
+impl Starts for Sqlite {
+    async fn record_start(&self, destination: &str, start: Start) -> Result<bool, StoreError> {
+        let name = destination.to_owned();
+        // Every start of a relay asks, and only the first one writes.
+        let may_start = self.read(move |conn| start::may_start(conn, &name)).await?;
+        if !may_start {
+            return Ok(false);
+        }
+        let destination = destination.to_owned();
+        let record = move |ctx: &mut WriterContext| {
+            start::record(&ctx.conn, &destination, start, ctx.now()).map_err(store_error)
+        };
+        self.submit(record).await
+    }
+}
 
 impl Partitions for Sqlite {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {

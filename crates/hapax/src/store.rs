@@ -37,7 +37,7 @@ use crate::{
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord},
 };
 
-pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements};
+pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements, Starts};
 pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
 /// An open transaction. The handler's rows, the key, the response and the events are committed

@@ -1,13 +1,14 @@
-//! Ownership of partitions, and the membership of nodes.
+//! Where destinations start, ownership of partitions, and the membership of nodes.
 
 use std::{mem, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
     Timestamp,
-    delivery::{Attempt, AttemptOutcome, Held, Membership, Opened, Park, ParkedState},
+    admin::destination_of,
+    delivery::{Attempt, AttemptOutcome, Held, Membership, Opened, Park, ParkedState, Start},
     limits::BLOCKED_KEYS,
-    store::{Partitions, StoreError},
+    store::{Partitions, Starts, StoreError},
 };
 
 use crate::{
@@ -16,6 +17,30 @@ use crate::{
 };
 
 const INTERRUPTED: &str = "the relay ended before the attempt did";
+
+impl Starts for Memory {
+    async fn record_start(&self, destination: &str, start: Start) -> Result<bool, StoreError> {
+        let mut tables = self.tables();
+        let mut opened = tables.partitions.keys();
+        let is_opened = opened.any(|partition| destination_of(partition) == destination);
+        if is_opened || tables.starts.contains_key(destination) {
+            return Ok(false);
+        }
+        // Positions are in commit order, so later commits have higher positions.
+        let last = tables.last_position;
+        let after = match start {
+            Start::Beginning => 0,
+            Start::Now => last,
+            Start::At(time) => {
+                let mut events = tables.events.values();
+                let first = events.find(|stored| stored.event.created_at >= time);
+                first.map_or(last, |first| first.position - 1)
+            }
+        };
+        tables.starts.insert(destination.to_owned(), after);
+        Ok(true)
+    }
+}
 
 impl Partitions for Memory {
     async fn open(&self, destination: &str) -> Result<Opened, StoreError> {
@@ -138,7 +163,13 @@ fn open(tables: &mut Tables, name: &str, other: Option<String>, now: Timestamp) 
         let seen_at = tables.nodes.get(&node).map(|node| node.seen_at);
         (node, seen_at)
     });
-    let partition = tables.partitions.entry(name.to_owned()).or_default();
+    let start = tables.starts.get(destination_of(name)).copied();
+    let new = || {
+        let mut new = Partition::default();
+        new.checkpoint.frontier.high = start.unwrap_or_default();
+        new
+    };
+    let partition = tables.partitions.entry(name.to_owned()).or_insert_with(new);
     partition.epoch += 1;
     partition.settlement = 0;
     partition.owner = None;

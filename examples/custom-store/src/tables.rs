@@ -30,6 +30,8 @@ pub struct Tables {
     pub(crate) events: BTreeMap<i64, Arc<OutboxEvent>>,
     /// Remains when its event is purged, so that no position is assigned twice.
     pub(crate) last_position: i64,
+    /// The position after which each destination starts.
+    pub(crate) starts: BTreeMap<String, i64>,
     pub(crate) partitions: BTreeMap<String, Partition>,
     pub(crate) nodes: BTreeMap<String, Node>,
 }
@@ -47,6 +49,7 @@ impl Tables {
             inbox: BTreeMap::new(),
             events: BTreeMap::new(),
             last_position: 0,
+            starts: BTreeMap::new(),
             partitions: BTreeMap::new(),
             nodes: BTreeMap::new(),
         })

@@ -5,8 +5,8 @@
 use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobAdmin, JobFilter,
-    JobKind, PAGE_MAX, Page, Partition, check_destination_name, check_spec_tenant,
-    destination_object, partitions_of, read_new_spec, read_spec,
+    JobKind, PAGE_MAX, Page, Partition, check_destination_name, check_spec_change,
+    check_spec_tenant, destination_object, read_new_spec, read_spec, start_of,
 };
 use serde_json::json;
 use tokio_postgres::Row;
@@ -17,7 +17,7 @@ use super::{
     jobs,
 };
 use crate::{
-    delivery::settle::text,
+    delivery::{settle::text, start},
     postgres::Postgres,
     query,
     value::{Param, rows},
@@ -87,14 +87,20 @@ impl DestinationAdmin for Postgres {
         sealed: Option<&[u8]>,
     ) -> Result<Declared, AdminError> {
         check_destination_name(name)?;
-        check_spec_tenant(actor, &read_new_spec(spec)?)?;
+        let new = read_new_spec(spec)?;
+        check_spec_tenant(actor, &new)?;
+        let start = start_of(&new)?;
         let (mut act, known) = open(self, name).await?;
         let by = text(&actor.name);
         let params: [&dyn Param; 4] = [&name, &spec, &sealed, &by];
         let created = act.ask(query!("admin/create"), &params).await?;
         if let Some(row) = created.first() {
             let created = declared(row);
-            let detail = json!({"version": created.version, "spec": read_spec(spec)?});
+            // From the commit of this transaction on no event is skipped.
+            let (word, time) = start::columns(start);
+            let params: [&dyn Param; 3] = [&name, &word, &time];
+            act.ask(query!("delivery/record_start"), &params).await?;
+            let detail = json!({"version": created.version, "spec": new});
             act.note(actor, "create", &destination_object(name), &detail, "done")
                 .await?;
             act.commit().await?;
@@ -130,10 +136,7 @@ impl DestinationAdmin for Postgres {
                 "destination {name} is declared in a configuration file: change it there"
             )));
         };
-        if partitions_of(&read_spec(&old)?) != partitions_of(&new) {
-            let problem = "cannot be changed: create another destination";
-            return Err(AdminError::invalid("partitions", problem));
-        }
+        check_spec_change(&read_spec(&old)?, &new)?;
         let by = text(&actor.name);
         let params: [&dyn Param; 5] = [&name, &version, &spec, &sealed, &by];
         let changed = act.ask(query!("admin/change"), &params).await?;

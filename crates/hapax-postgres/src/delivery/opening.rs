@@ -1,7 +1,8 @@
 //! Opening a partition: its epoch is incremented, and what its last owner had in flight becomes
 //! due.
 //!
-//! Both happen in one transaction of two pipelines. A caller that does not want to wait is refused
+//! Both happen in one transaction of two pipelines. A new partition gets the checkpoint at which its
+//! destination starts. A caller that does not want to wait is refused
 //! if another node owns the partition, or if its row is locked.
 
 use std::mem::take;
@@ -118,10 +119,12 @@ async fn raise_epoch(
         hold,
         own,
         query!("delivery/register"),
+        query!("delivery/default_start"),
+        query!("delivery/start"),
         query!("delivery/position"),
     ];
     let ready = session.run(async |link| link.ready(sql).await).await?;
-    let [hold, own, register, position] = &ready;
+    let [hold, own, register, default_start, start, position] = &ready;
     let name: [&dyn Param; 1] = [&partition];
     let named: [&dyn Param; 2] = [&partition, &now];
     let opener: [&dyn Param; 2] = [&partition, &time];
@@ -134,6 +137,8 @@ async fn raise_epoch(
             Box::pin(link.rows(hold, &name)),
             Box::pin(link.rows(own, owner)),
             Box::pin(link.rows(register, &named)),
+            Box::pin(link.rows(default_start, &name)),
+            Box::pin(link.rows(start, &name)),
             Box::pin(link.rows(position, &name)),
         ]
     });
@@ -145,7 +150,7 @@ async fn raise_epoch(
     let missing = || corrupt(format!("partition {partition} is not there"));
     let epoch = completed[2].first().ok_or_else(missing)?.get(0);
     let was_disabled = completed[3].first().ok_or_else(missing)?.get(0);
-    let row = completed[4].first().ok_or_else(missing)?;
+    let row = completed[6].first().ok_or_else(missing)?;
     let had = |row: &Row| row.get::<_, Option<String>>(1);
     let owner = claimant.and_then(|_| completed[1].first().and_then(had));
     Ok(Some(Found {

@@ -1,6 +1,7 @@
 //! Deliveries with several relays: owners that are fenced while they write, and concurrent changes
 //! to the same rows by operators and purges.
 
+mod starts;
 mod leases;
 mod checkpoints;
 

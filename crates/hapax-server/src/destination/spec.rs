@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use hapax::{
-    delivery::Shards,
+    delivery::{Shards, Start},
     key::Tenant,
     relay::{self, route::Pattern},
     retry::Schedule,
@@ -69,6 +69,13 @@ pub(crate) struct Spec {
     /// Number of partitions: 1, 2, 4, 8 or 16. It cannot be changed later.
     #[serde(default = "one")]
     pub(crate) partitions: u8,
+    /// The event with which the new destination starts: `beginning` (the oldest event in the
+    /// outbox), `now`, or a time in RFC 3339. If absent, a destination of the configuration file
+    /// starts at the `beginning`, and one that is declared at run time starts `now`. It cannot be
+    /// changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub(crate) start: Option<Start>,
     /// Whether the destination is paused.
     #[serde(default)]
     pub(crate) paused: bool,
@@ -324,8 +331,8 @@ mod tests {
         let spec = Spec::read(&webhook()).unwrap();
         assert_eq!(spec.events, ["*"]);
         assert_eq!(
-            (spec.order, spec.partitions, spec.paused),
-            (Order::None, 1, false)
+            (spec.order, spec.partitions, spec.start, spec.paused),
+            (Order::None, 1, None, false)
         );
         spec.check("orders", Written::InConfiguration).unwrap();
     }
@@ -368,6 +375,8 @@ mod tests {
             ("timeout", json!("6m"), "timeout"),
             ("concurrency", json!(0), "concurrency"),
             ("per_second", json!(0), "per_second"),
+            ("start", json!("yesterday"), "start"),
+            ("start", json!(7), "start"),
             ("paused", json!("true"), "paused"),
         ];
         for (setting, value, field) in cases {

@@ -167,6 +167,8 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     let (one, two) = (HttpReceiver::start().await, HttpReceiver::start().await);
     let served = Served::with_tokens(&database).await;
     let client = database.client().await;
+    // A destination that is declared at run time receives only later events.
+    emit(&client, "order.created", 2).await;
     let created = served
         .post("/destinations", &declaration("orders", &one.url("/")))
         .await;
@@ -174,6 +176,7 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
     assert!(!created.text().contains(SECRET));
     emit(&client, "order.created", 3).await;
     one.received_at_least(3).await;
+    assert_eq!(one.received().len(), 3, "an event of before was delivered");
     let shown = served.get("/destinations/orders").await;
     assert_eq!(shown["spec"]["sink"]["webhook"]["secret"], "***");
     assert_eq!(shown["state"], "active");
@@ -185,6 +188,7 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
         "CONFLICT.state",
     );
     change_concurrency(&served, &shown).await;
+    check_start_is_kept(&served).await;
     emit(&client, "order.created", 1).await;
     one.received_at_least(4).await;
     change_url(&served, &two.url("/")).await;
@@ -486,6 +490,16 @@ async fn change_concurrency(served: &Served, shown: &Value) {
     check(&put(served, &change).await, 409, "CONFLICT.state");
 }
 
+/// The start of a destination cannot be changed.
+async fn check_start_is_kept(served: &Served) {
+    let shown = served.get("/destinations/orders").await;
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["start"] = json!("beginning");
+    let refused = put(served, &change).await;
+    check(&refused, 400, "VALIDATION.member");
+    assert_eq!(refused.json().unwrap()["member"], "start");
+}
+
 /// Changes the URL of the webhook. The stored secret is not used for the new URL.
 async fn change_url(served: &Served, url: &str) {
     let shown = served.get("/destinations/orders").await;
@@ -570,6 +584,8 @@ async fn check_wrong_declarations(served: &Served) {
     for (body, member) in [
         (spec("partitions", json!(3)), "partitions"),
         (spec("evnts", json!([])), "evnts"),
+        (spec("start", json!("yesterday")), "start"),
+        (spec("start", json!("9999-01-31T12:00:00Z")), "start"),
         (
             spec("sink", json!({"file": {"path": "/etc/passwd"}})),
             "sink.file.path",

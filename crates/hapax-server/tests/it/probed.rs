@@ -29,7 +29,7 @@ async fn nor_is_anything_that_is_asked_about_what_is_there(on: Store) {
     let declared = served
         .post(
             "/destinations",
-            &json!({"name": "orders", "spec": {"schedule": ["0s"],
+            &json!({"name": "orders", "spec": {"schedule": ["0s"], "start": "beginning",
                 "sink": {"webhook": {"url": "http://10.0.0.1:9/", "secret": SECRET}}}}),
         )
         .await;

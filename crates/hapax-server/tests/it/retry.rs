@@ -25,6 +25,7 @@ async fn a_delivery_is_retried_now_by_command_and_over_http(on: Store) {
     let served = Served::with_tokens(&database).await;
     let body = json!({"name": "orders", "spec": {
         "schedule": ["0s", "1h", "1h"],
+        "start": "beginning",
         "sink": {"webhook": {"url": receiver.url("/"), "secret": SECRET, "allow": ["127.0.0.0/8"]}},
     }});
     assert_eq!(served.post("/destinations", &body).await.status, 201);

@@ -202,6 +202,7 @@ fn forget(act: &AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> 
             act.execute(sql, [partition])?;
         }
     }
+    act.execute(query!("admin/forget_start"), [name])?;
     let mut gone = 0;
     for partition in &partitions {
         let params = params![partition, rows(FORGET - gone)];

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, Declared, DestinationAdmin, DestinationChanges, Job, JobKind, PAGE_MAX,
-    Page, Partition, check_destination_name, check_spec_tenant, destination_object, partitions_of,
-    read_new_spec, read_spec,
+    Page, Partition, check_destination_name, check_spec_change, check_spec_tenant,
+    destination_object, read_new_spec, read_spec, start_of,
 };
-use rusqlite::{Row, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     jobs::{self, NewJob},
     view::View,
 };
-use crate::query;
+use crate::{delivery::start, error::store_error, query};
 
 /// How long a job waits after the removal of a destination before it deletes rows, so that all
 /// relays know of the removal.
@@ -166,8 +166,13 @@ fn create(act: &AuditedTransaction<'_>, new: &New) -> Refusable<Declared> {
     let (now, by) = (act.now.as_millis(), &new.actor.name);
     let params = params![new.name, new.spec, new.sealed, by, now];
     let object = destination_object(&new.name);
+    let spec = read_spec(&new.spec)?;
+    let start = start_of(&spec)?;
     if let Some(created) = act.first(query!("admin/create"), params, declared)? {
-        let detail = json!({"version": created.version, "spec": read_spec(&new.spec)?});
+        // From the commit of this transaction on no event is skipped.
+        let record = |conn: &Connection| start::record(conn, &new.name, start, act.now);
+        act.with(|conn| record(conn).map_err(store_error))?;
+        let detail = json!({"version": created.version, "spec": spec});
         act.note(&new.actor, "create", &object, &detail, "done")?;
         return Ok(Ok(created));
     }
@@ -193,10 +198,7 @@ fn change(act: &AuditedTransaction<'_>, new: &New, version: i64) -> Refusable<De
         )));
     };
     let spec = read_spec(&new.spec)?;
-    if partitions_of(&read_spec(&old)?) != partitions_of(&spec) {
-        let problem = "cannot be changed: create another destination";
-        return Err(AdminError::invalid("partitions", problem));
-    }
+    check_spec_change(&read_spec(&old)?, &spec)?;
     let now = act.now.as_millis();
     let params = params![name, version, new.spec, new.sealed, actor.name, now];
     if let Some(changed) = act.first(query!("admin/change"), params, declared)? {

@@ -28,7 +28,7 @@ use super::{
     traces,
     view::View,
 };
-use crate::{outbox, query, value::rows};
+use crate::{delivery::start, error::store_error, outbox, query, value::rows};
 
 /// Events that one page reads. This takes some tens of milliseconds.
 const LOOK: usize = 20_000;
@@ -235,26 +235,7 @@ fn window(view: &View<'_>, filter: &EventFilter) -> Result<(i64, i64), AdminErro
 
 /// The position, approximately, of the first event that was created at or after a time.
 pub(super) fn id_at(view: &View<'_>, time: Timestamp) -> Result<i64, AdminError> {
-    let range = view.first(query!("admin/id_range"), (), |row| {
-        let range: (Option<i64>, Option<i64>) = (row.get("low")?, row.get("high")?);
-        Ok(range)
-    })?;
-    let Some((Some(mut low), Some(last))) = range else {
-        return Ok(0);
-    };
-    let mut high = last.saturating_add(1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let next = view.first(query!("admin/id_at"), [middle], |row| {
-            let next: (i64, Timestamp) = (row.get("id")?, moment(row, "created_at")?);
-            Ok(next)
-        })?;
-        match next {
-            Some((id, created_at)) if id < high && created_at < time => low = id + 1,
-            _ => high = middle,
-        }
-    }
-    Ok(low)
+    view.with(|conn| start::id_at(conn, time).map_err(store_error))
 }
 
 /// The time before another one, at least the earliest possible one.

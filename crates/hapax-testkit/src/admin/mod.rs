@@ -23,6 +23,7 @@ pub mod inbox;
 pub mod sagas;
 pub mod decisions;
 pub mod destinations;
+pub mod starts;
 pub mod removals;
 pub mod destination_index;
 pub mod overview;
@@ -222,6 +223,11 @@ macro_rules! admin_suite {
                 opened_partitions_are_listed_with_their_state
                 an_operator_of_a_tenant_has_its_own_destinations
             }
+            starts {
+                a_declared_destination_starts_now_unless_it_says_otherwise
+                a_destination_that_is_created_again_starts_anew
+                a_start_is_checked_and_cannot_be_changed
+            }
             removals {
                 a_removed_destination_is_deleted_and_its_name_is_free_again
                 a_removal_waits_until_relays_know_of_it
@@ -315,6 +321,7 @@ mod tests {
                 ("sagas", include_str!("sagas.rs")),
                 ("decisions", include_str!("decisions.rs")),
                 ("destinations", include_str!("destinations.rs")),
+                ("starts", include_str!("starts.rs")),
                 ("removals", include_str!("removals.rs")),
                 ("destination_index", include_str!("destination_index.rs")),
                 ("overview", include_str!("overview.rs")),

@@ -24,6 +24,7 @@ pub mod sagas;
 pub mod signals;
 pub mod decisions;
 pub(crate) mod saga_steps;
+pub mod starts;
 pub mod leases;
 pub mod deliveries;
 pub mod arrivals;
@@ -210,6 +211,16 @@ macro_rules! store_suite {
                 of_many_that_take_one_message_one_commits
                 a_message_is_known_for_its_retention
             }
+            starts {
+                a_destination_that_starts_now_receives_what_commits_afterwards
+                in_an_empty_outbox_now_is_the_beginning
+                a_destination_that_starts_at_the_beginning_receives_everything
+                a_destination_that_starts_at_a_time_receives_what_was_created_since
+                a_start_among_writers_skips_nothing_that_commits_afterwards
+                partitions_start_at_one_position_across_a_crash
+                a_start_is_recorded_once
+                a_destination_that_was_opened_has_started
+            }
             leases {
                 a_living_nodes_partition_is_not_taken
                 a_silent_nodes_partition_is_taken_after_its_lease
@@ -375,6 +386,7 @@ mod tests {
                 ("sagas", include_str!("sagas.rs")),
                 ("signals", include_str!("signals.rs")),
                 ("decisions", include_str!("decisions.rs")),
+                ("starts", include_str!("starts.rs")),
                 ("leases", include_str!("leases.rs")),
                 ("deliveries", include_str!("deliveries.rs")),
                 ("arrivals", include_str!("arrivals.rs")),

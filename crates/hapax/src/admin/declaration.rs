@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Actor, AdminError, Declared};
+use super::{Actor, AdminError, Declared, partitions_of};
+use crate::delivery::{Start, StartError};
 
 impl Declared {
     /// Checks that an actor may see the declaration.
@@ -86,6 +87,34 @@ pub fn check_spec_tenant(actor: &Actor, spec: &Value) -> Result<(), AdminError> 
         }
         _ => Ok(()),
     }
+}
+
+/// Where a destination with this specification starts: `now` unless it says otherwise.
+///
+/// # Errors
+/// `Invalid` if it says neither `now` nor `beginning` nor a time.
+pub fn start_of(spec: &Value) -> Result<Start, AdminError> {
+    let invalid = |error: StartError| AdminError::invalid("start", error.to_string());
+    match &spec["start"] {
+        Value::Null => Ok(Start::Now),
+        Value::String(text) => text.parse().map_err(invalid),
+        _ => Err(invalid(StartError)),
+    }
+}
+
+/// Checks that a new specification keeps what cannot be changed.
+///
+/// # Errors
+/// `Invalid` if the number of partitions, or where the destination started, is another one.
+pub fn check_spec_change(old: &Value, new: &Value) -> Result<(), AdminError> {
+    let problem = "cannot be changed: create another destination";
+    if partitions_of(old) != partitions_of(new) {
+        return Err(AdminError::invalid("partitions", problem));
+    }
+    if start_of(old)? != start_of(new)? {
+        return Err(AdminError::invalid("start", problem));
+    }
+    Ok(())
 }
 
 /// The name of a destination in errors and in the audit log.

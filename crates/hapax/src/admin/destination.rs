@@ -33,7 +33,9 @@ pub trait DestinationAdmin: Send + Sync {
     /// Lists the partitions that a relay has opened, of one destination or of all.
     async fn partitions(&self, name: Option<&str>) -> Result<Vec<Partition>, AdminError>;
 
-    /// Declares a destination under a free name.
+    /// Declares a destination under a free name, and records where it
+    /// [starts](crate::admin::start_of) in the same transaction. The events that are committed after
+    /// this call are delivered to it, whenever a relay opens it.
     ///
     /// `Conflict` if the name is taken, or if the job that removes a destination of this name has
     /// not ended.
@@ -47,7 +49,8 @@ pub trait DestinationAdmin: Send + Sync {
 
     /// Changes a destination, if `version` is still its last change.
     ///
-    /// `Conflict` if it was changed since; `Invalid` if the number of its partitions would change.
+    /// `Conflict` if it was changed since; `Invalid` if the number of its partitions or where it
+    /// started would change.
     async fn change_destination(
         &self,
         actor: &Actor,

@@ -48,7 +48,8 @@ pub use audit::{AuditAdmin, AuditEntry, AuditFilter};
 pub use content::Content;
 pub use decision::{check_decision, decision_detail, saga_has_changed, saga_object};
 pub use declaration::{
-    check_destination_name, check_spec_tenant, destination_object, read_new_spec, read_spec,
+    check_destination_name, check_spec_change, check_spec_tenant, destination_object,
+    read_new_spec, read_spec, start_of,
 };
 pub use delivery::{Delivery, DeliveryAdmin, DeliveryFilter, check_reason};
 pub use delivery_page::{

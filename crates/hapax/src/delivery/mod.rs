@@ -7,6 +7,7 @@
 
 pub mod positions;
 mod shards;
+mod start;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +22,7 @@ use serde::Serialize;
 use crate::{clock::Timestamp, event::EventId, json, outbox::OutboxEvent};
 
 pub use shards::{SHARDS, Shards, ShardsError, partition};
+pub use start::{Start, StartError};
 
 /// How far a destination has read: the highest position, and the snapshot in which it was read.
 ///

@@ -3,7 +3,7 @@
 use std::{fmt, num::NonZeroU8, sync::Arc, time::Duration};
 
 use crate::{
-    delivery::{Shards, ShardsError},
+    delivery::{Shards, ShardsError, Start},
     key::Tenant,
     limits,
     retry::Schedule,
@@ -36,6 +36,9 @@ pub struct Destination {
     /// The number of partitions, each of which can be owned by another node: 1, 2, 4, 8 or 16. It
     /// cannot be changed during the life of the destination.
     pub partitions: NonZeroU8,
+    /// Where the destination starts in the outbox if it is new. It has no effect on a destination
+    /// whose start is recorded in the store, or that was ever opened.
+    pub start: Start,
     /// Whether the destination is paused: nothing is offered.
     pub paused: bool,
     /// A number that changes when an operator resumes the destination. The destination is then
@@ -44,7 +47,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Creates a destination for every event, without order, with the default retry schedule.
+    /// Creates a destination for every event, without order, with the default retry schedule. It
+    /// starts with the oldest event in the outbox.
     pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>) -> Self {
         Self {
             name: name.into(),
@@ -57,6 +61,7 @@ impl Destination {
             per_second: None,
             timeout: limits::OFFER * 2,
             partitions: NonZeroU8::MIN,
+            start: Start::Beginning,
             paused: false,
             turn: 0,
         }
@@ -119,6 +124,13 @@ impl Destination {
         self.partitions = NonZeroU8::new(partitions).ok_or(ShardsError)?;
         Shards::of_partition(0, self.partitions)?;
         Ok(self)
+    }
+
+    /// Sets where the destination starts in the outbox if it is new.
+    #[must_use]
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
     }
 
     /// Pauses the destination, or resumes it.

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    delivery::{AttemptOutcome, Opened, Shards},
+    delivery::{AttemptOutcome, Opened, Shards, Start},
     limits,
     notify::Notifier,
     retry::Delays,
@@ -117,6 +117,9 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
     pub(super) async fn run(mut self) {
         let mut delays = Delays::new(limits::STORE_BACKOFF);
         gauges::store_failed(&self.partition, 0);
+        if !self.record_start().await {
+            return gauges::ended(&self.partition);
+        }
         while let Some(destination) = self.wait_until_allowed().await {
             let Some(opened) = self.open(&destination).await else {
                 continue;
@@ -155,6 +158,44 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             }
         }
         gauges::ended(&self.partition);
+    }
+
+    /// Records where the destination starts, even while it is paused or another node opens the
+    /// partition, because no later event may be skipped. Returns false if the task must end first.
+    async fn record_start(&mut self) -> bool {
+        let destination = Arc::clone(&self.orders.borrow().destination);
+        if destination.start == Start::Beginning {
+            // The store starts there if nothing is recorded.
+            return true;
+        }
+        let mut delays = Delays::new(limits::STORE_BACKOFF);
+        loop {
+            let (name, start) = (&destination.name, destination.start);
+            match self.store.record_start(name, start).await {
+                Ok(is_recorded) => {
+                    if is_recorded {
+                        tracing::info!(
+                            destination = name,
+                            start = %start,
+                            "the start of the destination is recorded"
+                        );
+                    }
+                    return true;
+                }
+                Err(error) => {
+                    gauges::store_failed(&self.partition, 1);
+                    let (destination, error) = (&self.partition, error.error_chain());
+                    tracing::error!(destination, error, "the destination cannot be started");
+                }
+            }
+            tokio::select! {
+                () = sleep(delays.advance()) => {}
+                outcome = self.orders.wait_for(|orders| orders.ends) => {
+                    drop(outcome);
+                    return false;
+                }
+            }
+        }
     }
 
     /// Waits until this node may own the partition and the destination is not paused; `None` if the

@@ -1,5 +1,5 @@
-//! The interface of a store for the relay's deliveries: ownership of partitions, settlements, and
-//! parked deliveries.
+//! The interface of a store for the relay's deliveries: where destinations start, ownership of
+//! partitions, settlements, and parked deliveries.
 
 use std::{future::Future, sync::Weak, time::Duration};
 
@@ -9,14 +9,31 @@ use crate::{
     dead_letter::DeadLetter,
     delivery::{
         Attempt, Backlog, KnownDestinations, Membership, Opened, OperatorSetting, Parked,
-        Settlement,
+        Settlement, Start,
     },
 };
 
 /// The progress of a relay's deliveries: everything that a relay needs of a store besides its events.
-pub trait Deliveries: Partitions + Settlements + DeadLetters {}
+pub trait Deliveries: Starts + Partitions + Settlements + DeadLetters {}
 
-impl<S: Partitions + Settlements + DeadLetters> Deliveries for S {}
+impl<S: Starts + Partitions + Settlements + DeadLetters> Deliveries for S {}
+
+/// Where new destinations start in the outbox.
+pub trait Starts: Clone + Send + Sync + 'static {
+    /// Records where a destination starts, for the first opening of each of its partitions, however
+    /// much later that is. Returns false, and changes nothing, if that is recorded already, if one
+    /// of its partitions was ever opened, or if it is removed.
+    ///
+    /// An event is skipped only if its transaction was committed before this call. An event of a
+    /// transaction that was open during the call is delivered if it commits afterwards. With
+    /// [`Start::At`] the events before the first one that was created at that time or later are
+    /// skipped, as far as they were committed. Events after it are delivered whatever their time.
+    fn record_start(
+        &self,
+        destination: &str,
+        start: Start,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
 
 /// Ownership of the partitions of destinations, and the membership of relays.
 pub trait Partitions: Clone + Send + Sync + 'static {
@@ -29,8 +46,9 @@ pub trait Partitions: Clone + Send + Sync + 'static {
     /// interrupted is parked under the order key of its event, even if the destination keeps no
     /// order, so that no later event of the key overtakes it.
     ///
-    /// A destination that is opened for the first time starts at the first event of the outbox.
-    /// Opening a destination enables it.
+    /// A partition that is opened for the first time starts where
+    /// [`record_start`](Starts::record_start) has recorded, or at the first event of the outbox if
+    /// nothing was recorded for its destination. Opening a destination enables it.
     fn open(&self, destination: &str) -> impl Future<Output = Result<Opened, StoreError>> + Send;
 
     /// Takes a partition for `node`. Does the same as [`open`](Self::open), but returns `None` if

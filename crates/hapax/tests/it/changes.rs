@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hapax::{
+    delivery::Start,
     event::NewEvent,
     relay::{Destination, RelayHandle},
     sink::Sink,
@@ -67,6 +68,21 @@ async fn a_paused_destination_keeps_its_events_until_it_goes_on() {
     relay.set(vec![place]);
     eventually(PATIENCE, async || x.taken() == [1, 2]).await;
     assert_eq!(relay.stopped("x"), None);
+}
+
+#[tokio::test]
+async fn a_paused_destination_that_starts_now_misses_no_later_event() {
+    let stage = Stage::new();
+    stage.emit(&["a"]).await;
+    let x = taking();
+    let place = Destination::new("x", sink(&x)).start(Start::Now);
+    let relay = stage.relay(vec![place.clone().paused(true)]);
+    eventually(PATIENCE, async || relay.stopped("x") == Some("paused")).await;
+    stage.emit(&["b"]).await;
+    relay.set(vec![place]);
+    eventually(PATIENCE, async || !x.taken().is_empty()).await;
+    assert_eq!(x.taken(), [2]);
+    relay.drain().await;
 }
 
 #[tokio::test]

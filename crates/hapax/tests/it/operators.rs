@@ -253,7 +253,7 @@ async fn a_removed_destination_cannot_be_opened_and_its_last_owner_is_fenced() {
     };
     let late = stage.store.settle(settlement(first.epoch)).await;
     assert_matches!(late, Err(StoreError::Fenced));
-    // Created again, it begins again at the first event, with higher epochs than before.
+    // Created again, it has higher epochs than before.
     let spec = r#"{"sink":{"file":{"path":"/tmp/x"}}}"#;
     let ops = ops();
     let created = operator.create_destination(&ops, "orders", spec, None);

@@ -42,7 +42,7 @@ pub(super) async fn run(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Resu
         "sink": { "webhook": {
             "url": "http://unresolved.example/hook", "secret": WEBHOOK_SECRET, "allow": [],
         } },
-        "concurrency": 1000, "schedule": ["0s", "1s"],
+        "concurrency": 1000, "schedule": ["0s", "1s"], "start": "beginning",
     });
     let file = nemesis.deployment.folder.join("unresolved.json");
     std::fs::write(&file, spec.to_string())?;
