@@ -111,8 +111,10 @@ async fn a_paused_destination_of_the_database_is_tested_with_its_stored_secret(o
 
     let ran = test_with(&database, "orders", "").ended(4);
     assert!(ran.stderr.contains("cannot be read"), "{ran:?}");
-    let hidden = served.ask(ALICE, Method::POST, path, Some(&json!({})));
-    check(&hidden.await, 404, "NOT_FOUND");
+    let hidden = served
+        .ask(ALICE, Method::POST, path, Some(&json!({})))
+        .await;
+    check(&hidden, 404, "NOT_FOUND");
     let unknown = served.post("/destinations/nobody/test", &json!({})).await;
     check(&unknown, 404, "NOT_FOUND");
     // The outbox and the deliveries are as before.

@@ -39,10 +39,10 @@ use std::{sync::Arc, time::Duration};
 
 use hapax::admin::Admin;
 
-use crate::store::SagasUnderTest;
+use crate::store::{DeliveriesUnderTest, SagasUnderTest};
 
 /// A store under test with functions for operators.
-pub trait AdminUnderTest: SagasUnderTest {
+pub trait AdminUnderTest: SagasUnderTest + DeliveriesUnderTest {
     /// The operators' handle of the store.
     fn admin(&self) -> Arc<dyn Admin>;
 

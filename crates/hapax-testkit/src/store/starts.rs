@@ -15,7 +15,7 @@ use hapax::{
 };
 
 use super::{
-    StoreUnderTest,
+    DeliveriesUnderTest,
     fixture::{Fixture, PATIENCE},
     steps::{HOOK, MAIL},
 };
@@ -24,7 +24,9 @@ use crate::{events::event, wait::eventually};
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A destination that starts now receives what is committed afterwards, and nothing before that.
-pub async fn a_destination_that_starts_now_receives_what_commits_afterwards<S: StoreUnderTest>() {
+pub async fn a_destination_that_starts_now_receives_what_commits_afterwards<
+    S: DeliveriesUnderTest,
+>() {
     let (fixture, _) = Fixture::<S>::with_events(3).await;
     assert!(record(&fixture, HOOK, Start::Now).await);
     let later = fixture.emit(vec![event("later")]).await;
@@ -36,7 +38,7 @@ pub async fn a_destination_that_starts_now_receives_what_commits_afterwards<S: S
 }
 
 /// In an empty outbox, a destination that starts now receives everything.
-pub async fn in_an_empty_outbox_now_is_the_beginning<S: StoreUnderTest>() {
+pub async fn in_an_empty_outbox_now_is_the_beginning<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     assert!(record(&fixture, HOOK, Start::Now).await);
     let fixture = fixture.reopen().await;
@@ -46,7 +48,9 @@ pub async fn in_an_empty_outbox_now_is_the_beginning<S: StoreUnderTest>() {
 
 /// A destination that starts at the beginning receives everything, as without a record. Neither is
 /// affected by the start of a destination with another name.
-pub async fn a_destination_that_starts_at_the_beginning_receives_everything<S: StoreUnderTest>() {
+pub async fn a_destination_that_starts_at_the_beginning_receives_everything<
+    S: DeliveriesUnderTest,
+>() {
     let (fixture, events) = Fixture::<S>::with_events(3).await;
     let all: Vec<_> = events.iter().map(|one| one.event.id).collect();
     assert!(record(&fixture, HOOK, Start::Now).await);
@@ -61,7 +65,7 @@ pub async fn a_destination_that_starts_at_the_beginning_receives_everything<S: S
 /// A destination that starts at a time receives the events that were created at it or later. If
 /// there are none yet, it receives what is committed afterwards.
 pub async fn a_destination_that_starts_at_a_time_receives_what_was_created_since<
-    S: StoreUnderTest,
+    S: DeliveriesUnderTest,
 >() {
     let fixture = Fixture::<S>::fresh().await;
     let (mut ids, mut times) = (Vec::new(), Vec::new());
@@ -90,7 +94,7 @@ pub async fn a_destination_that_starts_at_a_time_receives_what_was_created_since
 
 /// While events are committed, a start skips none that is committed afterwards, and all that were
 /// committed before.
-pub async fn a_start_among_writers_skips_nothing_that_commits_afterwards<S: StoreUnderTest>() {
+pub async fn a_start_among_writers_skips_nothing_that_commits_afterwards<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let progress = Arc::new(Progress::default());
     let writer = tokio::spawn(write(fixture.store().clone(), Arc::clone(&progress)));
@@ -110,7 +114,7 @@ pub async fn a_start_among_writers_skips_nothing_that_commits_afterwards<S: Stor
 
 /// All partitions of a destination start at one position, although there was a crash between their
 /// first openings, and events were committed meanwhile.
-pub async fn partitions_start_at_one_position_across_a_crash<S: StoreUnderTest>() {
+pub async fn partitions_start_at_one_position_across_a_crash<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(2).await;
     assert!(record(&fixture, HOOK, Start::Now).await);
     let later = fixture.emit(vec![event("a"), event("b")]).await;
@@ -125,7 +129,7 @@ pub async fn partitions_start_at_one_position_across_a_crash<S: StoreUnderTest>(
 }
 
 /// The first record of a start stands.
-pub async fn a_start_is_recorded_once<S: StoreUnderTest>() {
+pub async fn a_start_is_recorded_once<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(2).await;
     assert!(record(&fixture, HOOK, Start::Now).await);
     let later = fixture.emit(vec![event("later")]).await;
@@ -139,7 +143,7 @@ pub async fn a_start_is_recorded_once<S: StoreUnderTest>() {
 
 /// A destination that was opened without a record has started at the beginning, with all of its
 /// partitions.
-pub async fn a_destination_that_was_opened_has_started<S: StoreUnderTest>() {
+pub async fn a_destination_that_was_opened_has_started<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(2).await;
     let first = fixture.open("hook/0").await.checkpoint;
     assert!(!record(&fixture, HOOK, Start::Now).await);
@@ -175,13 +179,17 @@ async fn write<K: Keys>(store: K, progress: Arc<Progress>) -> Vec<EventId> {
     ids
 }
 
-async fn record<S: StoreUnderTest>(fixture: &Fixture<S>, destination: &str, start: Start) -> bool {
+async fn record<S: DeliveriesUnderTest>(
+    fixture: &Fixture<S>,
+    destination: &str,
+    start: Start,
+) -> bool {
     let recorded = fixture.store().record_start(destination, start).await;
     recorded.expect("a start is recorded")
 }
 
 /// Opens a partition and requires that these events are read from its checkpoint on.
-async fn check_receives<S: StoreUnderTest>(
+async fn check_receives<S: DeliveriesUnderTest>(
     fixture: &Fixture<S>,
     partition: &str,
     expected: &[EventId],
