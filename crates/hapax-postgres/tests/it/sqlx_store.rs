@@ -303,16 +303,16 @@ async fn a_commit_that_did_not_happen_may_run_again() {
 async fn a_lost_commit_without_a_key_is_unavailable_and_whole_or_nothing() {
     let node = Node::new().await;
     for (deed, effects) in [(Deed::CutBefore, 0), (Deed::CutAfter, 1)] {
-        let note = format!("{deed:?}");
+        let text = format!("{deed:?}");
         let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
-        insert(&mut tx, &note).await.unwrap();
-        tx.emit(event(&note)).unwrap();
+        insert(&mut tx, &text).await.unwrap();
+        tx.emit(event(&text)).unwrap();
         let trap = node.proxy.once(Moment::commit(), deed);
         let outcome = tx.commit().await;
         assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
         assert_eq!(trap.count(), 1);
         node.good.idle().await;
-        assert_eq!(node.effects(&note).await, [effects, effects, 0], "{deed:?}");
+        assert_eq!(node.effects(&text).await, [effects, effects, 0], "{deed:?}");
     }
 }
 

@@ -80,18 +80,18 @@ async fn new_events_are_forwarded_with_a_new_secret_and_nothing_is_settled(on: S
     let secret = announced[0].split(' ').next_back().unwrap();
     database.emit("user.created", 1).await;
     database.emit("order.paid", 2).await;
-    let received = receiver.received_at_least(2).await;
+    let forwarded = receiver.received_at_least(2).await;
     let lines = listen.lines("  200  ", 2).await;
-    for (received, line) in received.iter().zip(lines) {
-        assert_eq!(received.path, "/hooks");
-        check_signature(received, secret);
-        assert_eq!(body(received)["type"], "order.paid");
-        let id = received.header("webhook-id").unwrap();
+    for (request, line) in forwarded.iter().zip(lines) {
+        assert_eq!(request.path, "/hooks");
+        check_signature(request, secret);
+        assert_eq!(body(request)["type"], "order.paid");
+        let id = request.header("webhook-id").unwrap();
         assert!(line.contains(&format!("  order.paid  {id}  ")), "{line}");
     }
     let list = ["destinations", "list", "--json", "--database"];
-    let listed = run(&[&list[..], &[&database.url()]].concat()).ended(0);
-    assert_eq!(listed.json()["items"], json!([]));
+    let destinations = run(&[&list[..], &[&database.url()]].concat()).ended(0);
+    assert_eq!(destinations.json()["items"], json!([]));
     let log = listen.interrupt().await;
     assert!(!log.contains("\"n\"") && !log.contains("user."), "{log}");
     assert_eq!(receiver.received().len(), 2);
@@ -113,14 +113,14 @@ async fn a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded(o
         assert!(line.contains("responded with 503"), "{line}");
     }
     listen.lines("  200  ", 1).await;
-    let received = receiver.received();
-    let numbers: Vec<_> = received
+    let forwarded = receiver.received();
+    let numbers: Vec<_> = forwarded
         .iter()
         .map(|it| body(it)["data"]["n"].clone())
         .collect();
     assert_eq!(numbers, [1, 1, 1, 1, 2]);
-    for received in &received {
-        check_signature(received, SECRET);
+    for request in &forwarded {
+        check_signature(request, SECRET);
     }
     let log = listen.interrupt().await;
     assert!(!log.contains(SECRET), "{log}");

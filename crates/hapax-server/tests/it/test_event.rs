@@ -48,10 +48,10 @@ async fn a_test_event_is_signed_and_is_in_no_outbox(on: Store) {
     assert_eq!(tested["destination"], "orders", "{tested}");
     assert_eq!(tested["attempt"]["outcome"], "delivered", "{tested}");
     assert_eq!(tested["attempt"]["status"], 200, "{tested}");
-    let received = receiver.received_at_least(1).await;
-    check_test_event(&received[0]);
+    let requests = receiver.received_at_least(1).await;
+    check_test_event(&requests[0]);
     assert_eq!(
-        received[0].header("webhook-id"),
+        requests[0].header("webhook-id"),
         tested["event_id"].as_str()
     );
     let listed = run(&["events", "list", "--json", "--database", &database.url()]);
@@ -106,8 +106,8 @@ async fn a_paused_destination_of_the_database_is_tested_with_its_stored_secret(o
     let config = served.relay.file("hapax.toml");
     let ran = test(&database, "orders", config.to_str().unwrap()).ended(0);
     assert_eq!(ran.json()["attempt"]["status"], 200, "{ran:?}");
-    let received = receiver.received_at_least(2).await;
-    received.iter().for_each(check_test_event);
+    let requests = receiver.received_at_least(2).await;
+    requests.iter().for_each(check_test_event);
 
     let ran = test_with(&database, "orders", "").ended(4);
     assert!(ran.stderr.contains("cannot be read"), "{ran:?}");

@@ -102,6 +102,7 @@ mod tests {
         assert!(hung.error.is_some_and(|it| it.contains("time limit")));
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the other outcome is an error")]
     fn delivered(_: u32) -> Outcome {
         Ok(Receipt {
             status: Some(204),

@@ -100,12 +100,11 @@ async fn listen(args: Args, context: &Context) -> Result<(), Failure> {
 
 /// What forwards to a URL, and what is printed about it.
 fn forwarding(url: &str, secret: Option<String>) -> Result<(Forward, String), Failure> {
-    let (secret, shown) = match secret {
-        Some(secret) => (secret, "the given secret".to_owned()),
-        None => {
-            let new = secrets::new_secret()?;
-            (new.clone(), new)
-        }
+    let (secret, shown) = if let Some(secret) = secret {
+        (secret, "the given secret".to_owned())
+    } else {
+        let new = secrets::new_secret()?;
+        (new.clone(), new)
     };
     let announcement = format!("forwarding events, signed with {shown}");
     Ok((Forward::new(url, &secret)?, announcement))
