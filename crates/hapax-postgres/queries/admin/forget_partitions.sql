@@ -1,6 +1,6 @@
 -- Deletes the checkpoints and leases of a destination: its owners are fenced, and the outbox no
 -- longer waits for it. The table itself keeps the last epoch of each partition. Deletes where the
--- destination started, so that one that is created under the same name starts anew.
+-- destination started, so that the next one of that name has another start.
 -- Only here: the SQLite store deletes the rows of a partition by a statement per table.
 WITH leases AS (
     DELETE FROM hapax.lease WHERE partition = ANY ($1::text[]) RETURNING 1

@@ -1,5 +1,4 @@
--- Deletes where a removed destination started, so that one that is created under the same name starts
--- anew.
+-- Deletes where a removed destination started, so that the next one of that name has another start.
 -- Only here: the PostgreSQL store deletes all rows of the partitions in one statement.
 DELETE FROM hapax_start
 WHERE destination = ?1

@@ -40,7 +40,7 @@ pub async fn a_declared_destination_starts_now_unless_it_says_otherwise<S: Admin
     assert!(!recorded.must());
 }
 
-/// A destination that is created again under the name of a removed one starts anew, even if a relay
+/// A destination that is created again under the name of a removed one starts by its own setting, even if a relay
 /// that still knows the removed one asks for its start.
 pub async fn a_destination_that_is_created_again_starts_anew<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;

@@ -27,7 +27,7 @@ pub trait Starts: Clone + Send + Sync + 'static {
     /// An event is skipped only if its transaction was committed before this call. An event of a
     /// transaction that was open during the call is delivered if it commits afterwards. With
     /// [`Start::At`] the events before the first one that was created at that time or later are
-    /// skipped, as far as they were committed. Events after it are delivered whatever their time.
+    /// skipped, as far as they were committed. Events after it are delivered even if their time is earlier.
     fn record_start(
         &self,
         destination: &str,
