@@ -186,8 +186,11 @@ async fn a_name_under_which_a_relay_carries_is_not_free(on: Store) {
     let database = Home::migrated(on).await;
     let configuration = "[destinations.orders]\nsink.file.path = \"/dev/null\"\n";
     let relay = start_relay(&database.url(), configuration).await;
+    let url = database.url();
+    let list = ["destinations", "list", "--json", "--database", &url];
     eventually(PATIENCE, async || {
-        relay.state("orders").await == "delivering"
+        let listed = run(&list).ended(0).json();
+        listed["items"].as_array().is_some_and(|it| it.len() == 1)
     })
     .await;
     let spec = relay.file("spec.json");

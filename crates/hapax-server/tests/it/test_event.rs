@@ -10,6 +10,7 @@ use hapax_testkit::{
 };
 use http::Method;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use crate::{
     admin::{ALICE, Served, check},
@@ -24,26 +25,40 @@ on_both_stores! {
     after_a_reload_the_destination_of_the_new_file_is_tested,
 }
 
-/// Runs `hapax destinations test` with the configuration in a file.
-fn test(database: &Home, name: &str, config: &str) -> Ran {
+/// Runs `hapax destinations test` with the configuration in a file. The receiver in this process
+/// responds meanwhile.
+async fn test(database: &Home, name: &str, config: &str) -> Ran {
     let url = database.url();
-    let test = ["destinations", "test", name, "--json"];
-    run(&[&test[..], &["--database", &url, "--config", config]].concat())
+    let command = [
+        "destinations",
+        "test",
+        name,
+        "--json",
+        "--database",
+        &url,
+        "--config",
+        config,
+    ];
+    let command = command.map(str::to_owned);
+    let ran = spawn_blocking(move || run(&command.each_ref().map(String::as_str)));
+    ran.await.unwrap()
 }
 
 /// Runs `hapax destinations test` with this configuration.
-fn test_with(database: &Home, name: &str, configuration: &str) -> Ran {
+async fn test_with(database: &Home, name: &str, configuration: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("hapax.toml");
     fs::write(&config, configuration).unwrap();
-    test(database, name, config.to_str().unwrap())
+    test(database, name, config.to_str().unwrap()).await
 }
 
 async fn a_test_event_is_signed_and_is_in_no_outbox(on: Store) {
     let database = Home::migrated(on).await;
     let receiver = HttpReceiver::start().await;
     let configuration = webhook("orders", &receiver.url("/"));
-    let ran = test_with(&database, "orders", &configuration).ended(0);
+    let ran = test_with(&database, "orders", &configuration)
+        .await
+        .ended(0);
     let tested = ran.json();
     assert_eq!(tested["destination"], "orders", "{tested}");
     assert_eq!(tested["attempt"]["outcome"], "delivered", "{tested}");
@@ -64,7 +79,9 @@ async fn a_test_event_that_is_not_taken_fails_with_the_reason(on: Store) {
     let reply = HttpReply::status(422).body("{\"error\": \"x\", \"token\": \"hunter2\"}");
     receiver.reply(reply);
     let configuration = webhook("orders", &receiver.url("/"));
-    let ran = test_with(&database, "orders", &configuration).ended(1);
+    let ran = test_with(&database, "orders", &configuration)
+        .await
+        .ended(1);
     assert!(ran.stderr.contains("responded with 422"), "{ran:?}");
     let attempt = &ran.json()["attempt"];
     assert_eq!(attempt["outcome"], "declined", "{attempt}");
@@ -72,10 +89,12 @@ async fn a_test_event_that_is_not_taken_fails_with_the_reason(on: Store) {
     assert!(response.contains("\"x\"") && !response.contains("hunter2"));
     // The network policy applies.
     let guarded = configuration.replace(", allow = [\"127.0.0.0/8\"]", "");
-    let ran = test_with(&database, "orders", &guarded).ended(1);
+    let ran = test_with(&database, "orders", &guarded).await.ended(1);
     assert!(ran.stderr.contains("is loopback"), "{ran:?}");
     assert_eq!(receiver.received().len(), 1);
-    let ran = test_with(&database, "nobody", &configuration).ended(3);
+    let ran = test_with(&database, "nobody", &configuration)
+        .await
+        .ended(3);
     assert!(ran.stderr.contains("destination nobody"), "{ran:?}");
     // Only the configuration of the relay has the declaration.
     let relay = start_relay(&database.url(), &configuration).await;
@@ -84,7 +103,7 @@ async fn a_test_event_that_is_not_taken_fails_with_the_reason(on: Store) {
     })
     .await;
     relay.stop().await;
-    let ran = test_with(&database, "orders", "").ended(4);
+    let ran = test_with(&database, "orders", "").await.ended(4);
     assert!(ran.stderr.contains("declared neither"), "{ran:?}");
 }
 
@@ -104,12 +123,14 @@ async fn a_paused_destination_of_the_database_is_tested_with_its_stored_secret(o
     let tested = tested.json().unwrap();
     assert_eq!(tested["attempt"]["outcome"], "delivered", "{tested}");
     let config = served.relay.file("hapax.toml");
-    let ran = test(&database, "orders", config.to_str().unwrap()).ended(0);
+    let ran = test(&database, "orders", config.to_str().unwrap())
+        .await
+        .ended(0);
     assert_eq!(ran.json()["attempt"]["status"], 200, "{ran:?}");
     let requests = receiver.received_at_least(2).await;
     requests.iter().for_each(check_test_event);
 
-    let ran = test_with(&database, "orders", "").ended(4);
+    let ran = test_with(&database, "orders", "").await.ended(4);
     assert!(ran.stderr.contains("cannot be read"), "{ran:?}");
     let hidden = served
         .ask(ALICE, Method::POST, path, Some(&json!({})))
