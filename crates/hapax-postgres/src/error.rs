@@ -188,6 +188,7 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
             | sqlx::Error::Protocol(_)
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
+            | sqlx::Error::BeginFailed
             | sqlx::Error::WorkerCrashed => unavailable(error),
             error => StoreError::Statement {
                 source: source(error),

@@ -74,6 +74,15 @@ async fn pool(url: &str) -> PgPool {
     options.connect(url).await.unwrap()
 }
 
+/// A store with the same database, and a pool of one connection.
+async fn alone(node: &Node) -> (SqlxStore, PgPool) {
+    let url = node.proxy.url(&node.good.database.url());
+    let options = PgPoolOptions::new().acquire_timeout(Duration::from_secs(5));
+    let pool = options.max_connections(1).connect(&url).await.unwrap();
+    let store = SqlxStore::new(node.store.postgres().clone(), pool.clone());
+    (store, pool)
+}
+
 /// The handler of an order: a note, an event and a response.
 async fn handle(mut tx: SqlxTx, key: &str) -> Result<StoredResponse, StoreError> {
     insert(&mut tx, key).await?;
@@ -333,4 +342,47 @@ async fn a_commit_that_the_database_refuses_is_classified_and_leaves_nothing() {
     assert!(broken.is_err());
     assert_matches!(tx.commit().await, Err(StoreError::Statement { .. }));
     assert_eq!(node.effects("ignored").await, [0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_dropped_while_its_transaction_begins_leaves_none_open() {
+    let node = Node::new().await;
+    let (store, pool) = alone(&node).await;
+    let trap = node
+        .proxy
+        .once(Moment::containing("BEGIN"), Deed::HoldAfter);
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(claim("k")).await.map(drop) }
+    });
+    trap.sprung().await;
+    claiming.abort();
+    assert!(claiming.await.unwrap_err().is_cancelled());
+    trap.release();
+    node.good.idle().await;
+    // A statement outside of a transaction is committed: the connection is in none.
+    let insert = sqlx::query(INSERT).bind("alone").execute(&pool).await;
+    insert.unwrap();
+    assert_eq!(node.good.notes().await, ["alone"]);
+    assert_eq!(insist(&store, "k", "k").await, response("k"));
+    assert_eq!(node.effects("k").await, [1, 1, 1]);
+    let begun = store_error(sqlx::Error::BeginFailed);
+    assert_matches!(begun, StoreError::Unavailable { .. });
+}
+
+#[tokio::test]
+async fn a_transaction_has_the_time_limits_of_the_store_and_ends_if_its_node_vanishes() {
+    const LIMITS: &str = "SELECT current_setting('statement_timeout') || ' '
+        || current_setting('idle_in_transaction_session_timeout')";
+    let node = Node::with(|settings| settings.idle_max = Duration::from_millis(500)).await;
+    let mut forgotten = node.open("k").await;
+    let limits: String = sqlx::query_scalar(LIMITS)
+        .fetch_one(&mut *forgotten)
+        .await
+        .unwrap();
+    assert_eq!(limits, "1s 500ms");
+    node.good.idle().await;
+    assert_eq!(insist(&node.store, "k", "k").await, response("k"));
+    assert!(handle(forgotten, "k").await.is_err());
+    assert_eq!(node.effects("k").await, [1, 1, 1]);
 }

@@ -17,7 +17,7 @@ use hapax::{
     quota::Usage,
     store::{Batch, ClaimOutcome, KeyMaintenance, Keys, Past, Source, StoreError},
 };
-use sqlx::{PgConnection, PgPool, PgTransaction, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, PgTransaction, Row as _};
 use tokio::time::timeout;
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     claim::Turns,
-    error::sqlx_error,
+    error::{sqlx_error, unavailable},
     idempotency::{Held, OldRow, evaluate, parts},
     postgres::Postgres,
     query,
@@ -49,8 +49,10 @@ impl SqlxStore {
     /// Creates a store whose transactions are opened on `pool`, which must lead to the database of
     /// `postgres`.
     ///
-    /// A request that is cut off leaves its statement running, and the key locked until it ends. A
-    /// `statement_timeout` in the options of the pool limits this.
+    /// A transaction has the time limits of the `postgres`, in place of those of the pool:
+    /// [`statement_max`](crate::Settings::statement_max) and
+    /// [`idle_max`](crate::Settings::idle_max). A request that is cut off leaves its statement
+    /// running, and the key locked, until the statement ends or reaches its limit.
     pub fn new(postgres: Postgres, pool: PgPool) -> Self {
         Self { postgres, pool }
     }
@@ -65,7 +67,7 @@ impl SqlxStore {
         &self,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
-        let mut tx = self.pool.begin().await.map_err(sqlx_error)?;
+        let mut tx = self.open().await?;
         let max = self.postgres.settings().statement_max;
         let locked = timeout(max, lock(&self.postgres, &mut tx, claim)).await;
         let outcome = match locked.unwrap_or(Err(StoreError::TimedOut)) {
@@ -76,6 +78,25 @@ impl SqlxStore {
         };
         roll_back(tx).await;
         outcome
+    }
+
+    /// Begins a transaction with the time limits of the store.
+    ///
+    /// sqlx does not know of a transaction until it has received the result of the `BEGIN`. If the
+    /// future is dropped before that, the connection returns to the pool with the transaction open.
+    /// A separate task therefore begins it. If the request is gone by then, the task drops the
+    /// transaction, and sqlx rolls it back.
+    async fn open(&self) -> Result<PgTransaction<'static>, StoreError> {
+        let (pool, begin) = (self.pool.clone(), AssertSqlSafe(self.bounded_begin()));
+        let begun = tokio::spawn(async move { pool.begin_with(begin).await });
+        let begun = begun.await.map_err(unavailable)?;
+        begun.map_err(sqlx_error)
+    }
+
+    /// The statements that begin a transaction. They limit it, so that the server ends it if this
+    /// node vanishes.
+    fn bounded_begin(&self) -> String {
+        format!("BEGIN; {}", self.postgres.bounds())
     }
 }
 
@@ -88,7 +109,7 @@ impl Keys for SqlxStore {
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<SqlxTx, StoreError> {
-        let tx = self.pool.begin().await.map_err(sqlx_error)?;
+        let tx = self.open().await?;
         Ok(SqlxTx::new(self, tx, Draft::new(tenant, context), None))
     }
 
