@@ -15,12 +15,12 @@ use hapax_postgres::{
 };
 use hapax_testkit::{
     assert_matches,
-    events::{claim, event, fingerprint, keyring, response},
+    events::{claim, event, fingerprint, keyring, message, response},
     postgres::Database,
     proxy::{Deed, Moment, Proxy},
     wait::Patience,
 };
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{Acquire as _, PgPool, postgres::PgPoolOptions};
 
 use crate::{
     bad_days::day::hasty,
@@ -385,4 +385,44 @@ async fn a_transaction_has_the_time_limits_of_the_store_and_ends_if_its_node_van
     assert_eq!(insist(&node.store, "k", "k").await, response("k"));
     assert!(handle(forgotten, "k").await.is_err());
     assert_eq!(node.effects("k").await, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_transaction_whose_savepoint_did_not_begin_commits_nothing() {
+    let node = Node::new().await;
+    for is_keyed in [true, false] {
+        let mut tx = if is_keyed {
+            node.open("k").await
+        } else {
+            node.store.begin(None, Headers::new()).await.unwrap()
+        };
+        insert(&mut tx, "k").await.unwrap();
+        let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+        assert!(broken.is_err());
+        // In a transaction that has failed, no savepoint begins. The handler ignores that too.
+        assert!(tx.transaction().begin().await.is_err());
+        let accepted = tx.accept(&message("a", "b", "c")).await;
+        assert_matches!(accepted, Err(StoreError::Statement { .. }));
+        tx.emit(event("k")).unwrap();
+        let ended = if is_keyed {
+            tx.complete(&response("k"), Effect::Keep).await.map(drop)
+        } else {
+            tx.commit().await
+        };
+        assert_matches!(ended, Err(StoreError::Statement { .. }));
+        node.good.idle().await;
+        assert_eq!(node.effects("k").await, [0, 0, 0]);
+    }
+    assert_eq!(order(&node.store, "k", "k").await.unwrap(), response("k"));
+}
+
+#[tokio::test]
+async fn a_transaction_that_its_handler_has_ended_is_not_reported_as_committed() {
+    let node = Node::new().await;
+    let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
+    insert(&mut tx, "k").await.unwrap();
+    let ended = sqlx::query("ROLLBACK").execute(&mut *tx).await;
+    ended.unwrap();
+    assert_matches!(tx.commit().await, Err(StoreError::Statement { .. }));
+    assert_eq!(node.effects("k").await, [0, 0, 0]);
 }

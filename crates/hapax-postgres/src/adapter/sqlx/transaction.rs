@@ -14,11 +14,11 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
     inbox::{Acceptance, Message},
-    outbox::{Draft, EventError},
+    outbox::{Draft, EventError, Sealed},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use sqlx::{
-    PgConnection, PgTransaction,
+    Connection as _, Executor as _, PgConnection, PgTransaction,
     postgres::{PgDatabaseError, PgSeverity},
 };
 use tokio::time::timeout;
@@ -42,6 +42,10 @@ const ROLLBACK: Duration = Duration::from_secs(2);
 /// handler; a function that takes `&mut PgConnection` is given `&mut tx`.
 /// [`store_error`](super::store_error) converts the errors. After a statement has failed, the
 /// transaction can only be rolled back, or completed with a response whose effect is dropped.
+///
+/// The layer commits. A handler runs no `COMMIT` or `ROLLBACK`, and if a savepoint does not begin
+/// (`tx.transaction().begin()`), it runs no further statement: sqlx has rolled the transaction back,
+/// and the statement would be committed at once.
 #[derive(Debug)]
 pub struct SqlxTx {
     store: SqlxStore,
@@ -78,31 +82,14 @@ impl SqlxTx {
             mut draft,
             held,
         } = self;
-        let postgres = store.postgres();
         let events = draft.take_events();
-        let stored = held.as_ref().zip(response).map(|(held, response)| {
-            ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
-        });
-        let stored = match stored.transpose() {
-            Ok(stored) => stored,
-            Err(error) => {
-                roll_back(inner).await;
-                return Err(error);
-            }
-        };
-        let ending = Ending::of(
-            held.as_ref(),
-            None,
-            stored.as_ref(),
-            &events,
-            postgres.time(),
-        );
-        let max = postgres.settings().statement_max;
-        let wrote = timeout(max, write(&mut inner, &ending, stored.is_some())).await;
-        if let Err(error) = wrote.unwrap_or(Err(StoreError::TimedOut)) {
+        let wrote = finish(&store, &mut inner, held.as_ref(), response, &events).await;
+        if let Err(error) = wrote {
             roll_back(inner).await;
             return Err(error);
         }
+        let postgres = store.postgres();
+        let max = postgres.settings().statement_max;
         let failpoints = &postgres.settings().failpoints;
         failpoints.hit("postgres.commit.before");
         let unknown = match timeout(max, inner.commit()).await {
@@ -158,6 +145,7 @@ impl Transaction for SqlxTx {
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
+        still_open(&self.inner)?;
         super::accept(&mut self.inner, message).await
     }
 
@@ -207,6 +195,40 @@ pub(super) async fn roll_back(tx: PgTransaction<'static>) {
     let _rolled_back = timeout(ROLLBACK, tx.rollback()).await;
 }
 
+/// Writes what a transaction writes at its end, if it is still open.
+async fn finish(
+    store: &SqlxStore,
+    tx: &mut PgConnection,
+    held: Option<&Held>,
+    response: Option<&StoredResponse>,
+    events: &[Sealed],
+) -> Result<(), StoreError> {
+    still_open(tx)?;
+    let postgres = store.postgres();
+    let stored = held.zip(response).map(|(held, response)| {
+        ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
+    });
+    let stored = stored.transpose()?;
+    let ending = Ending::of(held, None, stored.as_ref(), events, postgres.time());
+    let max = postgres.settings().statement_max;
+    let wrote = timeout(max, write(tx, &ending, stored.is_some())).await;
+    wrote.unwrap_or(Err(StoreError::TimedOut))
+}
+
+/// Fails if sqlx has rolled the transaction back.
+///
+/// It does so if a savepoint does not begin. It then sends no `COMMIT`, reports success, and every
+/// later statement is a transaction of its own.
+fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
+    if tx.is_in_transaction() {
+        return Ok(());
+    }
+    let source = "the transaction was rolled back when a savepoint in it did not begin";
+    Err(StoreError::Statement {
+        source: source.into(),
+    })
+}
+
 /// Writes the response and the events.
 async fn write(
     tx: &mut PgConnection,
@@ -216,8 +238,8 @@ async fn write(
     let said = ending.said();
     if said.is_empty() {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
-        // success. A statement before it fails.
-        let alive = sqlx::query("SELECT 1").execute(&mut *tx).await;
+        // success, and outside of a transaction it does nothing. A savepoint fails in both cases.
+        let alive = tx.execute("SAVEPOINT hapax").await;
         alive.map_err(|error| refused(error, false))?;
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
