@@ -7,11 +7,15 @@ use futures_util::future::join_all;
 use hapax::{
     event::Headers,
     idempotency::{StoredResponse, Taken},
+    inbox::Acceptance,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{
     Postgres, Settings,
-    adapter::sqlx::{SqlxStore, SqlxTx, store_error},
+    adapter::{
+        self, Origin,
+        sqlx::{SqlxStore, SqlxTx, store_error},
+    },
 };
 use hapax_testkit::{
     assert_matches,
@@ -425,4 +429,56 @@ async fn a_transaction_that_its_handler_has_ended_is_not_reported_as_committed()
     ended.unwrap();
     assert_matches!(tx.commit().await, Err(StoreError::Statement { .. }));
     assert_eq!(node.effects("k").await, [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn behind_a_pooler_in_transaction_mode_no_statement_is_prepared_under_a_name() {
+    const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements";
+    for is_pooled in [true, false] {
+        let node = Node::with(|settings| settings.pooled = is_pooled).await;
+        let (store, pool) = alone(&node).await;
+        for key in ["one", "two"] {
+            let ClaimOutcome::Open(mut tx) = store.claim(claim(key)).await.unwrap() else {
+                panic!("expected a free key")
+            };
+            let insert = sqlx::query(INSERT).persistent(false).bind(key);
+            insert.execute(&mut *tx).await.unwrap();
+            let accepted = tx.accept(&message("a", key, "c")).await;
+            assert_eq!(accepted.unwrap(), Acceptance::First);
+            tx.emit(event(key)).unwrap();
+            tx.complete(&response(key), Effect::Keep).await.unwrap();
+            assert_eq!(node.effects(key).await, [1, 1, 1]);
+        }
+        let left = sqlx::query_scalar(LEFT).persistent(false).fetch_one(&pool);
+        let left: i64 = left.await.unwrap();
+        assert_eq!(left == 0, is_pooled, "{left} statements");
+    }
+}
+
+#[tokio::test]
+async fn the_functions_keep_their_statements_prepared_if_the_connection_keeps_others() {
+    const LEFT: &str =
+        "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%hapax.%'";
+    let node = Node::new().await;
+    let (_, pool) = alone(&node).await;
+    for is_kept in [false, true] {
+        let mut tx = pool.begin().await.unwrap();
+        let insert = sqlx::query(INSERT).persistent(is_kept).bind("note");
+        insert.execute(&mut *tx).await.unwrap();
+        let (asked, origin) = (claim(&is_kept.to_string()), Origin::default());
+        let opened = adapter::sqlx::claim(&mut tx, &asked).await.unwrap();
+        assert_matches!(opened, ClaimOutcome::Open(()));
+        adapter::sqlx::emit(&mut tx, event("k"), origin)
+            .await
+            .unwrap();
+        adapter::sqlx::complete(&mut tx, &asked, &response("k"))
+            .await
+            .unwrap();
+        let left = sqlx::query_scalar(LEFT)
+            .persistent(false)
+            .fetch_one(&mut *tx);
+        let left: i64 = left.await.unwrap();
+        assert_eq!(left, if is_kept { 3 } else { 0 });
+        tx.commit().await.unwrap();
+    }
 }

@@ -196,10 +196,16 @@ async fn lock(
 ) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let time = postgres.time();
-    let lock = bound(query!("idempotency/lock"), &[&tenant, &operation, &key]);
+    let settings = postgres.settings();
+    let lock = bound(
+        settings,
+        query!("idempotency/lock"),
+        &[&tenant, &operation, &key],
+    );
     let locked = lock.fetch_one(&mut *tx).await.map_err(sqlx_error)?;
     let locked: bool = locked.try_get(0).map_err(sqlx_error)?;
     let find = bound(
+        settings,
         query!("idempotency/find"),
         &[&tenant, &operation, &key, &time],
     );

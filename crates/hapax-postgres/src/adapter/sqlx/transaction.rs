@@ -30,6 +30,7 @@ use crate::{
     commit_recovery,
     error::{lost, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
+    settings::Settings,
 };
 
 /// How long a rollback may take before sqlx is left to do it in the background.
@@ -210,8 +211,9 @@ async fn finish(
     });
     let stored = stored.transpose()?;
     let ending = Ending::of(held, None, stored.as_ref(), events, postgres.time());
-    let max = postgres.settings().statement_max;
-    let wrote = timeout(max, write(tx, &ending, stored.is_some())).await;
+    let settings = postgres.settings();
+    let wrote = write(tx, settings, &ending, stored.is_some());
+    let wrote = timeout(settings.statement_max, wrote).await;
     wrote.unwrap_or(Err(StoreError::TimedOut))
 }
 
@@ -232,6 +234,7 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
 /// Writes the response and the events.
 async fn write(
     tx: &mut PgConnection,
+    settings: &Settings,
     ending: &Ending<'_>,
     has_response: bool,
 ) -> Result<(), StoreError> {
@@ -243,7 +246,7 @@ async fn write(
         alive.map_err(|error| refused(error, false))?;
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
-        let wrote = bound(sql, &params).execute(&mut *tx).await;
+        let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
         wrote.map_err(|error| refused(error, has_response && number == 0))?;
     }
     Ok(())
