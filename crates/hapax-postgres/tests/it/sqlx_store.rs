@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use hapax::{
     event::Headers,
     idempotency::{StoredResponse, Taken},
@@ -481,4 +481,43 @@ async fn the_functions_keep_their_statements_prepared_if_the_connection_keeps_ot
         assert_eq!(left, if is_kept { 3 } else { 0 });
         tx.commit().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_refusal_is_stored_on_the_connection_of_its_handler_also_after_a_failed_statement() {
+    let node = Node::new().await;
+    let (store, pool) = alone(&node).await;
+    for key in ["whole", "failed"] {
+        let ClaimOutcome::Open(mut tx) = store.claim(claim(key)).await.unwrap() else {
+            panic!("expected a free key")
+        };
+        insert(&mut tx, key).await.unwrap();
+        tx.emit(event(key)).unwrap();
+        if key == "failed" {
+            let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+            assert!(broken.is_err());
+        }
+        // Another request is the next one to get a connection, and keeps it.
+        let mut waiting = Box::pin(pool.acquire());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tx.complete(&response("no"), Effect::Drop).await.unwrap();
+        drop(waiting.await.unwrap());
+        assert_eq!(node.effects(key).await, [0, 0, 1]);
+        let replayed = order(&store, key, key).await.unwrap();
+        assert_eq!(replayed, response("no"));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_stored_also_if_a_savepoint_did_not_begin() {
+    let node = Node::new().await;
+    let mut tx = node.open("k").await;
+    insert(&mut tx, "k").await.unwrap();
+    let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+    assert!(broken.is_err());
+    assert!(tx.transaction().begin().await.is_err());
+    tx.complete(&response("no"), Effect::Drop).await.unwrap();
+    assert_eq!(node.effects("k").await, [0, 0, 1]);
+    assert_eq!(order(&node.store, "k", "k").await.unwrap(), response("no"));
+    node.good.idle().await;
 }

@@ -17,7 +17,9 @@ use hapax::{
     quota::Usage,
     store::{Batch, ClaimOutcome, KeyMaintenance, Keys, Past, Source, StoreError},
 };
-use sqlx::{AssertSqlSafe, PgConnection, PgPool, PgTransaction, Row as _};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool, PgTransaction, Row as _,
+};
 use tokio::time::timeout;
 
 use super::{
@@ -68,16 +70,41 @@ impl SqlxStore {
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
         let mut tx = self.open().await?;
-        let max = self.postgres.settings().statement_max;
-        let locked = timeout(max, lock(&self.postgres, &mut tx, claim)).await;
-        let outcome = match locked.unwrap_or(Err(StoreError::TimedOut)) {
-            Ok(Some(ClaimOutcome::Open(row))) => return Ok(Some(ClaimOutcome::Open((tx, row)))),
-            Ok(Some(ClaimOutcome::Taken(taken))) => Ok(Some(ClaimOutcome::Taken(taken))),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
+        let locked = self.within(lock(&self.postgres, &mut tx, claim)).await;
+        open_or_end(tx, locked).await
+    }
+
+    /// Rolls a transaction back and locks its key again, on the same connection.
+    ///
+    /// The connection does not return to the pool in between: it would go to another request, and
+    /// this one would wait for the next free connection.
+    pub(super) async fn hold_again(
+        &self,
+        mut tx: PgTransaction<'static>,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+        if !tx.is_in_transaction() {
+            // sqlx has rolled it back and would send no COMMIT.
+            roll_back(tx).await;
+            return self.try_hold(claim).await;
+        }
+        let begin = self.bounded_begin();
+        let again = async {
+            restart(&mut tx, &begin).await?;
+            lock(&self.postgres, &mut tx, claim).await
         };
-        roll_back(tx).await;
-        outcome
+        let locked = self.within(again).await;
+        open_or_end(tx, locked).await
+    }
+
+    /// Waits for statements of the store, at most as long as one may take.
+    async fn within<R>(
+        &self,
+        statements: impl Future<Output = Result<R, StoreError>>,
+    ) -> Result<R, StoreError> {
+        let max = self.postgres.settings().statement_max;
+        let completed = timeout(max, statements).await;
+        completed.unwrap_or(Err(StoreError::TimedOut))
     }
 
     /// Begins a transaction with the time limits of the store.
@@ -187,6 +214,30 @@ impl Source for SqlxStore {
     ) -> Result<Past, StoreError> {
         Source::read_past(&self.postgres, head, beyond, shards, except, limit).await
     }
+}
+
+/// Keeps the transaction of a claim that has its key, and ends every other one.
+async fn open_or_end(
+    tx: PgTransaction<'static>,
+    locked: Result<Option<ClaimOutcome<OldRow>>, StoreError>,
+) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+    let outcome = match locked {
+        Ok(Some(ClaimOutcome::Open(row))) => return Ok(Some(ClaimOutcome::Open((tx, row)))),
+        Ok(Some(ClaimOutcome::Taken(taken))) => Ok(Some(ClaimOutcome::Taken(taken))),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    roll_back(tx).await;
+    outcome
+}
+
+/// Ends a transaction without its effect and begins the next one, in one message.
+///
+/// For sqlx it is the same transaction, so it also rolls back the second one if this future is
+/// dropped.
+async fn restart(tx: &mut PgConnection, begin: &str) -> Result<(), StoreError> {
+    let restart = AssertSqlSafe(format!("ROLLBACK; {begin}"));
+    tx.execute(restart).await.map(drop).map_err(sqlx_error)
 }
 
 async fn lock(

@@ -113,14 +113,14 @@ impl SqlxTx {
         Ok(())
     }
 
-    /// Rolls the effect back and stores the response alone, in a second transaction.
+    /// Rolls the effect back and stores the response alone, in a second transaction on the same
+    /// connection.
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         let Self { store, inner, .. } = self;
-        roll_back(inner).await;
-        match store.try_hold(&held.claim).await? {
+        match store.hold_again(inner, &held.claim).await? {
             Some(ClaimOutcome::Open((inner, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
