@@ -521,3 +521,35 @@ async fn a_refusal_is_stored_also_if_a_savepoint_did_not_begin() {
     assert_eq!(order(&node.store, "k", "k").await.unwrap(), response("no"));
     node.good.idle().await;
 }
+
+#[tokio::test]
+async fn a_migration_beside_a_running_service_costs_a_rerun_with_sqlx_too() {
+    const READ: &str = "SELECT * FROM note";
+    let node = Node::new().await;
+    let (store, _pool) = alone(&node).await;
+    let open = async |key: &str| match store.claim(claim(key)).await.unwrap() {
+        ClaimOutcome::Open(tx) => tx,
+        ClaimOutcome::Taken(taken) => panic!("expected a free key, got {taken:?}"),
+    };
+    for change in ["ALTER TABLE note ADD COLUMN more text", "DEALLOCATE ALL"] {
+        let before = format!("before {change}");
+        let mut tx = open(&before).await;
+        sqlx::query(READ).fetch_all(&mut *tx).await.unwrap();
+        handle(tx, &before).await.unwrap();
+        let mut tx = open(change).await;
+        if change == "DEALLOCATE ALL" {
+            sqlx::query(change).execute(&mut *tx).await.unwrap();
+        } else {
+            node.good.run(change).await;
+        }
+        let outdated = sqlx::query(READ).fetch_all(&mut *tx).await;
+        let outdated = outdated.map(drop).map_err(store_error);
+        assert_matches!(outdated, Err(StoreError::Conflict { .. }));
+        tx.rollback().await;
+        // The rerun gets the same connection.
+        let mut rerun = open(change).await;
+        sqlx::query(READ).fetch_all(&mut *rerun).await.unwrap();
+        handle(rerun, change).await.unwrap();
+        assert_eq!(node.effects(change).await, [1, 1, 1]);
+    }
+}

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::{
     bound::{bound, record},
-    transaction::{SqlxTx, roll_back},
+    transaction::{SqlxTx, roll_back, roll_back_after},
 };
 use crate::{
     claim::Turns,
@@ -221,14 +221,21 @@ async fn open_or_end(
     tx: PgTransaction<'static>,
     locked: Result<Option<ClaimOutcome<OldRow>>, StoreError>,
 ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
-    let outcome = match locked {
-        Ok(Some(ClaimOutcome::Open(row))) => return Ok(Some(ClaimOutcome::Open((tx, row)))),
-        Ok(Some(ClaimOutcome::Taken(taken))) => Ok(Some(ClaimOutcome::Taken(taken))),
-        Ok(None) => Ok(None),
-        Err(error) => Err(error),
-    };
-    roll_back(tx).await;
-    outcome
+    match locked {
+        Ok(Some(ClaimOutcome::Open(row))) => Ok(Some(ClaimOutcome::Open((tx, row)))),
+        Ok(Some(ClaimOutcome::Taken(taken))) => {
+            roll_back(tx).await;
+            Ok(Some(ClaimOutcome::Taken(taken)))
+        }
+        Ok(None) => {
+            roll_back(tx).await;
+            Ok(None)
+        }
+        Err(error) => {
+            roll_back_after(tx, &error).await;
+            Err(error)
+        }
+    }
 }
 
 /// Ends a transaction without its effect and begins the next one, in one message.

@@ -86,7 +86,7 @@ impl SqlxTx {
         let events = draft.take_events();
         let wrote = finish(&store, &mut inner, held.as_ref(), response, &events).await;
         if let Err(error) = wrote {
-            roll_back(inner).await;
+            roll_back_after(inner, &error).await;
             return Err(error);
         }
         let postgres = store.postgres();
@@ -173,7 +173,14 @@ impl Transaction for SqlxTx {
     }
 
     async fn rollback(self) {
-        roll_back(self.inner).await;
+        let mut tx = self.inner;
+        let alive = timeout(ROLLBACK, savepoint(&mut tx)).await;
+        if matches!(alive, Ok(Err(_))) {
+            // A statement of the handler has failed. It is not known here why.
+            roll_back_and_forget(tx).await;
+        } else {
+            roll_back(tx).await;
+        }
     }
 }
 
@@ -194,6 +201,30 @@ impl DerefMut for SqlxTx {
 /// Rolls back. What does not end in time, sqlx rolls back before the connection is used again.
 pub(super) async fn roll_back(tx: PgTransaction<'static>) {
     let _rolled_back = timeout(ROLLBACK, tx.rollback()).await;
+}
+
+/// Rolls back after a failure of a statement of the store.
+pub(super) async fn roll_back_after(tx: PgTransaction<'static>, error: &StoreError) {
+    if matches!(error, StoreError::Conflict { .. }) {
+        roll_back_and_forget(tx).await;
+    } else {
+        roll_back(tx).await;
+    }
+}
+
+/// Rolls back, and lets the connection forget its prepared statements.
+///
+/// If a migration has changed the result of a statement, or it was deallocated, sqlx would use it
+/// again, and it would fail on this connection each time.
+async fn roll_back_and_forget(mut tx: PgTransaction<'static>) {
+    // If this fails, the connection does not return to the pool.
+    let _forgot = timeout(ROLLBACK, tx.clear_cached_statements()).await;
+    roll_back(tx).await;
+}
+
+/// Fails unless the transaction is open and all of its statements have succeeded.
+async fn savepoint(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    tx.execute("SAVEPOINT hapax").await.map(drop)
 }
 
 /// Writes what a transaction writes at its end, if it is still open.
@@ -242,7 +273,7 @@ async fn write(
     if said.is_empty() {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
         // success, and outside of a transaction it does nothing. A savepoint fails in both cases.
-        let alive = tx.execute("SAVEPOINT hapax").await;
+        let alive = savepoint(tx).await;
         alive.map_err(|error| refused(error, false))?;
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
