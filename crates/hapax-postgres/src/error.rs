@@ -188,6 +188,7 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
             | sqlx::Error::Protocol(_)
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
+            | sqlx::Error::BeginFailed
             | sqlx::Error::WorkerCrashed => unavailable(error),
             error => StoreError::Statement {
                 source: source(error),
@@ -198,6 +199,11 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     let fatal = matches!(outcome.severity(), PgSeverity::Fatal | PgSeverity::Panic);
     let constraint = outcome.constraint().map(str::to_owned);
     let state = SqlState::from_code(outcome.code());
+    if is_outdated(&state, outcome.routine()) {
+        return StoreError::Conflict {
+            source: source(error),
+        };
+    }
     if is_given_again(&state, outcome.schema(), outcome.table()) {
         return unavailable(error);
     }
@@ -223,11 +229,14 @@ pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
 /// has changed its result, or it was deallocated. If it is prepared again, on another connection,
 /// it may succeed.
 pub(crate) fn is_stale(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|error| {
-        let replanned = error.routine() == Some("RevalidateCachedQuery");
-        *error.code() == SqlState::INVALID_SQL_STATEMENT_NAME
-            || (*error.code() == SqlState::FEATURE_NOT_SUPPORTED && replanned)
-    })
+    let error = error.as_db_error();
+    error.is_some_and(|error| is_outdated(error.code(), error.routine()))
+}
+
+/// The same, by the SQLSTATE and the routine of the server that reports it.
+fn is_outdated(state: &SqlState, routine: Option<&str>) -> bool {
+    *state == SqlState::INVALID_SQL_STATEMENT_NAME
+        || (*state == SqlState::FEATURE_NOT_SUPPORTED && routine == Some("RevalidateCachedQuery"))
 }
 
 /// Whether it was the last word on its connection. A pooler that loses the server says it in its

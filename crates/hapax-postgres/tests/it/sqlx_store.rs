@@ -3,24 +3,28 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use hapax::{
     event::Headers,
     idempotency::{StoredResponse, Taken},
+    inbox::Acceptance,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{
     Postgres, Settings,
-    adapter::sqlx::{SqlxStore, SqlxTx, store_error},
+    adapter::{
+        self, Origin,
+        sqlx::{SqlxStore, SqlxTx, store_error},
+    },
 };
 use hapax_testkit::{
     assert_matches,
-    events::{claim, event, fingerprint, keyring, response},
+    events::{claim, event, fingerprint, keyring, message, response},
     postgres::Database,
     proxy::{Deed, Moment, Proxy},
     wait::Patience,
 };
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{Acquire as _, PgPool, postgres::PgPoolOptions};
 
 use crate::{
     bad_days::day::hasty,
@@ -72,6 +76,15 @@ impl Node {
 async fn pool(url: &str) -> PgPool {
     let options = PgPoolOptions::new().acquire_timeout(Duration::from_secs(5));
     options.connect(url).await.unwrap()
+}
+
+/// A store with the same database, and a pool of one connection.
+async fn alone(node: &Node) -> (SqlxStore, PgPool) {
+    let url = node.proxy.url(&node.good.database.url());
+    let options = PgPoolOptions::new().acquire_timeout(Duration::from_secs(5));
+    let pool = options.max_connections(1).connect(&url).await.unwrap();
+    let store = SqlxStore::new(node.store.postgres().clone(), pool.clone());
+    (store, pool)
 }
 
 /// The handler of an order: a note, an event and a response.
@@ -333,4 +346,210 @@ async fn a_commit_that_the_database_refuses_is_classified_and_leaves_nothing() {
     assert!(broken.is_err());
     assert_matches!(tx.commit().await, Err(StoreError::Statement { .. }));
     assert_eq!(node.effects("ignored").await, [0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_dropped_while_its_transaction_begins_leaves_none_open() {
+    let node = Node::new().await;
+    let (store, pool) = alone(&node).await;
+    let trap = node
+        .proxy
+        .once(Moment::containing("BEGIN"), Deed::HoldAfter);
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(claim("k")).await.map(drop) }
+    });
+    trap.sprung().await;
+    claiming.abort();
+    assert!(claiming.await.unwrap_err().is_cancelled());
+    trap.release();
+    node.good.idle().await;
+    // A statement outside of a transaction is committed: the connection is in none.
+    let insert = sqlx::query(INSERT).bind("alone").execute(&pool).await;
+    insert.unwrap();
+    assert_eq!(node.good.notes().await, ["alone"]);
+    assert_eq!(insist(&store, "k", "k").await, response("k"));
+    assert_eq!(node.effects("k").await, [1, 1, 1]);
+    let begun = store_error(sqlx::Error::BeginFailed);
+    assert_matches!(begun, StoreError::Unavailable { .. });
+}
+
+#[tokio::test]
+async fn a_transaction_has_the_time_limits_of_the_store_and_ends_if_its_node_vanishes() {
+    const LIMITS: &str = "SELECT current_setting('statement_timeout') || ' '
+        || current_setting('idle_in_transaction_session_timeout')";
+    let node = Node::with(|settings| settings.idle_max = Duration::from_millis(500)).await;
+    let mut forgotten = node.open("k").await;
+    let limits: String = sqlx::query_scalar(LIMITS)
+        .fetch_one(&mut *forgotten)
+        .await
+        .unwrap();
+    assert_eq!(limits, "1s 500ms");
+    node.good.idle().await;
+    assert_eq!(insist(&node.store, "k", "k").await, response("k"));
+    assert!(handle(forgotten, "k").await.is_err());
+    assert_eq!(node.effects("k").await, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_transaction_whose_savepoint_did_not_begin_commits_nothing() {
+    let node = Node::new().await;
+    for is_keyed in [true, false] {
+        let mut tx = if is_keyed {
+            node.open("k").await
+        } else {
+            node.store.begin(None, Headers::new()).await.unwrap()
+        };
+        insert(&mut tx, "k").await.unwrap();
+        let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+        assert!(broken.is_err());
+        // In a transaction that has failed, no savepoint begins. The handler ignores that too.
+        assert!(tx.transaction().begin().await.is_err());
+        let accepted = tx.accept(&message("a", "b", "c")).await;
+        assert_matches!(accepted, Err(StoreError::Statement { .. }));
+        tx.emit(event("k")).unwrap();
+        let ended = if is_keyed {
+            tx.complete(&response("k"), Effect::Keep).await.map(drop)
+        } else {
+            tx.commit().await
+        };
+        assert_matches!(ended, Err(StoreError::Statement { .. }));
+        node.good.idle().await;
+        assert_eq!(node.effects("k").await, [0, 0, 0]);
+    }
+    assert_eq!(order(&node.store, "k", "k").await.unwrap(), response("k"));
+}
+
+#[tokio::test]
+async fn a_transaction_that_its_handler_has_ended_is_not_reported_as_committed() {
+    let node = Node::new().await;
+    let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
+    insert(&mut tx, "k").await.unwrap();
+    let ended = sqlx::query("ROLLBACK").execute(&mut *tx).await;
+    ended.unwrap();
+    assert_matches!(tx.commit().await, Err(StoreError::Statement { .. }));
+    assert_eq!(node.effects("k").await, [0, 0, 0]);
+}
+
+#[tokio::test]
+async fn behind_a_pooler_in_transaction_mode_no_statement_is_prepared_under_a_name() {
+    const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements";
+    for is_pooled in [true, false] {
+        let node = Node::with(|settings| settings.pooled = is_pooled).await;
+        let (store, pool) = alone(&node).await;
+        for key in ["one", "two"] {
+            let ClaimOutcome::Open(mut tx) = store.claim(claim(key)).await.unwrap() else {
+                panic!("expected a free key")
+            };
+            let insert = sqlx::query(INSERT).persistent(false).bind(key);
+            insert.execute(&mut *tx).await.unwrap();
+            let accepted = tx.accept(&message("a", key, "c")).await;
+            assert_eq!(accepted.unwrap(), Acceptance::First);
+            tx.emit(event(key)).unwrap();
+            tx.complete(&response(key), Effect::Keep).await.unwrap();
+            assert_eq!(node.effects(key).await, [1, 1, 1]);
+        }
+        let left = sqlx::query_scalar(LEFT).persistent(false).fetch_one(&pool);
+        let left: i64 = left.await.unwrap();
+        assert_eq!(left == 0, is_pooled, "{left} statements");
+    }
+}
+
+#[tokio::test]
+async fn the_functions_keep_their_statements_prepared_if_the_connection_keeps_others() {
+    const LEFT: &str =
+        "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%hapax.%'";
+    let node = Node::new().await;
+    let (_, pool) = alone(&node).await;
+    for is_kept in [false, true] {
+        let mut tx = pool.begin().await.unwrap();
+        let insert = sqlx::query(INSERT).persistent(is_kept).bind("note");
+        insert.execute(&mut *tx).await.unwrap();
+        let (asked, origin) = (claim(&is_kept.to_string()), Origin::default());
+        let opened = adapter::sqlx::claim(&mut tx, &asked).await.unwrap();
+        assert_matches!(opened, ClaimOutcome::Open(()));
+        adapter::sqlx::emit(&mut tx, event("k"), origin)
+            .await
+            .unwrap();
+        adapter::sqlx::complete(&mut tx, &asked, &response("k"))
+            .await
+            .unwrap();
+        let left = sqlx::query_scalar(LEFT)
+            .persistent(false)
+            .fetch_one(&mut *tx);
+        let left: i64 = left.await.unwrap();
+        assert_eq!(left, if is_kept { 3 } else { 0 });
+        tx.commit().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_stored_on_the_connection_of_its_handler_also_after_a_failed_statement() {
+    let node = Node::new().await;
+    let (store, pool) = alone(&node).await;
+    for key in ["whole", "failed"] {
+        let ClaimOutcome::Open(mut tx) = store.claim(claim(key)).await.unwrap() else {
+            panic!("expected a free key")
+        };
+        insert(&mut tx, key).await.unwrap();
+        tx.emit(event(key)).unwrap();
+        if key == "failed" {
+            let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+            assert!(broken.is_err());
+        }
+        // Another request is the next one to get a connection, and keeps it.
+        let mut waiting = Box::pin(pool.acquire());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tx.complete(&response("no"), Effect::Drop).await.unwrap();
+        drop(waiting.await.unwrap());
+        assert_eq!(node.effects(key).await, [0, 0, 1]);
+        let replayed = order(&store, key, key).await.unwrap();
+        assert_eq!(replayed, response("no"));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_stored_also_if_a_savepoint_did_not_begin() {
+    let node = Node::new().await;
+    let mut tx = node.open("k").await;
+    insert(&mut tx, "k").await.unwrap();
+    let broken = sqlx::query("SELECT 1 / 0").execute(&mut *tx).await;
+    assert!(broken.is_err());
+    assert!(tx.transaction().begin().await.is_err());
+    tx.complete(&response("no"), Effect::Drop).await.unwrap();
+    assert_eq!(node.effects("k").await, [0, 0, 1]);
+    assert_eq!(order(&node.store, "k", "k").await.unwrap(), response("no"));
+    node.good.idle().await;
+}
+
+#[tokio::test]
+async fn a_migration_beside_a_running_service_costs_a_rerun_with_sqlx_too() {
+    const READ: &str = "SELECT * FROM note";
+    let node = Node::new().await;
+    let (store, _pool) = alone(&node).await;
+    let open = async |key: &str| match store.claim(claim(key)).await.unwrap() {
+        ClaimOutcome::Open(tx) => tx,
+        ClaimOutcome::Taken(taken) => panic!("expected a free key, got {taken:?}"),
+    };
+    for change in ["ALTER TABLE note ADD COLUMN more text", "DEALLOCATE ALL"] {
+        let before = format!("before {change}");
+        let mut tx = open(&before).await;
+        sqlx::query(READ).fetch_all(&mut *tx).await.unwrap();
+        handle(tx, &before).await.unwrap();
+        let mut tx = open(change).await;
+        if change == "DEALLOCATE ALL" {
+            sqlx::query(change).execute(&mut *tx).await.unwrap();
+        } else {
+            node.good.run(change).await;
+        }
+        let outdated = sqlx::query(READ).fetch_all(&mut *tx).await;
+        let outdated = outdated.map(drop).map_err(store_error);
+        assert_matches!(outdated, Err(StoreError::Conflict { .. }));
+        tx.rollback().await;
+        // The rerun gets the same connection.
+        let mut rerun = open(change).await;
+        sqlx::query(READ).fetch_all(&mut *rerun).await.unwrap();
+        handle(rerun, change).await.unwrap();
+        assert_eq!(node.effects(change).await, [1, 1, 1]);
+    }
 }

@@ -18,15 +18,19 @@ use tokio_postgres::types::{FromSql as _, IsNull as Null, Type as Column};
 use crate::{
     error::corrupt,
     idempotency::KeyColumns,
+    settings::Settings,
     value::{Moment, Param},
 };
 
-/// A statement of the store with its parameters.
+/// A statement of the store with its parameters. The connection keeps it prepared, unless there is a
+/// pooler in transaction mode.
 pub(super) fn bound(
+    settings: &Settings,
     sql: &'static str,
     params: &[&dyn Param],
 ) -> Query<'static, Postgres, PgArguments> {
     let statement: Query<'static, Postgres, PgArguments> = sqlx::query(sql);
+    let statement = statement.persistent(!settings.pooled);
     params
         .iter()
         .fold(statement, |statement, param| statement.bind(Bound(*param)))

@@ -2,9 +2,13 @@
 //! functions for a transaction that the service opens itself.
 //!
 //! With [`SqlxStore`], the layer opens the transaction, and a handler receives it as [`SqlxTx`]. The
-//! functions take the connection on which a transaction is open: `&mut tx`. sqlx keeps the
-//! statements of both prepared, like all others. If a pooler in transaction mode is used, turn that
-//! off for the whole service with `statement_cache_capacity(0)`.
+//! functions take the connection on which a transaction is open: `&mut tx`.
+//!
+//! With a pooler in transaction mode, no statement may be prepared under a name. Set
+//! [`Settings::pooled`](crate::Settings::pooled) for the store, and `.persistent(false)` on each
+//! statement of your own. The functions follow the connection: as long as it keeps no prepared
+//! statement, they prepare none. `statement_cache_capacity(0)` is not enough: sqlx then still
+//! prepares each statement under a name, and never closes it.
 
 mod bound;
 mod store;
@@ -18,7 +22,7 @@ use hapax::{
     inbox::{Acceptance, Message},
     store::{ClaimOutcome, StoreError},
 };
-use sqlx::{PgConnection, Row as _};
+use sqlx::{Connection as _, PgConnection, Row as _};
 
 pub use store::SqlxStore;
 pub use transaction::SqlxTx;
@@ -41,6 +45,7 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
 pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<()>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let row = sqlx::query(query!("contract/claim"))
+        .persistent(keeps_statements(tx))
         .bind(tenant)
         .bind(operation)
         .bind(key)
@@ -72,6 +77,7 @@ pub async fn complete(
 ) -> Result<Duration, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let stored = sqlx::query_scalar(query!("contract/complete"))
+        .persistent(keeps_statements(tx))
         .bind(tenant)
         .bind(operation)
         .bind(key)
@@ -90,6 +96,7 @@ pub async fn complete(
 pub async fn release(tx: &mut PgConnection, claim: &Claim) -> Result<(), StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let released = sqlx::query(query!("contract/release"))
+        .persistent(keeps_statements(tx))
         .bind(tenant)
         .bind(operation)
         .bind(key)
@@ -121,6 +128,7 @@ pub async fn emit<'a>(
             .bind(&bytes[..]),
     };
     let emit = emit
+        .persistent(keeps_statements(tx))
         .bind(kind)
         .bind(id)
         .bind(event.sequence)
@@ -141,6 +149,7 @@ pub async fn emit<'a>(
 /// Fails when the database does.
 pub async fn accept(tx: &mut PgConnection, message: &Message) -> Result<Acceptance, StoreError> {
     let accepted = sqlx::query_scalar(query!("contract/accept"))
+        .persistent(keeps_statements(tx))
         .bind(&message.consumer)
         .bind(&message.message_id)
         .bind(&message.payload_hash[..])
@@ -149,4 +158,10 @@ pub async fn accept(tx: &mut PgConnection, message: &Message) -> Result<Acceptan
         .await;
     let word: String = accepted.map_err(sqlx_error)?;
     acceptance(&word)
+}
+
+/// Whether a statement of these functions is kept prepared: only if the connection keeps another
+/// one, because behind a pooler it must keep none.
+fn keeps_statements(tx: &PgConnection) -> bool {
+    tx.cached_statements_size() > 0
 }

@@ -17,16 +17,18 @@ use hapax::{
     quota::Usage,
     store::{Batch, ClaimOutcome, KeyMaintenance, Keys, Past, Source, StoreError},
 };
-use sqlx::{PgConnection, PgPool, PgTransaction, Row as _};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool, PgTransaction, Row as _,
+};
 use tokio::time::timeout;
 
 use super::{
     bound::{bound, record},
-    transaction::{SqlxTx, roll_back},
+    transaction::{SqlxTx, roll_back, roll_back_after},
 };
 use crate::{
     claim::Turns,
-    error::sqlx_error,
+    error::{sqlx_error, unavailable},
     idempotency::{Held, OldRow, evaluate, parts},
     postgres::Postgres,
     query,
@@ -49,8 +51,10 @@ impl SqlxStore {
     /// Creates a store whose transactions are opened on `pool`, which must lead to the database of
     /// `postgres`.
     ///
-    /// A request that is cut off leaves its statement running, and the key locked until it ends. A
-    /// `statement_timeout` in the options of the pool limits this.
+    /// A transaction has the time limits of the `postgres`, in place of those of the pool:
+    /// [`statement_max`](crate::Settings::statement_max) and
+    /// [`idle_max`](crate::Settings::idle_max). A request that is cut off leaves its statement
+    /// running, and the key locked, until the statement ends or reaches its limit.
     pub fn new(postgres: Postgres, pool: PgPool) -> Self {
         Self { postgres, pool }
     }
@@ -65,17 +69,61 @@ impl SqlxStore {
         &self,
         claim: &Claim,
     ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
-        let mut tx = self.pool.begin().await.map_err(sqlx_error)?;
-        let max = self.postgres.settings().statement_max;
-        let locked = timeout(max, lock(&self.postgres, &mut tx, claim)).await;
-        let outcome = match locked.unwrap_or(Err(StoreError::TimedOut)) {
-            Ok(Some(ClaimOutcome::Open(row))) => return Ok(Some(ClaimOutcome::Open((tx, row)))),
-            Ok(Some(ClaimOutcome::Taken(taken))) => Ok(Some(ClaimOutcome::Taken(taken))),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
+        let mut tx = self.open().await?;
+        let locked = self.within(lock(&self.postgres, &mut tx, claim)).await;
+        open_or_end(tx, locked).await
+    }
+
+    /// Rolls a transaction back and locks its key again, on the same connection.
+    ///
+    /// The connection does not return to the pool in between: it would go to another request, and
+    /// this one would wait for the next free connection.
+    pub(super) async fn hold_again(
+        &self,
+        mut tx: PgTransaction<'static>,
+        claim: &Claim,
+    ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+        if !tx.is_in_transaction() {
+            // sqlx has rolled it back and would send no COMMIT.
+            roll_back(tx).await;
+            return self.try_hold(claim).await;
+        }
+        let begin = self.bounded_begin();
+        let again = async {
+            restart(&mut tx, &begin).await?;
+            lock(&self.postgres, &mut tx, claim).await
         };
-        roll_back(tx).await;
-        outcome
+        let locked = self.within(again).await;
+        open_or_end(tx, locked).await
+    }
+
+    /// Waits for statements of the store, at most as long as one may take.
+    async fn within<R>(
+        &self,
+        statements: impl Future<Output = Result<R, StoreError>>,
+    ) -> Result<R, StoreError> {
+        let max = self.postgres.settings().statement_max;
+        let completed = timeout(max, statements).await;
+        completed.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    /// Begins a transaction with the time limits of the store.
+    ///
+    /// sqlx does not know of a transaction until it has received the result of the `BEGIN`. If the
+    /// future is dropped before that, the connection returns to the pool with the transaction open.
+    /// A separate task therefore begins it. If the request is gone by then, the task drops the
+    /// transaction, and sqlx rolls it back.
+    async fn open(&self) -> Result<PgTransaction<'static>, StoreError> {
+        let (pool, begin) = (self.pool.clone(), AssertSqlSafe(self.bounded_begin()));
+        let begun = tokio::spawn(async move { pool.begin_with(begin).await });
+        let begun = begun.await.map_err(unavailable)?;
+        begun.map_err(sqlx_error)
+    }
+
+    /// The statements that begin a transaction. They limit it, so that the server ends it if this
+    /// node vanishes.
+    fn bounded_begin(&self) -> String {
+        format!("BEGIN; {}", self.postgres.bounds())
     }
 }
 
@@ -88,7 +136,7 @@ impl Keys for SqlxStore {
     type Statement = Statement;
 
     async fn begin(&self, tenant: Option<Tenant>, context: Headers) -> Result<SqlxTx, StoreError> {
-        let tx = self.pool.begin().await.map_err(sqlx_error)?;
+        let tx = self.open().await?;
         Ok(SqlxTx::new(self, tx, Draft::new(tenant, context), None))
     }
 
@@ -168,6 +216,37 @@ impl Source for SqlxStore {
     }
 }
 
+/// Keeps the transaction of a claim that has its key, and ends every other one.
+async fn open_or_end(
+    tx: PgTransaction<'static>,
+    locked: Result<Option<ClaimOutcome<OldRow>>, StoreError>,
+) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
+    match locked {
+        Ok(Some(ClaimOutcome::Open(row))) => Ok(Some(ClaimOutcome::Open((tx, row)))),
+        Ok(Some(ClaimOutcome::Taken(taken))) => {
+            roll_back(tx).await;
+            Ok(Some(ClaimOutcome::Taken(taken)))
+        }
+        Ok(None) => {
+            roll_back(tx).await;
+            Ok(None)
+        }
+        Err(error) => {
+            roll_back_after(tx, &error).await;
+            Err(error)
+        }
+    }
+}
+
+/// Ends a transaction without its effect and begins the next one, in one message.
+///
+/// For sqlx it is the same transaction, so it also rolls back the second one if this future is
+/// dropped.
+async fn restart(tx: &mut PgConnection, begin: &str) -> Result<(), StoreError> {
+    let restart = AssertSqlSafe(format!("ROLLBACK; {begin}"));
+    tx.execute(restart).await.map(drop).map_err(sqlx_error)
+}
+
 async fn lock(
     postgres: &Postgres,
     tx: &mut PgConnection,
@@ -175,10 +254,16 @@ async fn lock(
 ) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let time = postgres.time();
-    let lock = bound(query!("idempotency/lock"), &[&tenant, &operation, &key]);
+    let settings = postgres.settings();
+    let lock = bound(
+        settings,
+        query!("idempotency/lock"),
+        &[&tenant, &operation, &key],
+    );
     let locked = lock.fetch_one(&mut *tx).await.map_err(sqlx_error)?;
     let locked: bool = locked.try_get(0).map_err(sqlx_error)?;
     let find = bound(
+        settings,
         query!("idempotency/find"),
         &[&tenant, &operation, &key, &time],
     );

@@ -14,11 +14,11 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
     inbox::{Acceptance, Message},
-    outbox::{Draft, EventError},
+    outbox::{Draft, EventError, Sealed},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use sqlx::{
-    PgConnection, PgTransaction,
+    Connection as _, Executor as _, PgConnection, PgTransaction,
     postgres::{PgDatabaseError, PgSeverity},
 };
 use tokio::time::timeout;
@@ -30,6 +30,7 @@ use crate::{
     commit_recovery,
     error::{lost, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
+    settings::Settings,
 };
 
 /// How long a rollback may take before sqlx is left to do it in the background.
@@ -42,6 +43,10 @@ const ROLLBACK: Duration = Duration::from_secs(2);
 /// handler; a function that takes `&mut PgConnection` is given `&mut tx`.
 /// [`store_error`](super::store_error) converts the errors. After a statement has failed, the
 /// transaction can only be rolled back, or completed with a response whose effect is dropped.
+///
+/// The layer commits. A handler runs no `COMMIT` or `ROLLBACK`, and if a savepoint does not begin
+/// (`tx.transaction().begin()`), it runs no further statement: sqlx has rolled the transaction back,
+/// and the statement would be committed at once.
 #[derive(Debug)]
 pub struct SqlxTx {
     store: SqlxStore,
@@ -78,31 +83,14 @@ impl SqlxTx {
             mut draft,
             held,
         } = self;
-        let postgres = store.postgres();
         let events = draft.take_events();
-        let stored = held.as_ref().zip(response).map(|(held, response)| {
-            ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
-        });
-        let stored = match stored.transpose() {
-            Ok(stored) => stored,
-            Err(error) => {
-                roll_back(inner).await;
-                return Err(error);
-            }
-        };
-        let ending = Ending::of(
-            held.as_ref(),
-            None,
-            stored.as_ref(),
-            &events,
-            postgres.time(),
-        );
-        let max = postgres.settings().statement_max;
-        let wrote = timeout(max, write(&mut inner, &ending, stored.is_some())).await;
-        if let Err(error) = wrote.unwrap_or(Err(StoreError::TimedOut)) {
-            roll_back(inner).await;
+        let wrote = finish(&store, &mut inner, held.as_ref(), response, &events).await;
+        if let Err(error) = wrote {
+            roll_back_after(inner, &error).await;
             return Err(error);
         }
+        let postgres = store.postgres();
+        let max = postgres.settings().statement_max;
         let failpoints = &postgres.settings().failpoints;
         failpoints.hit("postgres.commit.before");
         let unknown = match timeout(max, inner.commit()).await {
@@ -125,14 +113,14 @@ impl SqlxTx {
         Ok(())
     }
 
-    /// Rolls the effect back and stores the response alone, in a second transaction.
+    /// Rolls the effect back and stores the response alone, in a second transaction on the same
+    /// connection.
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         let Self { store, inner, .. } = self;
-        roll_back(inner).await;
-        match store.try_hold(&held.claim).await? {
+        match store.hold_again(inner, &held.claim).await? {
             Some(ClaimOutcome::Open((inner, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
@@ -158,6 +146,7 @@ impl Transaction for SqlxTx {
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
+        still_open(&self.inner)?;
         super::accept(&mut self.inner, message).await
     }
 
@@ -184,7 +173,14 @@ impl Transaction for SqlxTx {
     }
 
     async fn rollback(self) {
-        roll_back(self.inner).await;
+        let mut tx = self.inner;
+        let alive = timeout(ROLLBACK, savepoint(&mut tx)).await;
+        if matches!(alive, Ok(Err(_))) {
+            // A statement of the handler has failed. It is not known here why.
+            roll_back_and_forget(tx).await;
+        } else {
+            roll_back(tx).await;
+        }
     }
 }
 
@@ -207,21 +203,81 @@ pub(super) async fn roll_back(tx: PgTransaction<'static>) {
     let _rolled_back = timeout(ROLLBACK, tx.rollback()).await;
 }
 
+/// Rolls back after a failure of a statement of the store.
+pub(super) async fn roll_back_after(tx: PgTransaction<'static>, error: &StoreError) {
+    if matches!(error, StoreError::Conflict { .. }) {
+        roll_back_and_forget(tx).await;
+    } else {
+        roll_back(tx).await;
+    }
+}
+
+/// Rolls back, and lets the connection forget its prepared statements.
+///
+/// If a migration has changed the result of a statement, or it was deallocated, sqlx would use it
+/// again, and it would fail on this connection each time.
+async fn roll_back_and_forget(mut tx: PgTransaction<'static>) {
+    // If this fails, the connection does not return to the pool.
+    let _forgot = timeout(ROLLBACK, tx.clear_cached_statements()).await;
+    roll_back(tx).await;
+}
+
+/// Fails unless the transaction is open and all of its statements have succeeded.
+async fn savepoint(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    tx.execute("SAVEPOINT hapax").await.map(drop)
+}
+
+/// Writes what a transaction writes at its end, if it is still open.
+async fn finish(
+    store: &SqlxStore,
+    tx: &mut PgConnection,
+    held: Option<&Held>,
+    response: Option<&StoredResponse>,
+    events: &[Sealed],
+) -> Result<(), StoreError> {
+    still_open(tx)?;
+    let postgres = store.postgres();
+    let stored = held.zip(response).map(|(held, response)| {
+        ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
+    });
+    let stored = stored.transpose()?;
+    let ending = Ending::of(held, None, stored.as_ref(), events, postgres.time());
+    let settings = postgres.settings();
+    let wrote = write(tx, settings, &ending, stored.is_some());
+    let wrote = timeout(settings.statement_max, wrote).await;
+    wrote.unwrap_or(Err(StoreError::TimedOut))
+}
+
+/// Fails if sqlx has rolled the transaction back.
+///
+/// It does so if a savepoint does not begin. It then sends no `COMMIT`, reports success, and every
+/// later statement is a transaction of its own.
+fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
+    if tx.is_in_transaction() {
+        return Ok(());
+    }
+    let source = "the transaction was rolled back when a savepoint in it did not begin";
+    Err(StoreError::Statement {
+        source: source.into(),
+    })
+}
+
 /// Writes the response and the events.
 async fn write(
     tx: &mut PgConnection,
+    settings: &Settings,
     ending: &Ending<'_>,
     has_response: bool,
 ) -> Result<(), StoreError> {
     let said = ending.said();
     if said.is_empty() {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
-        // success. A statement before it fails.
-        let alive = sqlx::query("SELECT 1").execute(&mut *tx).await;
+        // success, and outside of a transaction it does nothing. A savepoint fails in both cases.
+        let alive = savepoint(tx).await;
         alive.map_err(|error| refused(error, false))?;
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
-        let wrote = bound(sql, &params).execute(&mut *tx).await;
+        let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
         wrote.map_err(|error| refused(error, has_response && number == 0))?;
     }
     Ok(())
