@@ -1,6 +1,10 @@
 //! Tests of `hapax listen`: what it forwards and prints, and that it is no destination.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
@@ -21,6 +25,7 @@ on_both_stores! {
     a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded,
     a_payload_is_printed_masked_and_only_on_request,
     a_url_or_a_secret_that_cannot_work_is_refused,
+    a_reader_that_closes_the_output_ends_the_command,
 }
 
 /// A running `hapax listen`. Its output and its errors are in one log.
@@ -175,6 +180,33 @@ async fn a_url_or_a_secret_that_cannot_work_is_refused(on: Store) {
             stderr.contains(flag) && !stderr.contains("hunter2"),
             "{stderr}"
         );
+    }
+}
+
+async fn a_reader_that_closes_the_output_ends_the_command(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 1).await;
+    let url = database.url();
+    for arguments in [
+        &["listen", "--since", "1h"][..],
+        &["listen", "--since", "1h", "--json"],
+        &["events", "tail", "--follow"],
+        &["status", "--watch", "500ms", "--json"],
+    ] {
+        let mut command = hapax(&[arguments, &["--database", &url]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "{arguments:?}");
+        drop(output);
+        database.emit("order.paid", 2).await;
+        eventually(PATIENCE, async || child.try_wait().unwrap().is_some()).await;
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("hapax:"), "{arguments:?}: {stderr}");
     }
 }
 
