@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    hapax::{PATIENCE, SECRET, hapax, run},
+    hapax::{PATIENCE, SECRET, emit, hapax, run},
     store::{Home, Store, on_both_stores},
     test_event::check_signature,
 };
@@ -26,6 +26,58 @@ on_both_stores! {
     a_payload_is_printed_masked_and_only_on_request,
     a_url_or_a_secret_that_cannot_work_is_refused,
     a_reader_that_closes_the_output_ends_the_command,
+}
+
+#[tokio::test]
+async fn an_event_that_commits_after_hundreds_of_newer_ones_is_printed() {
+    let database = Home::migrated(Store::Postgres).await;
+    let Home::Server(server) = &database else {
+        panic!("the database is not on a server");
+    };
+    let (mut late, client) = (server.client().await, server.client().await);
+    let listen = Listen::start(&database, &["--type", "order.*"]).await;
+    let open = late.transaction().await.unwrap();
+    open.batch_execute("SELECT hapax.emit('order.late', '1', 'order', 'o1')")
+        .await
+        .unwrap();
+    emit(&client, "order.created", 500).await;
+    listen.lines("order.created", 500).await;
+    open.commit().await.unwrap();
+    listen.lines("order.late", 1).await;
+    let log = listen.interrupt().await;
+    assert_eq!(log.matches("order.created").count(), 500);
+    assert_eq!(log.matches("order.late").count(), 1);
+}
+
+#[tokio::test]
+async fn a_rare_event_is_printed_however_many_others_are_committed() {
+    let database = Home::migrated(Store::Postgres).await;
+    let Home::Server(server) = &database else {
+        panic!("the database is not on a server");
+    };
+    let client = server.client().await;
+    emit(&client, "rare.first", 1).await;
+    // More than are read again each time.
+    fill(&client).await;
+    let listen = Listen::start(&database, &["--type", "rare.*"]).await;
+    let recent = Listen::start(&database, &["--type", "rare.*", "--since", "1h"]).await;
+    recent.lines("rare.first", 1).await;
+    emit(&client, "rare.second", 1).await;
+    fill(&client).await;
+    emit(&client, "rare.third", 1).await;
+    for (listen, first) in [(listen, 0), (recent, 1)] {
+        listen.lines("rare.third", 1).await;
+        let log = listen.interrupt().await;
+        assert_eq!(log.matches("rare.first").count(), first, "{log}");
+        assert_eq!(log.matches("rare.second").count(), 1, "{log}");
+    }
+}
+
+/// Emits more events than a read of new ones covers.
+async fn fill(client: &tokio_postgres::Client) {
+    for _ in 0..2 {
+        emit(client, "order.created", 6_000).await;
+    }
 }
 
 /// A running `hapax listen`. Its output and its errors are in one log.

@@ -20,7 +20,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> {
     let filter = args.events.query().of_events()?;
-    let (mut follow, first) = Follow::start(cx, filter, args.lines).await?;
+    let (mut follow, first) = Follow::start(cx, filter, Some(args.lines)).await?;
     print(cx, listed(cx, first).await?)?;
     if !args.follow {
         return Ok(());
