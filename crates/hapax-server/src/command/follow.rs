@@ -2,20 +2,25 @@
 //!
 //! Events are read once a second. An event whose transaction commits late has a lower position than
 //! some that were returned before; it is returned when it is seen. What one read costs does not
-//! depend on the number of events in the outbox, even if few of them match the filter.
+//! depend on the number of events in the outbox, even if few of them match the filter. While the
+//! database does not respond, it is asked again once a second, and no event is lost.
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    io::{self, Write as _},
     time::Duration,
 };
 
-use hapax::admin::{EventFilter, EventSummary, Page};
+use hapax::{
+    admin::{AdminError, EventFilter, EventSummary, Page},
+    store::StoreError,
+};
 use tokio::time::sleep;
 
 use super::Failure;
 use crate::admin::command_context::{CommandContext, read_pages};
 
-/// How often new events are read.
+/// How often new events are read, and how often a database that does not respond is asked again.
 const POLL: Duration = Duration::from_secs(1);
 /// How many events are read at once.
 const READ: usize = 200;
@@ -89,9 +94,7 @@ impl Follow {
         cx: &CommandContext,
     ) -> Result<Vec<EventSummary>, Failure> {
         sleep(POLL).await;
-        // The end of the outbox is read first, so that what is committed meanwhile is after it.
-        let end = end(cx).await?;
-        let mut new = self.unseen(cx).await?;
+        let (end, mut new) = with_patience(async || self.read(cx).await).await?;
         self.seen.extend(new.iter().map(|it| it.position));
         self.move_on(end);
         new.reverse();
@@ -114,8 +117,15 @@ impl Follow {
         self.filter.after = Some(after);
     }
 
+    /// The end of the outbox, and the events that were not seen before, the newest first.
+    async fn read(&self, cx: &CommandContext) -> Result<(i64, Vec<EventSummary>), AdminError> {
+        // The end is read first, so that what is committed meanwhile is after it.
+        let end = end(cx).await?;
+        Ok((end, self.unseen(cx).await?))
+    }
+
     /// The events that were not seen before, the newest first.
-    async fn unseen(&self, cx: &CommandContext) -> Result<Vec<EventSummary>, Failure> {
+    async fn unseen(&self, cx: &CommandContext) -> Result<Vec<EventSummary>, AdminError> {
         let (mut new, mut read, mut before) = (Vec::new(), 0, None);
         loop {
             let Page { items, next } = read_events(cx, &self.filter, before, READ).await?;
@@ -134,7 +144,7 @@ impl Follow {
 }
 
 /// The position of the newest event in the outbox; 0 if there is none.
-async fn end(cx: &CommandContext) -> Result<i64, Failure> {
+async fn end(cx: &CommandContext) -> Result<i64, AdminError> {
     let newest = read_events(cx, &EventFilter::default(), None, 1).await?;
     Ok(newest.items.first().map_or(0, |it| it.position))
 }
@@ -145,12 +155,55 @@ pub(super) async fn read_events(
     filter: &EventFilter,
     before: Option<String>,
     limit: usize,
-) -> Result<Page<EventSummary>, Failure> {
+) -> Result<Page<EventSummary>, AdminError> {
     let read = async |before: Option<&str>, limit| {
         let page = cx.store().events(&cx.actor, filter, before, limit);
         page.await
     };
-    Ok(read_pages(before, limit, read).await?)
+    read_pages(before, limit, read).await
+}
+
+/// Reads until the database responds, once a second. Standard error says when it stops to respond
+/// and when it responds again.
+///
+/// # Errors
+/// An error of another kind, which another read would not change.
+pub(super) async fn with_patience<T>(
+    read: impl AsyncFn() -> Result<T, AdminError>,
+) -> Result<T, AdminError> {
+    let mut is_waiting = false;
+    loop {
+        let error = match read().await {
+            Err(error) if is_passing(&error) => error,
+            ended => {
+                if is_waiting && ended.is_ok() {
+                    say("the database responds again");
+                }
+                return ended;
+            }
+        };
+        if !is_waiting {
+            let Failure { error_chain, .. } = error.into();
+            say(&format!(
+                "the database does not respond, and is asked again every second: {error_chain}"
+            ));
+        }
+        is_waiting = true;
+        sleep(POLL).await;
+    }
+}
+
+fn is_passing(error: &AdminError) -> bool {
+    use StoreError::{Conflict, TimedOut, Unavailable};
+    matches!(
+        error,
+        AdminError::Busy | AdminError::Store(Unavailable { .. } | TimedOut | Conflict { .. })
+    )
+}
+
+/// Prints a line on standard error, whether a reader of it is left or not.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "hapax: {line}");
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::{
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
+    postgres::Cluster,
     program::Program,
     wait::eventually,
 };
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    hapax::{PATIENCE, SECRET, emit, hapax, run},
+    hapax::{PATIENCE, SECRET, emit, hapax, migrate, run},
     store::{Home, Store, on_both_stores},
     test_event::check_signature,
 };
@@ -73,6 +74,37 @@ async fn a_rare_event_is_printed_however_many_others_are_committed() {
     }
 }
 
+#[tokio::test]
+async fn after_a_restart_of_the_database_events_are_followed_without_a_loss() {
+    let mut cluster = Cluster::start().await;
+    migrate(&cluster.url());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = hapax(&["events", "tail", "--follow", "--database", &cluster.url()]);
+    command.args(["--type", "order.*"]);
+    let mut tail = Program::start(command, &folder.path().join("log"));
+    let listen = Listen::on(&cluster.url(), &["--payload"]).await;
+    emit(&cluster.client().await, "order.created", 1).await;
+    listen.lines("order.created", 1).await;
+    eventually(PATIENCE, async || tail.log().contains("order.created")).await;
+    cluster.stop_immediate().await;
+    for program in [&listen.program, &tail] {
+        let says = "hapax: the database does not respond";
+        eventually(PATIENCE, async || program.log().contains(says)).await;
+    }
+    cluster.start_again().await;
+    emit(&cluster.client().await, "order.paid", 2).await;
+    listen.lines("  order.paid  ", 2).await;
+    eventually(PATIENCE, async || {
+        tail.log().matches("  order.paid  ").count() == 2
+    })
+    .await;
+    assert!(tail.log().contains("hapax: the database responds again"));
+    tail.kill();
+    let log = listen.interrupt().await;
+    assert!(log.contains("hapax: the database responds again"), "{log}");
+    assert_eq!(log.matches("order.created").count(), 1, "{log}");
+}
+
 /// Emits more events than a read of new ones covers.
 async fn fill(client: &tokio_postgres::Client) {
     for _ in 0..2 {
@@ -89,10 +121,15 @@ struct Listen {
 impl Listen {
     /// Starts it with these arguments, and waits until it listens.
     async fn start(database: &Home, arguments: &[&str]) -> Self {
+        Self::on(&database.url(), arguments).await
+    }
+
+    /// The same with the URL of a database.
+    async fn on(url: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("hapax.toml");
         fs::write(&config, "[admin]\nmask = [\"n\"]\n").unwrap();
-        let mut command = hapax(&["listen", "--database", &database.url()]);
+        let mut command = hapax(&["listen", "--database", url]);
         command.arg("--config").arg(&config).args(arguments);
         let program = Program::start(command, &folder.path().join("log"));
         let listen = Self { program, folder };

@@ -3,7 +3,11 @@
 use super::{Listed, listed};
 use crate::{
     admin::{arguments, command_context::CommandContext},
-    command::{Failure, filters::EventArgs, follow::Follow},
+    command::{
+        Failure,
+        filters::EventArgs,
+        follow::{Follow, with_patience},
+    },
 };
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +31,8 @@ pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> 
     }
     loop {
         let new = follow.new_events(cx).await?;
-        print(cx, listed(cx, new).await?)?;
+        let new = with_patience(async || listed(cx, new.clone()).await).await?;
+        print(cx, new)?;
     }
 }
 

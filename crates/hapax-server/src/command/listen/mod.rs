@@ -24,7 +24,7 @@ use self::forward::Forward;
 use super::{
     Context, Failure,
     filters::EventArgs,
-    follow::Follow,
+    follow::{Follow, with_patience},
     secrets,
 };
 use crate::{
@@ -125,8 +125,9 @@ impl Listener<'_> {
         if self.forward.is_none() && !self.has_payload {
             return self.print(event, None, None);
         }
-        let found = self.cx.store().event_at(&self.cx.actor, event.position);
-        let Some(found) = found.await? else {
+        let (store, actor) = (self.cx.store(), &self.cx.actor);
+        let found = async || store.event_at(actor, event.position).await;
+        let Some(found) = with_patience(found).await? else {
             // It was purged since it was listed.
             return Ok(());
         };
