@@ -23,7 +23,7 @@ use clap::Parser as _;
 
 use crate::{
     command::{Cli, Failure},
-    output::USAGE,
+    output::{CLOSED, USAGE},
 };
 
 /// Events cause many small allocations that one thread makes and another one frees.
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     };
     match command::run(cli, std::env::vars_os()) {
         Ok(code) => code,
+        Err(Failure { code: CLOSED, .. }) => ExitCode::SUCCESS,
         Err(Failure { code, error_chain }) => {
             let _ = writeln!(std::io::stderr(), "hapax: {error_chain}");
             ExitCode::from(code)

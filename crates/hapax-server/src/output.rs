@@ -7,6 +7,9 @@ use std::{
 
 use serde::Serialize;
 
+/// Success: the reader of the output has closed it, as in `hapax listen | head`, so that a command
+/// that prints line after line has ended.
+pub(crate) const CLOSED: u8 = 0;
 /// The command failed. Standard error says why.
 pub(crate) const FAILED: u8 = 1;
 /// The flags or settings are not valid.
@@ -23,6 +26,15 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// Why a command that prints line after line cannot go on.
+#[derive(Debug)]
+pub(crate) enum LineError {
+    /// The reader of the output has closed it.
+    Closed,
+    /// The line could not be written.
+    Failed(io::Error),
+}
+
 #[expect(
     clippy::unused_self,
     reason = "there is one standard output, and a command is handed it"
@@ -36,16 +48,17 @@ impl Output {
     }
 
     /// Prints a value as JSON on one line.
-    pub(crate) fn json_line(self, value: &impl Serialize) -> io::Result<()> {
-        let mut text = serde_json::to_string(value)?;
+    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<(), LineError> {
+        let mut text = serde_json::to_string(value).map_err(io::Error::from)?;
         text.push('\n');
-        written(text.as_bytes())
+        Ok(flushed(text.as_bytes())?)
     }
 
     /// Prints the cells of a row that belongs to no table.
-    pub(crate) fn cells(self, cells: &[String]) -> io::Result<()> {
+    pub(crate) fn cells(self, cells: &[String]) -> Result<(), LineError> {
         let cells: Vec<String> = cells.iter().map(|cell| harmless(cell)).collect();
-        written(format!("{}\n", cells.join("  ").trim_end()).as_bytes())
+        let line = format!("{}\n", cells.join("  ").trim_end());
+        Ok(flushed(line.as_bytes())?)
     }
 
     /// Clears the terminal, so that the next output replaces the last one.
@@ -126,11 +139,25 @@ fn harmless(cell: &str) -> String {
 }
 
 fn written(bytes: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match flushed(bytes) {
         // The reader has closed the pipe, as in `hapax events list | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
+    }
+}
+
+fn flushed(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+impl From<io::Error> for LineError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Failed(error),
+        }
     }
 }
 

@@ -264,7 +264,8 @@ pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
 pub const LISTENER_PLACE: Duration = Duration::from_millis(500);
 /// The same while it waits for the head of a connection's first request. A client sends that head
 /// right after it has connected, and a flood of connections without one is to be over before a new
-/// client gives up: a thousand of them pass through a hundred places in a second.
+/// client gives up: a thousand of them pass through a hundred places in a second and a half. It is
+/// closed a quarter of this time later, if its head has not been read until then.
 pub const LISTENER_PLACE_HEAD: Duration = Duration::from_millis(100);
 /// Rate in bytes per second at which bytes of a body that arrive make up for time spent waiting for
 /// the client.

@@ -4,9 +4,10 @@
 //! a request, for its body, and for reading the response. An idle connection is kept no longer than
 //! a head may take. If all connections are in use, a new client replaces the connection whose
 //! client is the most overdue: a tenth of a second for the head of a first request, half a second
-//! for anything else. So incomplete requests do not keep complete ones out. After a request to stop, the listener accepts no more
-//! connections, lets every request in flight finish, and returns when the last connection is closed
-//! or the time limit has passed.
+//! for anything else. So incomplete requests do not keep complete ones out. A first head that is
+//! overdue is given a fortieth of a second more, in which a process that lags reads a head that has
+//! arrived. After a request to stop, the listener accepts no more connections, lets every request in
+//! flight finish, and returns when the last connection is closed or the time limit has passed.
 
 mod body;
 mod place;

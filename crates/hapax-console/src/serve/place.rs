@@ -3,6 +3,8 @@
 //! A listener serves a limited number of connections. While all places are taken, a new client
 //! takes the place of the connection whose client is the most overdue: the head of a first request
 //! may take [`LISTENER_PLACE_HEAD`], anything else that the client has to send [`LISTENER_PLACE`].
+//! A first head that is overdue is given the time of one more look, so that a process that lags
+//! reads a head that has arrived before it closes the connection.
 //! Only the time that is spent waiting for the client counts, and received bytes of a body
 //! compensate for it at [`LISTENER_RATE`]. So an upload that is faster keeps its place, and so does
 //! a request that the server works on, or a response that it still produces.
@@ -31,6 +33,12 @@ pub(super) struct Place(Mutex<State>);
 enum State {
     /// The server has not read from the connection yet. The head of the request may have arrived.
     Unread,
+    /// The server waits for the head of the first request. The first look that found it overdue was
+    /// at `marked`.
+    FirstHead {
+        since: Instant,
+        marked: Option<Instant>,
+    },
     /// The server waits for the client, and may give the place to another one after `most`. The
     /// instant is moved back by the time that it has already waited earlier in the same request.
     Waiting { since: Instant, most: Duration },
@@ -46,13 +54,14 @@ impl Place {
         Arc::new(Self(Mutex::new(State::Unread)))
     }
 
-    /// Starts to wait for the head of the first request, because the server has read all that has
-    /// arrived.
+    /// Starts to wait for the head of the first request, because nothing more can be read yet. Bytes
+    /// may have arrived already: a connection is only known to be readable after the I/O driver of
+    /// the runtime has run.
     pub(super) fn wait_for_head(&self) {
         let mut state = self.state();
         if let State::Unread = *state {
-            let (since, most) = (Instant::now(), LISTENER_PLACE_HEAD);
-            *state = State::Waiting { since, most };
+            let (since, marked) = (Instant::now(), None);
+            *state = State::FirstHead { since, marked };
         }
     }
 
@@ -73,7 +82,7 @@ impl Place {
         let waited = match *state {
             State::Waiting { since, .. } => since.elapsed(),
             State::Working { waited } => waited,
-            State::Unread | State::GivenUp => return,
+            State::Unread | State::FirstHead { .. } | State::GivenUp => return,
         };
         let waited = waited.saturating_sub(at_rate(bytes));
         *state = State::Working { waited };
@@ -103,18 +112,27 @@ impl Place {
         }
     }
 
-    /// From when on the place can be given to another client.
-    fn due(&self) -> Option<Instant> {
-        match *self.state() {
-            State::Waiting { since, most } => Some(since + most),
-            State::Unread | State::Working { .. } | State::GivenUp => None,
+    /// Looks whether the place can be given to another client now. Returns when it became overdue.
+    ///
+    /// If the head of a first request is overdue, the first look only marks the place. The place can
+    /// be given up at a look that is at least [`LOOK`] later. The I/O driver has run by then, and a
+    /// head that had arrived was read.
+    fn look(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut state = self.state();
+        if let State::FirstHead { since, marked } = &mut *state {
+            let is_overdue = now.duration_since(*since) >= LISTENER_PLACE_HEAD;
+            if is_overdue && marked.is_none() {
+                *marked = Some(now);
+            }
         }
+        state.overdue_since(now)
     }
 
-    /// Gives the place up if the server has waited long enough for the client.
+    /// Gives the place up if it can still be given to another client.
     fn give_up(&self) -> bool {
         let mut state = self.state();
-        let is_late = matches!(*state, State::Waiting { since, most } if since.elapsed() >= most);
+        let is_late = state.overdue_since(Instant::now()).is_some();
         if is_late {
             *state = State::GivenUp;
         }
@@ -123,6 +141,21 @@ impl Place {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Since when the client is overdue, if the place can be given to another one.
+    fn overdue_since(self, now: Instant) -> Option<Instant> {
+        let (since, most, is_final) = match self {
+            Self::FirstHead { since, marked } => {
+                let is_final = marked.is_some_and(|at| now.duration_since(at) >= LOOK);
+                (since, LISTENER_PLACE_HEAD, is_final)
+            }
+            Self::Waiting { since, most } => (since, most, true),
+            Self::Unread | Self::Working { .. } | Self::GivenUp => return None,
+        };
+        (is_final && now.duration_since(since) >= most).then(|| since + most)
     }
 }
 
@@ -169,8 +202,10 @@ impl Places {
     fn give_one_up(&mut self) -> bool {
         self.forget_closed();
         let taken = self.taken.iter();
-        let waiting = taken.filter_map(|(place, task)| Some((place.due()?, place, task)));
-        let most_overdue = waiting.min_by_key(|(due, ..)| *due);
+        // This looks at every place, so that all that are overdue are marked at once, and the next
+        // looks can give up any number of them.
+        let overdue = taken.filter_map(|(place, task)| Some((place.look()?, place, task)));
+        let most_overdue = overdue.min_by_key(|(since, ..)| *since);
         most_overdue.is_some_and(|(_, place, task)| {
             let is_given_up = place.give_up();
             if is_given_up {
@@ -190,5 +225,71 @@ impl Places {
 
     fn forget_closed(&mut self) {
         self.taken.retain(|(_, task)| !task.is_finished());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_head_that_is_overdue_is_given_up_at_a_later_look_only() {
+        let place = Place::new();
+        place.wait_for_head();
+        assert_eq!(place.look(), None);
+        let overdue = Instant::now() + LISTENER_PLACE_HEAD;
+        // However long the process has lagged, and however many clients wait.
+        advance(20 * LISTENER_PLACE_HEAD).await;
+        for _ in 0..3 {
+            assert_eq!(place.look(), None);
+            assert!(!place.give_up());
+        }
+        advance(LOOK).await;
+        assert_eq!(place.look(), Some(overdue));
+        assert!(place.give_up());
+        assert!(!place.requested());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_is_read_between_two_looks_keeps_its_place() {
+        let place = Place::new();
+        place.wait_for_head();
+        advance(2 * LISTENER_PLACE_HEAD).await;
+        assert_eq!(place.look(), None);
+        advance(LOOK / 2).await;
+        assert!(place.requested());
+        advance(LOOK).await;
+        assert_eq!(place.look(), None);
+        assert!(!place.give_up());
+        // The client is then waited for as long as for anything else.
+        place.responded();
+        advance(LISTENER_PLACE_HEAD + LOOK).await;
+        assert_eq!(place.look(), None);
+        advance(LISTENER_PLACE).await;
+        assert!(place.look().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn places_that_are_overdue_at_once_are_given_up_one_after_the_other_without_a_wait() {
+        let most = 8;
+        let mut places = Places::new(most);
+        let started = Instant::now();
+        for _ in 0..2 * most {
+            let permit = places.free().await;
+            let place = Place::new();
+            place.wait_for_head();
+            let task = tokio::spawn(async move {
+                pending::<()>().await;
+                drop(permit);
+            });
+            places.note(place, task.abort_handle());
+        }
+        let passed = started.elapsed();
+        assert!(passed >= LISTENER_PLACE_HEAD + LOOK, "{passed:?}");
+        assert!(passed < 2 * LISTENER_PLACE_HEAD, "{passed:?}");
     }
 }

@@ -54,7 +54,7 @@ impl EventAdmin for Postgres {
         if before.is_none()
             && let Some(position) = place_of(self, actor, filter).await?
         {
-            let (high, low) = (position.saturating_add(1), position);
+            let (low, high) = only(position, filter);
             let params = find.with(&[&high, &low, &1_i64, &1_i64]);
             let found = self.ask(query!("admin/events"), &params).await?;
             return Ok(Page::last(found.iter().map(summary).collect()));
@@ -220,12 +220,19 @@ pub(super) async fn bounds(
     filter: &EventFilter,
 ) -> Result<(i64, i64), AdminError> {
     match place_of(store, actor, filter).await? {
-        Some(position) => Ok((position, position.saturating_add(1))),
+        Some(position) => Ok(only(position, filter)),
         None => Ok(window(store, filter).await?),
     }
 }
 
-/// The positions between which the events of a filter's window of time are.
+/// The positions between which only the event at `position` is; none if the filter excludes it.
+fn only(position: i64, filter: &EventFilter) -> (i64, i64) {
+    let low = position.max(filter.position_min());
+    (low, position.saturating_add(1))
+}
+
+/// The positions between which the events of a filter's window of time are, after the filter's
+/// position.
 async fn window(store: &Postgres, filter: &EventFilter) -> Result<(i64, i64), StoreError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
@@ -235,6 +242,7 @@ async fn window(store: &Postgres, filter: &EventFilter) -> Result<(i64, i64), St
     if let Some(until) = filter.until {
         bounds.1 = id_at(store, Moment(until.after(RequestSeek::SKEW))).await?;
     }
+    bounds.0 = bounds.0.max(filter.position_min());
     Ok(bounds)
 }
 

@@ -60,6 +60,7 @@ impl ListQuery {
             event_id: read_field("event_id", event_id, "a UUID", |it| it.parse().ok())?,
             since: read_time("since", self.since.as_deref())?,
             until: read_time("until", self.until.as_deref())?,
+            after: None,
             attempts_min: self.attempts_min.unwrap_or(0),
             error: self.error.clone(),
         })

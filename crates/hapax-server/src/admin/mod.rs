@@ -41,7 +41,7 @@ use hapax::{
     mask::Mask,
 };
 use hapax_http::{Problem, RequestIds, problem::METHOD};
-use tokio::sync::watch::Receiver;
+use tokio::sync::{Semaphore, watch::Receiver};
 
 pub(crate) use auth::tokens;
 pub(crate) use declare::{Declare, configured};
@@ -70,6 +70,8 @@ struct Inner {
     /// The destinations of the configuration, as a relay uses them now.
     configured: Receiver<Declared>,
     mask: Mask,
+    /// Limits the test events that are offered at the same time.
+    tests: Semaphore,
 }
 
 impl AdminApi {
@@ -88,6 +90,7 @@ impl AdminApi {
             declare,
             configured,
             mask: Mask::with(&config.admin.mask),
+            tests: Semaphore::new(test_event::TESTS_MAX),
         })))
     }
 

@@ -3,9 +3,10 @@
 //! The event is not written to the outbox. This process builds the sink from the declaration of the
 //! destination, as a relay does, and offers the event to it once. So neither the order of the
 //! destination nor its breaker is affected, and a paused destination can be tested too. For the
-//! receiver it is an event like any other, of the type [`KIND`].
+//! receiver it is an event like any other, of the type [`KIND`]. A call opens a connection of its own
+//! and may wait for the receiver's timeout, so at most [`TESTS_MAX`] are accepted at the same time.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::extract::State;
 use hapax::{
@@ -16,7 +17,7 @@ use hapax::{
     outbox::{OutboxEvent, seal},
     relay::offer_once,
 };
-use hapax_http::{Json, Path, Problem};
+use hapax_http::{Json, Path, Problem, problem::RATE_LIMIT};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -29,6 +30,11 @@ use crate::{
 
 /// The type of test events.
 const KIND: &str = "hapax.test";
+/// Maximum number of test events that the admin API of a process offers at the same time. Operators
+/// test one destination after the other; more calls would take connections from deliveries.
+pub(super) const TESTS_MAX: usize = 4;
+/// `Retry-After` of a call beyond the limit.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The outcome of a test event.
 #[derive(Debug, Serialize, ToSchema)]
@@ -42,16 +48,22 @@ pub(crate) struct Tested {
 }
 
 /// Offers a test event of the type `hapax.test` to a destination, once. The outbox, the order of
-/// events and the breaker are not affected.
+/// events and the breaker are not affected. A process offers at most four at the same time.
 #[utoipa::path(post, path = "/admin/v1/destinations/{name}/test", tag = "destinations",
     params(("name" = String, Path)),
     responses((status = 200, body = Tested), (status = 404, body = Problem),
-        (status = 409, body = Problem)))]
+        (status = 409, body = Problem), (status = 429, body = Problem)))]
 pub(super) async fn send(
     State(admin): State<AdminApi>,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Tested>, Problem> {
+    let Ok(_permit) = admin.0.tests.try_acquire() else {
+        let busy = format!("{TESTS_MAX} test events are being offered: wait until one has ended");
+        return Err(Problem::new(RATE_LIMIT)
+            .detail(busy)
+            .retry_after(RETRY_AFTER));
+    };
     let configured = admin.0.configured.borrow().get(&name).cloned();
     let (declare, mask) = (&admin.0.declare, &admin.0.mask);
     let tested = offer(declare, &caller.actor, &name, configured, mask).await?;

@@ -35,7 +35,7 @@ use crate::{
     config::{Config, Given, Layers, Wrong, read_layers},
     database::{self, Access, DatabaseError},
     environment,
-    output::{FAILED, Output, USAGE},
+    output::{CLOSED, FAILED, LineError, Output, USAGE},
 };
 
 /// Relay for the transactional outbox of a PostgreSQL or SQLite database, and tools for its
@@ -160,6 +160,15 @@ impl From<anyhow::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::from(anyhow::Error::from(error))
+    }
+}
+
+impl From<LineError> for Failure {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Closed => Self::new(CLOSED, "the output was closed"),
+            LineError::Failed(error) => Self::from(error),
+        }
     }
 }
 

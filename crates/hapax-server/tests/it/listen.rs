@@ -1,9 +1,14 @@
 //! Tests of `hapax listen`: what it forwards and prints, and that it is no destination.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
+    postgres::Cluster,
     program::Program,
     wait::eventually,
 };
@@ -11,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    hapax::{PATIENCE, SECRET, hapax, run},
+    hapax::{PATIENCE, SECRET, emit, hapax, migrate, run},
     store::{Home, Store, on_both_stores},
     test_event::check_signature,
 };
@@ -21,6 +26,90 @@ on_both_stores! {
     a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded,
     a_payload_is_printed_masked_and_only_on_request,
     a_url_or_a_secret_that_cannot_work_is_refused,
+    a_reader_that_closes_the_output_ends_the_command,
+}
+
+#[tokio::test]
+async fn an_event_that_commits_after_hundreds_of_newer_ones_is_printed() {
+    let database = Home::migrated(Store::Postgres).await;
+    let Home::Server(server) = &database else {
+        panic!("the database is not on a server");
+    };
+    let (mut late, client) = (server.client().await, server.client().await);
+    let listen = Listen::start(&database, &["--type", "order.*"]).await;
+    let open = late.transaction().await.unwrap();
+    open.batch_execute("SELECT hapax.emit('order.late', '1', 'order', 'o1')")
+        .await
+        .unwrap();
+    emit(&client, "order.created", 500).await;
+    listen.lines("order.created", 500).await;
+    open.commit().await.unwrap();
+    listen.lines("order.late", 1).await;
+    let log = listen.interrupt().await;
+    assert_eq!(log.matches("order.created").count(), 500);
+    assert_eq!(log.matches("order.late").count(), 1);
+}
+
+#[tokio::test]
+async fn a_rare_event_is_printed_however_many_others_are_committed() {
+    let database = Home::migrated(Store::Postgres).await;
+    let Home::Server(server) = &database else {
+        panic!("the database is not on a server");
+    };
+    let client = server.client().await;
+    emit(&client, "rare.first", 1).await;
+    // More than are read again each time.
+    fill(&client).await;
+    let listen = Listen::start(&database, &["--type", "rare.*"]).await;
+    let recent = Listen::start(&database, &["--type", "rare.*", "--since", "1h"]).await;
+    recent.lines("rare.first", 1).await;
+    emit(&client, "rare.second", 1).await;
+    fill(&client).await;
+    emit(&client, "rare.third", 1).await;
+    for (listen, first) in [(listen, 0), (recent, 1)] {
+        listen.lines("rare.third", 1).await;
+        let log = listen.interrupt().await;
+        assert_eq!(log.matches("rare.first").count(), first, "{log}");
+        assert_eq!(log.matches("rare.second").count(), 1, "{log}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_of_the_database_events_are_followed_without_a_loss() {
+    let mut cluster = Cluster::start().await;
+    migrate(&cluster.url());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = hapax(&["events", "tail", "--follow", "--database", &cluster.url()]);
+    command.args(["--type", "order.*"]);
+    let mut tail = Program::start(command, &folder.path().join("log"));
+    let listen = Listen::on(&cluster.url(), &["--payload"]).await;
+    emit(&cluster.client().await, "order.created", 1).await;
+    listen.lines("order.created", 1).await;
+    eventually(PATIENCE, async || tail.log().contains("order.created")).await;
+    cluster.stop_immediate().await;
+    for program in [&listen.program, &tail] {
+        let says = "hapax: the database does not respond";
+        eventually(PATIENCE, async || program.log().contains(says)).await;
+    }
+    cluster.start_again().await;
+    emit(&cluster.client().await, "order.paid", 2).await;
+    listen.lines("  order.paid  ", 2).await;
+    eventually(PATIENCE, async || {
+        tail.log().matches("  order.paid  ").count() == 2
+    })
+    .await;
+    assert!(tail.log().contains("hapax: the database responds again"));
+    tail.kill();
+    let log = listen.interrupt().await;
+    assert!(log.contains("hapax: the database responds again"), "{log}");
+    assert_eq!(log.matches("order.created").count(), 1, "{log}");
+}
+
+/// Emits more events than a read of new ones covers.
+async fn fill(client: &tokio_postgres::Client) {
+    for _ in 0..2 {
+        emit(client, "order.created", 6_000).await;
+    }
 }
 
 /// A running `hapax listen`. Its output and its errors are in one log.
@@ -32,10 +121,15 @@ struct Listen {
 impl Listen {
     /// Starts it with these arguments, and waits until it listens.
     async fn start(database: &Home, arguments: &[&str]) -> Self {
+        Self::on(&database.url(), arguments).await
+    }
+
+    /// The same with the URL of a database.
+    async fn on(url: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("hapax.toml");
         fs::write(&config, "[admin]\nmask = [\"n\"]\n").unwrap();
-        let mut command = hapax(&["listen", "--database", &database.url()]);
+        let mut command = hapax(&["listen", "--database", url]);
         command.arg("--config").arg(&config).args(arguments);
         let program = Program::start(command, &folder.path().join("log"));
         let listen = Self { program, folder };
@@ -175,6 +269,33 @@ async fn a_url_or_a_secret_that_cannot_work_is_refused(on: Store) {
             stderr.contains(flag) && !stderr.contains("hunter2"),
             "{stderr}"
         );
+    }
+}
+
+async fn a_reader_that_closes_the_output_ends_the_command(on: Store) {
+    let database = Home::migrated(on).await;
+    database.emit("order.created", 1).await;
+    let url = database.url();
+    for arguments in [
+        &["listen", "--since", "1h"][..],
+        &["listen", "--since", "1h", "--json"],
+        &["events", "tail", "--follow"],
+        &["status", "--watch", "500ms", "--json"],
+    ] {
+        let mut command = hapax(&[arguments, &["--database", &url]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "{arguments:?}");
+        drop(output);
+        database.emit("order.paid", 2).await;
+        eventually(PATIENCE, async || child.try_wait().unwrap().is_some()).await;
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("hapax:"), "{arguments:?}: {stderr}");
     }
 }
 

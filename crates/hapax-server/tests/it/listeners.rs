@@ -227,8 +227,8 @@ async fn a_crowd_that_comes_back_at_once_delays_no_client_for_long() {
     crowd.shutdown().await;
 }
 
-/// A crowd of [`CROWD`] for each place passes in 1.5 s, and a client waits behind all of it. With
-/// half a second for each it would take six.
+/// A crowd of [`CROWD`] for each place passes in less than 2 s, and a client waits behind all of it.
+/// With half a second for each it would take six.
 const CROWD_PASSES: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! Tests that a test event is offered to one destination, by the command and by the admin API, and
 //! that the outbox does not change.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use hapax::signature::{SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, sign};
 use hapax_testkit::{
@@ -23,6 +23,7 @@ on_both_stores! {
     a_test_event_that_is_not_taken_fails_with_the_reason,
     a_paused_destination_of_the_database_is_tested_with_its_stored_secret,
     after_a_reload_the_destination_of_the_new_file_is_tested,
+    a_fifth_test_at_the_same_time_is_refused,
 }
 
 /// Runs `hapax destinations test` with the configuration in a file. The receiver in this process
@@ -161,6 +162,29 @@ async fn after_a_reload_the_destination_of_the_new_file_is_tested(on: Store) {
     assert_eq!(served.post(path, &json!({})).await.status, 200);
     check_test_event(&two.received_at_least(1).await[0]);
     assert_eq!(one.received().len(), 1);
+    served.relay.stop().await;
+}
+
+async fn a_fifth_test_at_the_same_time_is_refused(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(200).after(Duration::from_secs(3)));
+    let served = Served::start(&database, &webhook("orders", &receiver.url("/"))).await;
+    let empty = json!({});
+    let test = async || served.post("/destinations/orders/test", &empty).await;
+    let fifth = async {
+        receiver.received_at_least(4).await;
+        test().await
+    };
+    let (one, two, three, four, fifth) = tokio::join!(test(), test(), test(), test(), fifth);
+    for tested in [one, two, three, four] {
+        assert_eq!(tested.status, 200, "{}", tested.text());
+    }
+    check(&fifth, 429, "RATE_LIMIT.exceeded");
+    assert_eq!(fifth.header("retry-after"), Some("1"));
+    receiver.reply(HttpReply::status(200));
+    assert_eq!(test().await.status, 200);
+    assert_eq!(receiver.received().len(), 5);
     served.relay.stop().await;
 }
 

@@ -57,7 +57,7 @@ impl EventAdmin for SqliteAdmin {
             if before.is_none()
                 && let Some(position) = place_of(view, &actor, &filter)?
             {
-                let only = (position, position.saturating_add(1));
+                let only = only(position, &filter);
                 return Ok(Page::last(page(view, &find, only, limit)?.items));
             }
             let (low, high) = window(view, &filter)?;
@@ -74,7 +74,7 @@ impl EventAdmin for SqliteAdmin {
         let (actor, filter) = (actor.clone(), filter.clone());
         let count = move |view: &View<'_>| -> Result<u64, AdminError> {
             let (low, high) = match place_of(view, &actor, &filter)? {
-                Some(position) => (position, position.saturating_add(1)),
+                Some(position) => only(position, &filter),
                 None => window(view, &filter)?,
             };
             let mut count = 0;
@@ -98,7 +98,7 @@ impl EventAdmin for SqliteAdmin {
         let (actor, filter) = (actor.clone(), filter.clone());
         let estimate = move |view: &View<'_>| -> Result<Count, AdminError> {
             let bounds = match place_of(view, &actor, &filter)? {
-                Some(position) => (position, position.saturating_add(1)),
+                Some(position) => only(position, &filter),
                 None => window(view, &filter)?,
             };
             estimate::events(view, &find, bounds)
@@ -221,7 +221,14 @@ pub(super) fn place_of(
     Ok(near.map(|event| event.position))
 }
 
-/// The positions between which the events of a filter's window of time are.
+/// The positions between which only the event at `position` is; none if the filter excludes it.
+fn only(position: i64, filter: &EventFilter) -> (i64, i64) {
+    let low = position.max(filter.position_min());
+    (low, position.saturating_add(1))
+}
+
+/// The positions between which the events of a filter's window of time are, after the filter's
+/// position.
 fn window(view: &View<'_>, filter: &EventFilter) -> Result<(i64, i64), AdminError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
@@ -230,6 +237,7 @@ fn window(view: &View<'_>, filter: &EventFilter) -> Result<(i64, i64), AdminErro
     if let Some(until) = filter.until {
         bounds.1 = id_at(view, until.after(RequestSeek::SKEW))?;
     }
+    bounds.0 = bounds.0.max(filter.position_min());
     Ok(bounds)
 }
 

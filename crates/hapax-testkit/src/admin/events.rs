@@ -99,6 +99,63 @@ pub async fn attempts_and_errors_do_not_select_events<S: AdminUnderTest>() {
     check(&scene, 2, |it| it.error = Some("refused".to_owned())).await;
 }
 
+/// A filter with a position selects the events after it, whatever else it contains, and no page
+/// reaches back further.
+pub async fn only_events_after_a_position_are_listed<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let rare = scene.emit("rare", Some("a"), 1).await;
+    scene.emit("order.created", None, 30).await;
+    let at: Vec<i64> = scene
+        .fixture
+        .events()
+        .await
+        .iter()
+        .map(|it| it.position)
+        .collect();
+    let id = scene.fixture.events().await[0].event.id;
+    check(&scene, 31, |it| it.after = Some(i64::MIN)).await;
+    check(&scene, 30, |it| it.after = Some(rare[0])).await;
+    check(&scene, 10, |it| it.after = Some(at[20])).await;
+    check(&scene, 0, |it| it.after = Some(at[30])).await;
+    check(&scene, 0, |it| it.after = Some(i64::MAX)).await;
+    for (after, expected) in [(rare[0] - 1, 1), (rare[0], 0)] {
+        check(&scene, expected, |it| {
+            (it.after, it.kind) = (Some(after), Some("rare".to_owned()));
+        })
+        .await;
+        check(&scene, expected, |it| {
+            (it.after, it.event_id) = (Some(after), Some(id));
+        })
+        .await;
+        check(&scene, expected, |it| {
+            (it.after, it.until) = (Some(after), Some(Timestamp::from_millis(i64::MAX)));
+            it.tenant = Some(named("a"));
+        })
+        .await;
+    }
+    let mut filter = EventFilter {
+        after: Some(at[20]),
+        ..EventFilter::default()
+    };
+    let estimate = scene.admin.estimate_events(&scene.ops, &filter).await;
+    assert_eq!(estimate.must().number, 10);
+    // The cursor of a list without the position is one of a list with it.
+    let newest = EventFilter::default();
+    let page = scene
+        .admin
+        .events(&scene.ops, &newest, None, 8)
+        .await
+        .must();
+    let before = page.next.as_deref();
+    let page = scene.admin.events(&scene.ops, &filter, before, 8).await;
+    let page = page.must();
+    assert_eq!((page.items.len(), page.next), (2, None));
+    filter.after = Some(at[25]);
+    let page = scene.admin.events(&scene.ops, &filter, before, 8).await;
+    let page = page.must();
+    assert_eq!((page.items.len(), page.next), (0, None));
+}
+
 /// A value of a filter is never interpreted: neither as SQL, nor as the end of a text.
 pub async fn a_hostile_filter_of_events_finds_nothing<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;

@@ -91,6 +91,7 @@ macro_rules! admin_suite {
                 every_field_of_the_filter_selects_events
                 a_star_is_the_only_special_character_of_a_type_pattern
                 attempts_and_errors_do_not_select_events
+                only_events_after_a_position_are_listed
                 a_hostile_filter_of_events_finds_nothing
                 the_most_extreme_times_are_valid_in_a_filter_of_events
                 a_listed_event_has_the_fields_of_the_event

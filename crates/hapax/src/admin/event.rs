@@ -94,6 +94,9 @@ pub struct EventFilter {
     pub since: Option<Timestamp>,
     /// Created before this time.
     pub until: Option<Timestamp>,
+    /// Only events with a higher position, so that a list need not reach back further. For lists,
+    /// counts and estimates of events only; a job is refused.
+    pub after: Option<i64>,
     /// Minimum number of attempts. For deliveries only.
     pub attempts_min: u32,
     /// Text that the last error contains, ignoring case. For deliveries only.
@@ -108,6 +111,11 @@ impl EventFilter {
             (Some(own), Some(other)) if own != other => None,
             (own, other) => Some(own.as_ref().or(other.as_ref())),
         }
+    }
+
+    /// The lowest position that an event can have to match.
+    pub fn position_min(&self) -> i64 {
+        self.after.map_or(i64::MIN, |after| after.saturating_add(1))
     }
 }
 

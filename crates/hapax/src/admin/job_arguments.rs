@@ -22,8 +22,12 @@ impl EventFilter {
     /// The filter as JSON for the arguments of a job, limited to the operator's tenant.
     ///
     /// # Errors
-    /// `Invalid` if the filter asks for another tenant than that of the operator.
+    /// `Invalid` if the filter asks for another tenant than that of the operator, or for events after
+    /// a position.
     pub fn to_arguments(&self, actor: &Actor) -> Result<Value, AdminError> {
+        if self.after.is_some() {
+            return Err(AdminError::invalid("after", "is only for lists of events"));
+        }
         let wrong = || AdminError::invalid("tenant", "must be your own");
         let tenant = self.tenant_of(actor).ok_or_else(wrong)?;
         Ok(json!({
@@ -53,6 +57,7 @@ impl EventFilter {
             event_id: id,
             since: moment("since"),
             until: moment("until"),
+            after: None,
             attempts_min: spelled["attempts_min"]
                 .as_u64()
                 .and_then(|it| u32::try_from(it).ok())
@@ -137,6 +142,9 @@ mod tests {
         assert_eq!(EventFilter::of_arguments(&arguments), Some(filter.clone()));
         let other = actor.of(Tenant::new("b").unwrap());
         assert!(filter.to_arguments(&other).is_err());
+        let mut bounded = filter.clone();
+        bounded.after = Some(7);
+        assert!(bounded.to_arguments(&Actor::new("ops")).is_err());
         assert_eq!(EventFilter::of_arguments(&json!({})), None);
         let wrong = json!({"filter": {"event_id": "x"}});
         assert_eq!(EventFilter::of_arguments(&wrong), None);

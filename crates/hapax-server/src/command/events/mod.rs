@@ -4,7 +4,7 @@ mod tail;
 
 use std::{collections::HashMap, process::ExitCode};
 
-use hapax::admin::{DeliveryStatus, EventDetail, EventSummary, Page, Trace};
+use hapax::admin::{AdminError, DeliveryStatus, EventDetail, EventSummary, Page, Trace};
 use serde::Serialize;
 
 use super::{
@@ -138,7 +138,7 @@ async fn list(cx: &CommandContext, ask: ListQuery) -> Result<(), Failure> {
 }
 
 /// Reads the states of events.
-async fn listed(cx: &CommandContext, events: Vec<EventSummary>) -> Result<Vec<Listed>, Failure> {
+async fn listed(cx: &CommandContext, events: Vec<EventSummary>) -> Result<Vec<Listed>, AdminError> {
     let positions: Vec<i64> = events.iter().map(|it| it.position).collect();
     let mut traces = HashMap::new();
     for positions in positions.chunks(TRACED) {

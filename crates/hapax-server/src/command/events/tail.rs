@@ -3,7 +3,11 @@
 use super::{Listed, listed};
 use crate::{
     admin::{arguments, command_context::CommandContext},
-    command::{Failure, filters::EventArgs, follow::Follow},
+    command::{
+        Failure,
+        filters::EventArgs,
+        follow::{Follow, with_patience},
+    },
 };
 
 #[derive(Debug, clap::Args)]
@@ -20,14 +24,15 @@ pub(super) struct Args {
 
 pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> {
     let filter = args.events.query().of_events()?;
-    let (mut follow, first) = Follow::start(cx, filter, args.lines).await?;
+    let (mut follow, first) = Follow::start(cx, filter, Some(args.lines)).await?;
     print(cx, listed(cx, first).await?)?;
     if !args.follow {
         return Ok(());
     }
     loop {
         let new = follow.new_events(cx).await?;
-        print(cx, listed(cx, new).await?)?;
+        let new = with_patience(async || listed(cx, new.clone()).await).await?;
+        print(cx, new)?;
     }
 }
 

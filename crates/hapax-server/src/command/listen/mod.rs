@@ -24,13 +24,16 @@ use self::forward::Forward;
 use super::{
     Context, Failure,
     filters::EventArgs,
-    follow::{Follow, READ, SEEN},
+    follow::{Follow, with_patience},
     secrets,
 };
 use crate::{
     admin::{command_context::CommandContext, test_event::masked},
     config::Span,
 };
+
+/// Maximum number of events that `--since` begins with.
+const SINCE_MAX: usize = 10_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -83,12 +86,12 @@ async fn listen(args: Args, context: &Context) -> Result<(), Failure> {
         forward,
         has_payload: args.payload || cx.output.json,
     };
-    // Without a time to begin at, events that exist already are read only to know what is new.
     let is_since = filter.since.is_some();
-    let count = if is_since { SEEN } else { READ };
+    let count = is_since.then_some(SINCE_MAX);
     let (mut follow, old) = Follow::start(&cx, filter, count).await?;
     // Standard output is for the events.
     writeln!(io::stderr(), "{announcement}")?;
+    // Without a time to begin at, events that exist already are not printed.
     let mut events = if is_since { old } else { Vec::new() };
     loop {
         for event in events {
@@ -122,8 +125,9 @@ impl Listener<'_> {
         if self.forward.is_none() && !self.has_payload {
             return self.print(event, None, None);
         }
-        let found = self.cx.store().event_at(&self.cx.actor, event.position);
-        let Some(found) = found.await? else {
+        let (store, actor) = (self.cx.store(), &self.cx.actor);
+        let found = async || store.event_at(actor, event.position).await;
+        let Some(found) = with_patience(found).await? else {
             // It was purged since it was listed.
             return Ok(());
         };
