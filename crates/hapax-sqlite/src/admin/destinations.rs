@@ -292,7 +292,8 @@ fn must_be_known(
         return Declared::present(known, actor, name).map(drop);
     }
     let has_start = view.first(query!("admin/has_start"), [name], |row| row.get(0))?;
-    let is_known = has_start == Some(true) || !opened(view, Some(name))?.is_empty();
+    let has_start: bool = has_start.unwrap_or_default();
+    let is_known = has_start || !opened(view, Some(name))?.is_empty();
     if !is_known || actor.tenant.is_some() {
         return Err(AdminError::not_found(destination_object(name)));
     }
