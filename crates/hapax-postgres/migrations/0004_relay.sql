@@ -1,4 +1,5 @@
--- Relay: destinations, leases of their partitions, checkpoints, and heartbeats of relays.
+-- Relay: destinations and where they start, leases of their partitions, checkpoints, and heartbeats
+-- of relays.
 -- Applied once and then checked by its hash: never edit this file, add another one.
 
 -- Destinations that were ever opened, and why one is disabled.
@@ -8,6 +9,17 @@ CREATE TABLE hapax.destination (
     opened_at       timestamptz NOT NULL,
     disabled_at     timestamptz,
     disabled_reason text
+);
+
+-- The frontier at which the partitions of a destination start, whenever they are opened first. The
+-- snapshot says which events up to the frontier are skipped: those that were visible in it. Without
+-- a snapshot the destination starts with the first event. A row is written before the first
+-- partition is opened, or with it, and is never changed.
+CREATE TABLE hapax.start (
+    destination text NOT NULL PRIMARY KEY,
+    frontier    bigint NOT NULL,
+    snapshot    text,
+    recorded_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Ownership of each partition. A partition is a destination, or one of the groups of shards into

@@ -19,8 +19,8 @@ AS $$
     SELECT EXISTS (SELECT FROM hapax.misplaced)
 $$;
 
--- The highest id that was ever drawn, according to the rows: of an event, a frontier, or a rotation
--- that began.
+-- The highest id that was ever drawn, according to the rows: of an event, a frontier, where a
+-- destination starts, or a rotation that began.
 CREATE FUNCTION hapax.highest_id() RETURNS bigint
     LANGUAGE sql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -28,6 +28,7 @@ AS $$
     SELECT greatest(
         (SELECT id FROM hapax.outbox_event ORDER BY id DESC LIMIT 1),
         (SELECT max(frontier) FROM hapax.position),
+        (SELECT max(frontier) FROM hapax.start),
         (SELECT max(rotation) << 36 FROM hapax.rotation),
         0
     )
@@ -127,6 +128,14 @@ BEGIN
         FROM (SELECT hapax.history() AS name OFFSET 0) AS history
         CROSS JOIN hapax.position AS place
         CROSS JOIN LATERAL hapax.mark(place.partition, place.snapshot) AS mark
+        -- Partitions that are not opened yet are where their destination starts.
+        UNION ALL
+        SELECT start.frontier,
+               CASE WHEN hapax.is_read_in(history.name, start.snapshot) THEN mark.before END
+        FROM (SELECT hapax.history() AS name OFFSET 0) AS history
+        CROSS JOIN hapax.start AS start
+        CROSS JOIN LATERAL hapax.mark(start.destination, start.snapshot) AS mark
+        WHERE start.snapshot IS NOT NULL
     ), looked AS MATERIALIZED (
         SELECT id, xid, xid::text::bigint <= CASE
                    WHEN writer > next THEN writer - (1::bigint << 32)

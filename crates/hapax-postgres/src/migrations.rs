@@ -53,7 +53,6 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "misplaced_events",
         include_str!("../migrations/0011_misplaced_events.sql"),
     ),
-    (12, "starts", include_str!("../migrations/0012_starts.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

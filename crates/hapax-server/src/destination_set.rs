@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hapax::{Clock, relay::Destination};
+use hapax::{Clock, delivery::Start, relay::Destination};
 
 use crate::{
     admin::Watch,
@@ -85,6 +85,9 @@ impl DestinationSet {
                     wrong.problem,
                 )
             })?;
+            if let Some(new) = &new {
+                self.warn_of_future(name, &new.destination);
+            }
             made.extend(new.map(|new| (name.clone(), new)));
         }
         self.made.extend(made);
@@ -121,6 +124,21 @@ impl DestinationSet {
         self.destinations.clone()
     }
 
+    /// Warns of a start in the future. It is no error: the clock may be slow, and the start may be
+    /// recorded already.
+    fn warn_of_future(&self, destination: &str, built: &Destination) {
+        if let Start::At(start) = built.start
+            && start > self.clock.now()
+        {
+            tracing::warn!(
+                destination,
+                start = %start,
+                "the start of the destination is in the future: if it is not recorded yet, the \
+                 destination starts now"
+            );
+        }
+    }
+
     /// Builds a destination, unless it was already built from the same declaration.
     fn make(&self, name: &str, spec: &Spec) -> Result<Option<Made>, SpecError> {
         let mark = spec.mark()?;
@@ -138,6 +156,18 @@ mod tests {
 
     use super::*;
     use crate::environment;
+
+    #[test]
+    fn a_start_in_the_future_does_not_keep_the_relay_from_starting() {
+        let json = json!({"start": "9999-01-31T12:00:00Z", "sink": {"webhook": {
+            "url": "https://example.com/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        }}});
+        let spec = Spec::read(&json).unwrap();
+        let declared = Declared(BTreeMap::from([("a".to_owned(), spec)]));
+        let mut destination_set = DestinationSet::new(environment::clock());
+        assert!(destination_set.check(&declared).is_ok());
+        assert_eq!(destination_set.destinations(&declared).len(), 1);
+    }
 
     #[test]
     fn a_pause_holds_where_the_sink_cannot_be_replaced() {

@@ -15,7 +15,6 @@ use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
     admin::{Admin, JobWorker},
-    delivery::Start,
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay, RelayHandle},
@@ -61,7 +60,7 @@ pub(crate) fn destination(
         .order(spec.order.into())
         .schedule(spec.schedule())
         .paused(spec.paused);
-    destination.start = start(spec, clock)?;
+    destination.start = spec.start.unwrap_or_default();
     destination.patterns = spec.patterns();
     destination.tenant = spec.tenant()?;
     destination.per_second = spec.per_second.map(std::num::NonZeroU32::get);
@@ -77,23 +76,6 @@ pub(crate) fn destination(
             field: "partitions".to_owned(),
             problem: format!("is not valid: {error}"),
         })
-}
-
-/// Where a destination starts that the configuration defines. If the database defines it, its start
-/// is recorded already.
-fn start(spec: &Spec, clock: &Clock) -> Result<Start, SpecError> {
-    let start = spec.start.unwrap_or_default();
-    // A relay whose clock is slow accepts what was accepted when it was declared.
-    if let Start::At(time) = start
-        && spec.version == 0
-        && time > clock.now()
-    {
-        return Err(SpecError {
-            field: "start".to_owned(),
-            problem: "must not be in the future".to_owned(),
-        });
-    }
-    Ok(start)
 }
 
 /// The parts of a relay that are set up before its database is opened.
@@ -472,6 +454,7 @@ fn settings<S: RelayStore>(context: &Context, clock: Clock) -> relay::Settings {
 
 #[cfg(test)]
 mod tests {
+    use hapax::delivery::Start;
     use serde_json::json;
 
     use super::*;
@@ -487,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_of_the_configuration_starts_at_the_beginning_and_never_in_the_future() {
+    fn a_destination_of_the_configuration_starts_at_the_beginning_unless_it_says_otherwise() {
         let start = |start: Option<&str>| {
             let mut json = json!({"sink": {"webhook": {
                 "url": "https://example.com/", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -497,13 +480,11 @@ mod tests {
             }
             let spec = Spec::read(&json).unwrap();
             let built = destination("orders", &spec, &environment::clock());
-            built.map(|built| built.start).map_err(|error| error.field)
+            built.unwrap().start
         };
-        assert_eq!(start(None), Ok(Start::Beginning));
-        assert_eq!(start(Some("now")), Ok(Start::Now));
+        assert_eq!(start(None), Start::Beginning);
+        assert_eq!(start(Some("now")), Start::Now);
         let past = "2026-01-31T12:00:00Z";
-        assert_eq!(start(Some(past)), Ok(Start::At(past.parse().unwrap())));
-        let future = start(Some("9999-01-31T12:00:00Z"));
-        assert_eq!(future, Err("start".to_owned()));
+        assert_eq!(start(Some(past)), Start::At(past.parse().unwrap()));
     }
 }

@@ -1,4 +1,4 @@
--- Relay: destinations, their checkpoints and leases, and heartbeats of relays.
+-- Relay: destinations and where they start, their checkpoints and leases, and heartbeats of relays.
 -- Applied once and then checked by its hash: never edit this file, add another one.
 
 -- Destinations that were ever opened, and why one is disabled.
@@ -8,6 +8,14 @@ CREATE TABLE hapax_destination (
     opened_at       INTEGER NOT NULL,
     disabled_at     INTEGER,
     disabled_reason TEXT
+) WITHOUT ROWID;
+
+-- The position after which the partitions of a destination start, whenever they are opened first. A
+-- row is written before the first partition is opened, and is never changed.
+CREATE TABLE hapax_start (
+    destination TEXT NOT NULL PRIMARY KEY,
+    frontier    INTEGER NOT NULL,
+    recorded_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 -- Checkpoint and owner of each destination, in one row that is updated. `settled` and `offered` are

@@ -447,7 +447,12 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
 pub(crate) fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> {
     let found = find_checkpoint(conn, destination).map_err(store_error)?;
     let newest = found.as_ref().map(|(newest, _)| *newest);
-    let (CheckpointId { high, .. }, settled) = found.unwrap_or_default();
+    let (high, settled) = if let Some((checkpoint, settled)) = found {
+        (checkpoint.high, settled)
+    } else {
+        let high = start::start_of(conn, destination).map_err(store_error)?;
+        (high, String::new())
+    };
     let settled = positions::parse(&settled)
         .ok_or_else(|| corrupt(format!("checkpoint of {destination}")))?;
     let stand = || {

@@ -38,7 +38,6 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
     ),
     (6, "sagas", include_str!("../migrations/0006_sagas.sql")),
     (7, "admin", include_str!("../migrations/0007_admin.sql")),
-    (8, "starts", include_str!("../migrations/0008_starts.sql")),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

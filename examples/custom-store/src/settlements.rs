@@ -5,6 +5,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use hapax::{
     Timestamp,
+    admin::destination_of,
     delivery::{Attempt, AttemptOutcome, Backlog, Parked, ParkedState, Settlement},
     limits::READ_BYTES,
     store::{Settlements, StoreError},
@@ -131,10 +132,13 @@ impl Settlements for Memory {
     async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
         let tables = self.tables();
         let Some(partition) = tables.partitions.get(destination) else {
-            let events = tables.events.values();
+            let start = tables.starts.get(destination_of(destination)).copied();
+            let after = (Bound::Excluded(start.unwrap_or_default()), Bound::Unbounded);
+            let events: Vec<_> = tables.events.range(after).collect();
+            let times = events.iter().map(|(_, stored)| stored.event.created_at);
             return Ok(Backlog {
                 events: events.len() as u64,
-                oldest_at: events.map(|stored| stored.event.created_at).min(),
+                oldest_at: times.min(),
                 ..Backlog::default()
             });
         };

@@ -1,15 +1,21 @@
 -- Computes the backlog of a partition in one snapshot: the events after its frontier that are not
 -- settled, counted up to $2 and beyond that estimated from the state of the outbox; the parked
 -- deliveries and the dead letters, counted up to $3 each; when the oldest of them was written; and
--- the newest checkpoint. Its id is null if the partition was never opened, and has the settlement
--- -1 if the sequence has not yet reached the checkpoint's number.
+-- the newest checkpoint. Its id is null if the partition was never opened, whose frontier is where its
+-- destination starts, and has the settlement -1 if the sequence has not yet reached the checkpoint's
+-- number.
 -- Only here: the SQLite store asks in several statements, because it has no round trips.
 WITH partition AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
                AS settled,
            checkpoint_epoch, checkpoint_settlement
     FROM (
-        SELECT coalesce(max(frontier), 0) AS frontier, coalesce(max(settled), '') AS settled,
+        SELECT coalesce(max(frontier), (
+                   SELECT start.frontier
+                   FROM hapax.start AS start
+                   WHERE start.destination = split_part($1::text, '/', 1)
+               ), 0) AS frontier,
+               coalesce(max(settled), '') AS settled,
                max(checkpoint_epoch) AS checkpoint_epoch,
                max(CASE
                    WHEN checkpoint_number <= (

@@ -96,6 +96,7 @@ impl DestinationAdmin for Postgres {
         let created = act.ask(query!("admin/create"), &params).await?;
         if let Some(row) = created.first() {
             let created = declared(row);
+            act.ask(query!("admin/forget_start"), &[&name]).await?;
             // From the commit of this transaction on no event is skipped.
             let (word, time) = start::columns(start);
             let params: [&dyn Param; 3] = [&name, &word, &time];
@@ -267,7 +268,8 @@ async fn take_up(
     Ok(())
 }
 
-/// Checks that a destination exists: it is declared and not removed, or a relay has opened it.
+/// Checks that a destination exists: it is declared and not removed, or a relay has opened it or
+/// recorded where it starts.
 async fn must_be_known(
     act: &mut AuditedTransaction<'_>,
     actor: &Actor,
@@ -278,7 +280,9 @@ async fn must_be_known(
         return Declared::present(known, actor, name).map(drop);
     }
     let opened = act.ask(query!("admin/partitions"), &[&Some(name)]).await?;
-    if opened.is_empty() || actor.tenant.is_some() {
+    let start = act.ask(query!("admin/has_start"), &[&name]).await?;
+    let has_start = start.first().is_some_and(|row| row.get(0));
+    if opened.is_empty() && !has_start || actor.tenant.is_some() {
         return Err(AdminError::not_found(destination_object(name)));
     }
     Ok(())

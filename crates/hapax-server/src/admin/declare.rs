@@ -9,7 +9,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hapax::admin::{Actor, Admin, AdminError, Configured, Declared, Destination, DestinationIndex};
+use hapax::{
+    admin::{
+        Actor, Admin, AdminError, Configured, Declared, Destination, DestinationIndex, start_of,
+    },
+    delivery::Start,
+};
 use serde_json::Value;
 
 use super::{Keys, encryption::Secrets, watch::spec_of};
@@ -55,6 +60,7 @@ impl Declare {
             return Err(AdminError::invalid("name", problem));
         }
         let (text, sealed) = self.prepare(name, json, &Secrets::new())?;
+        check_start(json)?;
         self.check_free(actor, name).await?;
         let (store, sealed) = (self.index.store(), sealed.as_deref());
         let created = store.create_destination(actor, name, &text, sealed);
@@ -164,6 +170,17 @@ impl Declare {
         }
         let opened = self.keys.open(&old.name, old.sealed.as_deref());
         opened.map_err(|problem| AdminError::invalid("sink", format!("its secrets {problem}")))
+    }
+}
+
+/// Refuses a start in the future. A change is not checked: it keeps the start, and the clock of this
+/// process may be slow.
+fn check_start(json: &Value) -> Result<(), AdminError> {
+    match start_of(json)? {
+        Start::At(time) if time > environment::clock().now() => {
+            Err(AdminError::invalid("start", "must not be in the future"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use hapax::admin::{AuditEntry, AuditFilter, Destination, Page};
+use hapax::admin::{AdminError, AuditEntry, AuditFilter, Counts, Destination, Page};
 use serde_json::{Value, json};
 
 use super::{
@@ -173,8 +173,12 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 async fn remove(cx: &CommandContext, name: &str, consent: Consent) -> Result<(), Failure> {
-    let found = cx.index().get_counted(&cx.actor, name).await?;
-    let counts = found.counts.unwrap_or_default();
+    let counts = match cx.index().get_counted(&cx.actor, name).await {
+        Ok(found) => found.counts.unwrap_or_default(),
+        // It may be known only where it starts: then there is nothing to count.
+        Err(AdminError::NotFound { .. }) => Counts::default(),
+        Err(error) => return Err(error.into()),
+    };
     let question = format!(
         "Remove destination {name}? {} events never reach it, and {} parked deliveries and {} \
          dead letters are deleted.",

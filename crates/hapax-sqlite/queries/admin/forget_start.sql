@@ -1,4 +1,9 @@
--- Deletes where a removed destination started, so that the next one of that name has another start.
--- Only here: the PostgreSQL store deletes all rows of the partitions in one statement.
+-- Deletes where a destination starts, unless a relay has opened one of its partitions: the new
+-- destination of that name has another start. The record is of a removed destination, or was left by
+-- a relay that had the name in its file.
 DELETE FROM hapax_start
-WHERE destination = ?1
+WHERE destination = ?1 AND NOT EXISTS (
+    SELECT 1
+    FROM hapax_checkpoint AS place
+    WHERE substr(place.destination, 1, instr(place.destination || '/', '/') - 1) = ?1
+)

@@ -169,6 +169,7 @@ fn create(act: &AuditedTransaction<'_>, new: &New) -> Refusable<Declared> {
     let spec = read_spec(&new.spec)?;
     let start = start_of(&spec)?;
     if let Some(created) = act.first(query!("admin/create"), params, declared)? {
+        act.execute(query!("admin/forget_start"), [&new.name])?;
         // From the commit of this transaction on no event is skipped.
         let record = |conn: &Connection| start::record(conn, &new.name, start, act.now);
         act.with(|conn| record(conn).map_err(store_error))?;
@@ -279,7 +280,8 @@ fn take_up(act: &AuditedTransaction<'_>, actor: &Actor, name: &str) -> Result<()
     act.note(actor, "remove", &destination_object(name), &detail, "done")
 }
 
-/// Checks that a destination exists: it is declared and not removed, or a relay has opened it.
+/// Checks that a destination exists: it is declared and not removed, or a relay has opened it or
+/// recorded where it starts.
 fn must_be_known(
     view: &View<'_>,
     actor: &Actor,
@@ -289,7 +291,10 @@ fn must_be_known(
     if known.is_some() {
         return Declared::present(known, actor, name).map(drop);
     }
-    if opened(view, Some(name))?.is_empty() || actor.tenant.is_some() {
+    let has_start = view.first(query!("admin/has_start"), [name], |row| row.get(0))?;
+    let has_start: bool = has_start.unwrap_or_default();
+    let is_known = has_start || !opened(view, Some(name))?.is_empty();
+    if !is_known || actor.tenant.is_some() {
         return Err(AdminError::not_found(destination_object(name)));
     }
     Ok(())

@@ -38,6 +38,13 @@ pub(crate) fn record(
     Ok(true)
 }
 
+/// The position after which a partition starts that was never opened.
+pub(super) fn start_of(conn: &Connection, partition: &str) -> rusqlite::Result<i64> {
+    let mut start_of = conn.prepare_cached(query!("delivery/start_of"))?;
+    let start = start_of.query_row([partition], |row| row.get("frontier"));
+    Ok(start.optional()?.unwrap_or_default())
+}
+
 /// The position, approximately, of the first event that was created at or after a time.
 pub(crate) fn id_at(conn: &Connection, time: Timestamp) -> rusqlite::Result<i64> {
     let mut range = conn.prepare_cached(query!("admin/id_range"))?;

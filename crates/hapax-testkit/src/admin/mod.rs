@@ -227,6 +227,8 @@ macro_rules! admin_suite {
             starts {
                 a_declared_destination_starts_now_unless_it_says_otherwise
                 a_destination_that_is_created_again_starts_anew
+                a_start_that_was_never_used_is_replaced
+                a_destination_that_was_never_opened_is_removed
                 a_start_is_checked_and_cannot_be_changed
             }
             removals {

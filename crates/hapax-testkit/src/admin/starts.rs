@@ -8,8 +8,8 @@ use hapax::{
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_invalid},
-    scene::{HOUR, Scene},
+    checks::{Must, check_invalid, check_missing},
+    scene::{HOUR, Scene, of},
 };
 
 /// A declared destination starts when it is created, unless it says otherwise, whenever a relay
@@ -58,6 +58,37 @@ pub async fn a_destination_that_is_created_again_starts_anew<S: AdminUnderTest>(
     assert!(!asked().await.must());
     scene.emit("order.created", None, 1).await;
     check_starts(&scene, "a", 2).await;
+}
+
+/// A record that a relay has left for a name that it never opened does not decide where a destination
+/// starts that is declared under that name.
+pub async fn a_start_that_was_never_used_is_replaced<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let recorded = scene.store().record_start("a", Start::Beginning).await;
+    assert!(recorded.must());
+    scene.emit("order.created", None, 2).await;
+    admin.create_destination(ops, "a", "{}", None).await.must();
+    scene.emit("order.created", None, 1).await;
+    check_starts(&scene, "a", 2).await;
+    // All partitions of an opened destination start at one position.
+    check_starts(&scene, "b/0", 0).await;
+    admin.create_destination(ops, "b", "{}", None).await.must();
+    check_starts(&scene, "b/1", 0).await;
+}
+
+/// A name of which only a start is recorded can be removed, which deletes the record.
+pub async fn a_destination_that_was_never_opened_is_removed<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let (admin, ops) = (&scene.admin, &scene.ops);
+    let recorded = scene.store().record_start("a", Start::Now).await;
+    assert!(recorded.must());
+    check_missing(&admin.remove_destination(&of("a"), "a").await);
+    check_missing(&admin.remove_destination(ops, "b").await);
+    admin.remove_destination(ops, "a").await.must();
+    scene.advance(HOUR).await;
+    scene.work().await;
+    check_missing(&admin.remove_destination(ops, "a").await);
 }
 
 /// A start that makes no sense is rejected, and so is a change of the start.

@@ -220,6 +220,7 @@ macro_rules! store_suite {
                 partitions_start_at_one_position_across_a_crash
                 a_start_is_recorded_once
                 a_destination_that_was_opened_has_started
+                a_destination_that_was_not_opened_lags_from_its_start_on
             }
             leases {
                 a_living_nodes_partition_is_not_taken

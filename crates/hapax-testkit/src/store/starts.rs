@@ -154,6 +154,24 @@ pub async fn a_destination_that_was_opened_has_started<S: DeliveriesUnderTest>()
     assert_eq!(first.frontier, Frontier::default());
 }
 
+/// The backlog of a partition that was never opened is what it will receive.
+pub async fn a_destination_that_was_not_opened_lags_from_its_start_on<S: DeliveriesUnderTest>() {
+    let (fixture, _) = Fixture::<S>::with_events(3).await;
+    assert!(record(&fixture, HOOK, Start::Now).await);
+    for partition in [HOOK, "hook/1"] {
+        let backlog = fixture.backlog(partition).await;
+        assert_eq!((backlog.events, backlog.oldest_at), (0, None));
+    }
+    fixture.clock.advance(HOUR);
+    let at = fixture.clock.now();
+    fixture.emit(vec![event("later")]).await;
+    for partition in [HOOK, "hook/1"] {
+        let backlog = fixture.backlog(partition).await;
+        assert_eq!((backlog.events, backlog.oldest_at), (1, Some(at)));
+    }
+    assert_eq!(fixture.backlog(MAIL).await.events, 4);
+}
+
 /// Events that the writer commits.
 const EVENTS: usize = 100;
 

@@ -195,7 +195,8 @@ pub trait Settlements: Clone + Send + Sync + 'static {
         destination: &str,
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
-    /// The backlog of a destination.
+    /// The backlog of a destination. If it was never opened, this is what has been committed since
+    /// its recorded start.
     fn backlog(
         &self,
         destination: &str,

@@ -1,6 +1,8 @@
-//! Starts on PostgreSQL: events whose transactions were open when a destination started.
+//! Starts on PostgreSQL: events whose transactions were open when a destination started, and events
+//! whose times do not rise with their ids.
 
 use hapax::{
+    Timestamp,
     delivery::{Checkpoint, Frontier, Settlement, Shards, Start},
     store::{Partitions, Settlements, Source, Starts},
 };
@@ -8,7 +10,7 @@ use hapax_postgres::Postgres;
 use hapax_testkit::wait::eventually;
 
 use super::{EMIT, emitted};
-use crate::fixture::PATIENCE;
+use crate::fixture::{Fixture, PATIENCE};
 
 /// The first destination has no other one whose floors it could use, the second one has.
 #[tokio::test]
@@ -72,6 +74,80 @@ async fn a_start_among_transactions_that_roll_back_skips_no_later_event() {
     let start = opened(&fixture.store, "hook").await;
     let (read, _) = read_all(&fixture.store, start).await;
     assert_eq!(read, [4, 5]);
+}
+
+/// The newest checkpoint of another partition has no floors yet, an older one has.
+#[tokio::test]
+async fn a_start_has_the_floors_of_a_partition_that_has_some() {
+    let fixture = emitted(3).await;
+    let store = &fixture.store;
+    let mut frontier = opened(store, "known").await;
+    eventually(PATIENCE, async || {
+        frontier = read_all(store, frontier.clone()).await.1;
+        floors(&frontier) != "0@0"
+    })
+    .await;
+    settle(store, "known", frontier.clone()).await;
+    let text = frontier.snapshot.as_deref().unwrap();
+    let without = text.replace(floors(&frontier), "0@0");
+    let without = Frontier {
+        snapshot: Some(without.into()),
+        ..frontier.clone()
+    };
+    settle(store, "new", without).await;
+    let recorded = store.record_start("hook", Start::Now).await;
+    assert!(recorded.unwrap());
+    let start = opened(store, "hook").await;
+    assert_eq!(floors(&start), floors(&frontier));
+}
+
+/// The rows of a table source keep the times at which the service wrote them.
+#[tokio::test]
+async fn a_start_at_a_time_skips_no_newer_event_before_adopted_rows() {
+    let fixture = Fixture::new().await;
+    for (age, count) in [
+        ("3 hours", 3),
+        ("30 minutes", 20),
+        ("9 days", 40),
+        ("10 minutes", 5),
+    ] {
+        emit_aged(&fixture, age, count).await;
+    }
+    let start = started_an_hour_ago(&fixture).await;
+    assert_eq!(start.high, 3);
+}
+
+/// The search begins with the rotation that was open at that time.
+#[tokio::test]
+async fn a_start_at_a_time_finds_the_first_event_of_a_later_rotation() {
+    let fixture = Fixture::new().await;
+    emit_aged(&fixture, "3 hours", 3).await;
+    let rotate = "SELECT hapax.rotate(0, now() - interval '2 hours')";
+    fixture.run(rotate).await;
+    emit_aged(&fixture, "30 minutes", 2).await;
+    let start = started_an_hour_ago(&fixture).await;
+    assert_eq!(start.high >> 36, 1);
+    let (read, _) = read_all(&fixture.store, start).await;
+    assert_eq!(read.len(), 2);
+}
+
+/// Emits events that were created some time ago.
+async fn emit_aged(fixture: &Fixture, age: &str, count: u32) {
+    let emit = format!(
+        "INSERT INTO hapax.outbox_event (event_id, type, payload, headers, created_at)
+         SELECT gen_random_uuid(), 'a', '{{}}', '{{}}', now() - interval '{age}'
+         FROM generate_series(1, {count})"
+    );
+    fixture.run(&emit).await;
+}
+
+/// Where a destination starts that starts with the events of the last hour.
+async fn started_an_hour_ago(fixture: &Fixture) -> Frontier {
+    let time = "SELECT (extract(epoch FROM now() - interval '1 hour') * 1000)::bigint";
+    let time = Timestamp::from_millis(fixture.count(time).await);
+    let recorded = fixture.store.record_start("hook", Start::At(time)).await;
+    assert!(recorded.unwrap());
+    opened(&fixture.store, "hook").await
 }
 
 /// The floors in the text of a frontier.

@@ -2,10 +2,11 @@
 //! that a partition has already passed are delivered nevertheless.
 
 use hapax::{
-    delivery::{Frontier, Settlement, Shards},
+    delivery::{Frontier, Settlement, Shards, Start},
     event::{Headers, NewEvent},
     store::{
-        DeadLetters, Keys as _, Partitions, Settlements, Source, StoreError, Transaction as _,
+        DeadLetters, Keys as _, Partitions, Settlements, Source, Starts, StoreError,
+        Transaction as _,
     },
 };
 use hapax_postgres::Postgres;
@@ -267,6 +268,33 @@ async fn a_writer_that_has_drawn_a_passed_id_is_waited_for() {
     emit(&beside).await;
     let batch = read(&fixture.store, &head).await;
     assert_eq!(positions(&batch), [31, 32]);
+}
+
+/// The start of a destination that no relay has opened is above every row. The ids up to it are
+/// drawn again, on this server or on another one.
+#[tokio::test]
+async fn what_was_committed_under_ids_that_a_start_has_passed_is_read() {
+    let mark = "UPDATE hapax.start SET snapshot = replace(snapshot, '/0000', '/F000')";
+    for history in ["SELECT 1", mark] {
+        let fixture = Fixture::new().await;
+        for _ in 0..5 {
+            emit(&fixture.plain).await;
+        }
+        let recorded = fixture.store.record_start(PARTITION, Start::Now).await;
+        assert!(recorded.unwrap());
+        fixture.run(history).await;
+        fixture.run("DELETE FROM hapax.outbox_event").await;
+        set(&fixture.plain, "outbox_event_id", 1).await;
+        emit(&fixture.plain).await;
+        emit(&fixture.plain).await;
+        assert_eq!(fixture.count(LOW).await, 1, "{history}");
+        let opened = fixture.store.open(PARTITION).await.unwrap();
+        let start = opened.checkpoint.frontier;
+        assert_eq!(start.high, 5);
+        assert_eq!(fixture.count(LOW).await, 0, "{history}");
+        let batch = read(&fixture.store, &start).await;
+        assert_eq!(positions(&batch), [6, 7], "{history}");
+    }
 }
 
 /// The event of a parked delivery keeps its position.
