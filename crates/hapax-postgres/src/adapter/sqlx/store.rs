@@ -115,9 +115,9 @@ impl SqlxStore {
     /// transaction, and sqlx rolls it back.
     async fn open(&self) -> Result<PgTransaction<'static>, StoreError> {
         let (pool, begin) = (self.pool.clone(), AssertSqlSafe(self.bounded_begin()));
-        let begun = tokio::spawn(async move { pool.begin_with(begin).await });
-        let begun = begun.await.map_err(unavailable)?;
-        begun.map_err(sqlx_error)
+        let opened = tokio::spawn(async move { pool.begin_with(begin).await });
+        let opened = opened.await.map_err(unavailable)?;
+        opened.map_err(sqlx_error)
     }
 
     /// The statements that begin a transaction. They limit it, so that the server ends it if this
