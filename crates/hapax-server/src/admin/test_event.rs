@@ -3,7 +3,7 @@
 //! The event is not written to the outbox. This process builds the sink from the declaration of the
 //! destination, as a relay does, and offers the event to it once. So neither the order of the
 //! destination nor its breaker is affected, and a paused destination can be tested too. For the
-//! receiver it is an event like any other, of the type [`KIND`]. A call opens a connection of its own
+//! receiver it is an event like any other, of the type [`KIND`]. A call opens a new connection
 //! and may wait for the receiver's timeout, so at most [`TESTS_MAX`] are accepted at the same time.
 
 use std::{sync::Arc, time::Duration};

@@ -76,7 +76,7 @@ impl Follow {
             seen.extend(older.items.iter().map(|it| it.position));
             next = older.next;
         }
-        // Events that are older than these were not read, so that none of them can be told to be new.
+        // Events that are older than these were not read, so none of them is known to be new.
         let oldest = seen.first().copied().filter(|_| next.is_some());
         filter.after = filter.after.max(oldest);
         items.reverse();

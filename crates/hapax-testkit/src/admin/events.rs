@@ -99,7 +99,7 @@ pub async fn attempts_and_errors_do_not_select_events<S: AdminUnderTest>() {
     check(&scene, 2, |it| it.error = Some("refused".to_owned())).await;
 }
 
-/// A filter with a position selects the events after it, whatever else it contains, and no page
+/// A filter with a position selects the events after it, together with any other field, and no page
 /// reaches back further.
 pub async fn only_events_after_a_position_are_listed<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;

@@ -251,7 +251,7 @@ async fn finish(
 /// Fails if sqlx has rolled the transaction back.
 ///
 /// It does so if a savepoint does not begin. It then sends no `COMMIT`, reports success, and every
-/// later statement is a transaction of its own.
+/// later statement is a separate transaction.
 fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
     if tx.is_in_transaction() {
         return Ok(());
