@@ -1,9 +1,11 @@
-//! `cargo x package`: builds the Debian package of the binary with plain `dpkg-deb`, and checks it.
+//! `cargo x package`: builds the Debian package of the binary with plain `dpkg-deb`, and checks it;
+//! writes the bill of materials beside it.
 //!
 //! The gate builds the same package from its debug build, with little compression. It checks the
 //! paths, the manual pages and the units, and that the unpacked binary runs.
 
 mod root;
+mod libraries;
 mod deb;
 mod checks;
 mod units;
@@ -94,6 +96,7 @@ fn made(plan: &Plan) -> anyhow::Result<PathBuf> {
     let root = root::lay_out(plan)?;
     let file = deb::build(plan, &root)?;
     checks::all(plan, &file)?;
+    libraries::bill(plan, &file)?;
     Ok(file)
 }
 

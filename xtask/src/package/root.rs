@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::{Plan, asked};
+use super::{Plan, asked, libraries};
 
 /// Completions: the shell, and the path at which Debian looks for them.
 pub(super) const COMPLETIONS: [(&str, &str); 3] = [
@@ -78,7 +78,7 @@ pub(super) fn lay_out(plan: &Plan) -> anyhow::Result<PathBuf> {
     put(&format!("{DOCS}/changelog.Debian"), &debian)?;
     let changes = fs::read_to_string(plan.project.join("CHANGELOG.md"))?;
     put(&format!("{DOCS}/changelog"), &changes)?;
-    put(&format!("{DOCS}/libraries"), &libraries()?)?;
+    put(&format!("{DOCS}/libraries"), &libraries::listed()?)?;
     for name in ["changelog.Debian", "changelog", "libraries"] {
         compress(&[root.join(DOCS).join(name)])?;
     }
@@ -131,23 +131,6 @@ fn copyright(plan: &Plan) -> anyhow::Result<String> {
     let indented: Vec<_> = indented.collect();
     let text = fs::read_to_string(plan.packaging("debian/copyright"))?;
     Ok(text.replace("@EXPAT@", &indented.join("\n")))
-}
-
-/// The third-party libraries in the binary: name, version and licence.
-fn libraries() -> anyhow::Result<String> {
-    let mut tree = Command::new("cargo");
-    tree.args(["tree", "--locked", "--package", "hapax-server"])
-        .args(["--edges", "normal", "--prefix", "none", "--no-dedupe"])
-        .args(["--format", "{p}\t{l}"]);
-    let listed = asked(&mut tree)?;
-    // Packages with a path belong to this project.
-    let mut lines: Vec<_> = listed
-        .lines()
-        .filter(|line| !line.contains(" (/"))
-        .collect();
-    lines.sort_unstable();
-    lines.dedup();
-    Ok(lines.join("\n") + "\n")
 }
 
 fn make_folder_of(file: &Path) -> anyhow::Result<()> {
