@@ -201,6 +201,7 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
     let small = [
         "lease",
         "destination",
+        "start",
         "outbox_event_id",
         "checkpoint_number",
         "outbox_event_kept",

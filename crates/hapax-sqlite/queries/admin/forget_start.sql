@@ -4,6 +4,7 @@
 DELETE FROM hapax_start
 WHERE destination = ?1 AND NOT EXISTS (
     SELECT 1
-    FROM hapax_checkpoint AS place
-    WHERE substr(place.destination, 1, instr(place.destination || '/', '/') - 1) = ?1
+    FROM hapax_checkpoint
+    WHERE substr(hapax_checkpoint.destination, 1,
+                 instr(hapax_checkpoint.destination || '/', '/') - 1) = ?1
 )
