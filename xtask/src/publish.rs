@@ -40,7 +40,10 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         bail!("the workspace has no crate to publish");
     }
     // The program verifies all crates in one build, instead of one build for each.
-    call("cargo publish --quiet --workspace --dry-run --no-verify --locked --allow-dirty")?;
+    let each = "--quiet --workspace --no-verify --locked --allow-dirty";
+    call(&format!("cargo publish --dry-run {each}"))?;
+    // A dry run keeps no archives.
+    call(&format!("cargo package {each}"))?;
 
     let folder = target.join("published");
     drop(fs::remove_dir_all(&folder));
