@@ -40,10 +40,14 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         bail!("the workspace has no crate to publish");
     }
     // The program verifies all crates in one build, instead of one build for each.
-    let each = "--quiet --workspace --no-verify --locked --allow-dirty";
-    call(&format!("cargo publish --dry-run {each}"))?;
+    let flags = "--quiet --no-verify --locked --allow-dirty";
+    call(&format!("cargo publish --workspace --dry-run {flags}"))?;
     // A dry run keeps no archives.
-    call(&format!("cargo package {each}"))?;
+    let packages = crates.iter().fold(String::new(), |mut text, (name, _)| {
+        let _ = write!(text, " --package {name}");
+        text
+    });
+    call(&format!("cargo package {flags}{packages}"))?;
 
     let folder = target.join("published");
     drop(fs::remove_dir_all(&folder));
