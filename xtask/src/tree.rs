@@ -1,7 +1,7 @@
 //! The files of the project, read once.
 //!
 //! Build output, databases, and hidden folders that do not belong to the project are left out. Only
-//! the path of a binary file is kept.
+//! the path of a binary file is kept, and of a symbolic link, whose file has its own path.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -104,7 +104,8 @@ impl Tree {
 
     fn add(&mut self, file: &Path, path: String) -> anyhow::Result<()> {
         let end = path.rsplit(['.', '/']).next().unwrap_or_default();
-        let text = if TEXT.contains(&end) {
+        let is_link = fs::symlink_metadata(file)?.is_symlink();
+        let text = if TEXT.contains(&end) && !is_link {
             fs::read_to_string(file).with_context(|| format!("{path} is not UTF-8 text"))?
         } else {
             String::new()

@@ -249,9 +249,9 @@ mod tests {
     #[test]
     fn every_page_of_the_reference_is_rendered_without_a_leftover() {
         for page in [
-            include_str!("../../../docs/reference/http.md"),
-            include_str!("../../../docs/reference/cli.md"),
-            include_str!("../../../docs/reference/errors.md"),
+            include_str!("../reference/http.md"),
+            include_str!("../reference/cli.md"),
+            include_str!("../reference/errors.md"),
         ] {
             let html = render(page, &[], &|_| None).into_string();
             assert!(html.len() > page.len() / 2);

@@ -17,42 +17,38 @@ const PAGES: [(&str, &str, &str); 8] = [
     (
         "http",
         "The HTTP contract",
-        include_str!("../../../../docs/reference/http.md"),
+        include_str!("../../reference/http.md"),
     ),
-    (
-        "cli",
-        "Commands",
-        include_str!("../../../../docs/reference/cli.md"),
-    ),
+    ("cli", "Commands", include_str!("../../reference/cli.md")),
     (
         "configuration",
         "Configuration",
-        include_str!("../../../../docs/reference/configuration.md"),
+        include_str!("../../reference/configuration.md"),
     ),
     (
         "errors",
         "Errors",
-        include_str!("../../../../docs/reference/errors.md"),
+        include_str!("../../reference/errors.md"),
     ),
     (
         "metrics",
         "Metrics",
-        include_str!("../../../../docs/reference/metrics.md"),
+        include_str!("../../reference/metrics.md"),
     ),
     (
         "admin-api",
         "Admin API",
-        include_str!("../../../../docs/reference/admin-api.md"),
+        include_str!("../../reference/admin-api.md"),
     ),
     (
         "sql-contract",
         "The SQL contract",
-        include_str!("../../../../docs/reference/sql-contract.md"),
+        include_str!("../../reference/sql-contract.md"),
     ),
     (
         "limits",
         "Limits",
-        include_str!("../../../../docs/reference/limits.md"),
+        include_str!("../../reference/limits.md"),
     ),
 ];
 
