@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     contract, fuzz,
     metadata::metadata,
-    package, postgres, services,
+    package, postgres, publish, services,
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
@@ -58,6 +58,8 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     })?;
     run_tests(steps, root, true)?;
     steps.run("package", || package::check(root))?;
+    steps.run("kubernetes", || package::check_kubernetes(root))?;
+    steps.run("publish", || publish::check(root))?;
     // `cargo x fuzz` alone takes a minute for each target.
     steps.run("fuzz", || {
         fuzz::fuzz(&["--seconds", "30"].map(str::to_owned))

@@ -1,9 +1,10 @@
 //! `cargo x publish`: packs every crate that is to be published and builds a program against the
 //! packed crates.
 //!
-//! `cargo package` checks the manifests and packs what a registry would get. A crate that builds in
-//! the workspace can still miss a file, a version or a feature there, so the program is outside of the
-//! workspace, and every crate of Hapax comes from its unpacked archive. Nothing is published.
+//! `cargo publish --dry-run` checks the manifests, in the order of publishing, and packs what a
+//! registry would get. A crate that builds in the workspace can still miss a file, a version or a
+//! feature there, so the program is outside of the workspace, depends on every library, and takes
+//! each from its unpacked archive. Nothing is published.
 
 use std::{
     fmt::Write as _,
@@ -19,14 +20,13 @@ use crate::{
     step::{call, call_with},
 };
 
-/// The program, and the crates that it depends on besides those of Hapax.
+/// The program, and what it depends on besides the crates of Hapax.
 const PROGRAM: &str = "examples/axum-sqlite/src/main.rs";
 const DEPENDENCIES: &str = r#"axum = { version = "0.8", default-features = false, features = ["http1", "tokio"] }
 tokio = { version = "1", default-features = false, features = ["macros", "net", "rt-multi-thread"] }
-hapax = "0.1.0"
-hapax-http = "0.1.0"
-hapax-sqlite = "0.1.0"
 "#;
+/// The one crate without a library.
+const COMMAND: &str = "hapax-server";
 
 /// Packs the crates, unpacks them elsewhere, and builds the program.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
@@ -39,14 +39,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     if crates.is_empty() {
         bail!("the workspace has no crate to publish");
     }
-    let packages: Vec<String> = crates
-        .iter()
-        .map(|(name, _)| format!("-p {name}"))
-        .collect();
-    let packages = packages.join(" ");
-    call(&format!(
-        "cargo package --quiet --locked --allow-dirty --no-verify {packages}"
-    ))?;
+    // The program verifies all crates in one build, instead of one build for each.
+    call("cargo publish --quiet --workspace --dry-run --no-verify --locked --allow-dirty")?;
 
     let folder = target.join("published");
     drop(fs::remove_dir_all(&folder));
@@ -86,9 +80,16 @@ fn published(metadata: &Value) -> Vec<(String, String)> {
 
 /// The manifest of the program: its own workspace, with every crate taken from its archive.
 fn manifest(crates: &[(String, String)]) -> String {
+    let libraries: String = crates.iter().filter(|(name, _)| name != COMMAND).fold(
+        String::new(),
+        |mut text, (name, version)| {
+            let _ = writeln!(text, "{name} = \"{version}\"");
+            text
+        },
+    );
     let mut text = format!(
         "[package]\nname = \"published\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-         [dependencies]\n{DEPENDENCIES}\n\
+         [dependencies]\n{DEPENDENCIES}{libraries}\n\
          [profile.dev.package.\"*\"]\nopt-level = 1\ndebug = false\n\n[workspace]\n\n\
          [patch.crates-io]\n"
     );

@@ -262,6 +262,10 @@ pub const LISTENER_WRITE: Duration = Duration::from_secs(30);
 /// How long a listener waits for the client of a connection before it may close the connection in
 /// favor of a new client, if all connections are in use.
 pub const LISTENER_PLACE: Duration = Duration::from_millis(500);
+/// The same while it waits for the head of a connection's first request. A client sends that head
+/// right after it has connected, and a flood of connections without one is to be over before a new
+/// client gives up: a thousand of them pass through a hundred places in a second.
+pub const LISTENER_PLACE_HEAD: Duration = Duration::from_millis(100);
 /// Rate in bytes per second at which bytes of a body that arrive make up for time spent waiting for
 /// the client.
 pub const LISTENER_RATE: u64 = 16 * 1024;

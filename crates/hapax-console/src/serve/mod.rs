@@ -3,8 +3,8 @@
 //! The number of connections is limited, and so is the time that a client may take for the head of
 //! a request, for its body, and for reading the response. An idle connection is kept no longer than
 //! a head may take. If all connections are in use, a new client replaces the connection whose
-//! client has been waited for longest, if that is at least half a second, so that incomplete requests
-//! do not keep complete ones out. After a request to stop, the listener accepts no more
+//! client is the most overdue: a tenth of a second for the head of a first request, half a second
+//! for anything else. So incomplete requests do not keep complete ones out. After a request to stop, the listener accepts no more
 //! connections, lets every request in flight finish, and returns when the last connection is closed
 //! or the time limit has passed.
 
@@ -152,6 +152,7 @@ async fn connection<S>(
 {
     // Responses are small and should be sent at once. Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
+    let stream = Written::within(stream, Arc::clone(&place), bounds.write);
     let service = TowerToHyperService::new(service);
     let service = service_fn(move |request: Request<Incoming>| {
         // The request may have arrived after its connection's place was given to another client.
@@ -176,7 +177,7 @@ async fn connection<S>(
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
         .max_buf_size(LISTENER_READ_AHEAD)
-        .serve_connection(TokioIo::new(Written::within(stream, bounds.write)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -1,10 +1,11 @@
 //! Places of a listener's connections, and which of them can be given to another client.
 //!
 //! A listener serves a limited number of connections. While all places are taken, a new client
-//! takes the place of the connection whose client has been waited for longest. Only the time that
-//! is spent waiting for the client counts, and received bytes of a body compensate for it at
-//! [`LISTENER_RATE`]. So an upload that is faster keeps its place, and so does a request that the
-//! server works on, or a response that it still produces.
+//! takes the place of the connection whose client is the most overdue: the head of a first request
+//! may take [`LISTENER_PLACE_HEAD`], anything else that the client has to send [`LISTENER_PLACE`].
+//! Only the time that is spent waiting for the client counts, and received bytes of a body
+//! compensate for it at [`LISTENER_RATE`]. So an upload that is faster keeps its place, and so does
+//! a request that the server works on, or a response that it still produces.
 
 use std::{
     mem,
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use hapax::limits::{LISTENER_PLACE, LISTENER_RATE};
+use hapax::limits::{LISTENER_PLACE, LISTENER_PLACE_HEAD, LISTENER_RATE};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::AbortHandle,
@@ -20,7 +21,7 @@ use tokio::{
 };
 
 /// How often a listener without a free place checks its connections.
-const LOOK: Duration = LISTENER_PLACE.checked_div(4).expect("not zero");
+const LOOK: Duration = LISTENER_PLACE_HEAD.checked_div(4).expect("not zero");
 
 /// The place of one connection.
 #[derive(Debug)]
@@ -28,9 +29,11 @@ pub(super) struct Place(Mutex<State>);
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The server waits for the client. The instant is moved back by the time that it has already
-    /// waited earlier in the same request.
-    Waiting { since: Instant },
+    /// The server has not read from the connection yet. The head of the request may have arrived.
+    Unread,
+    /// The server waits for the client, and may give the place to another one after `most`. The
+    /// instant is moved back by the time that it has already waited earlier in the same request.
+    Waiting { since: Instant, most: Duration },
     /// The server works. It has waited this long for the client in the request so far.
     Working { waited: Duration },
     /// The place was given to another client.
@@ -40,8 +43,17 @@ enum State {
 impl Place {
     /// The place of a connection that has received nothing yet.
     pub(super) fn new() -> Arc<Self> {
-        let since = Instant::now();
-        Arc::new(Self(Mutex::new(State::Waiting { since })))
+        Arc::new(Self(Mutex::new(State::Unread)))
+    }
+
+    /// Starts to wait for the head of the first request, because the server has read all that has
+    /// arrived.
+    pub(super) fn wait_for_head(&self) {
+        let mut state = self.state();
+        if let State::Unread = *state {
+            let (since, most) = (Instant::now(), LISTENER_PLACE_HEAD);
+            *state = State::Waiting { since, most };
+        }
     }
 
     /// Starts to wait for the next bytes of a body.
@@ -50,7 +62,8 @@ impl Place {
         if let State::Working { waited } = *state {
             let now = Instant::now();
             let since = now.checked_sub(waited).unwrap_or(now);
-            *state = State::Waiting { since };
+            let most = LISTENER_PLACE;
+            *state = State::Waiting { since, most };
         }
     }
 
@@ -58,9 +71,9 @@ impl Place {
     pub(super) fn received(&self, bytes: usize) {
         let mut state = self.state();
         let waited = match *state {
-            State::Waiting { since } => since.elapsed(),
+            State::Waiting { since, .. } => since.elapsed(),
             State::Working { waited } => waited,
-            State::GivenUp => return,
+            State::Unread | State::GivenUp => return,
         };
         let waited = waited.saturating_sub(at_rate(bytes));
         *state = State::Working { waited };
@@ -85,24 +98,23 @@ impl Place {
     pub(super) fn responded(&self) {
         let mut state = self.state();
         if let State::Working { .. } = *state {
-            let since = Instant::now();
-            *state = State::Waiting { since };
+            let (since, most) = (Instant::now(), LISTENER_PLACE);
+            *state = State::Waiting { since, most };
         }
     }
 
-    /// Since when the server waits for the client.
-    fn waits_since(&self) -> Option<Instant> {
+    /// From when on the place can be given to another client.
+    fn due(&self) -> Option<Instant> {
         match *self.state() {
-            State::Waiting { since } => Some(since),
-            State::Working { .. } | State::GivenUp => None,
+            State::Waiting { since, most } => Some(since + most),
+            State::Unread | State::Working { .. } | State::GivenUp => None,
         }
     }
 
     /// Gives the place up if the server has waited long enough for the client.
     fn give_up(&self) -> bool {
         let mut state = self.state();
-        let is_late =
-            matches!(*state, State::Waiting { since } if since.elapsed() >= LISTENER_PLACE);
+        let is_late = matches!(*state, State::Waiting { since, most } if since.elapsed() >= most);
         if is_late {
             *state = State::GivenUp;
         }
@@ -136,8 +148,8 @@ impl Places {
         }
     }
 
-    /// Waits for a free place. If there is none, the connection whose client has been waited for
-    /// longest is closed, once that is [`LISTENER_PLACE`].
+    /// Waits for a free place. If there is none, the connection whose client is the most overdue is
+    /// closed, as soon as there is one.
     pub(super) async fn free(&mut self) -> OwnedSemaphorePermit {
         let free = Arc::clone(&self.free).acquire_owned();
         let free = async { free.await.expect("the places are never closed") };
@@ -157,9 +169,9 @@ impl Places {
     fn give_one_up(&mut self) -> bool {
         self.forget_closed();
         let taken = self.taken.iter();
-        let waiting = taken.filter_map(|(place, task)| Some((place.waits_since()?, place, task)));
-        let longest = waiting.min_by_key(|(since, ..)| *since);
-        longest.is_some_and(|(_, place, task)| {
+        let waiting = taken.filter_map(|(place, task)| Some((place.due()?, place, task)));
+        let most_overdue = waiting.min_by_key(|(due, ..)| *due);
+        most_overdue.is_some_and(|(_, place, task)| {
             let is_given_up = place.give_up();
             if is_given_up {
                 task.abort();

@@ -1,4 +1,4 @@
-//! Connection with a write timeout.
+//! Connection with a write timeout, whose place is informed when the server waits for a head.
 //!
 //! A write that makes no progress within its time limit fails, and the connection is closed.
 //! Otherwise a client that sends requests and never reads could keep it.
@@ -6,6 +6,7 @@
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -15,18 +16,25 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
+use super::place::Place;
+
 pub(super) struct Written<S> {
     inner: S,
+    place: Arc<Place>,
     most: Duration,
     /// The end of the time limit of the pending write.
     end: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Written<S> {
-    /// Limits how long each write to `inner` may wait.
-    pub(super) fn within(inner: S, most: Duration) -> Self {
-        let end = None;
-        Self { inner, most, end }
+    /// Limits how long each write to `inner`, the connection at `place`, may wait.
+    pub(super) fn within(inner: S, place: Arc<Place>, most: Duration) -> Self {
+        Self {
+            inner,
+            place,
+            most,
+            end: None,
+        }
     }
 
     fn bounded<T>(
@@ -52,7 +60,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Written<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(context, buffer)
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if read.is_pending() {
+            self.place.wait_for_head();
+        }
+        read
     }
 }
 

@@ -196,6 +196,41 @@ async fn a_client_that_is_waited_for_makes_room_for_another_long_before_its_time
     }
 }
 
+/// Connections that are open or waiting at any time, for each place of the listener.
+const CROWD: usize = 12;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_comes_back_at_once_delays_no_client_for_long() {
+    let places = 8;
+    let address = listener_of(places).await;
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..CROWD * places {
+        crowd.spawn(async move {
+            loop {
+                let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                let half = b"GET /small HTTP/1.1\r\nhost";
+                stream.write_all(half).await.unwrap();
+                // The listener closes the connection.
+                let _closed = stream.read(&mut [0; 16]).await;
+            }
+        });
+    }
+    pace(Duration::from_secs(1)).await;
+    let url = format!("http://{address}/small");
+    for _ in 0..5 {
+        let answer = tokio::time::timeout(CROWD_PASSES, HttpClient::new().get(&url)).await;
+        assert_eq!(
+            answer.expect("the crowd went first").unwrap().text(),
+            "small"
+        );
+    }
+    crowd.shutdown().await;
+}
+
+/// A crowd of [`CROWD`] for each place passes in 1.5 s, and a client waits behind all of it. With
+/// half a second for each it would take six.
+const CROWD_PASSES: Duration = Duration::from_secs(4);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_comes_steadily_keeps_its_place() {
     // One part is sent every 250 ms, which is twice the minimum rate.

@@ -240,7 +240,7 @@ async fn halves(addresses: Vec<String>, opened: Arc<AtomicUsize>) {
 
 /// Runs a flood for a while, and meanwhile requests `/healthz` of the shop.
 async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>, line: &mut Value) {
-    let (mut waits, mut peak) = (Vec::new(), 0);
+    let (mut waits, mut late, mut peak) = (Vec::new(), Vec::new(), 0);
     let look = async {
         let until = Instant::now() + FLOOD;
         while Instant::now() < until {
@@ -253,18 +253,30 @@ async fn watched(shop: &Program, address: &str, flood: impl Future<Output = ()>,
             };
             waits.push(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
             peak = shop.resident().max(peak);
+            let paused_at = Instant::now();
             pace(ASK).await;
+            let more = paused_at.elapsed().saturating_sub(ASK);
+            late.push(u64::try_from(more.as_millis()).unwrap_or(u64::MAX));
         }
     };
     tokio::select! {
         () = look => {}
         () = flood => {}
     }
-    waits.sort_unstable();
-    // Of fewer than a hundred, the 99th percentile is the slowest.
-    let part = |percent: usize| waits.get((waits.len() * percent).div_ceil(100).saturating_sub(1));
-    line["healthz_ms"] = json!({ "requests": waits.len(), "p50": part(50), "p99": part(99) });
+    line["healthz_ms"] = percentiles(waits);
+    // How late the pauses between the requests ended. They wait for nothing but the machine, so
+    // high values say that it had no time for the requests either.
+    line["late_ms"] = percentiles(late);
     line["peak"] = json!(peak);
+}
+
+/// The number of values, their median and their 99th percentile.
+fn percentiles(mut values: Vec<u64>) -> Value {
+    values.sort_unstable();
+    // Of fewer than a hundred, the 99th percentile is the slowest.
+    let part =
+        |percent: usize| values.get((values.len() * percent).div_ceil(100).saturating_sub(1));
+    json!({ "count": values.len(), "p50": part(50), "p99": part(99) })
 }
 
 /// Requests `/healthz` of a shop on a separate connection.
