@@ -1,4 +1,4 @@
-//! The libraries in the binary: a list for people, and a bill of materials in CycloneDX.
+//! The libraries in the binary: a list for people, and a bill of materials in `CycloneDX`.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ pub(super) fn bill(plan: &Plan, package: &Path) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// A document in CycloneDX 1.5 without a time or a serial number, so that builds are reproducible.
+/// A document in `CycloneDX` 1.5 without a time or a serial number, so that builds are reproducible.
 fn bill_of(
     version: &str,
     listed: &str,
