@@ -1,7 +1,7 @@
 //! Trace context of an operation: one trace for all its attempts, and a span for each of them.
 //!
 //! The trace is the one that the caller names in the header `traceparent` of the request, or else a
-//! new one. Each attempt sends the ids of its own span.
+//! new one. Each attempt sends the ids of its span.
 
 use hapax::trace::{Place, TRACEPARENT, TraceContext, Traces};
 use http::{HeaderMap, HeaderValue};
