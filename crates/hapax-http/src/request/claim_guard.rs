@@ -1,8 +1,8 @@
 //! The leader's hold on a key, and the ways in which it ends.
 //!
-//! Each way creates the response, counts and logs the request, and passes the outcome to the followers
-//! or lets the next one lead. Dropping a [`ClaimGuard`] also lets the next follower lead, so that a panic
-//! leaves no follower waiting.
+//! Each way creates the response, counts and logs the request, and passes the outcome to the
+//! followers or lets the next one lead. Dropping a [`ClaimGuard`] also lets the next follower lead,
+//! so that a panic leaves no follower waiting.
 
 use std::sync::Arc;
 
