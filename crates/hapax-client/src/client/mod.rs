@@ -1,8 +1,9 @@
 //! The client: sends a request and returns the response with its attempts.
 //!
 //! Each attempt sends the same bytes under the same key, its number, its trace context and the
-//! remaining time in milliseconds, and reads the response to its end: a response that breaks off is a failed attempt. The client
-//! does not follow redirects, does not read the environment, and uses no library that retries.
+//! remaining time in milliseconds, and reads the response to its end: a response that breaks off is
+//! a failed attempt. The client does not follow redirects, does not read the environment, and uses
+//! no library that retries.
 
 mod request;
 mod answer;

@@ -1,4 +1,4 @@
-//! Tests of the request log of the shop: requests, webhooks, the thumbnail job and the demo's receiver.
+//! Tests of the request log: requests, webhooks, the thumbnail job and the demo's receiver.
 
 use hapax::key::short_hash;
 use hapax_testkit::wait::eventually;
