@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use hapax::trace::TraceContext;
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
     port::free_port,
@@ -157,6 +158,37 @@ async fn the_body_is_on_standard_output_and_the_attempts_on_standard_error() {
     assert_eq!(arrived[0].header("authorization"), Some("Bearer me"));
     assert_eq!(arrived[0].header("content-type"), Some("application/json"));
     assert_eq!(keys(&receiver)[0], keys(&receiver)[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_attempts_belong_to_one_trace_which_is_that_of_the_caller_if_it_has_one() {
+    const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/orders");
+    let parent = format!("traceparent: {SENT}");
+    for more in [&[][..], &["-H", parent.as_str()]] {
+        receiver.reply_next(HttpReply::status(503));
+        receiver.reply_next(HttpReply::status(201));
+        send(&[&[&*url, "-d", BODY][..], more].concat())
+            .await
+            .ended(0);
+    }
+    let received = receiver.received();
+    let numbers = received.iter().map(|it| it.header("idempotency-attempt"));
+    let expected = [Some("1"), Some("2"), Some("1"), Some("2")];
+    assert_eq!(numbers.collect::<Vec<_>>(), expected);
+    let context = |it: &Received| TraceContext::parse(it.header("traceparent").unwrap()).unwrap();
+    let contexts: Vec<_> = received.iter().map(context).collect();
+    assert_eq!(contexts[0].trace_id(), contexts[1].trace_id());
+    assert_ne!(contexts[0].span_id(), contexts[1].span_id());
+    let caller = TraceContext::parse(SENT).unwrap();
+    assert!(
+        contexts[2..]
+            .iter()
+            .all(|it| it.trace_id() == caller.trace_id())
+    );
+    assert_ne!(contexts[2].span_id(), contexts[3].span_id());
+    assert_ne!(contexts[0].trace_id(), caller.trace_id());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

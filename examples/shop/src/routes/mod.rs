@@ -30,7 +30,10 @@ use axum::{
     routing::{get, post, put},
 };
 use hapax::failpoint::Failpoints;
-use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier, trace::Traces};
+use hapax::{
+    Random, key::Tenant, limits::BODY_BYTES_MAX, request_log::RequestLog, signature::Verifier,
+    trace::Traces,
+};
 use hapax_http::{Idempotency, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -56,6 +59,8 @@ pub(crate) struct Shop<D> {
     pub(crate) inbox_tenant: Tenant,
     /// The tracing of received messages.
     pub(crate) traces: Traces,
+    /// Which received messages are logged.
+    pub(crate) requests: RequestLog,
     pub(crate) relay_handle: RelayStatus,
     /// Whether this process is configured to run a relay.
     pub(crate) relays: bool,

@@ -45,7 +45,7 @@ pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Ver
     let store = shop.store.clone();
     let known = move |source: &str| keys.get(source).cloned();
     let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
-    let layer = layer.traces(shop.traces.clone());
+    let layer = layer.traces(shop.traces.clone()).log(shop.requests);
     Router::new()
         .route("/webhooks/{source}", post(take::<D>).layer(layer))
         .with_state(Arc::clone(shop))

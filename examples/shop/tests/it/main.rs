@@ -36,6 +36,7 @@ mod collector;
 mod carrier;
 mod traces;
 mod masking;
+mod request_log;
 mod ending;
 mod failing;
 mod floods;

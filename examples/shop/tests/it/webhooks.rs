@@ -13,7 +13,7 @@ use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SOURCE: [&str; 2] = [
+pub(crate) const SOURCE: [&str; 2] = [
     "--inbox-secret",
     "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 ];
@@ -163,6 +163,11 @@ fn succeeded(kind: &str, charge: &str, amount: i64) -> String {
     format!(
         r#"{{"type":"{kind}","timestamp":"2026-01-01T00:00:00Z","data":{{"refund_id":"rf_1","charge_id":"{charge}","amount":{amount}}}}}"#
     )
+}
+
+/// Sends a webhook about a refund.
+pub(crate) async fn refunded(shop: &Shop, id: &str) -> HttpAnswer {
+    post(shop, "psp", id, &succeeded("refund.succeeded", "ch_1", 250)).await
 }
 
 async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
