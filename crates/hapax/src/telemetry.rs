@@ -25,7 +25,7 @@ pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
 pub const OUTBOX_PURGE_FAILURES: &str = "hapax_outbox_purge_failures_total";
 /// How often the sequence of event ids was lower than an assigned id and was raised.
 pub const OUTBOX_RAISED: &str = "hapax_outbox_raised_sequences_total";
-/// Age in seconds of the oldest undelivered event, by destination.
+/// Seconds for which the oldest undelivered event has been due, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events that are not delivered yet, by destination.
 pub const OUTBOX_BACKLOG: &str = "hapax_outbox_backlog_events";
