@@ -170,6 +170,7 @@ macro_rules! admin_suite {
                 a_hostile_filter_of_keys_finds_nothing
                 a_key_with_special_characters_is_found_by_its_beginning
                 a_completed_key_is_read_with_its_response
+                a_key_names_the_resource_of_its_response
                 a_key_in_progress_is_read_with_its_recovery_point
                 a_key_of_several_tenants_is_read_by_its_tenant
                 an_operator_of_a_tenant_sees_its_own_keys
