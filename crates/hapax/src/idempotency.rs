@@ -278,7 +278,14 @@ mod tests {
         check("x?y://z/w", Some("x"));
         check(&"x".repeat(KEY_BYTES_MAX), Some(&"x".repeat(KEY_BYTES_MAX)));
         let long = "x".repeat(KEY_BYTES_MAX + 1);
-        for none in ["", "/", "https://shop.example", "/a/b c", "/\u{e4}", long.as_str()] {
+        for none in [
+            "",
+            "/",
+            "https://shop.example",
+            "/a/b c",
+            "/\u{e4}",
+            long.as_str(),
+        ] {
             check(none, None);
         }
     }

@@ -100,11 +100,21 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     })
     .await;
     assert!(value(&relay, EPOCH, "orders").await < 0.5);
+    let unread = || {
+        let list = ["events", "list", "--unread", "orders", "--limit", "3"];
+        let listed = run(&[&list[..], &["--json", "--database", &url]].concat());
+        let listed = listed.ended(0).json();
+        listed["items"].as_array().unwrap().len()
+    };
+    assert_eq!(unread(), 3);
+    let unknown = ["events", "list", "--unread", "nobody", "--database", &url];
+    run(&unknown).ended(3);
     call("resume");
     eventually(PATIENCE, async || {
         value(&relay, BACKLOG, "orders").await < 0.5 && value(&relay, EPOCH, "orders").await > 0.5
     })
     .await;
+    assert_eq!(unread(), 0);
     relay.stop().await;
 }
 

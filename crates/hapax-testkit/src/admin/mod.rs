@@ -243,6 +243,7 @@ macro_rules! admin_suite {
                 the_index_lists_each_destination_once
                 the_index_of_a_tenant_has_its_own_destinations
                 the_progress_of_a_destination_is_counted
+                the_events_that_a_destination_has_not_read_are_listed
                 a_destination_of_a_tenant_is_offered_its_events
                 what_a_setting_pauses_is_reported_and_not_resumed
             }
