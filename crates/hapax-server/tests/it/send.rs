@@ -250,6 +250,9 @@ async fn every_end_has_an_exit_code() {
         &[&url, "-d", "@/no/such/file"],
         &[&url, "--timeout", "0s"],
         &[&url, "--attempts", "0"],
+        &[&url, "--backoff-base", "0s"],
+        &[&url, "--backoff-cap", "soon"],
+        &[&url, "--budget", "some"],
         &[&url, "--key", ""],
     ] {
         send(wrong).await.ended(2);
@@ -257,6 +260,27 @@ async fn every_end_has_an_exit_code() {
     send(&[&url, "-d", BODY, "--journal", "/no/such/folder/journal"])
         .await
         .ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_waits_and_the_budget_are_those_of_the_flags() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(503));
+    let url = receiver.url("/orders");
+    let send = async |flags: &[&str]| {
+        let always = [&*url, "-X", "POST", "--json", "--backoff-base", "1ms"];
+        send(&[&always[..], flags].concat()).await.ended(14).json()
+    };
+    let sent = send(&["--backoff-cap", "2ms", "--attempts", "12"]).await;
+    let attempts = sent["attempts"].as_array().unwrap();
+    let waits = attempts.iter().filter_map(|it| it["delay_ms"].as_u64());
+    assert_eq!(sent["stopped"], "exhausted", "{sent}");
+    assert_eq!(attempts.len(), 12);
+    assert!(waits.max() <= Some(2), "{sent}");
+    let sent = send(&["--backoff-cap", "1ms", "--budget", "strict"]).await;
+    assert_eq!(sent["stopped"], "budget", "{sent}");
+    let sent = send(&["--backoff-cap", "1ms", "--budget", "default"]).await;
+    assert_eq!(sent["stopped"], "exhausted", "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
