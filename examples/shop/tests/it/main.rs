@@ -16,6 +16,7 @@ mod probed;
 mod checkouts;
 mod phased;
 mod refunds;
+mod refund_webhooks;
 mod cut_off;
 mod outages;
 mod far_sides;
