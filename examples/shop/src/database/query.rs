@@ -34,6 +34,8 @@ queries! {
     CHARGE_FIND = "charge/find";
     CHARGE_INSERT = "charge/insert";
     CHARGE_LOCK = "charge/lock";
+    CUSTOMER_EMAIL = "customer/email";
+    CUSTOMER_SET_EMAIL = "customer/set_email";
     LEDGER_INSERT = "ledger/insert";
     LEDGER_LIST = "ledger/list";
     LEDGER_LIST_BY_CHARGE = "ledger/list_by_charge";

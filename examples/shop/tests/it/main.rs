@@ -8,6 +8,7 @@
 mod shop;
 mod simulated_providers;
 mod orders;
+mod customers;
 mod storm;
 mod instances;
 mod namesakes;

@@ -1,5 +1,5 @@
-//! Tests of webhooks about refunds: a refund counts once and against its charge, whoever has
-//! requested it, and in whatever order the shop learns of it.
+//! Tests of webhooks about refunds: a refund counts once and against its charge, whether the shop has
+//! requested it or not, and in any order of its reports.
 
 use futures_util::future::join_all;
 use hapax_testkit::http::{HttpAnswer, HttpReceiver, HttpReply};
