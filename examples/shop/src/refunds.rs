@@ -181,7 +181,7 @@ impl Report<'_> {
                 created_at: Timestamp::from_millis(row.integer("created_at")?),
             };
             if row.text("state")? == "done" {
-                found.made.get_or_insert(refund);
+                found.made = Some(refund);
             } else {
                 found.pending = Some(refund);
             }
