@@ -106,7 +106,8 @@ impl<'a> ParsedRequest<'a> {
         };
         let derived = derive(operation, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();
-        let hashing = kept.hash(raw, &parts.headers, &folded, room);
+        let numbers = operation.policy.numbers;
+        let hashing = kept.hash(raw, &parts.headers, &folded, numbers, room);
         let hash = match deadline {
             None => hashing.await?,
             Some(deadline) => {

@@ -7,6 +7,7 @@
 mod ledger;
 pub(crate) mod demo;
 mod checkouts;
+mod customers;
 mod health;
 mod orders;
 mod payments;
@@ -139,6 +140,7 @@ fn tenants<D: Database>(
     // first statement.
     let riding = |template| operation(template).claim_pipelined();
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
+    let email_set = riding("/customers/{id}/email").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
     // This handler stores a file before its first statement. That may happen twice, but equal
     // content is stored as one file.
@@ -158,6 +160,12 @@ fn tenants<D: Database>(
             put(orders::replace::<D>)
                 .layer(replaced)
                 .get(orders::read::<D>),
+        )
+        .route(
+            "/customers/{id}/email",
+            put(customers::set_email::<D>)
+                .layer(email_set)
+                .get(customers::email::<D>),
         )
         .merge(phased(idempotency))
         .route("/checkouts/{id}", get(checkouts::read::<D>))

@@ -8,6 +8,7 @@
 mod shop;
 mod simulated_providers;
 mod orders;
+mod customers;
 mod storm;
 mod instances;
 mod namesakes;
@@ -16,6 +17,7 @@ mod probed;
 mod checkouts;
 mod phased;
 mod refunds;
+mod refund_webhooks;
 mod cut_off;
 mod outages;
 mod far_sides;
