@@ -111,8 +111,8 @@ impl<K: Keys> ClaimGuard<K> {
                 let response = stored.first(exchange, extensions);
                 let states = (self.from_state.or(Some(FREE)), Some(stored.state()));
                 self.end(Outcome::Created, states, &response);
-                let status = self.joined.replay(stored);
-                self.joined.leader.finish(&status);
+                let replay = self.joined.replay(stored);
+                self.joined.leader.finish(&replay);
                 response
             }
             Err(error) => self.failed(&error.into()),
@@ -151,13 +151,10 @@ impl<K: Keys> ClaimGuard<K> {
     /// Ends with this outcome, for this client and its followers.
     pub(super) fn respond(self, status: KeyStatus) -> Response {
         let profile = self.operation.idempotency.settings().profile;
-        let response = status.clone().into_response(profile, &self.id);
-        self.end(
-            status.outcome(),
-            (status.state(), status.state()),
-            &response,
-        );
+        let (outcome, state) = (status.outcome(), status.state());
         self.joined.leader.finish(&status);
+        let response = status.into_response(profile, &self.id);
+        self.end(outcome, (state, state), &response);
         response
     }
 
