@@ -168,7 +168,7 @@ async fn without_the_key<K: Keys, S: Inner>(
         // `guard` is kept until the end, so that duplicates on this node still join.
         OnStoreError::Open if !is_taken => match guard.remembered() {
             // The key may have been purged since, but running without a key would be worse.
-            Some(status) => guard.respond(status),
+            Some(status) => guard.respond(&status),
             None => unprotected::without_store(context, &error, &guard.claim.scope.key).await,
         },
         OnStoreError::Open | OnStoreError::Closed => guard.failed(&unclaimed(error)),

@@ -133,7 +133,7 @@ impl<K: Keys> ClaimGuard<K> {
                 Err(error) => return self.failed(&error.into()),
             },
         };
-        self.respond(status)
+        self.respond(&status)
     }
 
     /// Returns the outcome from the replay cache, even if the key may have been purged.
@@ -149,12 +149,12 @@ impl<K: Keys> ClaimGuard<K> {
     }
 
     /// Ends with this outcome, for this client and its followers.
-    pub(super) fn respond(self, status: KeyStatus) -> Response {
+    pub(super) fn respond(self, status: &KeyStatus) -> Response {
         let profile = self.operation.idempotency.settings().profile;
         let (outcome, state) = (status.outcome(), status.state());
-        self.joined.leader.finish(&status);
-        let response = status.into_response(profile, &self.id);
+        let response = status.clone().into_response(profile, &self.id);
         self.end(outcome, (state, state), &response);
+        self.joined.leader.finish(status);
         response
     }
 
