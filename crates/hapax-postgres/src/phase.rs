@@ -5,6 +5,7 @@ use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     connection::{Link, QueryError, Ready},
+    error::own_error,
     idempotency::{ResponseColumns, parts},
     postgres::Postgres,
     query,
@@ -62,7 +63,8 @@ impl Phase {
         let response = ResponseColumns::of(store.keyring(), &self.owned.scope, response)?;
         let mut session = store.session().await?;
         let sql = [Self::sql(Some(&response))];
-        let [finish] = session.run(async |link| link.ready(sql).await).await?;
+        let ready = session.run(async |link| link.ready(sql).await).await;
+        let [finish] = ready.map_err(own_error)?;
         let (begin, time) = (store.begin(), store.time());
         let results = session.pipeline(|link| {
             vec![
@@ -80,7 +82,7 @@ impl Phase {
                 session.rollback().await;
                 Err(match cause {
                     QueryError::Failed(error) if is_fenced(&error) => StoreError::Fenced,
-                    cause => cause.into(),
+                    cause => own_error(cause),
                 })
             }
         }

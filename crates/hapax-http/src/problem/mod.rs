@@ -19,7 +19,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub use code::*;
 pub use from::ConflictOn;
-pub(crate) use render::{InPhases, is_conflict, settle, unfinished, unwritten, write_out};
+pub(crate) use render::{
+    InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten, write_out,
+};
 
 /// An error for the caller.
 ///

@@ -143,6 +143,17 @@ pub(crate) fn is_conflict(response: &Response) -> bool {
     matches!(error, Some(StoreError::Conflict { .. }))
 }
 
+/// Whether a carried problem was caused by a store that cannot be used.
+pub(crate) fn is_store_failure(response: &Response) -> bool {
+    let Some(carried) = response.extensions().get::<Carried>() else {
+        return false;
+    };
+    let slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = slot.as_ref().and_then(|problem| problem.0.source.as_ref());
+    let is_unavailable = |error: &StoreError| matches!(error, StoreError::Unavailable { .. });
+    source.is_some_and(|source| is_caused_by(source.as_ref(), is_unavailable))
+}
+
 fn carried(response: &Response) -> Option<Problem> {
     let carried = response.extensions().get::<Carried>()?;
     let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +202,8 @@ fn log(problem: &Problem, id: &RequestId) {
     let error_chain = error_chain(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
     // A key that was not claimed is not a failure, even if the handler has returned an error.
-    if inner.status.is_server_error() && !is_not_claimed(source.as_ref()) {
+    let is_not_claimed = is_caused_by(source.as_ref(), StoreError::is_not_claimed);
+    if inner.status.is_server_error() && !is_not_claimed {
         tracing::error!(
             error_code,
             request_id,
@@ -208,12 +220,12 @@ fn log(problem: &Problem, id: &RequestId) {
     }
 }
 
-/// Whether the cause of `error` is a claim that did not get its key.
-fn is_not_claimed(error: &(dyn Error + 'static)) -> bool {
+/// Whether `error`, or one of its causes, is such an error of the store.
+fn is_caused_by(error: &(dyn Error + 'static), is_such: impl Fn(&StoreError) -> bool) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let store = error.downcast_ref::<StoreError>();
-        if store.is_some_and(StoreError::is_not_claimed) {
+        if store.is_some_and(&is_such) {
             return true;
         }
         cause = error.source();

@@ -15,7 +15,7 @@ use hapax::{
 };
 use http::{Extensions, HeaderMap};
 
-use super::join::Joined;
+use super::{join::Joined, run::Finished};
 use crate::{
     cache::ScopeRef,
     key_status::KeyStatus,
@@ -139,6 +139,17 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn released(self, response: Response) -> Response {
         self.operation.counts.request(Outcome::Released);
         response
+    }
+
+    /// Ends with the handler's response, which is not stored. The next follower may run.
+    pub(super) fn not_stored(self, finished: Finished) -> Response {
+        let outcome = if finished.is_store_failure() {
+            Outcome::StoreError
+        } else {
+            Outcome::Released
+        };
+        self.operation.counts.request(outcome);
+        finished.into_response()
     }
 
     /// Ends with a failure of the store. The request had no effect.

@@ -16,7 +16,7 @@ use http::{
 use http_body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::claim_guard::unclaimed;
+use super::{claim_guard::unclaimed, unprotected};
 use crate::{
     body::{self, BodyHash, Kept},
     content::media_type,
@@ -26,6 +26,7 @@ use crate::{
     phased::Handover,
     problem::{self, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
     request_id::RequestId,
+    telemetry::Outcome,
 };
 
 /// The version of the fingerprint's format. A change makes every repetition of a stored request a
@@ -208,10 +209,16 @@ async fn made<'a, K: Keys>(
     match secret {
         Ok(secret) => Ok(Some(derived.key(secret, tenant, &operation.name))),
         // Without the secret no key can be derived, so the request runs unprotected.
-        Err(_) if settings.on_store_error == OnStoreError::Open && operation.phasing.is_none() => {
+        Err(error)
+            if settings.on_store_error == OnStoreError::Open && operation.phasing.is_none() =>
+        {
+            unprotected::warn(&operation.name, None, &error);
             Ok(None)
         }
-        Err(error) => Err(unclaimed(error)),
+        Err(error) => {
+            operation.counts.request(Outcome::StoreError);
+            Err(unclaimed(error))
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) struct Finished {
     parts: response::Parts,
     body: Bytes,
     is_conflict: bool,
+    is_store_failure: bool,
 }
 
 /// A handler with its request.
@@ -94,6 +95,7 @@ impl<S: Inner> Run<S> {
             problem::unfinished(&response);
         }
         let is_conflict = problem::is_conflict(&response);
+        let is_store_failure = problem::is_store_failure(&response);
         let (mut parts, body) = problem::settle(response, &self.id).into_parts();
         // Only the layer says where a response comes from. If a handler could claim that its
         // response is stored, the client would forget a key whose outcome is unknown.
@@ -105,16 +107,28 @@ impl<S: Inner> Run<S> {
             parts,
             body,
             is_conflict,
+            is_store_failure,
         };
         Ok((rest, finished))
     }
 }
 
 impl Finished {
-    /// Returns what to store: the handler's choice, or else the rule for the status.
+    /// Returns what to store: the handler's choice, or else the rule for the status. A failure of
+    /// the store is not an outcome of the request, and is never stored.
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
+        let on_failure = if self.is_store_failure {
+            OnFailure::Release
+        } else {
+            on_failure
+        };
         overruled.unwrap_or_else(|| disposition(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Whether the handler has failed because the store cannot be used.
+    pub(crate) fn is_store_failure(&self) -> bool {
+        self.is_store_failure
     }
 
     /// Whether the handler has returned the conflict of a transaction as a problem. A store whose
@@ -167,6 +181,7 @@ impl Finished {
             parts,
             body,
             is_conflict: false,
+            is_store_failure: false,
         }
     }
 }
