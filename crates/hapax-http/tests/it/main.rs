@@ -18,6 +18,7 @@ mod sqlx_handlers;
 mod pipelined;
 mod violations;
 mod store_errors;
+mod store_failures;
 mod plans;
 mod phased;
 mod problems;
