@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 pub use code::*;
 pub use from::ConflictOn;
 pub(crate) use render::{
-    InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten, write_out,
+    IfStored, InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten, write_out,
 };
 
 /// An error for the caller.

@@ -11,6 +11,7 @@ use std::{
 };
 
 use axum::{body::Body, response::Response};
+use bytes::Bytes;
 use hapax::{store::StoreError, telemetry::error_chain};
 use http::{
     HeaderName, HeaderValue,
@@ -43,6 +44,15 @@ struct Carried(Arc<Mutex<Option<Problem>>>);
 /// The reason of an error response without a body, for the log.
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
+
+/// The body of a problem that asks for a retry, in case it is stored: a retry with the same key would
+/// only receive it again.
+#[derive(Clone)]
+pub(crate) struct IfStored(pub(crate) Bytes);
+
+/// The detail of such a problem.
+const STORED: &str = "this response is stored, and every request with this key receives it until the \
+    key expires; to have the request executed again, send it with another Idempotency-Key";
 
 /// Marks a phased request, whose key stays in progress if its handler fails.
 #[derive(Clone, Copy)]
@@ -169,14 +179,18 @@ fn with_headers_of(old: &Response, mut new: Response) -> Response {
             new.headers_mut().append(name.clone(), value.clone());
         }
     }
+    let if_stored = new.extensions_mut().remove::<IfStored>();
     *new.extensions_mut() = old.extensions().clone();
     new.extensions_mut().remove::<Carried>();
+    if let Some(if_stored) = if_stored {
+        new.extensions_mut().insert(if_stored);
+    }
     new
 }
 
 fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     let inner = &problem.0;
-    let document = Document {
+    let mut document = Document {
         page: format!("{TYPE_BASE}{}", inner.code.name().to_ascii_lowercase()),
         title: inner.code.title(),
         status: inner.status.as_u16(),
@@ -186,12 +200,23 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
         member: inner.member.clone(),
         request_id: request_id.map(Box::from),
     };
-    let body = serde_json::to_vec(&document).expect("a problem can be written as JSON");
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(Body::from(document.written()));
     *response.status_mut() = inner.status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response.headers_mut().extend(inner.headers.clone());
+    if document.retryable && request_id.is_some() {
+        document.retryable = false;
+        document.detail = Cow::Borrowed(STORED);
+        let if_stored = IfStored(document.written().into());
+        response.extensions_mut().insert(if_stored);
+    }
     response
+}
+
+impl Document {
+    fn written(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a problem can be written as JSON")
+    }
 }
 
 fn log(problem: &Problem, id: &RequestId) {

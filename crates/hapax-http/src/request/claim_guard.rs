@@ -132,7 +132,8 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn respond(self, status: KeyStatus) -> Response {
         self.operation.counts.request(status.outcome());
         self.joined.leader.finish(&status);
-        status.into_response(self.operation.idempotency.settings().profile, &self.id)
+        let profile = self.operation.idempotency.settings().profile;
+        status.into_response(&self.claim.scope.key, profile, &self.id)
     }
 
     /// Ends with a response that is not stored. The next follower may run.

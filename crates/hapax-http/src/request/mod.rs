@@ -170,7 +170,8 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
             }
             Err(status) => {
                 self.operation.counts.request(status.outcome());
-                status.into_response(self.operation.idempotency.settings().profile, &self.id)
+                let profile = self.operation.idempotency.settings().profile;
+                status.into_response(&scope.key, profile, &self.id)
             }
         };
         response.headers_mut().insert(IDEMPOTENCY_KEY, key);

@@ -13,7 +13,7 @@ use hapax::{
     limits::RESPONSE_BYTES_MAX,
     telemetry::panic_message,
 };
-use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, header::RETRY_AFTER, request, response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout_at};
 
@@ -21,7 +21,7 @@ use super::Inner;
 use crate::{
     body::Kept,
     header::OWN_HEADERS,
-    problem::{self, ANSWER_TOO_LARGE, Problem, TIMEOUT},
+    problem::{self, ANSWER_TOO_LARGE, IfStored, Problem, TIMEOUT},
     request_id::RequestId,
     stored,
 };
@@ -148,18 +148,27 @@ impl Finished {
     }
 
     /// Splits the response into the part that is stored, and the headers and extensions that belong
-    /// to this exchange only.
+    /// to this exchange only. A problem that is stored does not ask for a retry.
     pub(crate) fn split(
         self,
         per_request: &[HeaderName],
     ) -> (StoredResponse, HeaderMap, Extensions) {
-        let (headers, exchange) = stored::split(self.parts.headers, per_request);
+        let Self {
+            mut parts,
+            mut body,
+            ..
+        } = self;
+        if let Some(IfStored(instead)) = parts.extensions.remove() {
+            parts.headers.remove(RETRY_AFTER);
+            body = instead;
+        }
+        let (headers, exchange) = stored::split(parts.headers, per_request);
         let response = StoredResponse {
-            status: self.parts.status.as_u16(),
+            status: parts.status.as_u16(),
             headers,
-            body: self.body,
+            body,
         };
-        (response, exchange, self.parts.extensions)
+        (response, exchange, parts.extensions)
     }
 
     /// Returns the response for a request that stores none.
