@@ -12,6 +12,7 @@ mod bodies;
 mod remembered;
 mod purged;
 mod quotas;
+mod rate_limits;
 mod waiting;
 mod conflicts;
 mod sqlx_handlers;
