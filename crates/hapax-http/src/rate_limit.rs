@@ -76,7 +76,7 @@ struct Limit {
 #[derive(Debug, Default)]
 struct Buckets {
     tenants: HashMap<Tenant, Duration>,
-    /// The bucket that all requests without a bucket of their own share.
+    /// The bucket that requests without a tenant share, and tenants beyond the bound.
     others: Duration,
     /// When full buckets may be removed again.
     sweep_at: Duration,

@@ -296,7 +296,7 @@ fn passes(state: &SqlState, fatal: bool) -> bool {
     }
     let class = &state.code()[..2];
     // 08 connection, 53 out of resources, 57 operator intervention, 58 system error. After a fatal
-    // error the connection is gone, whatever its code says.
+    // error the connection is gone, regardless of the code.
     fatal
         || ["08", "53", "57", "58"].contains(&class)
         || [
