@@ -108,7 +108,8 @@ pub enum SchemaError {
 
 /// Classifies the failure of a statement on the store's own tables.
 pub(crate) fn own_error(failed: impl Into<StoreError>) -> StoreError {
-    failed.into().of_own_statement()
+    let error: StoreError = failed.into();
+    error.of_own_statement()
 }
 
 /// Sorts what the database or the driver said about a statement.

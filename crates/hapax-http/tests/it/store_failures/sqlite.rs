@@ -74,7 +74,7 @@ impl Fixture for File {
         let count = "SELECT count(*) FROM effect";
         let counted = self
             .store
-            .read(|db| db.query_row(count, [], |row| row.get(0)));
+            .read(move |db| db.query_row(count, [], |row| row.get(0)));
         let counted: i64 = counted.await.unwrap();
         usize::try_from(counted).unwrap()
     }
@@ -85,7 +85,7 @@ impl Fixture for File {
 
     async fn fail(tx: &mut Tx) -> Result<(), StoreError> {
         let fail = "INSERT INTO effect VALUES (NULL)";
-        tx.with(|db| db.execute(fail, [])).await.map(drop)
+        tx.with(move |db| db.execute(fail, [])).await.map(drop)
     }
 
     fn statement() -> Statement {
