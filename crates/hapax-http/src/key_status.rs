@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use hapax::key::{DERIVED_PREFIX, IdempotencyKey};
+use hapax::{
+    admin::KeyState,
+    key::{DERIVED_PREFIX, IdempotencyKey},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -46,6 +49,16 @@ impl KeyStatus {
             Self::Mismatch => Outcome::Mismatch,
             Self::InProgress => Outcome::InProgress,
             Self::Gone => Outcome::Gone,
+        }
+    }
+
+    /// Returns the state of the key, if the outcome tells it.
+    pub(crate) fn state(&self) -> Option<&'static str> {
+        match self {
+            Self::Replay(stored, _) => Some(stored.state()),
+            Self::Mismatch => None,
+            Self::InProgress => Some(KeyState::InProgress.as_str()),
+            Self::Gone => Some(KeyState::Tombstone.as_str()),
         }
     }
 

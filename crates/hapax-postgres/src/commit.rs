@@ -188,6 +188,7 @@ struct Row<'a> {
     on_expired: &'static str,
     retention: i64,
     time: Option<Moment>,
+    resource_id: Option<&'a str>,
 }
 
 impl<'a> Row<'a> {
@@ -203,6 +204,7 @@ impl<'a> Row<'a> {
             on_expired: held.claim.on_expired.name(),
             retention: millis(retention(&held.claim)),
             time,
+            resource_id: response.resource_id.as_deref(),
         }
     }
 
@@ -214,7 +216,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn params(&self) -> [&dyn Param; 11] {
+    fn params(&self) -> [&dyn Param; 12] {
         let [tenant, operation, key] = &self.scope;
         [
             tenant,
@@ -228,6 +230,7 @@ impl<'a> Row<'a> {
             &self.on_expired,
             &self.retention,
             &self.time,
+            &self.resource_id,
         ]
     }
 }

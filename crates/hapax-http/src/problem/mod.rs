@@ -142,7 +142,7 @@ impl Problem {
     }
 
     /// The store's error that caused it, if any.
-    fn store_error(&self) -> Option<&StoreError> {
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
         self.0.source.as_ref()?.downcast_ref()
     }
 

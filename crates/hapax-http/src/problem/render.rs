@@ -179,12 +179,10 @@ fn with_headers_of(old: &Response, mut new: Response) -> Response {
             new.headers_mut().append(name.clone(), value.clone());
         }
     }
-    let if_stored = new.extensions_mut().remove::<IfStored>();
-    *new.extensions_mut() = old.extensions().clone();
-    new.extensions_mut().remove::<Carried>();
-    if let Some(if_stored) = if_stored {
-        new.extensions_mut().insert(if_stored);
-    }
+    let mut extensions = old.extensions().clone();
+    extensions.remove::<Carried>();
+    extensions.extend(std::mem::take(new.extensions_mut()));
+    *new.extensions_mut() = extensions;
     new
 }
 
@@ -204,6 +202,8 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     *response.status_mut() = inner.status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response.headers_mut().extend(inner.headers.clone());
+    // For the log of requests.
+    response.extensions_mut().insert(inner.code);
     if document.retryable && request_id.is_some() {
         document.retryable = false;
         document.detail = Cow::Borrowed(STORED);

@@ -9,7 +9,7 @@ use hapax::{
     store::Keys,
 };
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
+    HeaderMap, HeaderName,
     header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
@@ -26,7 +26,6 @@ use crate::{
     phased::Handover,
     problem::{self, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
     request_id::RequestId,
-    telemetry::Outcome,
 };
 
 /// The version of the fingerprint's format. A change makes every repetition of a stored request a
@@ -49,17 +48,22 @@ pub(super) struct ParsedRequest<'a> {
 /// The refusal of a request that could not be parsed.
 pub(super) struct Refusal {
     problem: Problem,
-    key: Option<HeaderValue>,
+    pub(super) key: Option<IdempotencyKey>,
 }
 
 impl Refusal {
     /// Returns the response, with the key if it was parsed.
-    pub(super) fn into_response(self, id: &RequestId) -> Response {
+    pub(super) fn response(&self, id: &RequestId) -> Response {
         let mut response = problem::write_out(&self.problem, id);
-        if let Some(key) = self.key {
-            response.headers_mut().insert(IDEMPOTENCY_KEY, key);
+        if let Some(key) = &self.key {
+            response.headers_mut().insert(IDEMPOTENCY_KEY, echo(key));
         }
         response
+    }
+
+    /// Whether the key could not be derived because the store has failed.
+    pub(super) fn is_store_failure(&self) -> bool {
+        self.problem.store_error().is_some()
     }
 }
 
@@ -76,7 +80,6 @@ impl<'a> ParsedRequest<'a> {
             .await
             .map_err(|problem| {
                 let key = parsed.and_then(|key| IdempotencyKey::new(&*key).ok());
-                let key = key.as_ref().map(echo);
                 Refusal { problem, key }
             })
     }
@@ -108,7 +111,8 @@ impl<'a> ParsedRequest<'a> {
         };
         let derived = derive(operation, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();
-        let hashing = kept.hash(raw, &parts.headers, &folded, room);
+        let numbers = operation.policy.numbers;
+        let hashing = kept.hash(raw, &parts.headers, &folded, numbers, room);
         let hash = match deadline {
             None => hashing.await?,
             Some(deadline) => {
@@ -215,10 +219,7 @@ async fn made<'a, K: Keys>(
             unprotected::warn(&operation.name, None, &error);
             Ok(None)
         }
-        Err(error) => {
-            operation.counts.request(Outcome::StoreError);
-            Err(unclaimed(error))
-        }
+        Err(error) => Err(unclaimed(error)),
     }
 }
 

@@ -3,21 +3,27 @@
 //! The handler still gets a transaction, if one can be opened. Its rows and events are committed or
 //! rolled back by the same rules as with a key, but the response is not stored.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use hapax::{
     idempotency::{Claim, Disposition, OnExpired, OnStoreError, PlannedRequest, StoredResponse},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
+    request_log::Line,
     store::{Keys, StoreError, Transaction},
 };
 use http::HeaderValue;
 use tokio::time::timeout_at;
 
-use super::{Inner, RequestContext, claim_guard::unclaimed, run::Run};
+use super::{
+    Inner, RequestContext,
+    claim_guard::unclaimed,
+    line::RequestLine,
+    run::{Finished, Run},
+};
 use crate::{
     header::IDEMPOTENCY_STATUS,
-    operation::KeyPolicy,
+    operation::{KeyPolicy, ProtectedOperation},
     problem::{self, Problem, TIMEOUT, UNAVAILABLE},
     request_id::RequestId,
     telemetry::Outcome,
@@ -38,10 +44,10 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>
     let store = context.operation.idempotency.store();
     let begin = store.begin(context.tenant(), context.context());
     match timeout_at(context.end(), begin).await {
-        Ok(Ok(tx)) => run(context, Some(tx), outcome).await,
+        Ok(Ok(tx)) => run(context, Some(tx), outcome, None).await,
         Ok(Err(error)) if context.fails_open() => {
             warn(&context.operation.name, Some(&context.id), &error);
-            run(context, None, Outcome::FailedOpen).await
+            run(context, None, Outcome::FailedOpen, None).await
         }
         Ok(Err(error)) => context.refuse(&unclaimed(error)),
         Err(_) => context.refuse(&Problem::new(TIMEOUT)),
@@ -52,6 +58,7 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>
 pub(super) async fn without_store<K: Keys, S: Inner>(
     context: RequestContext<K, S>,
     error: &StoreError,
+    key: &IdempotencyKey,
 ) -> Response {
     warn(&context.operation.name, Some(&context.id), error);
     let store = context.operation.idempotency.store();
@@ -60,7 +67,7 @@ pub(super) async fn without_store<K: Keys, S: Inner>(
         .await
         .ok()
         .and_then(Result::ok);
-    run(context, tx, Outcome::FailedOpen).await
+    run(context, tx, Outcome::FailedOpen, Some(key)).await
 }
 
 /// Returns the outcome of a request that has no key.
@@ -72,50 +79,46 @@ fn keyless<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Outcome {
     }
 }
 
-/// Runs the handler in a transaction without a key.
+/// Runs the handler in a transaction without a key. `key` is the one that could not be claimed.
 async fn run<K: Keys, S: Inner>(
     mut context: RequestContext<K, S>,
     tx: Option<K::Tx>,
     outcome: Outcome,
+    key: Option<&IdempotencyKey>,
 ) -> Response {
-    let (operation, id, end) = (context.operation.clone(), context.id.clone(), context.end());
+    let (ending, end) = (Ending::of(&context), context.end());
     let opened = tx.is_some();
     let slot = tx.map_or_else(Slot::unreachable, Slot::holding);
     context.parts.extensions.insert(slot.clone());
     let run = context.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
+    let on_failure = ending.operation.policy.on_failure;
     match slot.close() {
-        Some(tx) if finished.verdict(operation.policy.on_failure) == Disposition::WithEffect => {
+        Some(tx) if finished.verdict(on_failure) == Disposition::WithEffect => {
             if let Err(error) = tx.commit().await {
-                operation.counts.request(Outcome::StoreError);
-                return problem::write_out(&error.into(), &id);
+                let response = problem::write_out(&error.into(), &ending.id);
+                return ending.end(Outcome::StoreError, key, response);
             }
         }
         Some(tx) => tx.rollback().await,
         None if opened => {
-            operation.counts.request(outcome);
             let kept = "the handler still held its transaction when it responded";
-            return bypassed(problem::write_out(&Problem::internal(kept), &id));
+            let response = problem::write_out(&Problem::internal(kept), &ending.id);
+            return ending.end(outcome, key, bypassed(response));
         }
         None => {}
     }
-    if finished.is_store_failure() {
-        operation.counts.request(Outcome::StoreError);
-        return finished.into_response();
-    }
-    operation.counts.request(outcome);
-    bypassed(finished.into_response())
+    ending.finish(outcome, key, finished)
 }
 
 /// Executes a plan under a key that is generated for it.
 async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
-    let (operation, id, end) = (context.operation.clone(), context.id.clone(), context.end());
+    let (ending, end) = (Ending::of(&context), context.end());
     let (claim, outcome) = (minted(&context), keyless(&context));
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;
-    if finished.verdict(operation.policy.on_failure) != Disposition::WithEffect {
-        operation.counts.request(outcome);
-        return bypassed(finished.into_response());
+    if finished.verdict(ending.operation.policy.on_failure) != Disposition::WithEffect {
+        return ending.finish(outcome, None, finished);
     }
     let conflicts = plan.conflicts;
     let plan = PlannedRequest {
@@ -123,20 +126,17 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
         statements: plan.statements,
         events: plan.events,
         response: StoredResponse {
-            status: 204,
+            status: finished.status().as_u16(),
             ..StoredResponse::default()
         },
         deadline: Some(end.into_std()),
     };
-    let carried_out = operation.idempotency.store().execute_plan(plan).await;
-    match carried_out {
-        Ok(_) => {
-            operation.counts.request(outcome);
-            bypassed(finished.into_response())
-        }
+    let store = ending.operation.idempotency.store();
+    match store.execute_plan(plan).await {
+        Ok(_) => ending.finish(outcome, None, finished),
         Err(error) => {
-            operation.counts.request(Outcome::StoreError);
-            problem::write_out(&conflicts.problem(error), &id)
+            let response = problem::write_out(&conflicts.problem(error), &ending.id);
+            ending.end(Outcome::StoreError, None, response)
         }
     }
 }
@@ -164,6 +164,52 @@ fn bypassed(mut response: Response) -> Response {
     response
 }
 
+/// What is needed to end a request whose handler has run.
+struct Ending<K: Keys> {
+    operation: Arc<ProtectedOperation<K>>,
+    id: RequestId,
+    line: RequestLine,
+    tenant: Option<Tenant>,
+}
+
+impl<K: Keys> Ending<K> {
+    fn of<S: Inner>(context: &RequestContext<K, S>) -> Self {
+        Self {
+            operation: Arc::clone(&context.operation),
+            id: context.id.clone(),
+            line: context.line.clone(),
+            tenant: context.tenant(),
+        }
+    }
+
+    /// Ends with the handler's response. A failure of the store is not marked as bypassed.
+    fn finish(
+        &self,
+        outcome: Outcome,
+        key: Option<&IdempotencyKey>,
+        finished: Finished,
+    ) -> Response {
+        if finished.is_store_failure() {
+            return self.end(Outcome::StoreError, key, finished.into_response());
+        }
+        self.end(outcome, key, bypassed(finished.into_response()))
+    }
+
+    /// Counts the request and writes its line.
+    fn end(&self, outcome: Outcome, key: Option<&IdempotencyKey>, response: Response) -> Response {
+        self.operation.counts.request(outcome);
+        let line = Line {
+            key: key.map(IdempotencyKey::as_str),
+            tenant: self.tenant.as_ref().map(Tenant::as_str),
+            request_id: Some(self.id.as_str()),
+            ..Line::default()
+        };
+        self.line
+            .write(&self.operation, outcome.as_str(), &response, line);
+        response
+    }
+}
+
 /// Logs that a service fails open. Without its key, a request may have been executed before.
 pub(super) fn warn(operation: &Operation, id: Option<&RequestId>, error: &StoreError) {
     tracing::warn!(
@@ -182,8 +228,8 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
     }
 
     fn refuse(&self, problem: &Problem) -> Response {
-        self.operation.counts.request(Outcome::StoreError);
-        problem::write_out(problem, &self.id)
+        let response = problem::write_out(problem, &self.id);
+        Ending::of(self).end(Outcome::StoreError, None, response)
     }
 
     /// Converts the request into a run of its handler until `end`.

@@ -1,8 +1,8 @@
 //! Tests of stores that cannot be used, in every mode: the same suite on each store.
 //!
-//! A store that cannot be used is 503 with `Retry-After`, and is counted as such. In a service that
-//! fails open, a request whose key cannot be claimed runs once without it; a handler that has
-//! started never runs again. An error of the handler's own statement is neither.
+//! A store that cannot be used is 503 with `Retry-After`, and is counted and logged as such. In a
+//! service that fails open, a request whose key cannot be claimed runs once without it; a handler
+//! that has started never runs again. An error of the handler's own statement is neither.
 
 mod sqlite;
 mod postgres;
@@ -32,6 +32,7 @@ use hapax_testkit::clock::{ManualClock, seeded_random};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::{
+    log::{self, check_line},
     metrics::count,
     stage::{Sent, post_json, send},
 };
@@ -40,6 +41,9 @@ use crate::{
 const IN_TRANSACTION: [&str; 4] = ["/atomic", "/pipelined", "/conditional", "/derived"];
 /// The routes that need the store, and never fail open.
 const CLOSED: [&str; 2] = ["/planned", "/phased"];
+/// The line of a request that is refused because the store cannot be used.
+const UNAVAILABLE: &str =
+    "outcome=\"store_error\" status=503 error_code=\"DEPENDENCY.unavailable\"";
 
 /// The state of the handlers: how often they have run.
 type Runs = Arc<AtomicUsize>;
@@ -89,6 +93,7 @@ struct Outcomes {
 
 /// Runs the suite.
 pub(crate) fn check<F: Fixture>(made: impl Future<Output = F>, faults: &[Fault]) {
+    log::listen();
     let mut expected = Outcomes::default();
     let counted = count(async {
         let fixture = made.await;
@@ -135,15 +140,18 @@ async fn check_fault<F: Fixture>(
         let sent = ask_once(&node, &runs, path, &key).await;
         if opens {
             check_bypassed(&sent, path, fault.name);
+            check_line(&["outcome=\"failed_open\" status=201"]);
             expected.failed_open += 1;
         } else {
             check_unavailable(&sent, path, fault.name);
+            check_line(&[UNAVAILABLE]);
             expected.store_error += 1;
         }
     }
     for path in CLOSED {
         let sent = ask_once(&node, &runs, path, &key).await;
         check_unavailable(&sent, path, fault.name);
+        check_line(&[UNAVAILABLE]);
         expected.store_error += 1;
     }
     let bypassed = if opens { IN_TRANSACTION.len() } else { 0 };
@@ -165,6 +173,7 @@ async fn check_fault<F: Fixture>(
 
 /// Sends a request, whose handler must not run more than once.
 async fn ask_once(node: &Router, runs: &Runs, path: &str, key: &str) -> Sent {
+    drop(log::take());
     let before = runs.load(Ordering::SeqCst);
     let sent = ask(node, path, key).await;
     let ran = runs.load(Ordering::SeqCst) - before;
