@@ -112,8 +112,8 @@ impl<K: Keys> ClaimGuard<K> {
                 let response = stored.first(exchange, extensions);
                 let states = (self.from_state.or(Some(FREE)), Some(stored.state()));
                 self.end(Outcome::Created, states, &response);
-                let status = self.joined.replay(stored);
-                self.joined.leader.finish(&status);
+                let replay = self.joined.replay(stored);
+                self.joined.leader.finish(&replay);
                 response
             }
             Err(error) => self.failed(&error.into()),
@@ -152,11 +152,11 @@ impl<K: Keys> ClaimGuard<K> {
     /// Ends with this outcome, for this client and its followers.
     pub(super) fn respond(self, status: KeyStatus) -> Response {
         let profile = self.operation.idempotency.settings().profile;
-        let (key, answered) = (&self.claim.scope.key, status.clone());
-        let response = answered.into_response(key, profile, &self.id);
-        let states = (status.state(), status.state());
-        self.end(status.outcome(), states, &response);
-        self.joined.leader.finish(&status);
+        let (outcome, state) = (status.outcome(), status.state());
+        let told = status.clone();
+        let response = status.into_response(&self.claim.scope.key, profile, &self.id);
+        self.end(outcome, (state, state), &response);
+        self.joined.leader.finish(&told);
         response
     }
 
