@@ -14,14 +14,11 @@ use axum::extract::FromRequestParts;
 use hapax::{
     event::{EventId, NewEvent},
     outbox::EventError,
-    store::Transaction,
+    store::{StoreError, Transaction},
 };
 use http::request::Parts;
 
-use crate::{
-    problem::{Problem, UNAVAILABLE},
-    settings::RETRY_AFTER,
-};
+use crate::problem::Problem;
 
 /// The transaction of this request: rows, events and the response are one commit.
 ///
@@ -137,9 +134,8 @@ impl<T> Slot<T> {
             )),
             Place::Unreachable => {
                 *place = Place::Unreachable;
-                Err(Problem::new(UNAVAILABLE)
-                    .detail("the store is not available now; try again")
-                    .retry_after(RETRY_AFTER))
+                let source = "no transaction could be opened".into();
+                Err(StoreError::Unavailable { source }.into())
             }
         }
     }

@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 use crate::{
     connection::QueryError,
     emit::{Columns, One},
-    error::store_error,
+    error::{own_error, store_error},
     idempotency::{Held, OldRow, ResponseColumns, parts, retention},
     phase::{Phase, is_fenced},
     query,
@@ -66,12 +66,13 @@ impl<'a> Ending<'a> {
         let said = self.said();
         let at_the_start = |cause| Crashed {
             cause,
-            at: Place::Elsewhere,
+            at: Place::Own,
         };
         let mut texts: Vec<&'static str> = Vec::with_capacity(2);
         texts.extend(self.phase.map(|(_, response)| Phase::sql(response)));
         texts.extend(said.iter().map(|(sql, _)| *sql));
         let ready = session.ready(&texts).await.map_err(at_the_start)?;
+        let commit = ready.len();
         failpoints.hit("postgres.commit.before");
         let results = session.pipeline(|link| {
             let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(ready.len() + 1);
@@ -91,7 +92,8 @@ impl<'a> Ending<'a> {
             at: match (failed.statement, &self.phase, &self.response) {
                 (0, Some(_), _) => Place::Fence,
                 (0, None, Some(_)) => Place::Key,
-                _ => Place::Elsewhere,
+                (statement, ..) if statement == commit => Place::Commit,
+                _ => Place::Own,
             },
             cause: failed.cause,
         })
@@ -137,8 +139,10 @@ enum Place {
     Key,
     /// The one that needs the key to be this owner's.
     Fence,
-    /// Another one.
-    Elsewhere,
+    /// Another one of the store.
+    Own,
+    /// The commit, at which a deferred constraint of the service may be violated.
+    Commit,
 }
 
 impl Crashed {
@@ -160,7 +164,8 @@ impl Crashed {
                     source: error.into(),
                 }
             }
-            QueryError::Failed(error) => store_error(error),
+            QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
+            QueryError::Failed(error) => own_error(store_error(error)),
             lost @ QueryError::Lost => lost.into(),
         }
     }

@@ -22,7 +22,7 @@ use crate::{
     commit::Ending,
     commit_recovery,
     connection::Link,
-    error::{lost, store_error},
+    error::{lost, own_error, store_error},
     idempotency::{Held, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     phase::Phase,
@@ -56,7 +56,7 @@ enum Doom {
     Failed,
     /// It conflicted with another transaction and may run again.
     Conflict,
-    /// Its pipelined claim did not get the key.
+    /// Its pipelined claim did not get the key, or failed.
     NotClaimed,
 }
 
@@ -158,6 +158,7 @@ impl Tx {
         self.check()?;
         // If this future is dropped, the transaction must not be committed.
         self.doom = Some(Doom::Failed);
+        let claims = self.pipelined.is_some();
         let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
             Some(claim) => self.ride(claim, ask).await,
@@ -171,7 +172,9 @@ impl Tx {
         };
         match error {
             StoreError::Conflict { .. } => self.doom = Some(Doom::Conflict),
-            StoreError::NotClaimed => self.doom = Some(Doom::NotClaimed),
+            // Either the key was taken, or the claim failed. The statement did not run, so the
+            // request can claim again before its handler starts.
+            _ if claims && self.held.is_none() => self.doom = Some(Doom::NotClaimed),
             _ => {}
         }
         Err(error)
@@ -186,7 +189,7 @@ impl Tx {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         let sql = [query!("idempotency/lock"), query!("idempotency/find")];
-        let ready = self.session.ready(&sql).await?;
+        let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
         let time = self.store.time();
@@ -202,7 +205,7 @@ impl Tx {
             },
             ask,
         );
-        let (ahead, asked) = results.await?;
+        let (ahead, asked) = results.await.map_err(own_error)?;
         match evaluate_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
             Some(ClaimOutcome::Open(row)) => {
                 self.held = Some(Held { claim, row });
@@ -318,6 +321,7 @@ impl Transaction for Tx {
         let time = self.store.time();
         self.ask(async |link| inbox::accept(link, message, time).await)
             .await
+            .map_err(own_error)
     }
 
     async fn complete(

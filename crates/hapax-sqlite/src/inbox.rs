@@ -9,7 +9,7 @@ use hapax::{
 };
 use rusqlite::{Connection, params};
 
-use crate::{error::store_error, query, value::rows, writer::WriterContext};
+use crate::{error::own_error, query, value::rows, writer::WriterContext};
 
 /// Accepts a message for its consumer, unless the consumer has already accepted it.
 pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptance, StoreError> {
@@ -36,7 +36,7 @@ pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptanc
             Acceptance::Mismatch
         })
     };
-    accept().map_err(store_error)
+    accept().map_err(own_error)
 }
 
 /// Deletes a batch of messages received before `before`.

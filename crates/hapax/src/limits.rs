@@ -46,6 +46,9 @@ pub const PURGES_DUE: Duration = Duration::from_millis(500);
 /// Number of purged keys that a store keeps for nodes to read. A node that has missed more clears
 /// its whole cache.
 pub const PURGES_KEPT: usize = 1_000;
+/// The number of tenants that have a separate bucket in the rate limit of a service; all others
+/// share one. A bucket takes about a hundred bytes.
+pub const RATE_TENANTS: usize = 65_536;
 /// How long a duplicate request waits for the first one to complete.
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How long a handler may run before its transaction is rolled back, unless the client's own

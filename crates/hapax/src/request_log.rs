@@ -206,6 +206,7 @@ mod tests {
             "in_progress",
             "released",
             "store_error",
+            "failed_open",
             "refused",
         ] {
             let line = Line {

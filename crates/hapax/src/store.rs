@@ -84,8 +84,8 @@ pub trait Transaction: Send + Sized + 'static {
     }
 
     /// Whether a statement of this transaction has failed because of a conflict with another
-    /// transaction. The transaction cannot commit, and the request should run again, even if the
-    /// handler has returned a response.
+    /// transaction, or because its pipelined claim has failed. The transaction cannot commit, and
+    /// the request should run again, even if the handler has returned a response.
     fn has_conflict(&self) -> bool {
         false
     }
@@ -128,8 +128,9 @@ pub trait Keys: KeyMaintenance {
     ///
     /// The caller receives the transaction before the claim is decided. If the key turns out to be
     /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::taken`]
-    /// returns the state of the key, and nothing is committed. A store for which this has no
-    /// advantage claims at once.
+    /// returns the state of the key, and nothing is committed. If the claim itself fails, the first
+    /// statement fails with its error, and [`Transaction::has_conflict`] returns true, so that the
+    /// caller claims again. A store for which this has no advantage claims at once.
     fn claim_pipelined(
         &self,
         claim: Claim,

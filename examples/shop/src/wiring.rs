@@ -169,6 +169,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         shop,
         idempotency,
         tokens: Tokens::new(&config.tokens),
+        rate_limit: config.rate_limit,
         sources: config.inbox.secrets,
         metrics,
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),

@@ -20,6 +20,7 @@ use http::{Extensions, HeaderMap};
 use super::{
     join::Joined,
     line::{self, FREE, RequestLine},
+    run::Finished,
 };
 use crate::{
     cache::ScopeRef,
@@ -152,7 +153,8 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn respond(self, status: &KeyStatus) -> Response {
         let profile = self.operation.idempotency.settings().profile;
         let (outcome, state) = (status.outcome(), status.state());
-        let response = status.clone().into_response(profile, &self.id);
+        let key = &self.claim.scope.key;
+        let response = status.clone().into_response(key, profile, &self.id);
         self.end(outcome, (state, state), &response);
         self.joined.leader.finish(status);
         response
@@ -160,8 +162,22 @@ impl<K: Keys> ClaimGuard<K> {
 
     /// Ends with a response that is not stored. The next follower may run.
     pub(super) fn released(self, response: Response) -> Response {
+        self.unstored(Outcome::Released, response)
+    }
+
+    /// Ends with the handler's response, which is not stored. The next follower may run.
+    pub(super) fn not_stored(self, finished: Finished) -> Response {
+        let outcome = if finished.is_store_failure() {
+            Outcome::StoreError
+        } else {
+            Outcome::Released
+        };
+        self.unstored(outcome, finished.into_response())
+    }
+
+    fn unstored(self, outcome: Outcome, response: Response) -> Response {
         let to_state = self.from_state.map(|_| self.released_to);
-        self.end(Outcome::Released, (self.from_state, to_state), &response);
+        self.end(outcome, (self.from_state, to_state), &response);
         response
     }
 

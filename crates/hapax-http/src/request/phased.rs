@@ -251,7 +251,7 @@ async fn let_go<K: Keys>(
     if owner.is_fenced() {
         return fenced(guard, deadline).await;
     }
-    guard.released(finished.into_response())
+    guard.not_stored(finished)
 }
 
 /// Ends the lease. If this fails, the lease expires by itself.

@@ -28,7 +28,7 @@ use super::{bound::bound, store::SqlxStore};
 use crate::{
     commit::{Ending, is_taken},
     commit_recovery,
-    error::{lost, sqlx_error, unavailable},
+    error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
     settings::Settings,
 };
@@ -147,7 +147,8 @@ impl Transaction for SqlxTx {
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
         still_open(&self.inner)?;
-        super::accept(&mut self.inner, message).await
+        let accepted = super::accept(&mut self.inner, message).await;
+        accepted.map_err(own_error)
     }
 
     async fn complete(
@@ -278,7 +279,7 @@ async fn write(
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
         let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
-        wrote.map_err(|error| refused(error, has_response && number == 0))?;
+        wrote.map_err(|error| own_error(refused(error, has_response && number == 0)))?;
     }
     Ok(())
 }
