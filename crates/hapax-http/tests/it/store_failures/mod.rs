@@ -132,7 +132,7 @@ async fn check_fault<F: Fixture>(
     expected: &mut Outcomes,
 ) {
     let key = format!("{}-{on_store_error:?}", fault.name);
-    let (node, runs) = self::node(fixture, on_store_error).await;
+    let (node, runs) = node(fixture, on_store_error).await;
     let before = fixture.effects().await;
     fixture.run(fault.breaks).await;
     let opens = fault.only_claims_fail && on_store_error == OnStoreError::Open;
