@@ -8,7 +8,6 @@ use hapax::{
     idempotency::{Disposition, OnFailure},
     inbox::{Acceptance, Message},
     store::{Keys, StoreError, Transaction},
-    telemetry::INBOX_MESSAGES,
 };
 use http::{HeaderValue, StatusCode};
 use tokio::time::timeout_at;
@@ -38,24 +37,23 @@ pub(super) async fn accept<K: Keys, S: Inner>(
         Err(_) => return problem::write_out(&Problem::new(TIMEOUT), &id),
     };
     match acceptance {
-        Acceptance::First => first(&inbox, tx, run).await,
+        Acceptance::First => first(tx, run).await,
         // The message may have been accepted by another transaction of the same group, which may
         // still fail: the commit decides.
         known => match tx.commit().await {
-            Ok(()) => taken_before(&inbox, known, &id),
+            Ok(()) => taken_before(known, &id),
             Err(error) => problem::write_out(&unaccepted(error), &id),
         },
     }
 }
 
-fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> Response {
+fn taken_before(acceptance: Acceptance, id: &RequestId) -> Response {
+    note(acceptance);
     if acceptance == Acceptance::Mismatch {
-        count(&inbox.consumer, "mismatch");
         let problem = Problem::new(INBOX_MISMATCH)
             .detail("this source has sent this webhook-id before with a different payload");
         return problem::write_out(&problem, id);
     }
-    count(&inbox.consumer, "duplicate");
     let replayed = HeaderValue::from_static("replayed");
     (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response()
 }
@@ -71,7 +69,7 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Response {
+async fn first<T: Transaction, S: Inner>(tx: T, mut run: Run<S>) -> Response {
     let id = run.id.clone();
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());
@@ -86,7 +84,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
     }
     match tx.commit().await {
         Ok(()) => {
-            count(&inbox.consumer, "accepted");
+            note(Acceptance::First);
             finished.into_response()
         }
         Err(error) => problem::write_out(&error.into(), &id),
@@ -111,8 +109,7 @@ fn takes(finished: &Finished) -> bool {
     kept && finished.status().is_success()
 }
 
-fn count(consumer: &str, outcome: &'static str) {
-    tracing::Span::current().record("outcome", outcome);
-    let consumer = consumer.to_owned();
-    metrics::counter!(INBOX_MESSAGES, "consumer" => consumer, "outcome" => outcome).increment(1);
+/// Puts the outcome on the span of the message. The store counts it.
+fn note(acceptance: Acceptance) {
+    tracing::Span::current().record("outcome", acceptance.name());
 }

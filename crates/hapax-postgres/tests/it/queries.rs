@@ -136,6 +136,7 @@ const HOT: &[(&str, &str)] = hot!(
     "outbox/count_beyond"
     "outbox/ages_beyond"
     "inbox/find"
+    "inbox/processed"
     "inbox/purge"
     "delivery/epoch"
     "delivery/is_written"

@@ -26,7 +26,6 @@ use hapax::{
     inbox::{Acceptance, Message},
     signature::{self, Received, TOLERANCE, Verifier},
     store::{Keys as _, StoreError, Transaction as _},
-    telemetry::INBOX_MESSAGES,
 };
 use hapax_sqlite::{Migration, Sqlite, Tx};
 use http::{HeaderMap, StatusCode};
@@ -155,15 +154,13 @@ impl Receiver {
             return Ok(StatusCode::BAD_REQUEST);
         };
         let mut tx = self.store.begin(None, Headers::new()).await?;
-        let (effects, status, outcome) = match tx.accept(&message).await? {
-            Acceptance::First => (1, StatusCode::OK, "accepted"),
-            Acceptance::Duplicate => (0, StatusCode::OK, "duplicate"),
-            Acceptance::Mismatch => (0, StatusCode::CONFLICT, "mismatch"),
+        let (effects, status) = match tx.accept(&message).await? {
+            Acceptance::First => (1, StatusCode::OK),
+            Acceptance::Duplicate => (0, StatusCode::OK),
+            Acceptance::Mismatch => (0, StatusCode::CONFLICT),
         };
         self.count(&mut tx, received, effects).await?;
         tx.commit().await?;
-        metrics::counter!(INBOX_MESSAGES, "consumer" => CONSUMER, "outcome" => outcome)
-            .increment(1);
         Ok(status)
     }
 

@@ -62,7 +62,12 @@ async fn take<D: Database>(
     let kind = match envelope.r#type.as_str() {
         "payment.succeeded" => "charge",
         "refund.succeeded" => "refund",
-        _ => return Ok(StatusCode::OK),
+        unknown => {
+            let unknown: String = unknown.chars().take(64).collect();
+            let ignored = format!("ignored: type {unknown:?}");
+            tx.record_result(&ignored).map_err(Problem::internal)?;
+            return Ok(StatusCode::OK);
+        }
     };
     let data = envelope.data.as_deref().map_or("null", RawValue::get);
     let reported: Reported = from_json(data.as_bytes())?;
@@ -82,5 +87,6 @@ async fn take<D: Database>(
         source: &message.source,
     };
     entry.write(&mut *tx, &shop.ids).await?;
+    tx.record_result(kind).map_err(Problem::internal)?;
     Ok(StatusCode::OK)
 }

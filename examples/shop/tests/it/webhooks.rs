@@ -9,7 +9,10 @@ use hapax::{
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
+use crate::{
+    shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem},
+    uploads::sent::count,
+};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -37,12 +40,26 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     assert_eq!(again.status, 200, "{}", again.text());
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!(post(&shop, "psp", "msg_2", &body).await.status, 200);
+    let other = succeeded("refund.succeeded", "ch_foreign", 251);
+    problem(
+        &post(&shop, "psp", "msg_2", &other).await,
+        409,
+        "CONFLICT.inbox.payload_mismatch",
+    );
 
     let entries = shop.entries("?charge_id=ch_foreign").await;
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(entries[0]["source"], "psp");
     assert_eq!(entries[0]["kind"], "refund");
     assert_eq!(entries[0]["amount"], 250);
+    for (outcome, count) in [("accepted", 2.0), ("duplicate", 1.0), ("mismatch", 1.0)] {
+        let messages =
+            format!("hapax_inbox_messages_total{{consumer=\"ledger\",outcome=\"{outcome}\"");
+        let counted = shop.metric(&messages).await;
+        assert!((counted - count).abs() < 0.5, "{outcome}: {counted}");
+    }
+    let rows = "result = 'refund' AND processed_at >= received_at";
+    assert_eq!(count(&shop.home(), "hapax.inbox_message", rows).await, 2);
 }
 
 async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
@@ -114,7 +131,15 @@ async fn another_type_is_accepted_and_ignored(on: Store) {
     assert_eq!(post(&shop, "psp", "msg_1", body).await.status, 200);
     let again = post(&shop, "psp", "msg_1", body).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    // No database stores a NUL in a text.
+    let hostile = body.replace("cat.born", &format!("a\\u0000{}", "b".repeat(5_000)));
+    assert_eq!(post(&shop, "psp", "msg_2", &hostile).await.status, 200);
     assert!(shop.entries("").await.is_empty());
+    for result in ["ignored: type \"cat.born\"", "ignored: type \"a__bbb%"] {
+        let condition = format!("result LIKE '{result}'");
+        let found = count(&shop.home(), "hapax.inbox_message", &condition).await;
+        assert_eq!(found, 1, "{result}");
+    }
 }
 
 async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry(on: Store) {

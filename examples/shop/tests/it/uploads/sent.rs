@@ -94,7 +94,7 @@ pub(super) fn files(home: &Home) -> BTreeSet<String> {
 }
 
 /// Counts rows directly in the database.
-pub(super) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
+pub(crate) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
     if home.is_in_a_file() {
         let sql = sql.replace("hapax.", "hapax_");
