@@ -170,6 +170,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         idempotency,
         tokens: Tokens::new(&config.tokens),
         sources: config.inbox.secrets,
+        dedupe: config.inbox.dedupe,
         metrics,
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,

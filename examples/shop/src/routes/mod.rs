@@ -31,7 +31,7 @@ use axum::{
 };
 use hapax::failpoint::Failpoints;
 use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier, trace::Traces};
-use hapax_http::{Idempotency, RequestIds, problem};
+use hapax_http::{DedupeKey, Idempotency, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -69,6 +69,8 @@ pub(crate) struct Parts<D: Database> {
     pub(crate) idempotency: Idempotency<D>,
     pub(crate) tokens: Tokens,
     pub(crate) sources: Vec<(String, Verifier)>,
+    /// By what repeated webhooks are recognized, by their type.
+    pub(crate) dedupe: Vec<(String, DedupeKey)>,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) demo: Option<demo::Demo>,
     pub(crate) random: Random,
@@ -81,11 +83,12 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         idempotency,
         tokens,
         sources,
+        dedupe,
         metrics,
         demo,
         random,
     } = parts;
-    let received = webhooks::routes(&shop, sources);
+    let received = webhooks::routes(&shop, sources, dedupe);
     Router::new()
         .merge(tenants(&shop, &idempotency, tokens))
         .merge(received)

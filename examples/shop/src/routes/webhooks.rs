@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Extension, Router, body::Bytes, extract::State, routing::post};
 use hapax::{inbox::Message, signature::Verifier};
-use hapax_http::{Query, WebhookLayer, extract::from_json, problem::Problem};
+use hapax_http::{DedupeKey, Query, WebhookLayer, extract::from_json, problem::Problem};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -36,7 +36,11 @@ struct Reported {
 }
 
 /// Returns the route `POST /webhooks/{source}` for the configured sources.
-pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Verifier)>) -> Router {
+pub(super) fn routes<D: Database>(
+    shop: &Arc<Shop<D>>,
+    sources: Vec<(String, Verifier)>,
+    dedupe: Vec<(String, DedupeKey)>,
+) -> Router {
     let mut keys: HashMap<String, Vec<Verifier>> = HashMap::new();
     for (source, verifier) in sources {
         keys.entry(source).or_default().push(verifier);
@@ -46,6 +50,9 @@ pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Ver
     let known = move |source: &str| keys.get(source).cloned();
     let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
     let layer = layer.traces(shop.traces.clone());
+    let layer = dedupe
+        .into_iter()
+        .fold(layer, |layer, (kind, key)| layer.dedupe_type(kind, key));
     Router::new()
         .route("/webhooks/{source}", post(take::<D>).layer(layer))
         .with_state(Arc::clone(shop))

@@ -23,6 +23,7 @@ const SOURCE: [&str; 2] = [
 
 on_both_stores! {
     a_webhook_is_one_ledger_entry_however_often_it_comes,
+    a_refund_under_several_ids_is_one_ledger_entry,
     a_webhook_about_a_known_charge_goes_to_its_tenants_ledger,
     a_known_id_with_another_payload_is_a_conflict,
     two_senders_may_give_their_webhooks_one_id,
@@ -60,6 +61,36 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     }
     let rows = "result = 'refund' AND processed_at >= received_at";
     assert_eq!(count(&shop.home(), "hapax.inbox_message", rows).await, 2);
+}
+
+async fn a_refund_under_several_ids_is_one_ledger_entry(on: Store) {
+    let dedupe = ["--inbox-dedupe", "refund.succeeded=/data/refund_id"];
+    let shop = Shop::start(on, &[SOURCE, dedupe].concat()).await;
+    let refund = succeeded("refund.succeeded", "ch_1", 250);
+    let later = refund.replace("2026-01-01", "2026-01-02");
+    for (id, body, came) in [
+        ("msg_1", &refund, None),
+        ("msg_2", &refund, Some("replayed")),
+        ("msg_3", &later, Some("replayed")),
+        ("msg_4", &refund.replace("rf_1", "rf_2"), None),
+        // Payments are recognized by the id of the message.
+        ("msg_1", &succeeded("payment.succeeded", "ch_1", 900), None),
+    ] {
+        let answer = post(&shop, "psp", id, body).await;
+        assert_eq!(answer.status, 200, "{id}: {}", answer.text());
+        assert_eq!(answer.header("idempotency-status"), came, "{id} {body}");
+    }
+    let without = refund.replace("refund_id", "refund");
+    let refused = post(&shop, "psp", "msg_5", &without).await;
+    problem(&refused, 400, "VALIDATION.request");
+    assert!(
+        refused.text().contains("/data/refund_id"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(shop.entries("?charge_id=ch_1").await.len(), 3);
+    let fact = r#"message_id = '["refund.succeeded","rf_1"]'"#;
+    assert_eq!(count(&shop.home(), "hapax.inbox_message", fact).await, 1);
 }
 
 async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
