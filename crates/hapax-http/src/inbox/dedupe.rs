@@ -1,9 +1,9 @@
 //! Identity of a received message: the sender's id, or a key that is derived from the payload.
 //!
-//! Some senders report one fact in several messages, each with an id of its own. A derived key
-//! contains what identifies the fact, so all of these messages are one message for the inbox. A
-//! message without the value from which its key is derived is refused, because a key of its own
-//! would make it a new fact, and an empty one would make all such messages the same fact.
+//! Some senders report one fact in several messages with different ids. A derived key contains what
+//! identifies the fact, so all of these messages are one message for the inbox. A message without
+//! the value from which its key is derived is refused: under its id it would be a new fact, and under
+//! an empty key all such messages would be the same fact.
 
 use std::{borrow::Cow, collections::BTreeMap, str::FromStr};
 
