@@ -18,6 +18,9 @@ pub(crate) const IDEMPOTENCY_STATUS: HeaderName = HeaderName::from_static("idemp
 /// The header with the remaining time of the client in milliseconds.
 pub(crate) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
+/// The header with the number of the attempt, starting at 1.
+pub(crate) const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+
 /// How a client retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -43,6 +46,8 @@ pub(crate) enum Seen {
     NotSent,
     /// No response was received, and the receiver may have the request.
     Lost,
+    /// The same, because the time for the attempt has passed.
+    TimedOut,
 }
 
 impl Seen {
@@ -53,7 +58,7 @@ impl Seen {
                 status,
                 retry_after,
             } => passes(status, retry_after.is_some()),
-            Self::NotSent | Self::Lost => true,
+            Self::NotSent | Self::Lost | Self::TimedOut => true,
         }
     }
 
@@ -61,7 +66,7 @@ impl Seen {
     pub(crate) fn asked(self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => retry_after,
-            Self::NotSent | Self::Lost => None,
+            Self::NotSent | Self::Lost | Self::TimedOut => None,
         }
     }
 }

@@ -198,6 +198,7 @@ struct Row<'a> {
     on_expired: &'static str,
     retention: i64,
     time: Option<Moment>,
+    resource_id: Option<&'a str>,
 }
 
 impl<'a> Row<'a> {
@@ -213,6 +214,7 @@ impl<'a> Row<'a> {
             on_expired: held.claim.on_expired.name(),
             retention: millis(retention(&held.claim)),
             time,
+            resource_id: response.resource_id.as_deref(),
         }
     }
 
@@ -224,7 +226,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn params(&self) -> [&dyn Param; 11] {
+    fn params(&self) -> [&dyn Param; 12] {
         let [tenant, operation, key] = &self.scope;
         [
             tenant,
@@ -238,6 +240,7 @@ impl<'a> Row<'a> {
             &self.on_expired,
             &self.retention,
             &self.time,
+            &self.resource_id,
         ]
     }
 }

@@ -76,6 +76,11 @@ impl Operation {
         (left, attempt_max.unwrap_or(left).min(left))
     }
 
+    /// The number of the attempt that is sent next or is running, starting at 1.
+    pub(crate) fn number(&self) -> u32 {
+        u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX)
+    }
+
     /// Whether an attempt before the last one may have had an effect.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt
@@ -89,15 +94,16 @@ impl Operation {
         notes: &str,
         elapsed: Duration,
     ) -> Step {
-        let number = u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX);
+        let number = self.number();
         let status = match seen {
             Seen::Answer { status, .. } => Some(status.as_u16()),
-            Seen::NotSent | Seen::Lost => None,
+            Seen::NotSent | Seen::Lost | Seen::TimedOut => None,
         };
         telemetry::attempt(&self.label, number, self.delay, status);
         let times = (self.delay, elapsed.saturating_sub(self.sent_at));
         let stands = code.as_deref().is_some_and(is_final);
-        let attempt = Attempt::new(number, times, status, code, notes);
+        let mut attempt = Attempt::new(number, times, status, code, notes);
+        attempt.timed_out = seen == Seen::TimedOut;
         tracing::debug!(number, status, notes, "attempt");
         self.attempts.push(attempt);
         let step = self.decide(seen, stands, number, elapsed);

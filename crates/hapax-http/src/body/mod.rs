@@ -38,6 +38,7 @@ use crate::{
     settings::RETRY_AFTER,
 };
 use canonical::JsonError;
+pub(crate) use canonical::Numbers;
 use room::Place;
 pub(crate) use room::Room;
 
@@ -136,12 +137,14 @@ impl Kept {
     }
 
     /// The hash that is part of the fingerprint: of canonical JSON, of the parts of a multipart
-    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON.
+    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON, `numbers` says how
+    /// its numbers are compared.
     pub(crate) async fn hash(
         &mut self,
         raw: Sha256,
         headers: &HeaderMap,
         folded: &[(&str, &str)],
+        numbers: Numbers,
         room: &Room,
     ) -> Result<BodyHash, Problem> {
         let content_type = headers.get(CONTENT_TYPE);
@@ -154,9 +157,9 @@ impl Kept {
                 return Ok(Sha256::digest([]).into());
             }
             if bytes.len() <= JSON_INLINE_BYTES {
-                return canonical_hash(bytes, folded).map_err(no_json);
+                return canonical_hash(bytes, folded, numbers).map_err(no_json);
             }
-            return Box::pin(hash_apart(bytes.clone(), folded, room)).await;
+            return Box::pin(hash_apart(bytes.clone(), folded, numbers, room)).await;
         }
         if let Some(value) = content_type.filter(|value| is_multipart(value)) {
             let value = value.as_bytes().to_vec();
@@ -300,16 +303,17 @@ async fn unnamed_file() -> io::Result<std::fs::File> {
         .map_err(io::Error::other)?
 }
 
-/// JSON in canonical form; `None` if the bytes are not JSON.
+/// JSON in canonical form, with numbers as they were sent; `None` if the bytes are not JSON.
 ///
 /// # Errors
 /// 400 if parsers could read the JSON differently, or if it is nested too deep or too large.
 pub(crate) async fn canonical_json(bytes: &Bytes, room: &Room) -> Result<Option<String>, Problem> {
     let canonical = if bytes.len() <= JSON_INLINE_BYTES {
-        canonical::canonical(bytes, &[])
+        canonical::canonical(bytes, &[], Numbers::AsSent)
     } else {
         let json = bytes.clone();
-        Box::pin(apart(room, move || canonical::canonical(&json, &[]))).await?
+        let canonical = move || canonical::canonical(&json, &[], Numbers::AsSent);
+        Box::pin(apart(room, canonical)).await?
     };
     match canonical {
         Ok(json) => String::from_utf8(json).map(Some).map_err(Problem::internal),
@@ -319,14 +323,19 @@ pub(crate) async fn canonical_json(bytes: &Bytes, room: &Room) -> Result<Option<
 }
 
 /// The hash of JSON in canonical form.
-fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, JsonError> {
-    Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
+fn canonical_hash(
+    json: &[u8],
+    folded: &[(&str, &str)],
+    numbers: Numbers,
+) -> Result<BodyHash, JsonError> {
+    Ok(Sha256::digest(canonical::canonical(json, folded, numbers)?).into())
 }
 
 /// Computes [`canonical_hash`] on a separate thread.
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],
+    numbers: Numbers,
     room: &Room,
 ) -> Result<BodyHash, Problem> {
     let owned = folded
@@ -338,7 +347,7 @@ async fn hash_apart(
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect();
-        canonical_hash(&json, &folded)
+        canonical_hash(&json, &folded, numbers)
     };
     apart(room, hash).await?.map_err(no_json)
 }

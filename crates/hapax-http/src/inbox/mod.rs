@@ -17,6 +17,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use hapax::{
     Clock, Random,
     limits::{BODY_BYTES_MAX, BODY_FILE_BYTES, HANDLER},
+    request_log::RequestLog,
     signature::{TOLERANCE, Verifier},
     store::Keys,
     trace::Traces,
@@ -62,6 +63,7 @@ impl<K: Keys> WebhookLayer<K> {
             tolerance: TOLERANCE,
             handler_max: HANDLER,
             traces: Traces::off(),
+            log: RequestLog::default(),
         }))
     }
 
@@ -110,6 +112,13 @@ impl<K: Keys> WebhookLayer<K> {
         self
     }
 
+    /// Sets which messages are logged, one line each.
+    #[must_use]
+    pub fn log(mut self, log: RequestLog) -> Self {
+        self.change().log = log;
+        self
+    }
+
     /// Records spans of messages. An incoming `traceparent` is passed on in any case.
     #[must_use]
     pub fn traces(mut self, traces: Traces) -> Self {
@@ -145,4 +154,5 @@ struct Inbox<K> {
     tolerance: Duration,
     handler_max: Duration,
     traces: Traces,
+    log: RequestLog,
 }

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -24,6 +24,7 @@ use hapax::{
     Clock, Timestamp,
     event::Headers,
     inbox::{Acceptance, Message},
+    request_log::{Line, RequestLog},
     signature::{self, Received, TOLERANCE, Verifier},
     store::{Keys as _, StoreError, Transaction as _},
 };
@@ -82,6 +83,7 @@ pub(crate) struct Receiver {
     verifier: [Verifier; 1],
     fault: Mutex<Fault>,
     said_gone: AtomicBool,
+    log: RequestLog,
 }
 
 /// The deliveries and effects of one event.
@@ -97,7 +99,7 @@ pub(crate) struct Seen {
 
 impl Receiver {
     /// Creates a receiver that stores events in `store`.
-    pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier) -> Self {
+    pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier, log: RequestLog) -> Self {
         let fault = Mutex::new(Fault {
             mode: Mode::Ok,
             count: None,
@@ -108,6 +110,7 @@ impl Receiver {
             verifier: [verifier],
             fault,
             said_gone: AtomicBool::new(false),
+            log,
         }
     }
 
@@ -153,14 +156,21 @@ impl Receiver {
         let Ok(message) = Message::new(CONSUMER, "shop", received.id, received.body) else {
             return Ok(StatusCode::BAD_REQUEST);
         };
+        let arrived = Instant::now();
         let mut tx = self.store.begin(None, Headers::new()).await?;
-        let (effects, status) = match tx.accept(&message).await? {
+        let acceptance = tx.accept(&message).await?;
+        let (effects, status) = match acceptance {
             Acceptance::First => (1, StatusCode::OK),
             Acceptance::Duplicate => (0, StatusCode::OK),
             Acceptance::Mismatch => (0, StatusCode::CONFLICT),
         };
         self.count(&mut tx, received, effects).await?;
         tx.commit().await?;
+        self.log.write(&Line {
+            status: Some(status.as_u16()),
+            took: arrived.elapsed(),
+            ..Line::message(&message, acceptance.name())
+        });
         Ok(status)
     }
 

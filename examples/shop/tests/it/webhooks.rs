@@ -16,7 +16,8 @@ use crate::{
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SOURCE: [&str; 2] = [
+/// The flags of a shop that accepts webhooks of the source `psp`.
+pub(crate) const SOURCE: [&str; 2] = [
     "--inbox-secret",
     "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 ];
@@ -34,7 +35,7 @@ on_both_stores! {
 
 async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     let shop = Shop::start(on, &SOURCE).await;
-    let body = succeeded("refund.succeeded", "ch_foreign", 250);
+    let body = succeeded("payment.succeeded", "ch_foreign", 250);
     let first = post(&shop, "psp", "msg_1", &body).await;
     assert_eq!(first.status, 200, "{}", first.text());
     let again = post(&shop, "psp", "msg_1", &body).await;
@@ -51,7 +52,7 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     let entries = shop.entries("?charge_id=ch_foreign").await;
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(entries[0]["source"], "psp");
-    assert_eq!(entries[0]["kind"], "refund");
+    assert_eq!(entries[0]["kind"], "charge");
     assert_eq!(entries[0]["amount"], 250);
     for (outcome, count) in [("accepted", 2.0), ("duplicate", 1.0), ("mismatch", 1.0)] {
         let messages =
@@ -59,13 +60,19 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
         let counted = shop.metric(&messages).await;
         assert!((counted - count).abs() < 0.5, "{outcome}: {counted}");
     }
-    let rows = "result = 'refund' AND processed_at >= received_at";
+    let rows = "result = 'charge' AND processed_at >= received_at";
     assert_eq!(count(&shop.home(), "hapax.inbox_message", rows).await, 2);
 }
 
 async fn a_refund_under_several_ids_is_one_ledger_entry(on: Store) {
-    let dedupe = ["--inbox-dedupe", "refund.succeeded=/data/refund_id"];
-    let shop = Shop::start(on, &[SOURCE, dedupe].concat()).await;
+    let marketplace = format!("marketplace={OTHER}");
+    let flags = [
+        "--inbox-secret",
+        marketplace.as_str(),
+        "--inbox-dedupe",
+        "refund.succeeded=/data/refund_id",
+    ];
+    let shop = Shop::start(on, &[&SOURCE[..], &flags].concat()).await;
     let refund = succeeded("refund.succeeded", "ch_1", 250);
     let later = refund.replace("2026-01-01", "2026-01-02");
     for (id, body, came) in [
@@ -73,6 +80,8 @@ async fn a_refund_under_several_ids_is_one_ledger_entry(on: Store) {
         ("msg_2", &refund, Some("replayed")),
         ("msg_3", &later, Some("replayed")),
         ("msg_4", &refund.replace("rf_1", "rf_2"), None),
+        // The rest of the payload is not compared, so the shop does not read the other amount.
+        ("msg_5", &refund.replace("250", "251"), Some("replayed")),
         // Payments are recognized by the id of the message.
         ("msg_1", &succeeded("payment.succeeded", "ch_1", 900), None),
     ] {
@@ -81,16 +90,29 @@ async fn a_refund_under_several_ids_is_one_ledger_entry(on: Store) {
         assert_eq!(answer.header("idempotency-status"), came, "{id} {body}");
     }
     let without = refund.replace("refund_id", "refund");
-    let refused = post(&shop, "psp", "msg_5", &without).await;
+    let refused = post(&shop, "psp", "msg_6", &without).await;
     problem(&refused, 400, "VALIDATION.request");
     assert!(
         refused.text().contains("/data/refund_id"),
         "{}",
         refused.text()
     );
+    // To the inbox, the message of another source is new. The shop recognizes the refund.
+    let again = signed_by(&shop, OTHER, "marketplace", "msg_1", now(), &refund).await;
+    assert_eq!(
+        (again.status, again.header("idempotency-status")),
+        (200, None)
+    );
     assert_eq!(shop.entries("?charge_id=ch_1").await.len(), 3);
-    let fact = r#"message_id = '["refund.succeeded","rf_1"]'"#;
-    assert_eq!(count(&shop.home(), "hapax.inbox_message", fact).await, 1);
+    for (source, result) in [
+        ("psp", "refund"),
+        ("marketplace", "refund: recorded before"),
+    ] {
+        let fact = r#"message_id = '["refund.succeeded","rf_1"]'"#;
+        let row = format!("{fact} AND source = '{source}' AND result = '{result}'");
+        let found = count(&shop.home(), "hapax.inbox_message", &row).await;
+        assert_eq!(found, 1, "{source}");
+    }
 }
 
 async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
@@ -221,7 +243,13 @@ fn succeeded(kind: &str, charge: &str, amount: i64) -> String {
     )
 }
 
-async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
+/// Sends a webhook about a refund.
+pub(crate) async fn refunded(shop: &Shop, id: &str) -> HttpAnswer {
+    post(shop, "psp", id, &succeeded("refund.succeeded", "ch_1", 250)).await
+}
+
+/// Sends a signed message.
+pub(crate) async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
     signed(shop, source, id, now(), body).await
 }
 
