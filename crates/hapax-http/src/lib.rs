@@ -121,7 +121,7 @@ pub use extract::{Json, Path, Query};
 pub use hapax::idempotency::Disposition;
 pub use header::EXPOSED_HEADERS;
 pub use idempotency::Idempotency;
-pub use inbox::{Verified, WebhookLayer};
+pub use inbox::{DedupeKey, DedupeKeyError, Verified, WebhookLayer};
 pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use problem::{Code, ConflictOn, Problem};

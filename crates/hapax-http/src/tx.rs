@@ -13,6 +13,7 @@ use std::{
 use axum::extract::FromRequestParts;
 use hapax::{
     event::{EventId, NewEvent},
+    inbox::ResultError,
     outbox::EventError,
     store::{StoreError, Transaction},
 };
@@ -37,6 +38,16 @@ impl<T: Transaction> Tx<T> {
     /// Fails if the event is not valid, for instance too long. The transaction remains usable.
     pub fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         Transaction::emit(&mut **self, event)
+    }
+
+    /// Records the result of the message that this request has delivered, such as `applied`. The
+    /// message's row in the inbox keeps it.
+    ///
+    /// # Errors
+    /// Fails if the route does not receive messages, and if the result is too long or contains a
+    /// NUL. The transaction remains usable.
+    pub fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        Transaction::record_result(&mut **self, result)
     }
 }
 

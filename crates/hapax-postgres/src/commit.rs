@@ -1,9 +1,10 @@
-//! The last pipeline of a transaction: the response or the recovery point, the events, `COMMIT`.
+//! The last pipeline of a transaction: the response or the recovery point, the events, the results of
+//! messages, `COMMIT`.
 //!
 //! The most frequent case, a response and one event, is one statement. No response is awaited in
 //! between: if a statement fails, the commit becomes a rollback.
 
-use hapax::{failpoint::Failpoints, outbox::Sealed, store::StoreError};
+use hapax::{failpoint::Failpoints, inbox::Processed, outbox::Sealed, store::StoreError};
 use tokio_postgres::error::SqlState;
 
 use crate::{
@@ -27,6 +28,8 @@ pub(crate) struct Ending<'a> {
     event: Option<One<'a>>,
     /// All events, where there are more.
     events: Option<Columns<'a>>,
+    /// The messages that were accepted.
+    processed: &'a [Processed],
     time: Option<Moment>,
 }
 
@@ -39,6 +42,7 @@ impl<'a> Ending<'a> {
         phase: Option<&'a Phase>,
         response: Option<&'a ResponseColumns>,
         events: &'a [Sealed],
+        processed: &'a [Processed],
         time: Option<Moment>,
     ) -> Self {
         let (event, events) = match events {
@@ -53,6 +57,7 @@ impl<'a> Ending<'a> {
             phase: phase.map(|phase| (phase, response)),
             event,
             events,
+            processed,
             time,
         }
     }
@@ -120,6 +125,16 @@ impl<'a> Ending<'a> {
         }
         if let Some(events) = &self.events {
             said.push((query!("outbox/emit"), events.params().to_vec()));
+        }
+        for it in self.processed {
+            let params: [&dyn Param; 5] = [
+                &it.consumer,
+                &it.message_id,
+                &it.source,
+                &self.time,
+                &it.result,
+            ];
+            said.push((query!("inbox/processed"), params.to_vec()));
         }
         said
     }

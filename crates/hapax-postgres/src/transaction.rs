@@ -10,7 +10,7 @@ use std::time::Duration;
 use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Claim, StoredResponse, Taken},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Accepted, Message, ResultError},
     key::Scope,
     outbox::{Draft, EventError},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
@@ -38,6 +38,7 @@ pub struct Tx {
     store: Postgres,
     session: Session,
     draft: Draft,
+    accepted: Accepted,
     held: Option<Held>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
@@ -71,6 +72,7 @@ impl Tx {
             store: store.clone(),
             session,
             draft,
+            accepted: Accepted::default(),
             held,
             phase: None,
             pipelined: None,
@@ -256,12 +258,15 @@ impl Tx {
                 return Err(error);
             }
         };
+        let processed = self.accepted.take_new();
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
-        let ending = Ending::of(held, phase, stored.as_ref(), &events, self.store.time());
+        let time = self.store.time();
+        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time);
         let failpoints = &self.store.settings().failpoints;
         let failed = match ending.pipeline(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
+                self.accepted.committed();
                 failpoints.hit("postgres.commit.after");
                 if !events.is_empty() || self.notifies {
                     self.store.notifier().notify();
@@ -283,6 +288,7 @@ impl Tx {
                     response,
                 ))
                 .await?;
+                self.accepted.committed();
                 self.store.notifier().notify();
                 Ok(())
             }
@@ -296,6 +302,7 @@ impl Tx {
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+        self.accepted.rolled_back();
         let Self { store, session, .. } = self;
         let begin = format!("ROLLBACK; {}", &store.begin());
         match try_hold(&store, session, &held.claim, &begin).await? {
@@ -319,9 +326,16 @@ impl Transaction for Tx {
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
         let time = self.store.time();
-        self.ask(async |link| inbox::accept(link, message, time).await)
+        let acceptance = self
+            .ask(async |link| inbox::accept(link, message, time).await)
             .await
-            .map_err(own_error)
+            .map_err(own_error)?;
+        self.accepted.add(message, acceptance);
+        Ok(acceptance)
+    }
+
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        self.accepted.record_result(result)
     }
 
     async fn complete(
@@ -355,6 +369,7 @@ impl Transaction for Tx {
             }
             (Effect::Drop, Some(held), _) => Box::pin(self.drop_effect(held, response)).await?,
             (Effect::Drop, None, phase) => {
+                self.accepted.rolled_back();
                 self.session.rollback().await;
                 if let Some(phase) = phase {
                     phase.refuse(&self.store, response).await?;
@@ -373,6 +388,7 @@ impl Transaction for Tx {
     }
 
     async fn rollback(self) {
+        self.accepted.rolled_back();
         self.session.rollback().await;
     }
 

@@ -118,6 +118,9 @@ pub const AVAILABLE_BEFORE: Timestamp = Timestamp::from_millis(253_402_300_800_0
 pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
 /// Maximum length of a message id or a consumer name in the inbox, in bytes.
 pub const MESSAGE_ID_BYTES_MAX: usize = 255;
+/// Maximum length in bytes of the result that a consumer records for a message. It is a short text or
+/// JSON for operators, in a row that is kept for [`INBOX_RETENTION`].
+pub const MESSAGE_RESULT_BYTES_MAX: usize = 1024;
 
 /// Maximum number of events in one read of the outbox.
 pub const READ_EVENTS: usize = 4_000;

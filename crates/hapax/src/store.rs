@@ -28,7 +28,7 @@ use crate::{
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
     idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Message, ResultError},
     key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     phases::{Entry, Lapsed, Ownership, TakenOver},
@@ -52,11 +52,22 @@ pub trait Transaction: Send + Sized + 'static {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError>;
 
     /// Accepts a message for a consumer in this transaction, unless the consumer has accepted it
-    /// before.
+    /// before. The commit writes the time at which the effect ended into the message's row, and the
+    /// transaction counts the message; [`Accepted`](crate::inbox::Accepted) has both for a store.
     fn accept(
         &mut self,
         message: &Message,
     ) -> impl Future<Output = Result<Acceptance, StoreError>> + Send;
+
+    /// Records the result of the new message that this transaction has accepted last: a short text
+    /// or JSON, such as `applied` or `ignored: type ping`. The message's row keeps it from the
+    /// commit on. A later call replaces it.
+    ///
+    /// # Errors
+    /// Fails if there is no such message, and if the result is longer than
+    /// [`MESSAGE_RESULT_BYTES_MAX`](crate::limits::MESSAGE_RESULT_BYTES_MAX) bytes or contains a NUL.
+    /// The transaction stays usable.
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError>;
 
     /// Stores the response under the claimed key and commits.
     ///

@@ -171,6 +171,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         tokens: Tokens::new(&config.tokens),
         rate_limit: config.rate_limit,
         sources: config.inbox.secrets,
+        dedupe: config.inbox.dedupe,
         metrics,
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,

@@ -103,6 +103,8 @@ settings! {
     list "console.tokens", "--console-token", "NAME=TOKEN";
     /// Source that may send webhooks, with its signing secret; may be repeated
     list "inbox.secrets", "--inbox-secret", "SOURCE=whsec_...";
+    /// Key of webhooks of a type: id, payload or a JSON pointer [default: id]; may be repeated
+    list "inbox.dedupe", "--inbox-dedupe", "TYPE=KEY";
     /// Tenant to whom webhooks about unknown charges belong [default: the first token's tenant]
     text "inbox.tenant", "--inbox-tenant", "TENANT";
     /// How long responses are stored [default: 24h]

@@ -27,7 +27,7 @@ use hapax::{
     signature::{Signer, Verifier},
 };
 use hapax_console::{BadToken, Given, Role};
-use hapax_http::{Profile, Rate};
+use hapax_http::{DedupeKey, Profile, Rate};
 use hapax_runtime::telemetry::Log;
 use http::Uri;
 use ipnet::IpNet;
@@ -90,6 +90,8 @@ pub(crate) struct Providers {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) secrets: Vec<(String, Verifier)>,
+    /// By what repeated messages are recognized, by their type.
+    pub(crate) dedupe: Vec<(String, DedupeKey)>,
     /// The tenant whose ledger records messages about unknown charges.
     pub(crate) tenant: Tenant,
 }
@@ -274,10 +276,22 @@ fn read_inbox(settings: &Settings, tokens: &[(SecretString, Tenant)]) -> Result<
             Ok((source, secret))
         })
         .collect::<Result<_, String>>()?;
+    let dedupe = settings
+        .pairs("inbox.dedupe")?
+        .into_iter()
+        .map(|(kind, key)| match key.parse::<DedupeKey>() {
+            Ok(key) => Ok((kind, key)),
+            Err(error) => Err(format!("inbox.dedupe: {kind:?}: {error}")),
+        })
+        .collect::<Result<_, String>>()?;
     let tenant = settings.one("inbox.tenant", first, |text| {
         Tenant::new(text).map_err(|error| error.to_string())
     })?;
-    Ok(Inbox { secrets, tenant })
+    Ok(Inbox {
+        secrets,
+        dedupe,
+        tenant,
+    })
 }
 
 fn read_rate_limit(settings: &Settings) -> Result<Option<Rate>, String> {

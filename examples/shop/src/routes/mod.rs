@@ -36,7 +36,7 @@ use hapax::{
     Random, key::Tenant, limits::BODY_BYTES_MAX, request_log::RequestLog, signature::Verifier,
     trace::Traces,
 };
-use hapax_http::{Idempotency, Rate, RateLimit, RequestIds, problem};
+use hapax_http::{DedupeKey, Idempotency, Rate, RateLimit, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -77,6 +77,8 @@ pub(crate) struct Parts<D: Database> {
     pub(crate) tokens: Tokens,
     pub(crate) rate_limit: Option<Rate>,
     pub(crate) sources: Vec<(String, Verifier)>,
+    /// By what repeated webhooks are recognized, by their type.
+    pub(crate) dedupe: Vec<(String, DedupeKey)>,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) demo: Option<demo::Demo>,
     pub(crate) random: Random,
@@ -90,11 +92,12 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         tokens,
         rate_limit,
         sources,
+        dedupe,
         metrics,
         demo,
         random,
     } = parts;
-    let received = webhooks::routes(&shop, sources);
+    let received = webhooks::routes(&shop, sources, dedupe);
     Router::new()
         .merge(tenants(&shop, &idempotency, tokens, rate_limit))
         .merge(received)
