@@ -112,7 +112,13 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
     Html::default().add(said).add(error()).add(behind)
 }
 
-fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp) -> Table {
+/// A table of attempts.
+pub(crate) fn attempts(
+    queries: &Queries,
+    log: &[Attempt],
+    partition: &str,
+    now: Timestamp,
+) -> Table {
     let caption = format!("Attempts at {partition}");
     let heads = &[
         "#Attempt",
