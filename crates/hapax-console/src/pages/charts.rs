@@ -156,13 +156,13 @@ fn draw(
     let now = lines
         .first()
         .and_then(|line| line.last().copied().flatten());
-    // There may have been no requests.
-    let said = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), say);
     Chart {
         title,
         note,
-        now: said(now),
-        most: said(most),
+        now: now.map(say),
+        most: most.map(say),
+        // Only the charts of requests can be without a value.
+        nothing: "no requests",
         since: since.to_owned(),
         lines,
     }
