@@ -84,7 +84,11 @@ pub(super) fn all(look: &Look, range: Range) -> Html {
     let first = samples.first().map_or(look.at, Sample::at);
     let since = span(look.at.since(first));
     let seconds = |value: f64| span(Duration::from_secs_f64(value.clamp(0.0, 1e9)));
-    let rate = |value: f64| format!("{value:.1}/s");
+    // One event per minute is not zero.
+    let rate = |value: f64| {
+        let digits = if value > 0.0 && value < 0.1 { 2 } else { 1 };
+        format!("{value:.digits$}/s")
+    };
     let percent = |value: f64| format!("{:.1} %", value * 100.0);
     let lag = vec![of(|it| Some(it.lag))];
     let events = vec![of(|it| Some(it.delivered)), of(|it| Some(it.committed))];

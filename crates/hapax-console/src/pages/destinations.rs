@@ -1,7 +1,9 @@
 //! `/console/destinations`: destinations, their states and actions.
 
 use axum::extract::{Path, State};
-use hapax::admin::{Cause, Destination, DestinationFigures, Stalled, StalledItem};
+use hapax::admin::{
+    Cause, Destination, DestinationFigures, Stalled, StalledItem, destination_object,
+};
 
 use super::{
     Shown, attention,
@@ -205,7 +207,7 @@ pub(crate) async fn show(
             .add(el("h2").add("Declaration"))
             .add(content("Declaration", &shown))
     });
-    let q = term(Qualifier::Dest, &name);
+    let (q, object) = (term(Qualifier::Dest, &name), destination_object(&name));
     let links = el("ul")
         .class("links")
         .add(el("li").add(open(
@@ -215,6 +217,13 @@ pub(crate) async fn show(
         .add(el("li").add(open(
             &url("/console/dead-letters", &[("q", &q)]),
             "Its dead letters",
+        )))
+        .add(el("li").add(open(
+            &url(
+                "/console/advanced",
+                &[("q", &term(Qualifier::Object, &object))],
+            ),
+            "What operators did with it",
         )));
     let body = Html::default()
         .add(attention::of_destination(&look, &name))

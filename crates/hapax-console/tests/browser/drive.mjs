@@ -416,7 +416,7 @@ await test("a delivery that waits is retried now", async () => {
   await page.fill("#reason", "the receiver is back");
   await page.click("main button.main");
   await page.waitForURL(/said=retried/);
-  ok((await page.textContent("main")).includes("due since"), "it is due");
+  ok((await page.textContent("main")).includes("has been due for"), "it is due");
   await close();
 });
 
