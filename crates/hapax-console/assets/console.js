@@ -178,7 +178,7 @@
   // A relay makes the attempt that an action has asked for a moment later.
   function liveAttempt() {
     if (!/^\?said=(replayed|retried|edited)$/.test(location.search)) return;
-    for (const wait of [1000, 3000, 8000]) setTimeout(() => take(location.href, ["results"]).catch(() => {}), wait);
+    for (const wait of [1000, 4000, 8000]) setTimeout(() => take(location.href, ["results"]).catch(() => {}), wait);
   }
 
   // Asks the server for the page with this filter, and takes its list and its note.
