@@ -138,7 +138,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
     )?;
     let destinations = destinations.into_iter().map(|(destination, _)| destination);
     let destinations: Vec<Destination> = destinations.collect();
-    let operations = Operations::new(store.admin()?, &destinations, console, config);
+    let operations = Operations::new(store.admin()?, &destinations, console, config, runtime);
     let Bootstrap {
         config,
         runtime,

@@ -281,6 +281,7 @@ macro_rules! admin_suite {
                 every_field_of_the_filter_selects_entries
                 an_entry_says_who_did_what
                 the_reason_of_an_operator_is_in_the_details
+                an_operation_that_changes_nothing_is_recorded
                 a_hostile_name_of_an_operator_is_stored
                 an_operator_of_a_tenant_sees_its_own_entries
                 an_operation_that_fails_leaves_no_entry
