@@ -54,7 +54,7 @@ pub(crate) fn processed(ctx: &WriterContext, messages: &[Processed]) -> Result<(
         }
         Ok(())
     };
-    write().map_err(store_error)
+    write().map_err(own_error)
 }
 
 /// Deletes a batch of messages received before `before`.

@@ -66,8 +66,7 @@ impl Act {
                 (JOBS.to_owned(), "job")
             }
             Self::ReplayEvents { dest, q, .. } => {
-                let filter = events(q, at)?;
-                let options = how()?;
+                let (filter, options) = (events(q, at)?, how()?);
                 let (filter, partitions) = index.offered(actor, dest, filter).await?;
                 let begun = store.start_event_job(actor, dest, &filter, partitions, &options);
                 begun.await?;
