@@ -53,6 +53,7 @@ mod outbox;
 mod inbox;
 mod saga;
 mod table_source;
+mod feed;
 mod delivery;
 mod admin;
 pub mod adapter;
@@ -61,6 +62,7 @@ mod error;
 
 pub use dial::dial;
 pub use error::{OpenError, SchemaError};
+pub use feed::{Change, Feed, FeedTable, Feeder};
 pub use migrations::{MIGRATIONS, Migration, printed};
 pub use postgres::Postgres;
 pub use settings::{Schema, Settings, Time};
