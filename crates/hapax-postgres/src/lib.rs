@@ -60,6 +60,7 @@ pub mod adapter;
 mod value;
 mod error;
 
+pub use admin::FeedStatus;
 pub use dial::dial;
 pub use error::{OpenError, SchemaError};
 pub use feed::{Change, Feed, FeedTable, Feeder};

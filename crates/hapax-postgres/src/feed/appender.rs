@@ -72,7 +72,7 @@ impl<'a> Appender<'a> {
         self.send().await?;
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.begin().await?,
+            None => begin(self.store).await?,
         };
         let (position, now) = (PgLsn::from(position), self.store.now());
         let params: [&dyn Param; 4] = [&self.feed, &self.epoch, &position, &now];
@@ -99,22 +99,13 @@ impl<'a> Appender<'a> {
         self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
     }
 
-    async fn begin(&self) -> Result<Session, FeedError> {
-        let mut session = self.store.session().await?;
-        // While the server decodes changes that are no events, this transaction waits.
-        let begin = self.store.begin_read_committed();
-        let patient = "SET LOCAL idle_in_transaction_session_timeout = 0";
-        session.begin(format!("{begin}; {patient}").into());
-        Ok(session)
-    }
-
     async fn send(&mut self) -> Result<(), FeedError> {
         if self.rows.is_empty() {
             return Ok(());
         }
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.begin().await?,
+            None => begin(self.store).await?,
         };
         let now = self.store.now();
         let columns = Columns::of(&self.rows);
@@ -159,6 +150,15 @@ impl<'a> Appender<'a> {
         counter(telemetry::FEED_SET_ASIDE).increment(self.set_aside);
         (self.appended, self.set_aside) = (0, 0);
     }
+}
+
+async fn begin(store: &Postgres) -> Result<Session, FeedError> {
+    let mut session = store.session().await?;
+    // While the server decodes changes that are no events, this transaction waits.
+    let begin = store.begin_read_committed();
+    let patient = "SET LOCAL idle_in_transaction_session_timeout = 0";
+    session.begin(format!("{begin}; {patient}").into());
+    Ok(session)
 }
 
 /// The columns of `feed/append`, one array each.
