@@ -251,11 +251,15 @@ async fn problem(
 /// Where the history of a timeline has left an earlier one; none if it does not contain it.
 async fn left_at(wire: &mut Wire, timeline: i64, earlier: i64) -> Result<Option<PgLsn>, FeedError> {
     let history = wire.query(&format!("TIMELINE_HISTORY {timeline}")).await?;
-    let history = text(&history, 1).unwrap_or_default();
+    let left = left_in(text(&history, 1).unwrap_or_default(), earlier);
+    left.map(|left| lsn(Some(left))).transpose()
+}
+
+/// The same, in a history file: lines of a timeline and the position where it was left.
+fn left_in(history: &str, earlier: i64) -> Option<&str> {
     let earlier = earlier.to_string();
     let mut lines = history.lines().map(str::split_whitespace);
-    let left = lines.find_map(|mut words| (words.next()? == earlier).then(|| words.next())?);
-    left.map(|left| lsn(Some(left))).transpose()
+    lines.find_map(|mut words| (words.next()? == earlier).then(|| words.next())?)
 }
 
 async fn server(wire: &mut Wire) -> Result<Server, FeedError> {
@@ -280,4 +284,24 @@ fn lsn(text: Option<&str>) -> Result<PgLsn, FeedError> {
 /// A text as a literal of the replication grammar and of SQL.
 pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_names_where_each_earlier_timeline_was_left() {
+        let history =
+            "1\t0/3000000\tno recovery target specified\n\n# a comment\n2\t0/5000028\tx\n";
+        assert_eq!(left_in(history, 1), Some("0/3000000"));
+        assert_eq!(left_in(history, 2), Some("0/5000028"));
+        assert_eq!(left_in(history, 3), None);
+        assert_eq!(left_in("", 1), None);
+    }
+
+    #[test]
+    fn a_literal_ends_where_it_ends() {
+        assert_eq!(literal("it's"), "'it''s'");
+    }
 }
