@@ -77,7 +77,7 @@ impl<'a> Appender<'a> {
         let (position, now) = (PgLsn::from(position), self.store.now());
         let params: [&dyn Param; 4] = [&self.feed, &self.epoch, &position, &now];
         let failpoints = &self.store.settings().failpoints;
-        failpoints.hit("postgres.commit.before");
+        failpoints.hit("feed.commit.before");
         let committed = session.run(async |link| {
             link.ask(query!("feed/advance"), &params).await?;
             link.run("COMMIT").await
@@ -87,7 +87,7 @@ impl<'a> Appender<'a> {
             return Err(error.into());
         }
         session.end();
-        failpoints.hit("postgres.commit.after");
+        failpoints.hit("feed.commit.after");
         if self.appended > 0 {
             self.store.notifier().notify();
         }

@@ -76,6 +76,13 @@ async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Findi
         let found = format!("{name}: slot and publication can be read");
         findings.push(Finding::ok(CHECK, found));
     }
+    if first_text(client, "SHOW max_slot_wal_keep_size").await? == "-1" {
+        let found = format!(
+            "{name}: max_slot_wal_keep_size is -1: a feed that stands still fills the disk"
+        );
+        let remedy = "set a limit that leaves room on the disk; beyond it the feed reports a gap";
+        findings.push(Finding::note(CHECK, found, remedy));
+    }
     Ok(findings)
 }
 
@@ -121,13 +128,6 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     if row.get(2) == Some("f") {
         let found = format!("nothing reads slot {slot}, so the server keeps its log");
         findings.push(warning(name, found, "start a relay with this feed"));
-    }
-    if first_text(client, "SHOW max_slot_wal_keep_size").await? == "-1" {
-        let found = format!(
-            "{name}: max_slot_wal_keep_size is -1: a feed that stands still fills the disk"
-        );
-        let remedy = "set a limit that leaves room on the disk; beyond it the feed reports a gap";
-        findings.push(Finding::note(CHECK, found, remedy));
     }
     Ok(findings)
 }
