@@ -24,7 +24,7 @@ use super::{
     wire::{Frame, MESSAGE_BYTES_MAX, Wire},
 };
 
-/// How often the server is told the position, at least.
+/// Longest time between two reports of the position to the server.
 const STATUS: Duration = Duration::from_secs(10);
 /// How long the server may be silent, although it is asked for a sign every [`STATUS`].
 const SILENCE: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 //! It offers what a feed needs: authentication, simple queries, and the replication stream. Host,
 //! TLS and password are those of the URL, as for all other connections. Of several hosts the first
 //! primary is used. Every length is checked; of a message above [`MESSAGE_BYTES_MAX`] only the first
-//! bytes are kept, so the memory of the connection is bounded whatever the server sends.
+//! bytes are kept, so the memory of the connection is bounded.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use hapax::sink::BoxError;

@@ -1,4 +1,4 @@
-//! Crashes: whatever ends, committed rows are events, each of them once.
+//! Crashes of feeders, connections and the server: committed rows are events, each of them once.
 
 use std::time::Duration;
 

@@ -90,8 +90,9 @@ async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Findi
 async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
     let slot = feed.slot(name);
     let find = format!(
-        "SELECT wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, active
-         FROM pg_replication_slots WHERE slot_name = {}",
+        "SELECT wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, active,
+                to_jsonb(slot) ->> 'failover'
+         FROM pg_replication_slots AS slot WHERE slot_name = {}",
         literal(&slot)
     );
     let found = rows(client, &find).await?;
@@ -123,6 +124,13 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
         let found = format!("slot {slot} retains {} MiB of log", retained >> 20);
         let remedy = "look whether the feed runs (hapax_feed_up), and for transactions that are open \
                       for long";
+        findings.push(warning(name, found, remedy));
+    }
+    // Before PostgreSQL 17 there is no such column.
+    if feed.described(name).failover && row.get(3) == Some("false") {
+        let found = format!("slot {slot} is not a failover slot");
+        let remedy =
+            format!("over a replication connection: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)");
         findings.push(warning(name, found, remedy));
     }
     if row.get(2) == Some("f") {
