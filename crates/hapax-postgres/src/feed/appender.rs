@@ -116,7 +116,7 @@ impl<'a> Appender<'a> {
                 self.session = Some(session);
                 self.rows.clear();
                 self.bytes = 0;
-                self.appended(&counts);
+                self.sum(&counts);
                 Ok(())
             }
             Err(error) => {
@@ -126,7 +126,7 @@ impl<'a> Appender<'a> {
         }
     }
 
-    fn appended(&mut self, counts: &[SqlRow]) {
+    fn sum(&mut self, counts: &[SqlRow]) {
         let Some(row) = counts.first() else { return };
         let count = |column| row.get::<_, i64>(column).unsigned_abs();
         self.appended += count("appended");

@@ -42,10 +42,12 @@ struct Recorded {
 impl Feeder {
     /// Finds out where to read from; records the position if there is none.
     pub(super) async fn prepare(&self, wire: &mut Wire) -> Result<(Server, PgLsn), FeedError> {
-        let server = server(wire).await?;
-        // The slot is read before the position: it never passes a position that is recorded later.
+        // The slot never passes a position that is recorded later, and a position never passes the
+        // end of the log that is read later.
         let slot = self.slot(wire).await?;
-        let Some(recorded) = self.recorded().await? else {
+        let recorded = self.recorded().await?;
+        let server = server(wire).await?;
+        let Some(recorded) = recorded else {
             self.start(wire, slot, &server).await?;
             // The slot knows where it begins.
             return Ok((server, PgLsn::from(0)));

@@ -26,8 +26,8 @@ use super::{
 
 /// Longest time between two reports of the position to the server.
 const STATUS: Duration = Duration::from_secs(10);
-/// How long the server may be silent, although it is asked for a sign every [`STATUS`].
-const SILENCE: Duration = Duration::from_secs(60);
+/// How many times in a row the server may send nothing for [`STATUS`], although it is asked to.
+const SILENT_WAITS: u32 = 6;
 /// How long events wait for a commit, at most, while more of them arrive.
 const COMMIT_WAIT: Duration = Duration::from_millis(50);
 /// How often the position is recorded while there are no events. Each record is itself a change of
@@ -61,7 +61,7 @@ struct Stream<'a> {
     confirmed: u64,
     recorded_at: Instant,
     status_at: Instant,
-    heard_at: Instant,
+    silent_waits: u32,
 }
 
 impl Feeder {
@@ -101,7 +101,7 @@ impl Feeder {
             confirmed,
             recorded_at: now,
             status_at: now,
-            heard_at: now,
+            silent_waits: 0,
         })
     }
 
@@ -131,7 +131,6 @@ impl Stream<'_> {
     /// Receives one message, or records and waits if there is none.
     async fn step(&mut self) -> Result<(), FeedError> {
         if let Some(frame) = self.wire.arrived()? {
-            self.heard_at = Instant::now();
             self.receive(frame).await?;
         } else {
             if self.open.is_none() {
@@ -147,14 +146,16 @@ impl Stream<'_> {
 
     /// Waits for the server, for a limited time.
     async fn wait(&mut self) -> Result<(), FeedError> {
-        if self.heard_at.elapsed() > SILENCE {
+        if let Ok(filled) = timeout(STATUS, self.wire.fill()).await {
+            self.silent_waits = 0;
+            return Ok(filled?);
+        }
+        self.silent_waits += 1;
+        if self.silent_waits > SILENT_WAITS {
             let silent: BoxError = "the source is silent".into();
             return Err(silent.into());
         }
-        match timeout(STATUS, self.wire.fill()).await {
-            Ok(filled) => Ok(filled?),
-            Err(_) => Ok(()),
-        }
+        Ok(())
     }
 
     async fn receive(&mut self, frame: Frame) -> Result<(), FeedError> {
