@@ -145,7 +145,7 @@ impl<'a> Appender<'a> {
 
     /// Counts what was committed.
     fn count(&mut self) {
-        let counter = |name| metrics::counter!(name, "feed" => self.feed.to_owned());
+        let counter = |name: &'static str| metrics::counter!(name, "feed" => self.feed.to_owned());
         counter(telemetry::FEED_EVENTS).increment(self.appended);
         counter(telemetry::FEED_SET_ASIDE).increment(self.set_aside);
         (self.appended, self.set_aside) = (0, 0);

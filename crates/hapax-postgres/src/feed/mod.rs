@@ -235,7 +235,7 @@ impl Feeder {
 
     /// Sets the gauges of the feed; that of the gap only if it is known.
     fn report(&self, is_up: bool, is_at_gap: Option<bool>) {
-        let gauge = |name| metrics::gauge!(name, "feed" => self.feed.name.clone());
+        let gauge = |name: &'static str| metrics::gauge!(name, "feed" => self.feed.name.clone());
         gauge(telemetry::FEED_UP).set(f64::from(u8::from(is_up)));
         if let Some(is_at_gap) = is_at_gap {
             gauge(telemetry::FEED_GAP).set(f64::from(u8::from(is_at_gap)));

@@ -60,7 +60,7 @@ impl Fed {
     pub(crate) fn run_from(&self, url: &str, feed: Feed) -> Running {
         let feeder = Feeder::new(&self.store, settings(url), feed);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(feeder.run(async {
+        let task = tokio::spawn(feeder.run(async move {
             let _dropped = stopped.await;
         }));
         Running { stop, task }
