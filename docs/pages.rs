@@ -25,6 +25,8 @@ mod redis_streams {}
 mod postgres_inbox {}
 #[doc = include_str!("guides/existing-outbox.md")]
 mod existing_outbox {}
+#[doc = include_str!("guides/change-data-capture.md")]
+mod change_data_capture {}
 #[doc = include_str!("guides/migrate-from-your-own-tables.md")]
 mod migrate_from_your_own_tables {}
 #[doc = include_str!("guides/consume-webhooks.md")]

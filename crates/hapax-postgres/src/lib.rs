@@ -53,14 +53,17 @@ mod outbox;
 mod inbox;
 mod saga;
 mod table_source;
+mod feed;
 mod delivery;
 mod admin;
 pub mod adapter;
 mod value;
 mod error;
 
+pub use admin::FeedStatus;
 pub use dial::dial;
 pub use error::{OpenError, SchemaError};
+pub use feed::{Change, Feed, FeedTable, Feeder};
 pub use migrations::{MIGRATIONS, Migration, printed};
 pub use postgres::Postgres;
 pub use settings::{Schema, Settings, Time};

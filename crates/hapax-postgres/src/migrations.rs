@@ -53,6 +53,7 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "misplaced_events",
         include_str!("../migrations/0011_misplaced_events.sql"),
     ),
+    (12, "feeds", include_str!("../migrations/0012_feeds.sql")),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -8,7 +8,7 @@ use std::{error::Error, time::Duration};
 
 use bytes::{BufMut, BytesMut};
 use hapax::Timestamp;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+use tokio_postgres::types::{FromSql, IsNull, PgLsn, ToSql, Type, accepts, to_sql_checked};
 
 /// A parameter that knows its type in the database.
 pub(crate) trait Param: ToSql + Sync {
@@ -55,6 +55,8 @@ param! {
     Vec<&str> => TEXT_ARRAY,
     Vec<Option<&str>> => TEXT_ARRAY,
     Vec<&[u8]> => BYTEA_ARRAY,
+    Vec<Option<&[u8]>> => BYTEA_ARRAY,
+    PgLsn => PG_LSN,
     Vec<Moment> => TIMESTAMPTZ_ARRAY,
     Vec<Option<Moment>> => TIMESTAMPTZ_ARRAY,
 }

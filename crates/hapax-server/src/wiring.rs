@@ -25,7 +25,7 @@ use hapax_console::{
     serve::{Bounds, descriptors, serve},
 };
 use hapax_otlp::{Exporter, Exporting};
-use hapax_postgres::Imported;
+use hapax_postgres::{Feeder, Imported};
 use hapax_runtime::{
     shutdown::{Asked, Signals},
     telemetry,
@@ -157,6 +157,7 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     let console = config.admin.console.then_some(console);
     let api = api_routes(api, console.as_ref());
     let imported = store.sources(&config.sources).await?;
+    let feeders = store.feeders(&config.feeds)?;
     let watch = declarations(Arc::clone(&admin), keys, config).await?;
     let destinations = destination_set.destinations(&declared.borrow().and(&watch));
     let settings = settings::<S>(&context, store.clock());
@@ -169,7 +170,7 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     let mut tasks = JoinSet::new();
     let served = [(health_listener, health.router()), (admin_listener, api)];
     serve_all(&mut tasks, served, bounds, &stopping);
-    import_all(&mut tasks, imported, &stopping);
+    import_all(&mut tasks, imported, feeders, &stopping);
     work_for_operators(&mut tasks, admin, console, stopping);
     let keeping = retention::spawn(&store, &context.config.retention, metrics);
 
@@ -318,10 +319,18 @@ fn log_start(
     );
 }
 
-/// Moves the rows of each table source to the outbox.
-fn import_all(tasks: &mut JoinSet<()>, imported: Vec<Imported>, stopping: &watch::Receiver<bool>) {
+/// Moves the rows of each table source to the outbox, and the changes of each feed.
+fn import_all(
+    tasks: &mut JoinSet<()>,
+    imported: Vec<Imported>,
+    feeders: Vec<Feeder>,
+    stopping: &watch::Receiver<bool>,
+) {
     for imported in imported {
         tasks.spawn(imported.run(stopped(stopping.clone())));
+    }
+    for feeder in feeders {
+        tasks.spawn(feeder.run(stopped(stopping.clone())));
     }
 }
 

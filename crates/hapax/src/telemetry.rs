@@ -55,6 +55,16 @@ pub const RELAY_NAMESAKES: &str = "hapax_relay_namesakes";
 pub const SOURCE_MOVED: &str = "hapax_source_moved_rows_total";
 /// Rows of a service's own table that were set aside because they are not valid events, by source.
 pub const SOURCE_SET_ASIDE: &str = "hapax_source_set_aside_rows_total";
+/// Events that feeds have appended to the outbox, by feed.
+pub const FEED_EVENTS: &str = "hapax_feed_events_total";
+/// Changes that were set aside because they are not valid events, by feed.
+pub const FEED_SET_ASIDE: &str = "hapax_feed_set_aside_total";
+/// 1 while this process reads the feed, by feed.
+pub const FEED_UP: &str = "hapax_feed_up";
+/// 1 while the feed stops at a gap, by feed.
+pub const FEED_GAP: &str = "hapax_feed_gap";
+/// Seconds from the commit at the source until the feed has read it, by feed.
+pub const FEED_LAG: &str = "hapax_feed_lag_seconds";
 /// Messages that the inbox received, by consumer and outcome.
 pub const INBOX_MESSAGES: &str = "hapax_inbox_messages_total";
 /// Sagas that ended or began to need attention, by kind and outcome.
@@ -123,6 +133,7 @@ pub fn describe() {
     describe_outbox();
     describe_relay();
     describe_inbox();
+    describe_feeds();
     describe_sagas();
     describe_clients();
 }
@@ -210,6 +221,18 @@ fn describe_inbox() {
     describe_counter!(
         INBOX_MESSAGES,
         "Messages that the inbox received, by outcome"
+    );
+}
+
+fn describe_feeds() {
+    describe_counter!(FEED_EVENTS, "Events that feeds have appended");
+    describe_counter!(FEED_SET_ASIDE, "Changes that are not valid events");
+    describe_gauge!(FEED_UP, "1 while this process reads the feed");
+    describe_gauge!(FEED_GAP, "1 while the feed stops at a gap");
+    describe_gauge!(
+        FEED_LAG,
+        Unit::Seconds,
+        "Time from the commit at the source until the feed has read it"
     );
 }
 

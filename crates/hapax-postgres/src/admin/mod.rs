@@ -28,6 +28,9 @@ mod sagas;
 mod keys;
 mod purge;
 mod inbox;
+mod feeds;
 mod timeline;
 mod stalled;
 mod overview;
+
+pub use feeds::FeedStatus;

@@ -17,6 +17,7 @@ mod queries;
 mod reading;
 mod deliveries;
 mod table_source;
+mod feeds;
 mod sources;
 mod retention;
 mod rotation;

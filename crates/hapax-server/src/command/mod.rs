@@ -15,6 +15,7 @@ mod dead_letters;
 mod inbox;
 mod sagas;
 mod destinations;
+mod feeds;
 mod test_event;
 mod listen;
 mod mask;
@@ -114,6 +115,8 @@ enum Verb {
     Sagas(sagas::Args),
     /// List, show, create, change, test, pause, resume and remove destinations
     Destinations(destinations::Args),
+    /// List and show feeds, and accept gaps of them
+    Feeds(feeds::Args),
     /// Print events as they are committed, or forward them to a URL as signed webhooks
     #[command(
         after_help = "Example:\n  hapax listen --to http://localhost:3000/hooks --type 'order.*'"
@@ -302,6 +305,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Inbox(args) => inbox::run(args, context).await,
         Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
+        Verb::Feeds(args) => feeds::run(args, context).await,
         Verb::Listen(args) => listen::run(*args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
         Verb::Mask(args) => mask::run(&args, &context),

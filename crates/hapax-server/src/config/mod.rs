@@ -9,9 +9,11 @@ mod span;
 mod place;
 mod layers;
 mod sources;
+mod feeds;
 mod telemetry;
 mod sections;
 
+pub(crate) use feeds::Feed;
 pub(crate) use hapax_runtime::config::{Given, Layers, Node, Wrong};
 pub(crate) use hapax_sinks::secret::Secret;
 pub(crate) use layers::{DEFAULT, read_layers};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Dura
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Place, Secret, Span, Telemetry, Wrong, sources::Source};
+use super::{Place, Secret, Span, Telemetry, Wrong, feeds::Feed, sources::Source};
 use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// All settings.
@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) destinations: BTreeMap<String, Spec>,
     #[serde(default)]
     pub(crate) sources: BTreeMap<String, Source>,
+    #[serde(default)]
+    pub(crate) feeds: BTreeMap<String, Feed>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -194,6 +196,9 @@ impl Config {
         self.telemetry.check()?;
         for (name, source) in &self.sources {
             source.check(name)?;
+        }
+        for (name, feed) in &self.feeds {
+            feed.check(name, self.database.pooled)?;
         }
         for (name, spec) in &self.destinations {
             let checked = spec.check(name, Written::InConfiguration);

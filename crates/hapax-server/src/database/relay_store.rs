@@ -8,11 +8,15 @@ use hapax::{
     notify::Notifier,
     store::{Deliveries, Outbox, Sagas},
 };
-use hapax_postgres::{Imported, Postgres};
+use hapax_postgres::{Feeder, Imported, Postgres};
 use hapax_sqlite::Sqlite;
+use secrecy::ExposeSecret as _;
 
 use super::{DatabaseError, sqlite};
-use crate::{config::Source, environment};
+use crate::{
+    config::{Feed, Source},
+    environment,
+};
 
 /// A store whose events `hapax relay` can deliver.
 pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
@@ -36,6 +40,9 @@ pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
         &self,
         sources: &BTreeMap<String, Source>,
     ) -> impl Future<Output = Result<Vec<Imported>, DatabaseError>> + Send;
+
+    /// The feeders of the configuration. The error names the feed that cannot be run.
+    fn feeders(&self, feeds: &BTreeMap<String, Feed>) -> Result<Vec<Feeder>, DatabaseError>;
 
     /// Closes the store; it must not be used afterwards.
     fn close(&self) -> impl Future<Output = ()> + Send;
@@ -75,6 +82,19 @@ impl RelayStore for Postgres {
         Ok(opened)
     }
 
+    fn feeders(&self, feeds: &BTreeMap<String, Feed>) -> Result<Vec<Feeder>, DatabaseError> {
+        let feeder = |(name, feed): (&String, &Feed)| -> Result<Feeder, DatabaseError> {
+            let url = feed.url();
+            let url = url.map_err(|bad| DatabaseError(format!("feeds.{name}.database {bad}")))?;
+            let mut source = self.settings().clone();
+            if let Some(url) = url {
+                url.expose_secret().clone_into(&mut source.url);
+            }
+            Ok(Feeder::new(self, source, feed.described(name)))
+        };
+        feeds.iter().map(feeder).collect()
+    }
+
     async fn close(&self) {
         Postgres::close(self);
     }
@@ -109,6 +129,15 @@ impl RelayStore for Sqlite {
             None => Ok(Vec::new()),
             Some(name) => Err(DatabaseError(format!(
                 "sources.{name}: an existing outbox table must be in a PostgreSQL database"
+            ))),
+        }
+    }
+
+    fn feeders(&self, feeds: &BTreeMap<String, Feed>) -> Result<Vec<Feeder>, DatabaseError> {
+        match feeds.keys().next() {
+            None => Ok(Vec::new()),
+            Some(name) => Err(DatabaseError(format!(
+                "feeds.{name}: a feed needs a relay whose database is PostgreSQL"
             ))),
         }
     }

@@ -16,6 +16,7 @@ mod doctor;
 mod relay;
 mod retention;
 mod sources;
+mod feeds;
 mod sharing;
 mod gauges;
 mod listeners;

@@ -4,6 +4,7 @@ mod server;
 mod schema;
 mod pooler;
 mod sessions;
+mod feeds;
 mod clock;
 
 use std::time::Duration;
@@ -72,6 +73,7 @@ async fn run_checks(
     findings.extend(server::durability(client).await?);
     findings.extend(server::room(client, settings).await?);
     findings.extend(sessions::check(client, open_max).await?);
+    findings.extend(feeds::check(context, settings, client).await?);
     Ok(true)
 }
 

@@ -1,0 +1,387 @@
+//! The replication stream of one connection: reads, appends, commits and confirms.
+//!
+//! A source transaction whose commit is before the recorded position was appended by an earlier
+//! connection and is skipped. Several source transactions share one commit while more of them are
+//! waiting; a source transaction is never split. The position also moves when there are no events,
+//! so that the server can remove its log.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use hapax::{retry::Delays, sink::BoxError, telemetry};
+use tokio::time::timeout;
+use tokio_postgres::types::PgLsn;
+
+use super::{
+    Change, FeedError, FeedTable, Feeder,
+    appender::Appender,
+    mapping::{self, Changed, Row},
+    pgoutput::{self, Datum, Head, Message, Old, Relation},
+    slot::literal,
+    wire::{Frame, MESSAGE_BYTES_MAX, Wire},
+};
+
+/// Longest time between two reports of the position to the server.
+const STATUS: Duration = Duration::from_secs(10);
+/// How many times in a row the server may send nothing for [`STATUS`], although it is asked to.
+const SILENT_WAITS: u32 = 6;
+/// How long events wait for a commit, at most, while more of them arrive.
+const COMMIT_WAIT: Duration = Duration::from_millis(50);
+/// How often the position is recorded while there are no events. Each record is itself a change of
+/// the log, if source and store are one database.
+const IDLE_RECORD: Duration = Duration::from_secs(10);
+/// How long the start of the stream may take: the creation of a slot waits for open transactions.
+const START: Duration = Duration::from_mins(10);
+/// Microseconds from the Unix epoch to PostgreSQL's epoch.
+const MICROS_TO_2000: i64 = 946_684_800_000_000;
+
+/// The source transaction that is being read.
+struct Open {
+    commit_lsn: u64,
+    committed_at: i64,
+    /// Whether it was appended before.
+    is_old: bool,
+    /// Changes so far, of all tables.
+    changes: u64,
+}
+
+/// The state of a stream.
+struct Stream<'a> {
+    feeder: &'a Feeder,
+    wire: Wire,
+    appender: Appender<'a>,
+    relations: HashMap<u32, (Relation, Option<&'a FeedTable>)>,
+    open: Option<Open>,
+    /// Up to where everything was received.
+    received: u64,
+    /// Up to where everything is appended: what was recorded.
+    confirmed: u64,
+    recorded_at: Instant,
+    status_at: Instant,
+    silent_waits: u32,
+}
+
+impl Feeder {
+    /// Connects and reads until something fails.
+    pub(super) async fn read(&self, failed: &mut Delays) -> FeedError {
+        let late = |_| BoxError::from("the source does not answer in time");
+        let opened = async {
+            let connected = timeout(self.source.connect_max, Wire::connect(&self.source)).await;
+            let wire = connected.map_err(late)??;
+            timeout(START, self.open(wire)).await.map_err(late)?
+        };
+        let mut stream = match opened.await {
+            Ok(stream) => stream,
+            Err(error) => return error,
+        };
+        failed.reset();
+        self.report(true, Some(false));
+        loop {
+            if let Err(error) = stream.step().await {
+                return error;
+            }
+        }
+    }
+
+    async fn open(&self, mut wire: Wire) -> Result<Stream<'_>, FeedError> {
+        let (server, position) = self.prepare(&mut wire).await?;
+        wire.replicate(&self.command(position)).await?;
+        let (epoch, confirmed) = self.claim(&server).await?;
+        let (confirmed, now) = (u64::from(confirmed), Instant::now());
+        Ok(Stream {
+            feeder: self,
+            wire,
+            appender: Appender::new(&self.store, &self.feed.name, server.system, epoch),
+            relations: HashMap::new(),
+            open: None,
+            received: confirmed,
+            confirmed,
+            recorded_at: now,
+            status_at: now,
+            silent_waits: 0,
+        })
+    }
+
+    /// The command that starts the stream. The server begins at this position, or at the one that
+    /// was confirmed to it last, whichever is later.
+    fn command(&self, position: PgLsn) -> String {
+        let feed = &self.feed;
+        let slot = &feed.slot;
+        let publication = literal(&format!("\"{}\"", feed.publication.replace('"', "\"\"")));
+        let messages = match feed.message_prefix {
+            Some(_) => ", \"messages\" 'true'",
+            None => "",
+        };
+        format!(
+            "START_REPLICATION SLOT \"{slot}\" LOGICAL {position} (\"proto_version\" '1', \
+             \"publication_names\" {publication}{messages})"
+        )
+    }
+
+    fn table(&self, relation: &Relation) -> Option<&FeedTable> {
+        let is_it = |it: &&FeedTable| it.schema == relation.schema && it.table == relation.table;
+        self.feed.tables.iter().find(is_it)
+    }
+}
+
+impl Stream<'_> {
+    /// Receives one message, or records and waits if there is none.
+    async fn step(&mut self) -> Result<(), FeedError> {
+        if let Some(frame) = self.wire.arrived()? {
+            self.receive(frame).await?;
+        } else {
+            if self.open.is_none() {
+                self.settle().await?;
+            }
+            self.wait().await?;
+        }
+        if self.status_at.elapsed() >= STATUS {
+            self.status(true).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the server, for a limited time.
+    async fn wait(&mut self) -> Result<(), FeedError> {
+        if let Ok(filled) = timeout(STATUS, self.wire.fill()).await {
+            self.silent_waits = 0;
+            return Ok(filled?);
+        }
+        self.silent_waits += 1;
+        if self.silent_waits > SILENT_WAITS {
+            let silent: BoxError = "the source is silent".into();
+            return Err(silent.into());
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self, frame: Frame) -> Result<(), FeedError> {
+        match frame {
+            Frame::KeepAlive {
+                wal_end,
+                wants_status,
+            } => {
+                // Between two transactions, everything up to here was received.
+                if self.open.is_none() {
+                    self.received = self.received.max(wal_end);
+                }
+                if wants_status {
+                    self.status(false).await?;
+                }
+                Ok(())
+            }
+            Frame::Data { body, is_cut: true } => self.cut(body).await,
+            Frame::Data { body, .. } => {
+                let message = pgoutput::decode(body).map_err(BoxError::from)?;
+                self.apply(message).await
+            }
+        }
+    }
+
+    async fn apply(&mut self, message: Message) -> Result<(), FeedError> {
+        match message {
+            Message::Begin {
+                commit_lsn,
+                committed_at,
+            } => {
+                self.open = Some(Open {
+                    commit_lsn,
+                    committed_at,
+                    is_old: commit_lsn < self.confirmed,
+                    changes: 0,
+                });
+                Ok(())
+            }
+            Message::Commit { end_lsn } => self.end(end_lsn).await,
+            Message::Relation(relation) => {
+                self.learn(relation);
+                Ok(())
+            }
+            Message::Insert { relation, new } => {
+                self.change(relation, Change::Insert, &new, None).await
+            }
+            Message::Update { relation, old, new } => {
+                let old = old.as_ref();
+                self.change(relation, Change::Update, &new, old).await
+            }
+            Message::Delete { relation, old } => {
+                self.change(relation, Change::Delete, &[], Some(&old)).await
+            }
+            Message::Truncate { relations } => {
+                self.truncated(&relations);
+                Ok(())
+            }
+            Message::Logical {
+                is_transactional,
+                prefix,
+                content,
+            } => self.message(is_transactional, &prefix, &content).await,
+            Message::Other => Ok(()),
+        }
+    }
+
+    async fn change(
+        &mut self,
+        relation: u32,
+        change: Change,
+        row: &[Datum],
+        old: Option<&Old>,
+    ) -> Result<(), FeedError> {
+        let Some(position) = self.position()? else {
+            return Ok(());
+        };
+        let Some((relation, table)) = self.relations.get(&relation) else {
+            let unknown: BoxError = "a change is of a table that was not described".into();
+            return Err(unknown.into());
+        };
+        let Some(table) = table else { return Ok(()) };
+        let Relation {
+            schema,
+            table: name,
+            ..
+        } = relation;
+        let key = format!("{position} {} {schema}.{name}", change.as_str());
+        let changed = Changed {
+            relation,
+            change,
+            row,
+            old,
+        };
+        match changed.event(table, key) {
+            Some(row) => self.appender.push(row).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn message(
+        &mut self,
+        is_transactional: bool,
+        prefix: &str,
+        content: &Bytes,
+    ) -> Result<(), FeedError> {
+        let feed = &self.feeder.feed;
+        if feed.message_prefix.as_deref() != Some(prefix) {
+            return Ok(());
+        }
+        if !is_transactional {
+            // It belongs to no transaction, so it would also be delivered if its sender rolled back.
+            let feed = feed.name.as_str();
+            tracing::error!(feed, "a message that is not transactional is no event");
+            metrics::counter!(telemetry::FEED_SET_ASIDE, "feed" => feed.to_owned()).increment(1);
+            return Ok(());
+        }
+        let Some(position) = self.position()? else {
+            return Ok(());
+        };
+        let row = mapping::message(content, format!("{position} message"));
+        self.appender.push(row).await
+    }
+
+    /// Sets a change aside that is too large to be read.
+    async fn cut(&mut self, body: Bytes) -> Result<(), FeedError> {
+        let known = body.clone();
+        let what = match pgoutput::head(body).map_err(BoxError::from)? {
+            Head::Row(relation) => {
+                let known = self.relations.get(&relation);
+                let known = known.and_then(|(relation, table)| table.map(|_| relation));
+                known.map(|it| format!("{}.{}", it.schema, it.table))
+            }
+            Head::Logical(prefix) => {
+                let is_ours = self.feeder.feed.message_prefix == Some(prefix);
+                is_ours.then(|| "message".to_owned())
+            }
+        };
+        let (Some(position), Some(what)) = (self.position()?, what) else {
+            return Ok(());
+        };
+        let problem = format!("the change is larger than {MESSAGE_BYTES_MAX} bytes");
+        let row = Row::refused(format!("{position} {what}"), problem, &known);
+        self.appender.push(row).await
+    }
+
+    /// The position of the next change; none if it was appended before.
+    fn position(&mut self) -> Result<Option<String>, FeedError> {
+        let Some(open) = &mut self.open else {
+            let outside: BoxError = "a change is outside of a transaction".into();
+            return Err(outside.into());
+        };
+        open.changes += 1;
+        let position = format!("{}.{}", PgLsn::from(open.commit_lsn), open.changes);
+        Ok((!open.is_old).then_some(position))
+    }
+
+    fn learn(&mut self, relation: Relation) {
+        let table = self.feeder.table(&relation);
+        if table.is_none() {
+            let (feed, schema, table) = (&self.feeder.feed.name, &relation.schema, &relation.table);
+            tracing::warn!(
+                feed,
+                schema,
+                table,
+                "the publication has a table that the feed does not describe: it is ignored"
+            );
+        }
+        self.relations.insert(relation.id, (relation, table));
+    }
+
+    fn truncated(&self, relations: &[u32]) {
+        for (relation, table) in relations.iter().filter_map(|id| self.relations.get(id)) {
+            if table.is_some() {
+                let (feed, table) = (&self.feeder.feed.name, &relation.table);
+                tracing::warn!(feed, table, "the table was truncated, which is no event");
+            }
+        }
+    }
+
+    /// The source transaction has ended.
+    async fn end(&mut self, end_lsn: u64) -> Result<(), FeedError> {
+        let Some(open) = self.open.take() else {
+            let outside: BoxError = "a commit is outside of a transaction".into();
+            return Err(outside.into());
+        };
+        self.received = self.received.max(end_lsn);
+        let lag = self.feeder.store.now().0.as_millis() * 1_000;
+        let lag = lag.saturating_sub(open.committed_at.saturating_add(MICROS_TO_2000));
+        self.lag(lag.max(0));
+        let is_due = self.recorded_at.elapsed() >= COMMIT_WAIT && !self.appender.is_empty();
+        if self.appender.is_full() || is_due {
+            self.record().await?;
+        }
+        Ok(())
+    }
+
+    /// Records what was received, as all of it that has arrived was read.
+    async fn settle(&mut self) -> Result<(), FeedError> {
+        if !self.appender.is_empty() {
+            return self.record().await;
+        }
+        if self.received > self.confirmed && self.recorded_at.elapsed() >= IDLE_RECORD {
+            self.lag(0);
+            return self.record().await;
+        }
+        Ok(())
+    }
+
+    async fn record(&mut self) -> Result<(), FeedError> {
+        self.appender.commit(self.received).await?;
+        self.confirmed = self.received;
+        self.recorded_at = Instant::now();
+        self.status(false).await
+    }
+
+    async fn status(&mut self, wants_reply: bool) -> Result<(), FeedError> {
+        let positions = [self.received, self.confirmed];
+        self.wire.status(positions, wants_reply).await?;
+        self.status_at = Instant::now();
+        Ok(())
+    }
+
+    fn lag(&self, micros: i64) {
+        let lag = Duration::from_micros(micros.unsigned_abs());
+        let feed = self.feeder.feed.name.clone();
+        metrics::gauge!(telemetry::FEED_LAG, "feed" => feed).set(lag.as_secs_f64());
+    }
+}

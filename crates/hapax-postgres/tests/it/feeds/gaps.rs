@@ -1,0 +1,194 @@
+//! Gaps: changes that may be missing stop the feed until an operator accepts it.
+
+use hapax::admin::{Actor, AdminError};
+use hapax_postgres::Postgres;
+use hapax_testkit::{assert_matches, wait::eventually};
+use tokio_postgres::Client;
+
+use super::{Fed, OUTBOX, count, feed, insert, numbers, texts};
+use crate::fixture::{PATIENCE, settings};
+
+const SLOT: &str = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
+const DROP: &str = "SELECT pg_drop_replication_slot('hapax_orders')";
+
+/// Stops a feed, and waits until nothing reads its slot.
+async fn begun() -> Fed {
+    let fed = Fed::new(OUTBOX).await;
+    let running = fed.run(feed()).await;
+    fed.sql(&insert(1, 3)).await;
+    fed.events(3, "payload").await;
+    running.stop().await;
+    eventually(PATIENCE, async || fed.count(SLOT).await == 1).await;
+    fed
+}
+
+async fn gap(client: &Client) -> String {
+    const GAP: &str = "SELECT coalesce(gap, '') FROM hapax.feed";
+    eventually(PATIENCE, async || texts(client, GAP).await != [""]).await;
+    texts(client, GAP).await.remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_was_dropped_is_a_gap_until_an_operator_accepts_it() {
+    let fed = begun().await;
+    fed.sql(DROP).await;
+    fed.sql(&insert(100, 102)).await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(
+        found.starts_with("the replication slot is missing"),
+        "{found}"
+    );
+    assert_eq!(
+        fed.count("SELECT count(*) FROM pg_replication_slots").await,
+        0
+    );
+    let actor = Actor::new("alice");
+    let accepted = fed.store.accept_gap(&actor, "orders", "replayed").await;
+    assert_eq!(accepted.unwrap(), found);
+    fed.has_started().await;
+    fed.sql(&insert(4, 6)).await;
+    assert_eq!(fed.events(6, "payload").await, numbers(6));
+    let log = "SELECT concat_ws(' ', actor, action, object, detail::jsonb ->> 'reason')
+        FROM hapax.audit_log";
+    let log = texts(&fed.plain, log).await;
+    assert_eq!(log, ["alice accept_gap feed orders replayed"]);
+    let again = fed.store.accept_gap(&actor, "orders", "again").await;
+    assert_matches!(again, Err(AdminError::Conflict { .. }));
+    let unknown = fed.store.accept_gap(&actor, "other", "again").await;
+    assert_matches!(unknown, Err(AdminError::NotFound { .. }));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_was_made_again_is_a_gap() {
+    let fed = begun().await;
+    fed.sql(DROP).await;
+    fed.sql(&insert(100, 102)).await;
+    fed.sql("SELECT pg_create_logical_replication_slot('hapax_orders', 'pgoutput')")
+        .await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(found.contains("past the feed's position"), "{found}");
+    assert_eq!(fed.events(3, "payload").await, numbers(3));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_whose_log_was_removed_is_a_gap() {
+    const LOST: &str = "SELECT count(*) FROM pg_replication_slots WHERE wal_status = 'lost'";
+    let fed = begun().await;
+    fed.cluster
+        .settings(&[("max_slot_wal_keep_size", "1MB")])
+        .await;
+    eventually(PATIENCE, async || {
+        fed.sql("CREATE TABLE filler AS SELECT 1 AS n; DROP TABLE filler")
+            .await;
+        fed.sql("SELECT pg_switch_wal()").await;
+        fed.sql("CHECKPOINT").await;
+        fed.count(LOST).await == 1
+    })
+    .await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(found.contains("max_slot_wal_keep_size"), "{found}");
+    let actor = Actor::new("alice");
+    fed.store
+        .accept_gap(&actor, "orders", "known")
+        .await
+        .unwrap();
+    fed.has_started().await;
+    fed.sql(&insert(4, 6)).await;
+    assert_eq!(fed.events(6, "payload").await, numbers(6));
+    running.stop().await;
+}
+
+/// Before PostgreSQL 17, a standby has no slot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_without_the_slot_is_a_gap() {
+    let fed = begun().await;
+    let standby = fed.cluster.standby().await;
+    let there = standby.client().await;
+    eventually(PATIENCE, async || {
+        count(&there, "SELECT count(*) FROM hapax.outbox_event").await == 3
+    })
+    .await;
+    standby.promote().await;
+    let promoted = Fed {
+        store: Postgres::open(settings(&standby.url())).await.unwrap(),
+        cluster: standby,
+        plain: there,
+    };
+    promoted.sql(&insert(100, 102)).await;
+    let running = promoted.run_from(&promoted.cluster.url(), feed());
+    let found = gap(&promoted.plain).await;
+    assert!(
+        found.starts_with("the replication slot is missing"),
+        "{found}"
+    );
+    running.stop().await;
+}
+
+/// The slot of the standby is not ahead, but the standby never had the log up to the position.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_position_that_a_promoted_standby_never_had_is_a_gap() {
+    let fed = begun().await;
+    let standby = fed.cluster.standby().await;
+    standby.promote().await;
+    let there = standby.client().await;
+    there
+        .batch_execute("SELECT pg_create_logical_replication_slot('hapax_orders', 'pgoutput')")
+        .await
+        .unwrap();
+    let past = "UPDATE hapax.feed
+        SET confirmed_lsn = (SELECT confirmed_flush_lsn FROM pg_replication_slots)";
+    there.batch_execute(past).await.unwrap();
+    let promoted = Fed {
+        store: Postgres::open(settings(&standby.url())).await.unwrap(),
+        cluster: standby,
+        plain: there,
+    };
+    let running = promoted.run_from(&promoted.cluster.url(), feed());
+    let found = gap(&promoted.plain).await;
+    assert!(
+        found.contains("a standby was promoted (timeline 2)"),
+        "{found}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_is_a_gap() {
+    let fed = begun().await;
+    fed.sql("UPDATE hapax.feed SET system_identifier = '1'")
+        .await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(
+        found.starts_with("the server 1 was replaced by the server"),
+        "{found}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publication_that_is_missing_makes_no_slot() {
+    let fed = Fed::new("CREATE TABLE row ()").await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let log = "SELECT 1 FROM pg_publication WHERE pubname = 'hapax_orders'";
+    fed.cluster.settings(&[("log_statement", "all")]).await;
+    eventually(PATIENCE, async || {
+        fed.cluster.log().matches(log).count() > 1
+    })
+    .await;
+    assert_eq!(
+        fed.count("SELECT count(*) FROM pg_replication_slots").await,
+        0
+    );
+    fed.sql("CREATE TABLE outbox (id int PRIMARY KEY, topic text, owner text, payload text)")
+        .await;
+    fed.sql("CREATE PUBLICATION hapax_orders FOR TABLE outbox")
+        .await;
+    fed.has_started().await;
+    running.stop().await;
+}

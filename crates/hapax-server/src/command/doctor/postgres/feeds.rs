@@ -1,0 +1,204 @@
+//! Checks of feeds: the source, its slot, and its publication.
+
+use std::collections::BTreeSet;
+
+use hapax_postgres::{
+    Settings,
+    tokio_postgres::{Client, SimpleQueryRow},
+};
+use secrecy::ExposeSecret as _;
+
+use super::{Context, Finding, QueryError, first_text, rows};
+use crate::{config::Feed, environment::error_chain};
+
+/// Retained log at which to warn, unless the server limits it anyway.
+const RETAINED_WARN: i64 = 1 << 30;
+const CHECK: &str = "feeds";
+const MAY: &str = "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user";
+
+/// Checks every feed of the configuration.
+pub(super) async fn check(
+    context: &Context,
+    settings: &Settings,
+    client: &Client,
+) -> Result<Vec<Finding>, QueryError> {
+    let mut findings = Vec::new();
+    for (name, feed) in &context.config.feeds {
+        findings.extend(gap(client, name).await?);
+        let mut source = settings.clone();
+        match feed.url() {
+            Ok(Some(url)) => url.expose_secret().clone_into(&mut source.url),
+            Ok(None) => {}
+            Err(bad) => {
+                findings.push(error(name, format!("database {bad}"), "correct the URL"));
+                continue;
+            }
+        }
+        match hapax_postgres::dial(&source).await {
+            Ok(client) => findings.extend(source_of(&client, name, feed).await?),
+            Err(why) => findings.push(error(
+                name,
+                error_chain(&why),
+                "check the URL of the source, and pg_hba.conf on its server",
+            )),
+        }
+    }
+    Ok(findings)
+}
+
+/// The gap at which a feed stops.
+async fn gap(client: &Client, name: &str) -> Result<Option<Finding>, QueryError> {
+    let is_there = first_text(client, "SELECT to_regclass('hapax.feed') IS NOT NULL").await?;
+    if is_there != "t" {
+        return Ok(None);
+    }
+    let find = "SELECT gap FROM hapax.feed WHERE gap IS NOT NULL AND name = ";
+    let gap = first_text(client, &format!("{find}{}", literal(name))).await?;
+    let remedy = format!(
+        "add the missing events, if they matter; then hapax feeds accept-gap {name} --reason ..."
+    );
+    Ok((!gap.is_empty()).then(|| error(name, format!("the feed stops at a gap: {gap}"), remedy)))
+}
+
+async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
+    let mut findings = Vec::new();
+    if first_text(client, "SHOW wal_level").await? != "logical" {
+        let remedy = "set wal_level = logical in postgresql.conf of the source, and restart it";
+        findings.push(error(name, "wal_level is not logical", remedy));
+    }
+    if first_text(client, MAY).await? == "f" {
+        let remedy = "as a superuser: ALTER ROLE ... REPLICATION";
+        findings.push(error(name, "the role may not replicate", remedy));
+    }
+    findings.extend(slot(client, name, feed).await?);
+    findings.extend(publication(client, name, feed).await?);
+    if findings.is_empty() {
+        let found = format!("{name}: slot and publication can be read");
+        findings.push(Finding::ok(CHECK, found));
+    }
+    if first_text(client, "SHOW max_slot_wal_keep_size").await? == "-1" {
+        let found = format!(
+            "{name}: max_slot_wal_keep_size is -1: a feed that stands still fills the disk"
+        );
+        let remedy = "set a limit that leaves room on the disk; beyond it the feed reports a gap";
+        findings.push(Finding::note(CHECK, found, remedy));
+    }
+    Ok(findings)
+}
+
+/// The slot: whether it exists, how much log it retains, and what limits that.
+async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
+    let slot = feed.slot(name);
+    let find = format!(
+        "SELECT wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, active,
+                to_jsonb(slot) ->> 'failover'
+         FROM pg_replication_slots AS slot WHERE slot_name = {}",
+        literal(&slot)
+    );
+    let found = rows(client, &find).await?;
+    let Some(row) = found.first() else {
+        let remedy = "nothing before the first start of the feed, which creates it; afterwards, the \
+                      feed reports a gap";
+        return Ok(vec![warning(
+            name,
+            format!("there is no slot {slot}"),
+            remedy,
+        )]);
+    };
+    let mut findings = Vec::new();
+    match row.get(0) {
+        Some("lost") => {
+            let found = format!("slot {slot} is lost: the server has removed log that it needed");
+            let remedy = "raise max_slot_wal_keep_size, and keep the feed running";
+            findings.push(error(name, found, remedy));
+        }
+        Some("unreserved") => {
+            let found =
+                format!("slot {slot} is about to be lost: it is beyond max_slot_wal_keep_size");
+            findings.push(error(name, found, "start the feed, or raise the limit"));
+        }
+        _ => {}
+    }
+    let retained = row.get(1).and_then(|bytes| bytes.parse::<i64>().ok());
+    if let Some(retained) = retained.filter(|bytes| *bytes > RETAINED_WARN) {
+        let found = format!("slot {slot} retains {} MiB of log", retained >> 20);
+        let remedy = "look whether the feed runs (hapax_feed_up), and for transactions that are open \
+                      for long";
+        findings.push(warning(name, found, remedy));
+    }
+    // Before PostgreSQL 17 there is no such column.
+    if feed.described(name).failover && row.get(3) == Some("false") {
+        let found = format!("slot {slot} is not a failover slot");
+        let remedy =
+            format!("over a replication connection: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)");
+        findings.push(warning(name, found, remedy));
+    }
+    if row.get(2) == Some("f") {
+        let found = format!("nothing reads slot {slot}, so the server keeps its log");
+        findings.push(warning(name, found, "start a relay with this feed"));
+    }
+    Ok(findings)
+}
+
+/// The publication: whether it contains the tables, and whether changes of them have a key.
+async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
+    let described = feed.described(name);
+    let publication = &described.publication;
+    let find = format!(
+        "SELECT format('%s.%s', schemaname, tablename), relreplident,
+                relreplident = 'd' AND NOT EXISTS (
+                    SELECT FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary)
+         FROM pg_publication_tables
+         JOIN pg_class ON pg_class.oid = format('%I.%I', schemaname, tablename)::regclass
+         WHERE pubname = {0}
+         UNION ALL SELECT '', '', false FROM pg_publication WHERE pubname = {0}",
+        literal(publication)
+    );
+    let found = rows(client, &find).await?;
+    if found.is_empty() {
+        let remedy =
+            format!("as the owner of the tables: CREATE PUBLICATION {publication} FOR TABLE ...");
+        let found = format!("there is no publication {publication}");
+        return Ok(vec![error(name, found, remedy)]);
+    }
+    let in_it: BTreeSet<&str> = found.iter().filter_map(|row| row.get(0)).collect();
+    let lacks_key = |row: &&SimpleQueryRow| row.get(1) == Some("n") || row.get(2) == Some("t");
+    let without: BTreeSet<&str> = found
+        .iter()
+        .filter(lacks_key)
+        .filter_map(|row| row.get(0))
+        .collect();
+    let mut findings = Vec::new();
+    for table in &described.tables {
+        let of_table = format!("{}.{}", table.schema, table.table);
+        if !in_it.contains(of_table.as_str()) {
+            let found = format!("table {of_table} is not in publication {publication}");
+            let remedy = format!("ALTER PUBLICATION {publication} ADD TABLE {of_table}");
+            findings.push(error(name, found, remedy));
+        }
+        let changes = table
+            .on
+            .iter()
+            .any(|on| *on != hapax_postgres::Change::Insert);
+        if changes && without.contains(of_table.as_str()) {
+            let found =
+                format!("table {of_table} has no replica identity: its updates and deletes fail");
+            let remedy =
+                format!("ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key");
+            findings.push(error(name, found, remedy));
+        }
+    }
+    Ok(findings)
+}
+
+fn error(name: &str, found: impl std::fmt::Display, remedy: impl Into<String>) -> Finding {
+    Finding::error(CHECK, format!("{name}: {found}"), remedy)
+}
+
+fn warning(name: &str, found: impl std::fmt::Display, remedy: impl Into<String>) -> Finding {
+    Finding::warning(CHECK, format!("{name}: {found}"), remedy)
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

@@ -1,0 +1,233 @@
+//! `[feeds.NAME]`: logical replication as a source of events. The settings are documented in
+//! `hapax.default.toml`, their effect in `hapax_postgres::Feeder`.
+
+use std::collections::BTreeMap;
+
+use hapax_postgres::{Change, FeedTable};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use super::{Place, Secret, Wrong};
+
+/// Longest name of a replication slot in bytes.
+const SLOT_MAX: usize = 63;
+
+/// A source of changes, and which of them become events.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Feed {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    database: Option<Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slot: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    publication: Option<String>,
+    #[serde(default)]
+    failover: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    messages: Option<String>,
+    #[serde(default)]
+    tables: BTreeMap<String, Table>,
+}
+
+/// A table and the meaning of its columns.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default = "schema")]
+    schema: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    table: Option<String>,
+    #[serde(default = "on")]
+    on: Vec<On>,
+    #[serde(default)]
+    when: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    columns: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    event_id: Option<String>,
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(
+        default,
+        rename = "type_constant",
+        skip_serializing_if = "Option::is_none"
+    )]
+    kind_constant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    headers: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aggregate_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aggregate_type_constant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aggregate_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sequence: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant_constant: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    available_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_at: Option<String>,
+}
+
+/// A kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum On {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Feed {
+    /// Finds the first setting that is not valid. The rest is checked against the database.
+    pub(super) fn check(&self, name: &str, is_pooled: bool) -> Result<(), Wrong> {
+        let wrong = |setting: &str, problem: &str| {
+            Err(Wrong::at(format!("feeds.{name}.{setting}"), problem))
+        };
+        if self.tables.is_empty() && self.messages.is_none() {
+            return wrong("tables", "is missing: describe a table, or set messages");
+        }
+        let slot = self.slot(name);
+        let may = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if slot.is_empty() || slot.len() > SLOT_MAX || !slot.bytes().all(may) {
+            return wrong("slot", "must be 1 to 63 of a-z, 0-9 and _");
+        }
+        if self.messages.as_ref().is_some_and(String::is_empty) {
+            return wrong("messages", "must be the prefix of the messages");
+        }
+        match &self.database {
+            None if is_pooled => {
+                return wrong(
+                    "database",
+                    "is missing: a pooler does not forward replication, so a feed needs the URL of the \
+                     server",
+                );
+            }
+            // A URL in a file is read when it is needed.
+            Some(Secret::Text(url)) => {
+                server(url).map_err(|bad| Wrong::at(format!("feeds.{name}.database"), bad))?;
+            }
+            _ => {}
+        }
+        for (table, described) in &self.tables {
+            described.check(&format!("feeds.{name}.tables.{table}"))?;
+        }
+        Ok(())
+    }
+
+    /// The URL of the source, if it is not the database of the relay.
+    pub(crate) fn url(&self) -> Result<Option<SecretString>, String> {
+        let Some(url) = &self.database else {
+            return Ok(None);
+        };
+        let url = url.reveal()?;
+        server(&url)?;
+        Ok(Some(url))
+    }
+
+    /// The replication slot.
+    pub(crate) fn slot(&self, name: &str) -> String {
+        self.slot
+            .clone()
+            .unwrap_or_else(|| format!("hapax_{name}").replace('-', "_"))
+    }
+
+    /// The feed in the form that the store expects.
+    pub(crate) fn described(&self, name: &str) -> hapax_postgres::Feed {
+        let slot = self.slot(name);
+        hapax_postgres::Feed {
+            name: name.to_owned(),
+            publication: self.publication.clone().unwrap_or_else(|| slot.clone()),
+            slot,
+            failover: self.failover,
+            tables: self
+                .tables
+                .iter()
+                .map(|(name, table)| table.described(name))
+                .collect(),
+            message_prefix: self.messages.clone(),
+        }
+    }
+}
+
+impl Table {
+    fn check(&self, path: &str) -> Result<(), Wrong> {
+        let problem = if self.kind.is_some() == self.kind_constant.is_some() {
+            ("type", "is missing: set either type or type_constant")
+        } else if self.on.is_empty() {
+            ("on", "must contain insert, update or delete")
+        } else if self.payload.is_some() && !self.columns.is_empty() {
+            ("columns", "cannot be combined with payload")
+        } else if self.payload.is_none() && self.content_type.is_some() {
+            ("content_type", "needs payload")
+        } else if self.tenant.is_some() && self.tenant_constant.is_some() {
+            ("tenant", "cannot be combined with tenant_constant")
+        } else if self.aggregate_type.is_some() && self.aggregate_type_constant.is_some() {
+            (
+                "aggregate_type",
+                "cannot be combined with aggregate_type_constant",
+            )
+        } else if self.aggregate_id.is_some()
+            != (self.aggregate_type.is_some() || self.aggregate_type_constant.is_some())
+        {
+            ("aggregate_id", "and the aggregate's type need each other")
+        } else {
+            return Ok(());
+        };
+        Err(Wrong::at(format!("{path}.{}", problem.0), problem.1))
+    }
+
+    fn described(&self, name: &str) -> FeedTable {
+        let on = self.on.iter().map(|on| match on {
+            On::Insert => Change::Insert,
+            On::Update => Change::Update,
+            On::Delete => Change::Delete,
+        });
+        FeedTable {
+            schema: self.schema.clone(),
+            table: self.table.clone().unwrap_or_else(|| name.to_owned()),
+            on: on.collect(),
+            when: self.when.clone(),
+            columns: self.columns.clone(),
+            payload: self.payload.clone(),
+            content_type: self.content_type.clone(),
+            event_id: self.event_id.clone(),
+            kind: self.kind.clone(),
+            kind_constant: self.kind_constant.clone(),
+            headers: self.headers.clone(),
+            aggregate_type: self.aggregate_type.clone(),
+            aggregate_type_constant: self.aggregate_type_constant.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            sequence: self.sequence.clone(),
+            tenant: self.tenant.clone(),
+            tenant_constant: self.tenant_constant.clone(),
+            available_at: self.available_at.clone(),
+            created_at: self.created_at.clone(),
+        }
+    }
+}
+
+/// Requires the URL of a PostgreSQL server.
+fn server(url: &SecretString) -> Result<(), String> {
+    match Place::parse(url)? {
+        Place::Server(_) => Ok(()),
+        Place::File(_) => Err("must be a PostgreSQL URL".to_owned()),
+    }
+}
+
+fn schema() -> String {
+    "public".to_owned()
+}
+
+fn on() -> Vec<On> {
+    vec![On::Insert]
+}

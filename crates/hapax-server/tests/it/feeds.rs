@@ -1,0 +1,228 @@
+//! Tests of `hapax relay` with feeds: kills, destinations that are down, and gaps as operators see
+//! them.
+
+use std::{collections::BTreeSet, fs};
+
+use hapax_testkit::{http::HttpReceiver, postgres::Cluster, program::Ran, wait::eventually};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+#[cfg(debug_assertions)]
+use crate::hapax::start_relay_with;
+use crate::hapax::{PATIENCE, hapax, migrate, run, run_to_end, start_relay, webhook};
+
+const OUTBOX: &str = "
+    CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text, payload text);
+    CREATE PUBLICATION hapax_orders FOR TABLE outbox";
+const FEED: &str = "
+[feeds.orders.tables.outbox]
+type = \"topic\"
+payload = \"payload\"
+";
+const EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
+const STARTED: &str = "SELECT count(*) FROM hapax.feed WHERE confirmed_lsn IS NOT NULL";
+const READ: &str = "SELECT count(*) FROM pg_replication_slots WHERE active";
+
+/// A server with the tables of Hapax and an outbox table.
+async fn server() -> (Cluster, Client) {
+    let logical = [("wal_level", "logical"), ("wal_sender_timeout", "3s")];
+    let cluster = Cluster::start_with(&logical).await;
+    migrate(&cluster.url());
+    let client = cluster.client().await;
+    client.batch_execute(OUTBOX).await.unwrap();
+    (cluster, client)
+}
+
+async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn insert(client: &Client, rows: usize) {
+    let insert = format!(
+        "INSERT INTO outbox (topic, payload) SELECT 'order.created', n FROM generate_series(1, {rows}) AS n"
+    );
+    client.batch_execute(&insert).await.unwrap();
+}
+
+/// The distinct ids that a receiver has got.
+fn ids(receiver: &HttpReceiver) -> BTreeSet<String> {
+    let received = receiver.received();
+    let ids = received.iter().filter_map(|it| it.header("webhook-id"));
+    ids.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_relay_that_is_killed_appends_and_delivers_every_row() {
+    let (cluster, client) = server().await;
+    let receiver = HttpReceiver::start().await;
+    let configuration = format!(
+        "[relay]\nlease = \"1s\"\n{}{FEED}",
+        webhook("billing", &receiver.url("/"))
+    );
+    let mut relay = start_relay(&cluster.url(), &configuration).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
+    for _ in 0..4 {
+        insert(&client, 500).await;
+        relay.kill();
+        relay = start_relay(&cluster.url(), &configuration).await;
+    }
+    eventually(PATIENCE, async || ids(&receiver).len() == 2_000).await;
+    assert_eq!(count(&client, EVENTS).await, 2_000);
+    relay.stop().await;
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn a_death_before_and_after_a_commit_appends_every_row_once() {
+    let (cluster, client) = server().await;
+    // The position of the feed.
+    let relay = start_relay(&cluster.url(), FEED).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
+    relay.stop().await;
+    for (round, fatal) in (1..).zip([
+        "feed.commit.before:1",
+        "feed.commit.after:1",
+        "feed.commit.before:1",
+        "feed.commit.after:1",
+    ]) {
+        let environment = [("HAPAX_FAILPOINT", fatal)];
+        let mut relay = start_relay_with(&cluster.url(), FEED, &environment).await;
+        for _ in 0..4 {
+            insert(&client, 5).await;
+        }
+        relay.ended().await;
+        let relay = start_relay(&cluster.url(), FEED).await;
+        eventually(PATIENCE, async || {
+            count(&client, EVENTS).await == round * 20
+        })
+        .await;
+        relay.stop().await;
+    }
+    assert_eq!(count(&client, EVENTS).await, 80);
+}
+
+#[tokio::test]
+async fn a_destination_that_is_down_holds_back_no_log() {
+    const RETAINED: &str = "
+        SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 FROM pg_replication_slots";
+    let (cluster, client) = server().await;
+    let configuration = format!("{}{FEED}", webhook("billing", "http://127.0.0.1:9/"));
+    let relay = start_relay(&cluster.url(), &configuration).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
+    insert(&client, 20_000).await;
+    eventually(PATIENCE, async || count(&client, EVENTS).await == 20_000).await;
+    eventually(PATIENCE * 2, async || {
+        client.batch_execute("CHECKPOINT").await.unwrap();
+        count(&client, RETAINED).await < 1024 * 1024
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
+    let (cluster, client) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    fs::write(&path, FEED).unwrap();
+    let doctor = || {
+        let mut command = hapax(&["doctor", "--json", "--database-only"]);
+        command.args(["--database", &cluster.url(), "--config"]);
+        command.arg(&path);
+        run_to_end(command)
+    };
+    let mut relay = start_relay(&cluster.url(), FEED).await;
+    eventually(PATIENCE, async || count(&client, READ).await == 1).await;
+    found(&doctor(), "ok", "orders: slot and publication can be read");
+    let drop_it = "
+        SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots;
+        SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots";
+    // The feeder connects again at once.
+    eventually(PATIENCE, async || {
+        client.batch_execute(drop_it).await.is_ok()
+    })
+    .await;
+    let gap = "changes may be missing, and nothing is read: see `hapax feeds accept-gap`";
+    let logged = relay.logged(gap).await;
+    assert_eq!(logged["level"], "ERROR");
+    let metrics = relay.get("/metrics").await.text();
+    assert!(
+        metrics.contains("hapax_feed_gap{feed=\"orders\"} 1"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("hapax_feed_up{feed=\"orders\"} 0"),
+        "{metrics}"
+    );
+    found(&doctor(), "error", "the replication slot is missing");
+
+    let url = cluster.url();
+    let show = ["feeds", "show", "orders", "--json", "--database", &url];
+    let shown = run(&show).ended(0).json();
+    assert!(shown["gap"].as_str().unwrap().contains("slot is missing"));
+    let accept = [
+        "feeds",
+        "accept-gap",
+        "orders",
+        "--reason",
+        "known",
+        "--database",
+        &url,
+    ];
+    // Without a terminal and without --yes.
+    run(&accept).ended(4);
+    run(&[&accept[..], &["--yes"]].concat()).ended(0);
+    run(&[&accept[..], &["--yes"]].concat()).ended(4);
+    run(&["feeds", "show", "other", "--database", &url]).ended(3);
+    eventually(PATIENCE, async || count(&client, READ).await == 1).await;
+    insert(&client, 3).await;
+    eventually(PATIENCE, async || count(&client, EVENTS).await == 3).await;
+    let listed = run(&["feeds", "list", "--json", "--database", &url]).ended(0);
+    assert_eq!(listed.json()["items"][0]["gap"], Value::Null);
+    relay.stop().await;
+}
+
+#[test]
+fn a_feed_that_cannot_work_is_refused_by_its_setting() {
+    for (feed, problem) in [
+        ("[feeds.a]\n", "feeds.a.tables is missing"),
+        ("[feeds.a]\nmessages = \"\"\n", "feeds.a.messages must be"),
+        (
+            "[feeds.a]\nmessages = \"m\"\nslot = \"A\"\n",
+            "feeds.a.slot must be",
+        ),
+        (
+            "[feeds.a.tables.b]\npayload = \"c\"\n",
+            "feeds.a.tables.b.type is missing",
+        ),
+        (
+            "[feeds.a.tables.b]\ntype = \"c\"\non = [\"truncate\"]\n",
+            "feeds.a.tables.b.on",
+        ),
+        (
+            "[database]\npooled = true\n[feeds.a]\nmessages = \"m\"\n",
+            "feeds.a.database is missing",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hapax.toml");
+        fs::write(&path, feed).unwrap();
+        let mut check = hapax(&["config", "check", "--database", "postgres://db/a"]);
+        check.arg("--config").arg(&path);
+        let ran = run_to_end(check).ended(2);
+        assert!(ran.stderr.contains(problem), "{feed}: {}", ran.stderr);
+    }
+}
+
+/// Requires a finding of the doctor.
+#[track_caller]
+fn found(ran: &Ran, severity: &str, text: &str) {
+    let findings = ran.json();
+    let fits = |finding: &Value| {
+        finding["severity"] == severity
+            && finding["check"] == "feeds"
+            && finding["found"].as_str().unwrap().contains(text)
+    };
+    let findings = findings.as_array().unwrap();
+    assert!(findings.iter().any(fits), "{findings:#?}");
+}
