@@ -15,11 +15,12 @@ use std::{
     time::Duration,
 };
 
-use hapax::{Clock, Random, key::IdempotencyKey, retry, sink::BoxError};
+use hapax::{Clock, Random, key::IdempotencyKey, retry, sink::BoxError, trace::Traces};
 use http::{HeaderValue, Request, Response};
 use tokio::time::{Instant, sleep, timeout};
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument as _;
 
 use crate::{
     attempt::Attempts,
@@ -28,6 +29,7 @@ use crate::{
     policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
     shared::Shared,
     stopped::Stopped,
+    trace,
 };
 
 type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
@@ -36,6 +38,7 @@ type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
 pub struct RetryLayer<E> {
     shared: Arc<Shared>,
     is_unsent: IsUnsent<E>,
+    traces: Traces,
 }
 
 impl<E> RetryLayer<E> {
@@ -51,9 +54,17 @@ impl<E> RetryLayer<E> {
         is_unsent: impl Fn(&E) -> bool + Send + Sync + 'static,
     ) -> Self {
         Self {
+            traces: Traces::sampled(random.clone(), 1.0),
             shared: Arc::new(Shared::new(policy, clock, random)),
             is_unsent: Arc::new(is_unsent),
         }
+    }
+
+    /// Sets which share of the traces that the client starts is recorded. By default all of them
+    /// are. If it is off, a `traceparent` of the caller is sent unchanged, and no other.
+    #[must_use]
+    pub fn traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
     }
 }
 
@@ -65,6 +76,7 @@ impl<S, E> Layer<S> for RetryLayer<E> {
             inner,
             shared: Arc::clone(&self.shared),
             is_unsent: Arc::clone(&self.is_unsent),
+            traces: self.traces.clone(),
         }
     }
 }
@@ -74,6 +86,7 @@ pub struct Retry<S, E> {
     inner: S,
     shared: Arc<Shared>,
     is_unsent: IsUnsent<E>,
+    traces: Traces,
 }
 
 /// The record of an operation, added to its response as an extension.
@@ -124,7 +137,8 @@ where
         let ready = self.inner.clone();
         let inner = mem::replace(&mut self.inner, ready);
         let (shared, is_unsent) = (Arc::clone(&self.shared), Arc::clone(&self.is_unsent));
-        Box::pin(run(inner, shared, is_unsent, request))
+        let traces = self.traces.clone();
+        Box::pin(run(inner, shared, is_unsent, traces, request))
     }
 }
 
@@ -132,6 +146,7 @@ async fn run<S, B, R>(
     mut inner: S,
     shared: Arc<Shared>,
     is_unsent: IsUnsent<S::Error>,
+    traces: Traces,
     mut request: Request<B>,
 ) -> Result<Response<R>, LayerError>
 where
@@ -149,6 +164,7 @@ where
     let repeatable = is_repeatable(request.method(), key.is_some());
     // A request without an authority is for a client with a single server.
     let destination = destination::of(request.uri()).unwrap_or_else(|| "".into());
+    let place = trace::place(&traces, request.headers());
     let mut operation = Operation::begin(&shared, destination, repeatable);
     loop {
         let (left, at_most) = operation.time(started.elapsed());
@@ -156,7 +172,9 @@ where
         let mut next = request.clone();
         next.headers_mut()
             .insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
-        let came = timeout(at_most, inner.call(next)).await;
+        let number = operation.number();
+        let span = trace::attempt(&traces, &place, number, next.headers_mut());
+        let came = timeout(at_most, inner.call(next).instrument(span)).await;
         let (seen, note) = look(&came, &is_unsent, &shared);
         let stopped = match operation.seen(seen, None, &note, started.elapsed()) {
             Step::Stop(stopped) => stopped,
@@ -232,6 +250,7 @@ impl<S: Clone, E> Clone for Retry<S, E> {
             inner: self.inner.clone(),
             shared: Arc::clone(&self.shared),
             is_unsent: Arc::clone(&self.is_unsent),
+            traces: self.traces.clone(),
         }
     }
 }
@@ -241,6 +260,7 @@ impl<E> Clone for RetryLayer<E> {
         Self {
             shared: Arc::clone(&self.shared),
             is_unsent: Arc::clone(&self.is_unsent),
+            traces: self.traces.clone(),
         }
     }
 }

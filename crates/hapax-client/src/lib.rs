@@ -3,7 +3,8 @@
 //! An operation has one idempotency key, which is generated before the first attempt, and every
 //! attempt sends the same bytes under it. The waits between attempts have full jitter and end before
 //! one deadline. A `Retry-After` of the server is a minimum. A retry budget per destination limits the
-//! load that all retries add. A journal preserves the key over a crash of the client.
+//! load that all retries add. All attempts belong to one trace. A journal preserves the key over a
+//! crash of the client.
 //!
 //! The client retries after network errors, 408, 425, 429, 500, 502, 503, 504, and 409 with
 //! `Retry-After`. A POST or PATCH without a key is not retried after any byte of it was sent.
@@ -37,6 +38,7 @@ mod shared;
 mod operation;
 mod stopped;
 mod telemetry;
+mod trace;
 mod journal;
 #[cfg(feature = "reqwest")]
 mod client;

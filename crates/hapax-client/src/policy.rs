@@ -18,6 +18,9 @@ pub(crate) const IDEMPOTENCY_STATUS: HeaderName = HeaderName::from_static("idemp
 /// The header with the remaining time of the client in milliseconds.
 pub(crate) const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
+/// The header with the number of the attempt, starting at 1.
+pub(crate) const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+
 /// How a client retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {

@@ -23,6 +23,10 @@ pub(crate) const OWN_HEADERS: [HeaderName; 3] =
 /// The header with the number of milliseconds that the client is still willing to wait.
 pub const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
+/// The header with the number of the attempt, which the client counts from 1. It is logged and
+/// traced, and decides nothing.
+pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+
 /// The response headers that CORS must expose so that scripts in a browser can read them.
 pub const EXPOSED_HEADERS: [HeaderName; 7] = [
     IDEMPOTENCY_KEY,
@@ -67,6 +71,13 @@ pub(crate) fn budget(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
     }
 }
 
+/// Parses the number of the attempt. A value that is not a number from 1 on is ignored.
+pub(crate) fn attempt(headers: &HeaderMap) -> Option<u32> {
+    let text = headers.get(IDEMPOTENCY_ATTEMPT)?.to_str().ok()?;
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|number| digits && *number > 0)
+}
+
 /// Formats a key as a header value: without quotes if possible, otherwise with quotes.
 pub(crate) fn echo(key: &IdempotencyKey) -> HeaderValue {
     HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII")
@@ -103,6 +114,22 @@ mod tests {
         assert_eq!(millis("1500"), Some(1500));
         for bad in ["", "-1", "+1", "1.5", "1s", "soon", "9999999999999", "1, 2"] {
             assert_eq!(millis(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_is_not_a_number_is_ignored() {
+        let number = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from_static(text));
+            attempt(&headers)
+        };
+        assert_eq!(
+            (number("1"), number("4294967295")),
+            (Some(1), Some(u32::MAX))
+        );
+        for bad in ["", "0", "-1", "+1", "1.5", "one", "4294967296"] {
+            assert_eq!(number(bad), None, "{bad:?}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use hapax::admin::KeyState;
 use tokio::time::Instant;
 
 use crate::{
@@ -35,6 +36,16 @@ impl KeyStatus {
             Self::Mismatch => Outcome::Mismatch,
             Self::InProgress => Outcome::InProgress,
             Self::Gone => Outcome::Gone,
+        }
+    }
+
+    /// Returns the state of the key, if the outcome tells it.
+    pub(crate) fn state(&self) -> Option<&'static str> {
+        match self {
+            Self::Replay(stored, _) => Some(stored.state()),
+            Self::Mismatch => None,
+            Self::InProgress => Some(KeyState::InProgress.as_str()),
+            Self::Gone => Some(KeyState::Tombstone.as_str()),
         }
     }
 

@@ -8,6 +8,7 @@ use hapax::{
     key::Tenant,
     limits,
     quota::Quota,
+    request_log::RequestLog,
     trace::Traces,
 };
 use http::{Method, StatusCode};
@@ -105,6 +106,8 @@ pub struct Settings {
     pub service: Option<String>,
     /// Whether requests are traced. An incoming `traceparent` is passed on in any case.
     pub traces: Traces,
+    /// Which requests are logged, one line each.
+    pub log: RequestLog,
 }
 
 impl Settings {
@@ -129,6 +132,7 @@ impl Settings {
             tenant: None,
             service: None,
             traces: Traces::off(),
+            log: RequestLog::default(),
         }
     }
 

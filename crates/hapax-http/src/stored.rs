@@ -9,6 +9,7 @@ use axum::{
     response::Response,
 };
 use hapax::{
+    admin::KeyState,
     idempotency::StoredResponse,
     key::{Fingerprint, IdempotencyKey},
     keyring::ENCRYPTED_UNDER,
@@ -111,6 +112,15 @@ impl Stored {
         headers.extend(exchange);
         *response.extensions_mut() = extensions;
         response
+    }
+
+    /// Returns the state of the key, which follows from the status.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.status.is_server_error() {
+            KeyState::Failed.as_str()
+        } else {
+            KeyState::Completed.as_str()
+        }
     }
 
     /// Estimates the memory in bytes.

@@ -11,6 +11,8 @@ use hapax::{
 use http::request::Parts;
 use tracing::{Span, debug_span, field::Empty};
 
+use crate::header;
+
 /// Returns the span context of a request: a child of the caller's span, or the root of a new trace.
 pub(crate) fn place(traces: &Traces, parts: &Parts) -> Place {
     traces.below(sent(parts))
@@ -28,6 +30,7 @@ pub(crate) fn request_span(operation: &str, parts: &Parts, place: &Place) -> Spa
         operation,
         http.request.method = parts.method.as_str(),
         http.response.status_code = Empty,
+        attempt = header::attempt(&parts.headers),
         idempotency.key_hash = Empty,
         idempotency.outcome = Empty,
     )

@@ -269,6 +269,25 @@ $$;
 COMMENT ON FUNCTION hapax.claim IS
     'Takes an idempotency key for this transaction, or says what is known about it.';
 
+-- Id of the resource that the response to a request names: the last segment of the path in the
+-- header `Location` of a success. It is null if there is none, or if it is longer than 255 bytes.
+CREATE FUNCTION hapax.resource_id(status integer, pairs jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (
+        SELECT substring(
+            regexp_replace(location, '^[^/?#]*://[^/?#]*|[?#].*$', '', 'g') COLLATE "C"
+            FROM '(?:^|/)([!-.0-~]{1,255})/*$'
+        )
+        FROM (
+            SELECT pair ->> 1 AS location
+            FROM jsonb_array_elements(pairs) WITH ORDINALITY AS every (pair, place)
+            WHERE lower(pair ->> 0) = 'location'
+            ORDER BY place
+            LIMIT 1
+        ) AS header
+        WHERE status < 300
+    );
+
 CREATE FUNCTION hapax.complete(
     tenant text, operation text, key text, status integer,
     headers jsonb DEFAULT '[]', body bytea DEFAULT ''
@@ -290,13 +309,13 @@ BEGIN
     END IF;
     INSERT INTO hapax.idempotency_key AS old
         (tenant, operation, key, fingerprint, state, response_status, response_headers,
-         response_body, on_expired, created_at, completed_at, expires_at)
+         response_body, on_expired, created_at, completed_at, expires_at, resource_id)
     VALUES
         (complete.tenant, complete.operation, complete.key,
          decode(claimed ->> 'fingerprint', 'hex'),
          CASE WHEN complete.status >= 500 THEN 'failed' ELSE 'completed' END,
          complete.status, block, coalesce(complete.body, ''), claimed ->> 'on_expired', now(), at,
-         at + stands)
+         at + stands, hapax.resource_id(complete.status, coalesce(complete.headers, '[]')))
     ON CONFLICT (key, operation, tenant) DO UPDATE SET
         fingerprint = excluded.fingerprint,
         state = excluded.state,
@@ -307,7 +326,7 @@ BEGIN
         response_status = excluded.response_status,
         response_headers = excluded.response_headers,
         response_body = excluded.response_body,
-        resource_id = NULL,
+        resource_id = excluded.resource_id,
         on_expired = excluded.on_expired,
         created_at = excluded.created_at,
         completed_at = excluded.completed_at,

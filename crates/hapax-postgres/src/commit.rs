@@ -183,6 +183,7 @@ struct Row<'a> {
     on_expired: &'static str,
     retention: i64,
     time: Option<Moment>,
+    resource_id: Option<&'a str>,
 }
 
 impl<'a> Row<'a> {
@@ -198,6 +199,7 @@ impl<'a> Row<'a> {
             on_expired: held.claim.on_expired.name(),
             retention: millis(retention(&held.claim)),
             time,
+            resource_id: response.resource_id.as_deref(),
         }
     }
 
@@ -209,7 +211,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn params(&self) -> [&dyn Param; 11] {
+    fn params(&self) -> [&dyn Param; 12] {
         let [tenant, operation, key] = &self.scope;
         [
             tenant,
@@ -223,6 +225,7 @@ impl<'a> Row<'a> {
             &self.on_expired,
             &self.retention,
             &self.time,
+            &self.resource_id,
         ]
     }
 }

@@ -98,6 +98,7 @@ pub(crate) struct ResponseColumns {
     pub(crate) status: i16,
     pub(crate) headers: Vec<u8>,
     pub(crate) body: Bytes,
+    pub(crate) resource_id: Option<String>,
 }
 
 impl ResponseColumns {
@@ -112,6 +113,7 @@ impl ResponseColumns {
             status: i16::try_from(kept.status).unwrap_or(i16::MAX),
             headers: kept.header_block(),
             body: kept.body.clone(),
+            resource_id: kept.resource_id().map(str::to_owned),
         })
     }
 

@@ -48,8 +48,16 @@ impl Phase {
         };
         let (headers, body): (&[u8], &[u8]) = (&response.headers, &response.body);
         let (state, retention) = (response.state(), millis(owned.retention));
-        let values: [&dyn Param; 6] =
-            [&state, &response.status, &headers, &body, &retention, &time];
+        let resource_id = response.resource_id.as_deref();
+        let values: [&dyn Param; 7] = [
+            &state,
+            &response.status,
+            &headers,
+            &body,
+            &retention,
+            &time,
+            &resource_id,
+        ];
         link.rows(ready, &[&fence[..], &values].concat()).await
     }
 

@@ -25,7 +25,13 @@
 //! }
 //! ```
 
-use std::{fmt, future::ready, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::ready,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::{
     FutureExt as _,
@@ -34,7 +40,8 @@ use futures_util::{
 use hapax::{
     event::{Event, Headers},
     inbox::{Acceptance, Message},
-    key::KeyError,
+    key::{KeyError, Tenant},
+    request_log::{Line, RequestLog},
     sink::{BoxError, Offer, Outcome, Receipt, Sink, SinkError},
     store::{Keys, StoreError, Transaction as _},
     trace::{TRACEPARENT, TRACESTATE},
@@ -59,6 +66,7 @@ pub struct Handler<K: Keys> {
     store: K,
     consumer: String,
     prepare: Arc<Prepare<K::Tx>>,
+    log: RequestLog,
 }
 
 impl<K: Keys> Handler<K> {
@@ -109,14 +117,45 @@ impl<K: Keys> Handler<K> {
             store,
             consumer,
             prepare: Arc::new(prepare),
+            log: RequestLog::default(),
         })
     }
 
+    /// Sets which events are logged, one line for each offer.
+    #[must_use]
+    pub fn log(self, log: RequestLog) -> Self {
+        Self { log, ..self }
+    }
+
     async fn offer(&self, offer: &Offer) -> Outcome {
+        let arrived = Instant::now();
         let event = offer.event();
         let id = event.id.to_string();
         let message = message(&self.consumer, &id, event.payload.bytes())
             .map_err(|error| SinkError::rejected("message", error))?;
+        let ended = self.accept(offer, &message).await;
+        let outcome = match &ended {
+            Ok(outcome) => *outcome,
+            Err(error) => match error.error_type() {
+                "mismatch" => "mismatch",
+                "store" => "store_error",
+                _ => "released",
+            },
+        };
+        self.log.write(&Line {
+            error_code: ended.as_ref().err().map(SinkError::error_type),
+            attempt: Some(offer.attempt),
+            correlation_id: event.headers.get("correlation_id").map(String::as_str),
+            tenant: event.tenant.as_ref().map(Tenant::as_str),
+            took: arrived.elapsed(),
+            ..Line::message(&message, outcome)
+        });
+        ended.map(|_| Receipt::default())
+    }
+
+    /// Accepts the event and runs the function. Returns whether it was accepted now or before.
+    async fn accept(&self, offer: &Offer, message: &Message) -> Result<&'static str, SinkError> {
+        let event = offer.event();
         // Called inside the future, so that a panic of the call itself is caught too.
         let effect = caught(async { (self.prepare)(event).await }).await?;
         let mut tx = self
@@ -124,13 +163,13 @@ impl<K: Keys> Handler<K> {
             .begin(event.tenant.clone(), context(offer))
             .await
             .map_err(unavailable)?;
-        match tx.accept(&message).await.map_err(unavailable)? {
+        match tx.accept(message).await.map_err(unavailable)? {
             Acceptance::First => {}
             // The event may have been accepted by another transaction of the same group, which may
             // still fail: the commit decides.
             Acceptance::Duplicate => {
                 tx.commit().await.map_err(unavailable)?;
-                return Ok(Receipt::default());
+                return Ok("duplicate");
             }
             Acceptance::Mismatch => {
                 tx.commit().await.map_err(unavailable)?;
@@ -144,7 +183,7 @@ impl<K: Keys> Handler<K> {
                 return Err(failure);
             }
         }
-        Ok(Receipt::default())
+        Ok("accepted")
     }
 }
 

@@ -191,8 +191,9 @@ impl Settlements for Sqlite {
     }
 
     async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
-        let destination = destination.to_owned();
-        self.look(move |conn| backlog(conn, &destination)).await
+        let (destination, now) = (destination.to_owned(), self.clock().now());
+        self.look(move |conn| backlog(conn, &destination, now))
+            .await
     }
 }
 
@@ -444,7 +445,11 @@ fn disabled_reason(conn: &Connection, destination: &str) -> rusqlite::Result<Opt
 }
 
 /// Reads the backlog of a partition.
-pub(crate) fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, StoreError> {
+pub(crate) fn backlog(
+    conn: &Connection,
+    destination: &str,
+    now: Timestamp,
+) -> Result<Backlog, StoreError> {
     let found = find_checkpoint(conn, destination).map_err(store_error)?;
     let newest = found.as_ref().map(|(newest, _)| *newest);
     let (high, settled) = if let Some((checkpoint, settled)) = found {
@@ -456,22 +461,23 @@ pub(crate) fn backlog(conn: &Connection, destination: &str) -> Result<Backlog, S
     let settled = positions::parse(&settled)
         .ok_or_else(|| corrupt(format!("checkpoint of {destination}")))?;
     let stand = || {
-        let (parked, first_parked) = conn
+        let parked: i64 = conn
             .prepare_cached(query!("delivery/count_parked"))?
-            .query_row([destination], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get(1)?))
-            })?;
+            .query_row([destination], |row| row.get(0))?;
         let dead: i64 = conn
             .prepare_cached(query!("delivery/count_dead"))?
             .query_row([destination], |row| row.get(0))?;
         let beyond = count_beyond(conn, high)?.saturating_sub(settled.len() as u64);
-        let oldest_parked = written_at(conn, first_parked)?;
+        let oldest_parked: Option<i64> = conn
+            .prepare_cached(query!("delivery/oldest_parked"))?
+            .query_row(params![destination, now.as_millis()], |row| row.get(0))?;
         let oldest_beyond = oldest_beyond(conn, high, |position| !settled.contains(&position))?;
+        let oldest = oldest_parked.into_iter().chain(oldest_beyond).min();
         Ok(Backlog {
             events: beyond + parked.unsigned_abs(),
             parked: parked.unsigned_abs(),
             dead: dead.unsigned_abs(),
-            oldest_at: oldest_parked.into_iter().chain(oldest_beyond).min(),
+            oldest_at: oldest.map(Timestamp::from_millis),
             newest,
         })
     };
@@ -506,28 +512,20 @@ fn count_beyond(conn: &Connection, high: i64) -> rusqlite::Result<u64> {
     Ok(last.saturating_sub(high).unsigned_abs())
 }
 
+/// When the first event after a frontier became due, among the first [`COUNTED`].
 fn oldest_beyond(
     conn: &Connection,
     high: i64,
     is_open: impl Fn(i64) -> bool,
-) -> rusqlite::Result<Option<Timestamp>> {
+) -> rusqlite::Result<Option<i64>> {
     let mut ages = conn.prepare_cached(query!("outbox/ages_beyond"))?;
-    let mut rows = ages.query([high])?;
+    let mut rows = ages.query(params![high, COUNTED])?;
+    let mut oldest: Option<i64> = None;
     while let Some(row) = rows.next()? {
         if is_open(row.get(0)?) {
-            return Ok(Some(Timestamp::from_millis(row.get(1)?)));
+            let due_at: i64 = row.get("due_at")?;
+            oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
         }
     }
-    Ok(None)
-}
-
-fn written_at(conn: &Connection, position: Option<i64>) -> rusqlite::Result<Option<Timestamp>> {
-    let Some(position) = position else {
-        return Ok(None);
-    };
-    let mut statement = conn.prepare_cached(query!("delivery/written_at"))?;
-    let millis = statement
-        .query_row([position], |row| row.get(0))
-        .optional()?;
-    Ok(millis.map(Timestamp::from_millis))
+    Ok(oldest)
 }

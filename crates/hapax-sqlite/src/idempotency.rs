@@ -48,6 +48,7 @@ pub(crate) struct ResponseColumns {
     pub(crate) status: u16,
     pub(crate) headers: Vec<u8>,
     pub(crate) body: Bytes,
+    pub(crate) resource_id: Option<String>,
 }
 
 impl ResponseColumns {
@@ -65,6 +66,7 @@ impl ResponseColumns {
             status: kept.status,
             headers: kept.header_block(),
             body: kept.body.clone(),
+            resource_id: kept.resource_id().map(str::to_owned),
         })
     }
 
@@ -150,6 +152,7 @@ fn store(
         now.as_millis(),
         now.after(retention(claim)).as_millis(),
         transaction,
+        response.resource_id,
     ])
 }
 

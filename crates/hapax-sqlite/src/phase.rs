@@ -31,7 +31,7 @@ impl Phase {
         transaction: Option<i64>,
     ) -> Result<(), StoreError> {
         let now = ctx.now();
-        let values: [&dyn ToSql; 7] = [
+        let values: [&dyn ToSql; 8] = [
             &response.state(),
             &response.status,
             &response.headers,
@@ -39,6 +39,7 @@ impl Phase {
             &now.as_millis(),
             &now.after(self.owned.retention).as_millis(),
             &transaction,
+            &response.resource_id,
         ];
         fenced(ctx, query!("idempotency/finish"), &self.owned, &values)
     }

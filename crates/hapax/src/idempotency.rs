@@ -13,6 +13,7 @@ use crate::{
     clock::Timestamp,
     event::{Headers, NewEvent},
     key::{Fingerprint, Scope},
+    limits::KEY_BYTES_MAX,
 };
 
 /// A request for an idempotency key.
@@ -84,6 +85,24 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
+    /// The id of the resource that the response names: the last segment of the path in the header
+    /// `location` of a success. `None` if it is longer than [`KEY_BYTES_MAX`].
+    pub fn resource_id(&self) -> Option<&str> {
+        let location = self.headers.iter().find(|(name, _)| name == "location");
+        let (_, location) = location.filter(|_| self.status < 300)?;
+        let path = std::str::from_utf8(location)
+            .ok()?
+            .split(['?', '#'])
+            .next()?;
+        let path = match path.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains('/') => rest.split_once('/')?.1,
+            _ => path,
+        };
+        let id = path.trim_end_matches('/').rsplit('/').next()?;
+        let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_id && id.len() <= KEY_BYTES_MAX).then_some(id)
+    }
+
     /// The headers as a block of `name: value\r\n` lines. Stores keep them in this form.
     ///
     /// Neither a name nor a value can contain a line break, so the block can be parsed without
@@ -237,6 +256,39 @@ pub struct PlannedRequest<S> {
 mod tests {
     use super::*;
     use crate::key::{IdempotencyKey, Operation, Tenant};
+
+    #[test]
+    fn the_resource_is_the_end_of_the_location_of_a_success() {
+        let check = |location: &str, expected: Option<&str>| {
+            let mut response = StoredResponse {
+                status: 201,
+                headers: vec![("location".to_owned(), Bytes::from(location.to_owned()))],
+                body: Bytes::new(),
+            };
+            assert_eq!(response.resource_id(), expected, "{location}");
+            response.status = 303;
+            assert_eq!(response.resource_id(), None);
+        };
+        check("/orders/ord_1", Some("ord_1"));
+        check(
+            "https://shop.example/orders/ord_1/?v=a/b#c/d",
+            Some("ord_1"),
+        );
+        check("ord_1", Some("ord_1"));
+        check("x?y://z/w", Some("x"));
+        check(&"x".repeat(KEY_BYTES_MAX), Some(&"x".repeat(KEY_BYTES_MAX)));
+        let long = "x".repeat(KEY_BYTES_MAX + 1);
+        for none in [
+            "",
+            "/",
+            "https://shop.example",
+            "/a/b c",
+            "/\u{e4}",
+            long.as_str(),
+        ] {
+            check(none, None);
+        }
+    }
 
     #[test]
     fn a_mismatch_is_returned_even_while_the_first_request_runs() {

@@ -61,8 +61,13 @@ impl IdempotencyKey {
     /// The first 8 bytes of the key's SHA-256 in hex. Logs, spans and events contain this instead
     /// of the key.
     pub fn short_hash(&self) -> String {
-        hex(&Sha256::digest(self.0.as_bytes())[..8])
+        short_hash(&self.0)
     }
+}
+
+/// The [`IdempotencyKey::short_hash`] of a key that is borrowed as text.
+pub fn short_hash(key: &str) -> String {
+    hex(&Sha256::digest(key.as_bytes())[..8])
 }
 
 impl fmt::Debug for IdempotencyKey {

@@ -46,6 +46,7 @@ pub mod failpoint;
 pub mod limits;
 pub mod trace;
 pub mod telemetry;
+pub mod request_log;
 mod nearest;
 
 pub use clock::{Clock, Random, Stopwatch, Timestamp};

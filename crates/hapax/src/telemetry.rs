@@ -25,7 +25,7 @@ pub const OUTBOX_SPILLED: &str = "hapax_outbox_spilled_total";
 pub const OUTBOX_PURGE_FAILURES: &str = "hapax_outbox_purge_failures_total";
 /// How often the sequence of event ids was lower than an assigned id and was raised.
 pub const OUTBOX_RAISED: &str = "hapax_outbox_raised_sequences_total";
-/// Age in seconds of the oldest undelivered event, by destination.
+/// Seconds for which the oldest undelivered event has been due, by destination.
 pub const OUTBOX_LAG: &str = "hapax_outbox_lag_seconds";
 /// Events that are not delivered yet, by destination.
 pub const OUTBOX_BACKLOG: &str = "hapax_outbox_backlog_events";
@@ -33,6 +33,8 @@ pub const OUTBOX_BACKLOG: &str = "hapax_outbox_backlog_events";
 pub const RELAY_DELIVERY: &str = "hapax_relay_delivery_seconds";
 /// Attempts, by destination, outcome and error type.
 pub const RELAY_ATTEMPTS: &str = "hapax_relay_attempts_total";
+/// Seconds that the relay waits before it retries a failed delivery, by destination.
+pub const RELAY_RETRY_DELAY: &str = "hapax_relay_retry_delay_seconds";
 /// Events that became dead letters, by destination.
 pub const RELAY_DEAD_LETTERS: &str = "hapax_relay_dead_letters_total";
 /// Dead letters that exist now, by destination.
@@ -70,7 +72,12 @@ pub const CLIENT_BUDGET_REFUSALS: &str = "hapax_client_budget_refusals_total";
 
 /// The histograms. An exporter should use the buckets [`SECONDS`] for each, unless it has reasons
 /// for others.
-pub const HISTOGRAMS: [&str; 3] = [IDEMPOTENCY_WAIT, RELAY_DELIVERY, CLIENT_RETRY_DELAY];
+pub const HISTOGRAMS: [&str; 4] = [
+    IDEMPOTENCY_WAIT,
+    RELAY_DELIVERY,
+    RELAY_RETRY_DELAY,
+    CLIENT_RETRY_DELAY,
+];
 /// Upper bounds of the buckets, from half a millisecond to an hour. The time that requests wait is
 /// in the lower half; the age of delivered events can be anywhere.
 pub const SECONDS: [f64; 17] = [
@@ -142,7 +149,7 @@ fn describe_outbox() {
     describe_gauge!(
         OUTBOX_LAG,
         Unit::Seconds,
-        "Age of the oldest undelivered event"
+        "How long the oldest undelivered event has been due"
     );
     describe_counter!(
         OUTBOX_SPILLED,
@@ -163,6 +170,11 @@ fn describe_relay() {
         "Time from commit to delivery"
     );
     describe_counter!(RELAY_ATTEMPTS, "Attempts to deliver an event");
+    describe_histogram!(
+        RELAY_RETRY_DELAY,
+        Unit::Seconds,
+        "Time until a failed delivery is retried"
+    );
     describe_counter!(RELAY_DEAD_LETTERS, "Events that became dead letters");
     describe_gauge!(RELAY_DEAD, "Dead letters that exist now");
     describe_gauge!(RELAY_PARKED, "Parked deliveries without dead letters");

@@ -7,6 +7,7 @@ use hapax::{
     Timestamp,
     admin::destination_of,
     delivery::{Attempt, AttemptOutcome, Backlog, Parked, ParkedState, Settlement},
+    event::Event,
     limits::READ_BYTES,
     store::{Settlements, StoreError},
 };
@@ -135,7 +136,7 @@ impl Settlements for Memory {
             let start = tables.starts.get(destination_of(destination)).copied();
             let after = (Bound::Excluded(start.unwrap_or_default()), Bound::Unbounded);
             let events: Vec<_> = tables.events.range(after).collect();
-            let times = events.iter().map(|(_, stored)| stored.event.created_at);
+            let times = events.iter().map(|(_, stored)| due_at(&stored.event));
             return Ok(Backlog {
                 events: events.len() as u64,
                 oldest_at: times.min(),
@@ -159,10 +160,15 @@ impl Settlements for Memory {
             events: open.len() as u64,
             parked: parked.len() as u64,
             dead: (partition.parked.len() - parked.len()) as u64,
-            oldest_at: events.map(|stored| stored.event.created_at).min(),
+            oldest_at: events.map(|stored| due_at(&stored.event)).min(),
             newest: Some(partition.newest()),
         })
     }
+}
+
+/// An event is due when it was written, unless it has to wait for a later time.
+fn due_at(event: &Event) -> Timestamp {
+    event.created_at.max(event.available_at.unwrap_or_default())
 }
 
 /// Refuses a settlement if the partition has another owner, or if the owner knows a history that

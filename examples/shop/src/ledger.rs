@@ -14,8 +14,10 @@ pub(crate) struct Entry<'a> {
     pub(crate) charge_id: &'a str,
     pub(crate) kind: &'static str,
     pub(crate) amount: i64,
-    /// Where the entry comes from: `shop`, or the source of a webhook.
+    /// Who caused the effect: `shop`, or the source of the webhook that reported it.
     pub(crate) source: &'a str,
+    /// The part of a refund by which the refunds of the charge exceed it.
+    pub(crate) excess: i64,
 }
 
 impl Entry<'_> {
@@ -28,6 +30,7 @@ impl Entry<'_> {
             self.kind.to_owned(),
             self.amount,
             self.source.to_owned(),
+            self.excess,
             ids.now().as_millis(),
         ];
         tx.execute(query::LEDGER_INSERT, row).await.map(drop)

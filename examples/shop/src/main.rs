@@ -15,6 +15,7 @@ mod auth;
 mod routes;
 mod members;
 mod ledger;
+mod refunds;
 mod money;
 mod providers;
 mod ids;

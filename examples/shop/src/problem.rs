@@ -45,6 +45,12 @@ pub(crate) const REFUND_EXCEEDS: Code = Code::new(
     409,
     "The refund exceeds the charge",
 );
+/// The refund that a webhook reports is recorded with another amount.
+pub(crate) const REFUND_DIFFERS: Code = Code::new(
+    "CONFLICT.refund.differs",
+    409,
+    "The refund is recorded with another amount",
+);
 /// This e-mail address has already signed up.
 pub(crate) const SIGNUP_EXISTS: Code = Code::new(
     "CONFLICT.signup.exists",

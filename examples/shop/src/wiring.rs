@@ -150,7 +150,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
     } = ground;
     let address = listener.local_addr()?;
     let relay_handle = carry(&store, &destinations, &config, &runtime, address);
-    let idempotency = idempotency(&store, &config.idempotency, &runtime);
+    let idempotency = idempotency(&store, &config, &runtime);
     let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
     let wired = Providers::at(&providers);
     let checkouts = check_out(&store, &wired, &ids, &config, &runtime);
@@ -195,7 +195,8 @@ async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<
         return Ok(None);
     }
     let (clock, random) = (runtime.clock.clone(), runtime.random.clone());
-    let opened = demo::Parts::open(&config.data_dir, clock, random, &config.providers);
+    let (folder, providers) = (&config.data_dir, &config.providers);
+    let opened = demo::Parts::open(folder, clock, random, providers, config.requests);
     opened.await.map(Some)
 }
 
@@ -328,7 +329,8 @@ fn all_destinations<D: Database>(
         ..
     } = ground;
     let mut destinations = destinations(config, demo, signer, runtime)?;
-    let thumbnails = uploads::sink(store.clone(), uploads.clone(), runtime.failpoints.clone())?;
+    let failpoints = runtime.failpoints.clone();
+    let thumbnails = uploads::sink(store.clone(), uploads.clone(), failpoints, config.requests)?;
     let schedule = config.thumbnail_schedule.clone();
     destinations.push(destinations::thumbnails(thumbnails, schedule)?);
     Ok(destinations)
@@ -487,6 +489,7 @@ fn shop<D: Database>(
         ids,
         inbox_tenant: config.inbox.tenant.clone(),
         traces: runtime.traces.clone(),
+        requests: config.requests,
         relay_handle: relay_handle.clone(),
         relays: config.relay,
         probe: routes::Probe::default(),
@@ -508,10 +511,15 @@ fn completer<D: Database>(
 
 fn idempotency<D: Database>(
     store: &D,
-    config: &config::Idempotency,
+    Config {
+        idempotency: config,
+        requests,
+        ..
+    }: &Config,
     runtime: &Runtime,
 ) -> Idempotency<D> {
     let mut settings = hapax_http::Settings::new(runtime.clock.clone(), runtime.random.clone());
+    settings.log = *requests;
     settings.retention = config.retention;
     settings.wait = config.wait;
     settings.lease = config.lease;

@@ -41,9 +41,14 @@ pub(crate) fn coverage(artifacts: &Artifacts) -> Coverage {
     for record in &artifacts.operations {
         count_operation(&mut coverage, record, &artifacts.faults);
     }
-    let market = artifacts.of(Kind::Market);
-    let market = market.filter(|it| it.acknowledged().is_some()).count();
-    count(&mut coverage, "messages of a second source", market);
+    for (kind, name) in [
+        (Kind::Market, "messages of a second source"),
+        (Kind::Notice, "messages about refunds of the shop"),
+    ] {
+        let messages = artifacts.of(kind);
+        let messages = messages.filter(|it| it.acknowledged().is_some()).count();
+        count(&mut coverage, name, messages);
+    }
     let has_counted = |sample: &&Value| sample["disk"]["fenced"].is_u64();
     let samples = artifacts.sizes.iter().filter(has_counted).count();
     // Without a server there are no checkpoints.
@@ -174,10 +179,12 @@ fn count(coverage: &mut Coverage, name: impl Into<String>, times: usize) {
 fn purged(artifacts: &Artifacts) -> usize {
     let stored = artifacts.operations.iter().filter(|it| {
         // Messages have an inbox row instead of a key.
-        !matches!(it.operation.kind, Kind::Message | Kind::Market)
-            && it
-                .unaltered_attempts()
-                .any(|it| it.response["idempotency_status"] == "stored")
+        !matches!(
+            it.operation.kind,
+            Kind::Message | Kind::Market | Kind::Notice
+        ) && it
+            .unaltered_attempts()
+            .any(|it| it.response["idempotency_status"] == "stored")
     });
     let left = artifacts.rows("keys").iter();
     let left = left.filter_map(|row| row["count"].as_u64()).sum::<u64>();
@@ -224,6 +231,7 @@ fn gates(store: Store) -> Coverage {
         "retries of a budget",
         "mismatches",
         "messages of a second source",
+        "messages about refunds of the shop",
         "races for a key",
         "requests without a response",
         "commits whose response was lost",

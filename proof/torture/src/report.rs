@@ -226,6 +226,7 @@ fn kinds(artifacts: &Artifacts) -> String {
         Kind::Signup,
         Kind::Message,
         Kind::Market,
+        Kind::Notice,
         Kind::Upload,
     ];
     let counts = kinds.map(|kind| format!("{} {kind:?}", acknowledged(kind)).to_lowercase());

@@ -60,21 +60,24 @@ pub(crate) async fn all(deployment: &Deployment) -> anyhow::Result<Value> {
         // A checkout's capture is a charge as well, by another name.
         (
             "charges",
-            "SELECT id, tenant, amount, refunded FROM shop_charge WHERE id LIKE 'ch%'",
+            "SELECT id, tenant, amount FROM shop_charge WHERE id LIKE 'ch%'",
         ),
         ("refunds", "SELECT id, charge_id, amount, state FROM shop_refund"),
         ("users", "SELECT tenant, id, email FROM shop_user"),
         (
             "messages",
-            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'provider'",
+            "SELECT charge_id, amount FROM shop_ledger_entry
+             WHERE source = 'provider' AND kind = 'charge'",
         ),
         (
             "market",
-            "SELECT charge_id, amount FROM shop_ledger_entry WHERE source = 'market'",
+            "SELECT charge_id, amount FROM shop_ledger_entry
+             WHERE source = 'market' AND kind = 'charge'",
         ),
         (
             "ledger",
-            "SELECT charge_id, kind, amount FROM shop_ledger_entry WHERE source = 'shop'",
+            "SELECT charge_id, kind, amount FROM shop_ledger_entry
+             WHERE source = 'shop' OR kind = 'refund'",
         ),
         ("stock", "SELECT sku, reserved FROM shop_stock"),
         (

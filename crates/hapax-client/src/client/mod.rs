@@ -1,8 +1,9 @@
 //! The client: sends a request and returns the response with its attempts.
 //!
-//! Each attempt sends the same bytes under the same key, sends the remaining time in milliseconds,
-//! and reads the response to its end: a response that breaks off is a failed attempt. The client
-//! does not follow redirects, does not read the environment, and uses no library that retries.
+//! Each attempt sends the same bytes under the same key, its number, its trace context and the
+//! remaining time in milliseconds, and reads the response to its end: a response that breaks off is
+//! a failed attempt. The client does not follow redirects, does not read the environment, and uses
+//! no library that retries.
 
 mod request;
 mod answer;
@@ -14,6 +15,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use hapax::{
     Clock, Random,
     limits::{RECEIVED_BYTES_MAX, RESUME},
+    trace::Traces,
 };
 
 use crate::{attempt::Attempt, journal::Journal, policy::Policy, shared::Shared};
@@ -44,6 +46,9 @@ pub struct Settings {
     pub user_agent: String,
     /// A function that is called for each attempt.
     pub watch: Option<Watch>,
+    /// Which share of the traces that the client starts is recorded. By default all of them are. If
+    /// it is off, a `traceparent` of the caller is sent unchanged, and no other.
+    pub traces: Traces,
 }
 
 impl Settings {
@@ -51,6 +56,7 @@ impl Settings {
     pub fn new(clock: Clock, random: Random) -> Self {
         Self {
             clock,
+            traces: Traces::sampled(random.clone(), 1.0),
             random,
             policy: Policy::default(),
             journal: None,
@@ -91,6 +97,7 @@ pub struct Client {
     resume_within: Duration,
     received_bytes_max: usize,
     watch: Option<Watch>,
+    traces: Traces,
 }
 
 impl Client {
@@ -118,6 +125,7 @@ impl Client {
             resume_within: settings.resume_within,
             received_bytes_max: settings.received_bytes_max,
             watch: settings.watch,
+            traces: settings.traces,
         })
     }
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::CONTENT_TYPE
 use crate::{
     destination,
     journal::Intent,
-    policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, is_repeatable, wants_key},
+    policy::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_KEY, REQUEST_TIMEOUT, is_repeatable, wants_key},
 };
 
 /// A request without its key.
@@ -67,7 +67,8 @@ impl Request {
         Self::new(Method::POST, url)
     }
 
-    /// Adds a header.
+    /// Adds a header. A `traceparent` is the parent of the operation's span; without it the client
+    /// starts a new trace.
     ///
     /// # Errors
     /// Fails if the header is not valid, or if the client sets it itself. To set a key, use
@@ -75,7 +76,7 @@ impl Request {
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, RequestError> {
         let wrong = || RequestError::Header(name.chars().take(200).collect());
         let header: HeaderName = name.parse().map_err(|_| wrong())?;
-        if header == IDEMPOTENCY_KEY || header == REQUEST_TIMEOUT {
+        if [IDEMPOTENCY_KEY, IDEMPOTENCY_ATTEMPT, REQUEST_TIMEOUT].contains(&header) {
             return Err(wrong());
         }
         let value: HeaderValue = value.parse().map_err(|_| wrong())?;

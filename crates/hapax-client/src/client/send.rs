@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain};
+use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::Place};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -22,12 +22,16 @@ use crate::{
     operation::{Operation, Step},
     policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
     stopped::Stopped,
+    trace,
 };
 
 /// Sends a request with all its retries.
 pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, SendError> {
+    let place = trace::place(&client.traces, &request.headers);
     let span = tracing::info_span!(
         "client.send",
+        traceparent = place.own(),
+        parent_span_id = place.parent(),
         method = %request.method,
         destination = &*request.destination,
         idempotency.key_hash = tracing::field::Empty,
@@ -38,7 +42,7 @@ pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, Se
             let hash = key.short_hash();
             tracing::Span::current().record("idempotency.key_hash", hash);
         }
-        run(client, &request, begun, intent).await
+        run(client, &request, begun, intent, &place).await
     };
     Box::pin(operation.instrument(span)).await
 }
@@ -80,6 +84,7 @@ async fn run(
     request: &Request,
     begun: Option<Begun>,
     intent: Option<Intent>,
+    place: &Place,
 ) -> Result<Answer, SendError> {
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
@@ -90,7 +95,18 @@ async fn run(
     }
     loop {
         let (left, at_most) = operation.time(started.elapsed());
-        let came = attempt(client, request, key, left, at_most).await;
+        let mut headers = request.headers.clone();
+        let span = trace::attempt(&client.traces, place, operation.number(), &mut headers);
+        if let Some(key) = key
+            && !span.is_disabled()
+        {
+            span.record("idempotency.key_hash", key.short_hash());
+        }
+        let sending = attempt(client, request, headers, key, left, at_most);
+        let came = sending.instrument(span.clone()).await;
+        if let Ok(Came { status, .. }) = &came {
+            span.record("http.response.status_code", status.as_u16());
+        }
         let (seen, code, note) = look(&came, client.shared.clock.now());
         let step = operation.seen(seen, code.clone(), &note, started.elapsed());
         let stopped = match step {
@@ -228,11 +244,11 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
 async fn attempt(
     client: &Client,
     request: &Request,
+    mut headers: HeaderMap,
     key: Option<&IdempotencyKey>,
     left: Duration,
     at_most: Duration,
 ) -> Result<Came, Missing> {
-    let mut headers = request.headers.clone();
     if let Some(key) = key {
         let value = HeaderValue::from_str(&key.quoted()).expect("a key is visible ASCII");
         headers.insert(IDEMPOTENCY_KEY, value);

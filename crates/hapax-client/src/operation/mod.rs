@@ -76,6 +76,11 @@ impl Operation {
         (left, attempt_max.unwrap_or(left).min(left))
     }
 
+    /// The number of the attempt that is sent next or is running, starting at 1.
+    pub(crate) fn number(&self) -> u32 {
+        u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX)
+    }
+
     /// Whether an attempt before the last one may have had an effect.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt
@@ -89,7 +94,7 @@ impl Operation {
         notes: &str,
         elapsed: Duration,
     ) -> Step {
-        let number = u32::try_from(self.attempts.len() + 1).unwrap_or(u32::MAX);
+        let number = self.number();
         let status = match seen {
             Seen::Answer { status, .. } => Some(status.as_u16()),
             Seen::NotSent | Seen::Lost => None,

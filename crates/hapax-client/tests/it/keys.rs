@@ -80,6 +80,7 @@ fn a_header_that_the_client_writes_is_refused_and_so_is_what_is_no_address() {
     let request = || Request::post("http://a/").unwrap();
     assert!(request().header("Idempotency-Key", "k").is_err());
     assert!(request().header("x-request-timeout", "1").is_err());
+    assert!(request().header("idempotency-attempt", "1").is_err());
     assert!(request().header("x y", "1").is_err());
     assert!(request().header("x-y", "a\nb").is_err());
     for url in ["", "orders", "/orders", "ftp://a/", "http://", "file:///x"] {

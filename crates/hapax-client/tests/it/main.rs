@@ -10,5 +10,6 @@ mod keys;
 mod journals;
 mod hints;
 mod times;
+mod traces;
 mod layer;
 mod metrics;

@@ -23,6 +23,8 @@ pub(crate) enum Qualifier {
     State,
     /// The destination.
     Dest,
+    /// The destination that has not read an event.
+    Unread,
     /// The beginning of an idempotency key or of its hash.
     Key,
     /// The tenant.
@@ -88,10 +90,11 @@ pub(crate) struct Wrong(pub(crate) String);
 
 impl Qualifier {
     /// All qualifiers with their names.
-    pub(crate) const ALL: [(Self, &'static str); 17] = [
+    pub(crate) const ALL: [(Self, &'static str); 18] = [
         (Self::Type, "type"),
         (Self::State, "state"),
         (Self::Dest, "dest"),
+        (Self::Unread, "unread"),
         (Self::Key, "key"),
         (Self::Tenant, "tenant"),
         (Self::About, "about"),
@@ -125,6 +128,7 @@ impl Qualifier {
             Self::Type => "type:order.*",
             Self::State => "state:",
             Self::Dest => "dest:mail",
+            Self::Unread => "unread:mail",
             Self::Key => "key:8e03",
             Self::Tenant => "tenant:acme",
             Self::About => "about:order/42",

@@ -92,7 +92,7 @@ pub(super) fn all(look: &Look, range: Range) -> Html {
         .class("charts")
         .add(draw(
             "Lag",
-            "age of the oldest undelivered event",
+            "how long the oldest undelivered event has been due",
             &since,
             lag,
             &seconds,

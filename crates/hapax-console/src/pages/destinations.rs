@@ -215,6 +215,10 @@ pub(crate) async fn show(
         .add(el("li").add(open(
             &url("/console/dead-letters", &[("q", &q)]),
             "Its dead letters",
+        )))
+        .add(el("li").add(open(
+            &url("/console/events", &[("q", &term(Qualifier::Unread, &name))]),
+            "Events that it has not read",
         )));
     let body = Html::default()
         .add(attention::of_destination(&look, &name))

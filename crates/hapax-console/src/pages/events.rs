@@ -27,6 +27,7 @@ pub(crate) static KNOWN: Known = Known {
         Qualifier::Tenant,
         Qualifier::Age,
         Qualifier::Id,
+        Qualifier::Unread,
     ],
     words: None,
     state: "",
@@ -47,7 +48,13 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
     if query.is_right() {
         let before = page_request.fields.get("before");
         let actor = &page_request.caller().actor;
-        let page = console.store().events(actor, &filter, before, ROWS).await?;
+        let page = match query.filter.one(Qualifier::Unread) {
+            Some(name) => {
+                let index = console.index();
+                index.unread(actor, name, &filter, before, ROWS).await?
+            }
+            None => console.store().events(actor, &filter, before, ROWS).await?,
+        };
         let states = event_state::of(&console, actor, &page.items).await?;
         let heads = &["Event", "State", "About", "Tenant", "Created", "#Size"];
         let table = Table::new("Events", heads);

@@ -118,6 +118,12 @@ fn key_step(
                 .as_deref()
                 .map_or_else(Html::default, |at| code(Some(at))),
         ),
+        (
+            "Resource",
+            it.resource_id
+                .as_deref()
+                .map_or_else(Html::default, |id| code(Some(id))),
+        ),
         ("Expires", cell(time(it.expires_at, now))),
         ("Epoch", cell(it.epoch)),
         (

@@ -59,7 +59,12 @@ const SHOWN: &[(&str, &[&str])] = &[
     ),
     (
         "/console/destinations/mail",
-        &["behind dead letter", "Pause", "Its dead letters"],
+        &[
+            "behind dead letter",
+            "Pause",
+            "Its dead letters",
+            "q=unread%3Amail",
+        ],
     ),
     (
         "/console/advanced",

@@ -9,7 +9,10 @@ use std::{
 use axum::body::Bytes;
 use futures_util::stream;
 
-use super::{BodyHash, canonical::JsonError};
+use super::{
+    BodyHash,
+    canonical::{JsonError, Numbers},
+};
 
 /// Why JSON has no canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub enum Refused {
 
 /// The canonical form of JSON. `folded` replaces the values of top-level members.
 pub fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, Refused> {
-    super::canonical::canonical(json, folded).map_err(|error| {
+    super::canonical::canonical(json, folded, Numbers::AsSent).map_err(|error| {
         assert!(!error.to_string().is_empty());
         match error {
             JsonError::Syntax { at } => {

@@ -38,6 +38,7 @@ use crate::{
     settings::RETRY_AFTER,
 };
 use canonical::JsonError;
+pub(crate) use canonical::Numbers;
 use room::Place;
 pub(crate) use room::Room;
 
@@ -136,12 +137,14 @@ impl Kept {
     }
 
     /// The hash that is part of the fingerprint: of canonical JSON, of the parts of a multipart
-    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON.
+    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON, `numbers` says how
+    /// its numbers are compared.
     pub(crate) async fn hash(
         &mut self,
         raw: Sha256,
         headers: &HeaderMap,
         folded: &[(&str, &str)],
+        numbers: Numbers,
         room: &Room,
     ) -> Result<BodyHash, Problem> {
         let content_type = headers.get(CONTENT_TYPE);
@@ -154,9 +157,9 @@ impl Kept {
                 return Ok(Sha256::digest([]).into());
             }
             if bytes.len() <= JSON_INLINE_BYTES {
-                return canonical_hash(bytes, folded).map_err(no_json);
+                return canonical_hash(bytes, folded, numbers).map_err(no_json);
             }
-            return Box::pin(hash_apart(bytes.clone(), folded, room)).await;
+            return Box::pin(hash_apart(bytes.clone(), folded, numbers, room)).await;
         }
         if let Some(value) = content_type.filter(|value| is_multipart(value)) {
             let value = value.as_bytes().to_vec();
@@ -301,8 +304,12 @@ async fn unnamed_file() -> io::Result<std::fs::File> {
 }
 
 /// The hash of JSON in canonical form.
-fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, JsonError> {
-    Ok(Sha256::digest(canonical::canonical(json, folded)?).into())
+fn canonical_hash(
+    json: &[u8],
+    folded: &[(&str, &str)],
+    numbers: Numbers,
+) -> Result<BodyHash, JsonError> {
+    Ok(Sha256::digest(canonical::canonical(json, folded, numbers)?).into())
 }
 
 /// Computes [`canonical_hash`] on a separate thread. The number of concurrent calls is limited.
@@ -312,6 +319,7 @@ fn canonical_hash(json: &[u8], folded: &[(&str, &str)]) -> Result<BodyHash, Json
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],
+    numbers: Numbers,
     room: &Room,
 ) -> Result<BodyHash, Problem> {
     let turn = Arc::clone(&room.sorting).acquire_owned().await;
@@ -326,7 +334,7 @@ async fn hash_apart(
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect();
-        let hash = canonical_hash(&json, &folded);
+        let hash = canonical_hash(&json, &folded, numbers);
         // Held to the end, even if the client has disconnected and nothing receives the hash.
         drop(turn);
         let _received = send.send(hash);

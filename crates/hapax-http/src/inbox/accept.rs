@@ -7,11 +7,12 @@ use hapax::{
     event::Headers,
     idempotency::{Disposition, OnFailure},
     inbox::{Acceptance, Message},
+    request_log::Line,
     store::{Keys, StoreError, Transaction},
     telemetry::INBOX_MESSAGES,
 };
 use http::{HeaderValue, StatusCode};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::Inbox;
 use crate::{
@@ -23,41 +24,64 @@ use crate::{
     tx::Slot,
 };
 
-/// Accepts the message and runs its handler in the same transaction.
+/// The outcome in the log of a message whose handler did not take it. The sender sends it again.
+const RELEASED: &str = "released";
+/// The outcome in the log of a message that the store could not accept.
+const STORE_ERROR: &str = "store_error";
+
+/// Accepts the message, runs its handler in the same transaction, and writes its line.
 pub(super) async fn accept<K: Keys, S: Inner>(
     inbox: Arc<Inbox<K>>,
     message: Message,
     context: Headers,
     run: Run<S>,
+    arrived: Instant,
 ) -> Response {
     let id = run.id.clone();
-    let opened = timeout_at(run.end, open(&inbox, &message, context)).await;
+    let (outcome, response) = process(&inbox, &message, context, run).await;
+    let line = Line::message(&message, outcome);
+    inbox.write_line(line, &response, &id, arrived);
+    response
+}
+
+/// The outcome of a message, and the response to its sender.
+type Ended = (&'static str, Response);
+
+async fn process<K: Keys, S: Inner>(
+    inbox: &Inbox<K>,
+    message: &Message,
+    context: Headers,
+    run: Run<S>,
+) -> Ended {
+    let id = run.id.clone();
+    let failed = |problem: &Problem| (STORE_ERROR, problem::write_out(problem, &id));
+    let opened = timeout_at(run.end, open(inbox, message, context)).await;
     let (tx, acceptance) = match opened {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return problem::write_out(&unaccepted(error), &id),
-        Err(_) => return problem::write_out(&Problem::new(TIMEOUT), &id),
+        Ok(Err(error)) => return failed(&unaccepted(error)),
+        Err(_) => return failed(&Problem::new(TIMEOUT)),
     };
     match acceptance {
-        Acceptance::First => first(&inbox, tx, run).await,
+        Acceptance::First => first(inbox, tx, run).await,
         // The message may have been accepted by another transaction of the same group, which may
         // still fail: the commit decides.
         known => match tx.commit().await {
-            Ok(()) => taken_before(&inbox, known, &id),
-            Err(error) => problem::write_out(&unaccepted(error), &id),
+            Ok(()) => taken_before(inbox, known, &id),
+            Err(error) => failed(&unaccepted(error)),
         },
     }
 }
 
-fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> Response {
+fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> Ended {
     if acceptance == Acceptance::Mismatch {
-        count(&inbox.consumer, "mismatch");
         let problem = Problem::new(INBOX_MISMATCH)
             .detail("this source has sent this webhook-id before with a different payload");
-        return problem::write_out(&problem, id);
+        let outcome = count(&inbox.consumer, "mismatch");
+        return (outcome, problem::write_out(&problem, id));
     }
-    count(&inbox.consumer, "duplicate");
     let replayed = HeaderValue::from_static("replayed");
-    (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response()
+    let response = (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response();
+    (count(&inbox.consumer, "duplicate"), response)
 }
 
 async fn open<K: Keys>(
@@ -71,25 +95,22 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Response {
+async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Ended {
     let id = run.id.clone();
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());
     let ((), finished) = run.finish(|response| ((), response)).await;
     let Some(tx) = slot.close() else {
         let kept = "the handler still held its transaction when it responded; it was rolled back";
-        return problem::write_out(&Problem::internal(kept), &id);
+        return (RELEASED, problem::write_out(&Problem::internal(kept), &id));
     };
     if !takes(&finished) {
         tx.rollback().await;
-        return finished.into_response();
+        return (RELEASED, finished.into_response());
     }
     match tx.commit().await {
-        Ok(()) => {
-            count(&inbox.consumer, "accepted");
-            finished.into_response()
-        }
-        Err(error) => problem::write_out(&error.into(), &id),
+        Ok(()) => (count(&inbox.consumer, "accepted"), finished.into_response()),
+        Err(error) => (STORE_ERROR, problem::write_out(&error.into(), &id)),
     }
 }
 
@@ -111,8 +132,10 @@ fn takes(finished: &Finished) -> bool {
     kept && finished.status().is_success()
 }
 
-fn count(consumer: &str, outcome: &'static str) {
+/// Counts a message, and returns its outcome.
+fn count(consumer: &str, outcome: &'static str) -> &'static str {
     tracing::Span::current().record("outcome", outcome);
     let consumer = consumer.to_owned();
     metrics::counter!(INBOX_MESSAGES, "consumer" => consumer, "outcome" => outcome).increment(1);
+    outcome
 }

@@ -17,6 +17,7 @@ use axum::{
 use hapax::{
     event::Headers,
     inbox::Message,
+    request_log::Line,
     signature::{ID_HEADER, Received, SIGNATURE_HEADER, TIMESTAMP_HEADER, Verifier, verify},
     store::Keys,
 };
@@ -29,7 +30,7 @@ use tracing::Instrument as _;
 use super::{Inbox, WebhookLayer, accept};
 use crate::{
     body::{self, Bounds, Kept},
-    problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, NOT_FOUND, Problem, REQUEST_INVALID},
+    problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, Code, NOT_FOUND, Problem, REQUEST_INVALID},
     request::{Inner, Run, apart},
     request_id::RequestId,
     settings::until,
@@ -88,6 +89,7 @@ impl<K: Keys, S> fmt::Debug for Verified<K, S> {
 }
 
 async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Request) -> Response {
+    let arrived = Instant::now();
     let (mut parts, body) = request.into_parts();
     let placed = parts.extensions.get::<RequestId>().cloned();
     let id = placed.unwrap_or_else(|| RequestId::mint(&inbox.random));
@@ -103,7 +105,16 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
     };
     let (kept, message) = match read.await {
         Ok(read) => read,
-        Err(problem) => return problem::write_out(&problem, &id),
+        Err(problem) => {
+            let response = problem::write_out(&problem, &id);
+            let refused = Line {
+                consumer: Some(&inbox.consumer),
+                outcome: "refused",
+                ..Line::default()
+            };
+            inbox.write_line(refused, &response, &id, arrived);
+            return response;
+        }
     };
     parts.extensions.insert(message.clone());
     // The trace context is used only after verification, because before that the sender is unknown.
@@ -123,10 +134,31 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
         id: id.clone(),
         end: until(Instant::now(), inbox.handler_max),
     };
-    let accepting = Box::pin(accept::accept(inbox, message, context, run));
+    let accepting = Box::pin(accept::accept(inbox, message, context, run, arrived));
     let response = apart(id, accepting).instrument(span.clone()).await;
     trace::answered(&span, &response);
     response
+}
+
+impl<K> Inbox<K> {
+    /// Writes the line of a message that was answered with this response.
+    pub(super) fn write_line(
+        &self,
+        line: Line<'_>,
+        response: &Response,
+        id: &RequestId,
+        arrived: Instant,
+    ) {
+        let code = response.extensions().get::<Code>();
+        self.log.write(&Line {
+            status: Some(response.status().as_u16()),
+            error_code: code.map(Code::name),
+            request_id: Some(id.as_str()),
+            correlation_id: Some(id.as_str()),
+            took: arrived.elapsed(),
+            ..line
+        });
+    }
 }
 
 impl<K: Keys> Inbox<K> {

@@ -15,6 +15,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use hapax::{
     Clock, Random,
     limits::{BODY_BYTES_MAX, BODY_FILE_BYTES, HANDLER},
+    request_log::RequestLog,
     signature::{TOLERANCE, Verifier},
     store::Keys,
     trace::Traces,
@@ -57,6 +58,7 @@ impl<K: Keys> WebhookLayer<K> {
             tolerance: TOLERANCE,
             handler_max: HANDLER,
             traces: Traces::off(),
+            log: RequestLog::default(),
         }))
     }
 
@@ -86,6 +88,13 @@ impl<K: Keys> WebhookLayer<K> {
     #[must_use]
     pub fn handler_max(mut self, handler_max: Duration) -> Self {
         self.change().handler_max = handler_max;
+        self
+    }
+
+    /// Sets which messages are logged, one line each.
+    #[must_use]
+    pub fn log(mut self, log: RequestLog) -> Self {
+        self.change().log = log;
         self
     }
 
@@ -123,4 +132,5 @@ struct Inbox<K> {
     tolerance: Duration,
     handler_max: Duration,
     traces: Traces,
+    log: RequestLog,
 }

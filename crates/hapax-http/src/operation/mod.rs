@@ -20,7 +20,7 @@ use http::{HeaderName, Method};
 pub use layer::Protected;
 
 use crate::{
-    body::Bounds,
+    body::{Bounds, Numbers},
     derived::{Derive, Derived, View},
     idempotency::Idempotency,
     phased::{AnyPhases, is_credential},
@@ -47,6 +47,7 @@ impl<K: Keys> OperationLayer<K> {
                 max: BODY_BYTES_MAX,
                 json_max: JSON_BYTES_MAX,
             },
+            numbers: Numbers::AsSent,
             media_types: Vec::new(),
             retention: settings.retention.min(RETENTION_MAX),
             on_expired: settings.on_expired,
@@ -148,6 +149,16 @@ impl<K: Keys> OperationLayer<K> {
     #[must_use]
     pub fn json_max(self, bytes: u64) -> Self {
         self.change(|it| it.policy.bounds.json_max = bytes)
+    }
+
+    /// Compares the numbers of JSON bodies by their decimal value: `4200`, `4200.0` and `4.2e3` are
+    /// the same request. By default they are compared as they were sent.
+    ///
+    /// The values are compared exactly, and not as doubles. If an operation with stored keys is
+    /// changed, a repetition of a request with such a number is a mismatch.
+    #[must_use]
+    pub fn numbers_by_value(self) -> Self {
+        self.change(|it| it.policy.numbers = Numbers::ByValue)
     }
 
     /// Accepts only bodies of these media types, such as `multipart/form-data`. Others are refused
@@ -329,6 +340,8 @@ pub(crate) struct OperationPolicy {
     /// Whether the claim is sent with the first statement.
     pub(crate) is_pipelined: bool,
     pub(crate) bounds: Bounds,
+    /// How the numbers of JSON bodies are compared.
+    pub(crate) numbers: Numbers,
     /// The accepted media types of bodies; all if empty.
     pub(crate) media_types: Vec<MediaType>,
     pub(crate) retention: Duration,

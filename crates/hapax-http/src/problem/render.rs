@@ -158,8 +158,10 @@ fn with_headers_of(old: &Response, mut new: Response) -> Response {
             new.headers_mut().append(name.clone(), value.clone());
         }
     }
-    *new.extensions_mut() = old.extensions().clone();
-    new.extensions_mut().remove::<Carried>();
+    let mut extensions = old.extensions().clone();
+    extensions.remove::<Carried>();
+    extensions.extend(std::mem::take(new.extensions_mut()));
+    *new.extensions_mut() = extensions;
     new
 }
 
@@ -180,6 +182,8 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     *response.status_mut() = inner.status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response.headers_mut().extend(inner.headers.clone());
+    // For the log of requests.
+    response.extensions_mut().insert(inner.code);
     response
 }
 

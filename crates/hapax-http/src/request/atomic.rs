@@ -60,7 +60,7 @@ struct Lost<K: Keys> {
 
 async fn once<K: Keys, S: Inner>(
     context: RequestContext<K, S>,
-    guard: ClaimGuard<K>,
+    mut guard: ClaimGuard<K>,
     end: Instant,
     is_pipelined: bool,
 ) -> Result<Response, Lost<K>> {
@@ -169,7 +169,7 @@ async fn without_the_key<K: Keys, S: Inner>(
         OnStoreError::Open if !is_taken => match guard.remembered() {
             // The key may have been purged since, but running without a key would be worse.
             Some(status) => guard.respond(status),
-            None => unprotected::without_store(context, &error).await,
+            None => unprotected::without_store(context, &error, &guard.claim.scope.key).await,
         },
         OnStoreError::Open | OnStoreError::Closed => guard.failed(&unclaimed(error)),
     }

@@ -1,21 +1,26 @@
 //! The leader's hold on a key, and the ways in which it ends.
 //!
-//! Each way counts the request, passes the outcome to the followers or lets the next one lead, and
-//! creates the response. Dropping a [`ClaimGuard`] also lets the next follower lead, so that a panic
-//! leaves no follower waiting.
+//! Each way creates the response, counts and logs the request, and passes the outcome to the
+//! followers or lets the next one lead. Dropping a [`ClaimGuard`] also lets the next follower lead,
+//! so that a panic leaves no follower waiting.
 
 use std::sync::Arc;
 
 use axum::response::Response;
 use bytes::Bytes;
 use hapax::{
+    admin::KeyState,
     idempotency::{Claim, StoredResponse, Taken},
     key::IdempotencyKey,
+    request_log::Line,
     store::{Keys, StoreError},
 };
 use http::{Extensions, HeaderMap};
 
-use super::join::Joined;
+use super::{
+    join::Joined,
+    line::{self, FREE, RequestLine},
+};
 use crate::{
     cache::ScopeRef,
     key_status::KeyStatus,
@@ -37,6 +42,11 @@ pub(super) struct ClaimGuard<K: Keys> {
     asked_at: Moment,
     /// Whether the key is already counted in the quota.
     is_counted: bool,
+    line: RequestLine,
+    /// The state in which this request found the key, if it is known.
+    from_state: Option<&'static str>,
+    /// The state in which this request leaves the key if it stores no response.
+    released_to: &'static str,
 }
 
 impl<K: Keys> ClaimGuard<K> {
@@ -45,11 +55,8 @@ impl<K: Keys> ClaimGuard<K> {
         claim: Claim,
         joined: Joined,
         id: RequestId,
+        line: RequestLine,
     ) -> Self {
-        if tracing::span_enabled!(tracing::Level::DEBUG) {
-            let hash = claim.scope.key.short_hash();
-            tracing::Span::current().record("idempotency.key_hash", hash);
-        }
         Self {
             operation: Arc::clone(operation),
             claim,
@@ -57,13 +64,22 @@ impl<K: Keys> ClaimGuard<K> {
             joined,
             asked_at: operation.idempotency.settings().moment(),
             is_counted: false,
+            line,
+            from_state: None,
+            released_to: FREE,
         }
     }
 
     /// Confirms that the key belongs to this request, so that requests with another fingerprint
     /// need not wait.
-    pub(super) fn confirm(&self) {
+    pub(super) fn confirm(&mut self) {
         self.joined.leader.confirm();
+        self.from_state = Some(FREE);
+    }
+
+    /// Records that the key stays in progress if this request stores no response.
+    pub(super) fn stays_in_progress(&mut self) {
+        self.released_to = KeyState::InProgress.as_str();
     }
 
     /// Records that the key is committed, with this many bytes of its request. A new key is counted
@@ -73,6 +89,8 @@ impl<K: Keys> ClaimGuard<K> {
         if is_new {
             let quotas = self.operation.idempotency.quotas();
             quotas.add(&self.claim.scope.tenant, 1, bytes);
+        } else {
+            self.from_state = Some(KeyState::InProgress.as_str());
         }
     }
 
@@ -87,13 +105,15 @@ impl<K: Keys> ClaimGuard<K> {
         let bytes = bytes_of(&response);
         match self.keep(response, fresh_for) {
             Ok(stored) => {
-                self.operation.counts.request(Outcome::Created);
                 let quotas = self.operation.idempotency.quotas();
                 let keys = u64::from(!self.is_counted);
                 quotas.add(&self.claim.scope.tenant, keys, bytes);
-                let status = self.joined.replay(Arc::clone(&stored));
+                let response = stored.first(exchange, extensions);
+                let states = (self.from_state.or(Some(FREE)), Some(stored.state()));
+                self.end(Outcome::Created, states, &response);
+                let status = self.joined.replay(stored);
                 self.joined.leader.finish(&status);
-                stored.first(exchange, extensions)
+                response
             }
             Err(error) => self.failed(&error.into()),
         }
@@ -130,21 +150,46 @@ impl<K: Keys> ClaimGuard<K> {
 
     /// Ends with this outcome, for this client and its followers.
     pub(super) fn respond(self, status: KeyStatus) -> Response {
-        self.operation.counts.request(status.outcome());
+        let profile = self.operation.idempotency.settings().profile;
+        let response = status.clone().into_response(profile, &self.id);
+        self.end(
+            status.outcome(),
+            (status.state(), status.state()),
+            &response,
+        );
         self.joined.leader.finish(&status);
-        status.into_response(self.operation.idempotency.settings().profile, &self.id)
+        response
     }
 
     /// Ends with a response that is not stored. The next follower may run.
     pub(super) fn released(self, response: Response) -> Response {
-        self.operation.counts.request(Outcome::Released);
+        let to_state = self.from_state.map(|_| self.released_to);
+        self.end(Outcome::Released, (self.from_state, to_state), &response);
         response
     }
 
     /// Ends with a failure of the store. The request had no effect.
     pub(super) fn failed(self, problem: &Problem) -> Response {
-        self.operation.counts.request(Outcome::StoreError);
-        problem::write_out(problem, &self.id)
+        let response = problem::write_out(problem, &self.id);
+        self.end(Outcome::StoreError, (None, None), &response);
+        response
+    }
+
+    /// Counts the request and writes its line.
+    fn end(
+        &self,
+        outcome: Outcome,
+        (from_state, to_state): (Option<&'static str>, Option<&'static str>),
+        response: &Response,
+    ) {
+        self.operation.counts.request(outcome);
+        let line = Line {
+            from_state,
+            to_state,
+            ..line::of(&self.claim.scope, &self.id)
+        };
+        self.line
+            .write(&self.operation, outcome.as_str(), response, line);
     }
 
     fn keep(

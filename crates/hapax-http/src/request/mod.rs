@@ -5,6 +5,7 @@
 //! (`atomic`), as a write plan (`plan`) or in phases (`phased`). It runs in a separate task, so
 //! that it continues if its client disconnects.
 
+mod line;
 mod parsed;
 mod join;
 mod claim_guard;
@@ -21,7 +22,8 @@ use axum::{extract::Request, response::Response};
 use hapax::{
     event::Headers,
     idempotency::Claim,
-    key::{Fingerprint, IdempotencyKey, Scope, Tenant},
+    key::{Fingerprint, IdempotencyKey, Scope, Tenant, short_hash},
+    request_log::Line,
     store::Keys,
 };
 use http::request::Parts;
@@ -35,13 +37,14 @@ use crate::{
     header::{IDEMPOTENCY_KEY, echo},
     operation::ProtectedOperation,
     problem::{self, Problem},
-    request_id::{self, RequestId},
+    request_id::RequestId,
     settings::until,
     stored::Stored,
     telemetry::Outcome,
     trace,
 };
-use parsed::ParsedRequest;
+use line::{REFUSED, RequestLine};
+use parsed::{ParsedRequest, Refusal};
 pub(crate) use run::{Finished, Run};
 
 /// A service that the layer can wrap: an axum route.
@@ -66,6 +69,7 @@ pub(crate) struct RequestContext<K: Keys, S> {
     kept: Kept,
     deadline: Option<Instant>,
     id: RequestId,
+    line: RequestLine,
 }
 
 /// Processes a request on a protected method.
@@ -74,21 +78,36 @@ pub(crate) async fn handle<K: Keys, S: Inner>(
     inner: S,
     request: Request,
 ) -> Result<Response, Infallible> {
+    let arrived = Instant::now();
     let (parts, body) = request.into_parts();
     let parsed = match ParsedRequest::read(&operation, &parts, body).await {
         Ok(parsed) => parsed,
-        Err(refusal) => return Ok(refusal.into_response(&request_id(&operation, &parts))),
+        Err(refusal) => return Ok(refused(&operation, &parts, arrived, &refusal)),
     };
     let Some(key) = parsed.key.as_deref() else {
         let (kept, deadline) = (parsed.kept, parsed.deadline);
-        let context = RequestContext::new(operation, inner, parts, kept, deadline);
+        let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
         let id = context.id.clone();
         let run = Box::pin(unprotected::unprotected(context));
         return Ok(Box::pin(apart(id, run)).await);
     };
+    if tracing::span_enabled!(tracing::Level::DEBUG) {
+        tracing::Span::current().record("idempotency.key_hash", short_hash(key));
+    }
     if let Some(stored) = cached(&operation, &parsed, key).await {
         operation.counts.request(Outcome::Replayed);
-        return Ok(stored.replay());
+        let response = stored.replay();
+        let replayed = Line {
+            key: Some(key),
+            tenant: Some(parsed.tenant.as_str()),
+            request_id: parts.extensions.get::<RequestId>().map(RequestId::as_str),
+            from_state: Some(stored.state()),
+            to_state: Some(stored.state()),
+            ..Line::default()
+        };
+        let outcome = Outcome::Replayed.as_str();
+        RequestLine::new(arrived, &parts).write(&operation, outcome, &response, replayed);
+        return Ok(response);
     }
     let key = match IdempotencyKey::new(key) {
         Ok(key) => key,
@@ -106,7 +125,7 @@ pub(crate) async fn handle<K: Keys, S: Inner>(
         key,
     };
     let (kept, deadline, fingerprint) = (parsed.kept, parsed.deadline, parsed.fingerprint);
-    let context = RequestContext::new(operation, inner, parts, kept, deadline);
+    let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
     Ok(Box::pin(context.protected(scope, fingerprint)).await)
 }
 
@@ -117,9 +136,11 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
         parts: Parts,
         kept: Kept,
         deadline: Option<Instant>,
+        arrived: Instant,
     ) -> Self {
         let id = request_id(&operation, &parts);
         Self {
+            line: RequestLine::new(arrived, &parts),
             operation,
             inner,
             parts,
@@ -138,6 +159,7 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
             kept: self.kept.again().await?,
             deadline: self.deadline,
             id: self.id.clone(),
+            line: self.line.clone(),
         })
     }
 
@@ -148,6 +170,8 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
             let (operation, id) = (Arc::clone(&self.operation), self.id.clone());
             if let Some(problem) = quota::refusal(&operation, claim, excess).await {
                 let mut response = problem::write_out(&problem, &id);
+                let refused = line::of(&scope, &id);
+                self.line.write(&operation, REFUSED, &response, refused);
                 response.headers_mut().insert(IDEMPOTENCY_KEY, key);
                 return response;
             }
@@ -157,8 +181,8 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
         {
             Ok(joined) => {
                 let claim = self.claim(scope, fingerprint);
-                let guard =
-                    claim_guard::ClaimGuard::new(&self.operation, claim, joined, self.id.clone());
+                let (id, line) = (self.id.clone(), self.line.clone());
+                let guard = claim_guard::ClaimGuard::new(&self.operation, claim, joined, id, line);
                 let id = self.id.clone();
                 if let Some(phasing) = self.operation.phasing.clone() {
                     apart(id, Box::pin(phased::phased(self, guard, phasing))).await
@@ -169,8 +193,18 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
                 }
             }
             Err(status) => {
-                self.operation.counts.request(status.outcome());
-                status.into_response(self.operation.idempotency.settings().profile, &self.id)
+                let (outcome, state) = (status.outcome(), status.state());
+                self.operation.counts.request(outcome);
+                let profile = self.operation.idempotency.settings().profile;
+                let response = status.into_response(profile, &self.id);
+                let ended = Line {
+                    from_state: state,
+                    to_state: state,
+                    ..line::of(&scope, &self.id)
+                };
+                let outcome = outcome.as_str();
+                self.line.write(&self.operation, outcome, &response, ended);
+                response
             }
         };
         response.headers_mut().insert(IDEMPOTENCY_KEY, key);
@@ -191,15 +225,11 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
 
     /// Returns the headers of this request's events.
     fn context(&self) -> Headers {
-        // An invalid header of the client must not make the events of its request invalid.
-        let sent = |name: &str| {
-            let value = self.parts.headers.get(name)?;
-            request_id::is_sane(value.as_bytes()).then(|| value.to_str().ok().map(str::to_owned))?
-        };
         let mut context = Headers::new();
         trace::carry(&mut context, &self.parts, self.parts.extensions.get());
-        let correlation_id = sent("x-correlation-id");
-        let correlation_id = correlation_id.unwrap_or_else(|| self.id.as_str().to_owned());
+        // An invalid header of the client must not make the events of its request invalid.
+        let sent = line::correlation_id(&self.parts).and_then(|sent| sent.to_str().ok());
+        let correlation_id = sent.unwrap_or(self.id.as_str()).to_owned();
         context.insert("correlation_id".to_owned(), correlation_id);
         context
     }
@@ -224,6 +254,26 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
         );
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
+}
+
+/// Returns the response for a request that could not be parsed, and writes its line.
+fn refused<K: Keys>(
+    operation: &ProtectedOperation<K>,
+    parts: &Parts,
+    arrived: Instant,
+    refusal: &Refusal,
+) -> Response {
+    let id = request_id(operation, parts);
+    let response = refusal.response(&id);
+    let tenant = parsed::tenant(operation, parts).ok();
+    let refused = Line {
+        key: refusal.key.as_ref().map(IdempotencyKey::as_str),
+        tenant: tenant.map(Tenant::as_str),
+        request_id: Some(id.as_str()),
+        ..Line::default()
+    };
+    RequestLine::new(arrived, parts).write(operation, REFUSED, &response, refused);
+    response
 }
 
 /// Looks the request up in the replay cache, without allocating memory.

@@ -9,7 +9,7 @@ use hapax::{
     store::Keys,
 };
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
+    HeaderMap, HeaderName,
     header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
@@ -48,15 +48,15 @@ pub(super) struct ParsedRequest<'a> {
 /// The refusal of a request that could not be parsed.
 pub(super) struct Refusal {
     problem: Problem,
-    key: Option<HeaderValue>,
+    pub(super) key: Option<IdempotencyKey>,
 }
 
 impl Refusal {
     /// Returns the response, with the key if it was parsed.
-    pub(super) fn into_response(self, id: &RequestId) -> Response {
+    pub(super) fn response(&self, id: &RequestId) -> Response {
         let mut response = problem::write_out(&self.problem, id);
-        if let Some(key) = self.key {
-            response.headers_mut().insert(IDEMPOTENCY_KEY, key);
+        if let Some(key) = &self.key {
+            response.headers_mut().insert(IDEMPOTENCY_KEY, echo(key));
         }
         response
     }
@@ -75,7 +75,6 @@ impl<'a> ParsedRequest<'a> {
             .await
             .map_err(|problem| {
                 let key = parsed.and_then(|key| IdempotencyKey::new(&*key).ok());
-                let key = key.as_ref().map(echo);
                 Refusal { problem, key }
             })
     }
@@ -107,7 +106,8 @@ impl<'a> ParsedRequest<'a> {
         };
         let derived = derive(operation, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();
-        let hashing = kept.hash(raw, &parts.headers, &folded, room);
+        let numbers = operation.policy.numbers;
+        let hashing = kept.hash(raw, &parts.headers, &folded, numbers, room);
         let hash = match deadline {
             None => hashing.await?,
             Some(deadline) => {

@@ -234,7 +234,7 @@ fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
 }
 
 async fn let_go<K: Keys>(
-    guard: ClaimGuard<K>,
+    mut guard: ClaimGuard<K>,
     owner: &Owner<K::Tx>,
     verdict: Verdict,
     finished: Finished,
@@ -246,7 +246,10 @@ async fn let_go<K: Keys>(
                 tracing::warn!(error = error.error_chain(), "cannot release a key");
             }
         }
-        _ => give_back(owner).await,
+        _ => {
+            guard.stays_in_progress();
+            give_back(owner).await;
+        }
     }
     if owner.is_fenced() {
         return fenced(guard, deadline).await;

@@ -3,21 +3,24 @@
 //! The handler still gets a transaction, if one can be opened. Its rows and events are committed or
 //! rolled back by the same rules as with a key, but the response is not stored.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use hapax::{
     idempotency::{Claim, Disposition, OnExpired, OnStoreError, PlannedRequest, StoredResponse},
     key::{Fingerprint, IdempotencyKey, Scope, Tenant},
+    request_log::Line,
     store::{Keys, StoreError, Transaction},
 };
 use http::HeaderValue;
 use tokio::time::timeout_at;
 
-use super::{Inner, RequestContext, claim_guard::unclaimed, run::Run};
+use super::{Inner, RequestContext, claim_guard::unclaimed, line::RequestLine, run::Run};
 use crate::{
     header::IDEMPOTENCY_STATUS,
+    operation::ProtectedOperation,
     problem::{self, Problem, TIMEOUT},
+    request_id::RequestId,
     telemetry::Outcome,
     tx::Slot,
     write_plan,
@@ -34,10 +37,10 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>
     let store = context.operation.idempotency.store();
     let begin = store.begin(context.tenant(), context.context());
     match timeout_at(context.end(), begin).await {
-        Ok(Ok(tx)) => run(context, Some(tx)).await,
+        Ok(Ok(tx)) => run(context, Some(tx), None).await,
         Ok(Err(error)) if context.fails_open() => {
             context.warn(&error);
-            run(context, None).await
+            run(context, None, None).await
         }
         Ok(Err(error)) => context.refuse(&unclaimed(error)),
         Err(_) => context.refuse(&Problem::new(TIMEOUT)),
@@ -48,6 +51,7 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>
 pub(super) async fn without_store<K: Keys, S: Inner>(
     context: RequestContext<K, S>,
     error: &StoreError,
+    key: &IdempotencyKey,
 ) -> Response {
     context.warn(error);
     let store = context.operation.idempotency.store();
@@ -56,20 +60,24 @@ pub(super) async fn without_store<K: Keys, S: Inner>(
         .await
         .ok()
         .and_then(Result::ok);
-    run(context, tx).await
+    run(context, tx, Some(key)).await
 }
 
-/// Runs the handler in a transaction without a key.
-async fn run<K: Keys, S: Inner>(mut context: RequestContext<K, S>, tx: Option<K::Tx>) -> Response {
-    let (operation, id, end) = (context.operation.clone(), context.id.clone(), context.end());
+/// Runs the handler in a transaction without a key. `key` is the one that could not be claimed.
+async fn run<K: Keys, S: Inner>(
+    mut context: RequestContext<K, S>,
+    tx: Option<K::Tx>,
+    key: Option<&IdempotencyKey>,
+) -> Response {
+    let (ending, end) = (Ending::of(&context), context.end());
     let opened = tx.is_some();
     let slot = tx.map_or_else(Slot::unreachable, Slot::holding);
     context.parts.extensions.insert(slot.clone());
     let run = context.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
-    operation.counts.request(Outcome::Bypassed);
+    let on_failure = ending.operation.policy.on_failure;
     let ended = match slot.close() {
-        Some(tx) if finished.verdict(operation.policy.on_failure) == Disposition::WithEffect => {
+        Some(tx) if finished.verdict(on_failure) == Disposition::WithEffect => {
             tx.commit().await.map_err(Problem::from)
         }
         Some(tx) => {
@@ -81,21 +89,21 @@ async fn run<K: Keys, S: Inner>(mut context: RequestContext<K, S>, tx: Option<K:
         )),
         None => Ok(()),
     };
-    bypassed(match ended {
+    let response = bypassed(match ended {
         Ok(()) => finished.into_response(),
-        Err(problem) => problem::write_out(&problem, &id),
-    })
+        Err(problem) => problem::write_out(&problem, &ending.id),
+    });
+    ending.end(Outcome::Bypassed, key, response)
 }
 
 /// Executes a plan under a key that is generated for it.
 async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
-    let (operation, id, end) = (context.operation.clone(), context.id.clone(), context.end());
+    let (ending, end) = (Ending::of(&context), context.end());
     let claim = minted(&context);
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;
-    if finished.verdict(operation.policy.on_failure) != Disposition::WithEffect {
-        operation.counts.request(Outcome::Bypassed);
-        return bypassed(finished.into_response());
+    if finished.verdict(ending.operation.policy.on_failure) != Disposition::WithEffect {
+        return ending.end(Outcome::Bypassed, None, bypassed(finished.into_response()));
     }
     let conflicts = plan.conflicts;
     let plan = PlannedRequest {
@@ -108,17 +116,18 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
         },
         deadline: Some(end.into_std()),
     };
-    let carried_out = operation.idempotency.store().execute_plan(plan).await;
-    let outcome = if carried_out.is_ok() {
-        Outcome::Bypassed
-    } else {
-        Outcome::StoreError
+    let store = ending.operation.idempotency.store();
+    let (outcome, response) = match store.execute_plan(plan).await {
+        Ok(_) => (Outcome::Bypassed, bypassed(finished.into_response())),
+        Err(error) => {
+            let problem = conflicts.problem(error);
+            (
+                Outcome::StoreError,
+                problem::write_out(&problem, &ending.id),
+            )
+        }
     };
-    operation.counts.request(outcome);
-    match carried_out {
-        Ok(_) => bypassed(finished.into_response()),
-        Err(error) => problem::write_out(&conflicts.problem(error), &id),
-    }
+    ending.end(outcome, None, response)
 }
 
 fn minted<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Claim {
@@ -144,6 +153,39 @@ fn bypassed(mut response: Response) -> Response {
     response
 }
 
+/// What is needed to end a request whose handler has run.
+struct Ending<K: Keys> {
+    operation: Arc<ProtectedOperation<K>>,
+    id: RequestId,
+    line: RequestLine,
+    tenant: Option<Tenant>,
+}
+
+impl<K: Keys> Ending<K> {
+    fn of<S: Inner>(context: &RequestContext<K, S>) -> Self {
+        Self {
+            operation: Arc::clone(&context.operation),
+            id: context.id.clone(),
+            line: context.line.clone(),
+            tenant: context.tenant(),
+        }
+    }
+
+    /// Counts the request and writes its line.
+    fn end(&self, outcome: Outcome, key: Option<&IdempotencyKey>, response: Response) -> Response {
+        self.operation.counts.request(outcome);
+        let line = Line {
+            key: key.map(IdempotencyKey::as_str),
+            tenant: self.tenant.as_ref().map(Tenant::as_str),
+            request_id: Some(self.id.as_str()),
+            ..Line::default()
+        };
+        self.line
+            .write(&self.operation, outcome.as_str(), &response, line);
+        response
+    }
+}
+
 impl<K: Keys, S: Inner> RequestContext<K, S> {
     fn fails_open(&self) -> bool {
         self.operation.idempotency.settings().on_store_error == OnStoreError::Open
@@ -159,8 +201,8 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
     }
 
     fn refuse(&self, problem: &Problem) -> Response {
-        self.operation.counts.request(Outcome::StoreError);
-        problem::write_out(problem, &self.id)
+        let response = problem::write_out(problem, &self.id);
+        Ending::of(self).end(Outcome::StoreError, None, response)
     }
 
     /// Converts the request into a run of its handler until `end`.

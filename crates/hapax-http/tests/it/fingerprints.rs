@@ -33,6 +33,33 @@ async fn numbers_that_a_double_cannot_tell_apart_are_two_requests() {
 }
 
 #[tokio::test]
+async fn numbers_of_one_value_are_one_request_if_the_operation_says_so() {
+    let body = |number: &str, pad: usize| {
+        let pad = "x".repeat(pad);
+        format!(r#"{{"a":{number},"pad":"{pad}"}}"#)
+    };
+    for (is_by_value, expected) in [(true, StatusCode::OK), (false, StatusCode::CONFLICT)] {
+        let mut stage = Stage::new().await;
+        let mut layer = stage.idempotency.operation("/any/{id}");
+        if is_by_value {
+            layer = layer.numbers_by_value();
+        }
+        stage.route("/any/{id}", post(async || "done").layer(layer));
+        // The second body is long enough to be hashed on a separate thread.
+        for (key, pad) in [("short", 0), ("long", 1 << 19)] {
+            let send = async |number| {
+                let sent = stage.send(post_json("/any/1", key, &body(number, pad)));
+                sent.await.status
+            };
+            assert_eq!(send("4200").await, StatusCode::OK);
+            assert_eq!(send("4200.0").await, expected);
+            assert_eq!(send("4.2e3").await, expected);
+            assert_eq!(send("4200.01").await, StatusCode::CONFLICT);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_value_an_order_of_elements_or_a_member_more_is_another_request() {
     check_json(r#"{"a":1}"#, r#"{"a":2}"#, false).await;
     check_json(r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#, false).await;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod stage;
+mod log;
 mod responses;
 mod keys;
 mod fingerprints;
@@ -25,3 +26,4 @@ mod webhooks;
 mod services;
 mod listener;
 mod metrics;
+mod request_lines;

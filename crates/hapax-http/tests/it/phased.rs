@@ -33,7 +33,10 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tokio::{runtime::Runtime, sync::Semaphore};
 
-use crate::stage::{Sent, Stage, post_json, scope, send};
+use crate::{
+    log::{self, check_line},
+    stage::{Sent, Stage, post_json, scope, send},
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a slow handler keeps a phase open. A short lease is renewed within this time.
@@ -116,6 +119,20 @@ async fn a_run_that_fails_behind_a_phase_is_resumed_there_at_once() {
         );
         check(&stage, &far, 2, 1, 2).await;
     }
+}
+
+#[tokio::test]
+async fn the_lines_of_a_request_that_is_resumed_contain_the_states_of_its_key() {
+    log::listen();
+    let (_stage, _far, node) = scene().await;
+    drop(log::take());
+    let body = "{\"first\":\"503 behind\"}";
+    pay(&node, "k", body).await;
+    let kept = "from_state=\"free\" to_state=\"in_progress\"";
+    check_line(&["outcome=\"released\" status=503", kept]);
+    pay(&node, "k", body).await;
+    let completed = "from_state=\"in_progress\" to_state=\"completed\"";
+    check_line(&["outcome=\"created\" status=201", completed]);
 }
 
 #[tokio::test]

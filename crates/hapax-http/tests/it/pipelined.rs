@@ -1,6 +1,6 @@
 //! Pipelined claims: a key that is taken is not logged, traced or counted as a failure.
 
-use std::{cell::RefCell, collections::BTreeMap, io, sync::Once};
+use std::collections::BTreeMap;
 
 use axum::{
     Router,
@@ -19,9 +19,9 @@ use hapax_testkit::{
     postgres::Database,
 };
 use http::StatusCode;
-use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::{
+    log,
     metrics::count,
     stage::{post_json, send},
 };
@@ -116,7 +116,7 @@ impl IntoResponse for Own {
 /// which does not have the response in memory.
 async fn ask<K: Keys>(store: &K, handlers: [MethodRouter; 3]) {
     // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
-    LOG.with_borrow_mut(Vec::clear);
+    drop(log::take());
     for (path, handler) in PATHS.into_iter().zip(handlers) {
         for (body, status, said) in [
             ("1", StatusCode::CREATED, Some("stored")),
@@ -140,9 +140,9 @@ async fn ask<K: Keys>(store: &K, handlers: [MethodRouter; 3]) {
 /// Runs the future on this thread only, and checks what it has logged, traced and counted.
 #[track_caller]
 fn check(run: impl Future<Output = ()>) {
-    listen();
+    log::listen();
     let counted = count(run);
-    let log = LOG.with_borrow(|log| String::from_utf8_lossy(log).into_owned());
+    let log = log::take();
     // The span of every request must be in the log. Otherwise a missing error would prove nothing.
     let spans = log
         .lines()
@@ -172,39 +172,4 @@ fn check_counts(counted: &BTreeMap<String, String>) {
         }
     }
     assert_eq!(counted.get("service_failures"), None);
-}
-
-thread_local! {
-    /// The log of this thread.
-    static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Installs a subscriber for all threads of this process. With a subscriber per thread, another
-/// test could reach a callsite without a subscriber first, and `tracing` would cache it as
-/// disabled.
-fn listen() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::DEBUG)
-            .with_ansi(false)
-            .with_span_events(FmtSpan::CLOSE)
-            .with_writer(|| Log)
-            .finish();
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        tracing::callsite::rebuild_interest_cache();
-    });
-}
-
-struct Log;
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.with_borrow_mut(|log| log.extend_from_slice(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -19,7 +19,10 @@ use hapax_sqlite::Sqlite;
 use http::{Request, StatusCode};
 use tokio::sync::oneshot;
 
-use crate::stage::{Props, Sent, Stage};
+use crate::{
+    log::{self, check_line},
+    stage::{Props, Sent, Stage},
+};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -208,6 +211,56 @@ async fn a_repeat_is_not_acknowledged_for_a_neighbour_whose_commit_fails() {
         // The repeat was in a separate group.
     }
     panic!("the messages were never in one group");
+}
+
+#[tokio::test]
+async fn every_message_writes_one_line_with_its_outcome() {
+    log::listen();
+    let stage = stage().await;
+    drop(log::take());
+    let ids = [
+        "message consumer=\"test\" source=\"pay\" event_id=\"msg_1\"",
+        "request_id=",
+        "correlation_id=",
+        "duration_us=",
+    ];
+    let check = |outcome: &str, words: &str| {
+        let outcome = format!("outcome=\"{outcome}\"");
+        check_line(&[&ids[..], &[outcome.as_str(), words]].concat());
+    };
+    receive(&stage, "msg_1", "fail", SECRET).await;
+    check("released", "status=500 error_code=\"TRANSIENT.internal\"");
+    let payload = "{\"planted\":1}";
+    receive(&stage, "msg_1", payload, SECRET).await;
+    let accepted = "status=200 from_state=\"new\" to_state=\"accepted\"";
+    check("accepted", accepted);
+    receive(&stage, "msg_1", payload, SECRET).await;
+    let again = "status=200 from_state=\"accepted\" to_state=\"accepted\"";
+    check("duplicate", again);
+    receive(&stage, "msg_1", "{\"planted\":2}", SECRET).await;
+    check("mismatch", "error_code=\"CONFLICT.inbox.payload_mismatch\"");
+    receive(&stage, "msg_2", payload, OTHER).await;
+    check_line(&["outcome=\"refused\" status=401 error_code=\"AUTH.signature\""]);
+    stage.store.close().await.unwrap();
+    receive(&stage, "msg_1", payload, SECRET).await;
+    check("store_error", "error_code=\"DEPENDENCY.unavailable\"");
+}
+
+#[tokio::test]
+async fn nothing_that_is_logged_of_a_message_contains_its_payload_or_its_secret() {
+    log::listen();
+    let stage = stage().await;
+    for (body, secret) in [
+        ("planted", SECRET),
+        ("planted", SECRET),
+        ("planted 2", OTHER),
+    ] {
+        receive(&stage, "msg_1", body, secret).await;
+    }
+    let log = log::take();
+    assert_eq!(log::lines(&log).len(), 3, "{log}");
+    assert!(!log.contains("planted") && !log.contains("whsec_"), "{log}");
+    assert!(!log.contains("v1,"), "a signature: {log}");
 }
 
 async fn stage() -> Stage {

@@ -39,7 +39,7 @@ SELECT partition.name, partition.disabled_at, partition.disabled_reason, partiti
        coalesce(partition.node IN (SELECT node FROM living), false) AS lives, word.seen_at,
        EXISTS (SELECT FROM living) AS any_lives, partition.written_at, beyond.looked,
        beyond.number AS unread, beyond.oldest AS oldest_unread, parked.number AS parked,
-       oldest.created_at AS oldest_parked, dead.number AS dead, next.position, next.attempt,
+       oldest.due_at AS oldest_parked, dead.number AS dead, next.position, next.attempt,
        next.next_at, next.last_error, next.changed_at, now.at,
        hapax.backlog(partition.frontier) / partition.partitions AS about
 FROM partition
@@ -47,10 +47,11 @@ CROSS JOIN now
 LEFT JOIN word ON word.node = partition.node
 CROSS JOIN LATERAL (
     SELECT count(*) AS looked, count(*) FILTER (WHERE waits) AS number,
-           min(created_at) FILTER (WHERE waits) AS oldest
+           min(due_at) FILTER (WHERE waits) AS oldest
     FROM (
         SELECT (partition.number IS NULL OR shard % partition.partitions = partition.number)
-               AND NOT partition.settled @> id AS waits, created_at
+               AND NOT partition.settled @> id AS waits,
+               greatest(created_at, available_at) AS due_at
         FROM hapax.outbox_event
         WHERE id > partition.frontier AND segment <> -1
         ORDER BY id
@@ -68,19 +69,24 @@ CROSS JOIN LATERAL (
         LIMIT $5::int8
     ) AS waiting
 ) AS parked
-LEFT JOIN LATERAL (
-    SELECT event.created_at
+CROSS JOIN LATERAL (
+    SELECT min((
+               SELECT greatest(event.created_at, event.available_at)
+               FROM hapax.outbox_event AS event
+               WHERE event.id = first.position
+                 AND event.segment IN ((first.position >> 36 & 7)::int2, -1::int2)
+               LIMIT 1
+           )) AS due_at
     FROM (
         SELECT destination, position
         FROM hapax.delivery
         WHERE destination >= partition.name AND destination <= partition.name
           AND state IN ('scheduled', 'retrying', 'blocked')
+          AND (state <> 'scheduled' OR next_at <= now.at)
         ORDER BY destination, position
-        LIMIT 1
+        LIMIT 100
     ) AS first
-    JOIN hapax.outbox_event AS event ON event.id = first.position
-        AND event.segment IN ((first.position >> 36 & 7)::int2, -1::int2)
-) AS oldest ON true
+) AS oldest
 CROSS JOIN LATERAL (
     SELECT count(*) AS number
     FROM (

@@ -1,7 +1,7 @@
 -- Computes the backlog of a partition in one snapshot: the events after its frontier that are not
 -- settled, counted up to $2 and beyond that estimated from the state of the outbox; the parked
--- deliveries and the dead letters, counted up to $3 each; when the oldest of them was written; and
--- the newest checkpoint. Its id is null if the partition was never opened, whose frontier is where its
+-- deliveries and the dead letters, counted up to $3 each; when the first of them became due by the
+-- time $4, among the first $2 events and the first 100 parked deliveries; and the newest checkpoint. Its id is null if the partition was never opened, whose frontier is where its
 -- destination starts, and has the settlement -1 if the sequence has not yet reached the checkpoint's
 -- number.
 -- Only here: the SQLite store asks in several statements, because it has no round trips.
@@ -61,19 +61,29 @@ END - (
         LIMIT $3::int8
     ) AS given_up
 ) AS dead, (
-    SELECT event.created_at
-    FROM hapax.delivery AS delivery
-    JOIN hapax.outbox_event AS event ON event.id = delivery.position
-        AND event.segment IN ((delivery.position >> 36 & 7)::int2, -1::int2)
-    WHERE delivery.destination = $1::text
-      AND delivery.state IN ('scheduled', 'retrying', 'blocked')
-    ORDER BY delivery.position
-    LIMIT 1
+    SELECT min((
+        SELECT greatest(event.created_at, event.available_at)
+        FROM hapax.outbox_event AS event
+        WHERE event.id = due.position
+          AND event.segment IN ((due.position >> 36 & 7)::int2, -1::int2)
+        LIMIT 1
+    ))
+    FROM (
+        SELECT position
+        FROM hapax.delivery
+        WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
+          AND (state <> 'scheduled' OR next_at <= $4::timestamptz)
+        ORDER BY position
+        LIMIT 100
+    ) AS due
 ) AS oldest_parked, (
-    SELECT event.created_at
-    FROM hapax.outbox_event AS event
-    WHERE event.id > partition.frontier AND segment <> -1 AND NOT partition.settled @> event.id
-    ORDER BY event.id
-    LIMIT 1
+    SELECT min(unread.due_at) FILTER (WHERE NOT partition.settled @> unread.id)
+    FROM (
+        SELECT id, greatest(created_at, available_at) AS due_at
+        FROM hapax.outbox_event
+        WHERE id > partition.frontier AND segment <> -1
+        ORDER BY id
+        LIMIT $2::int8
+    ) AS unread
 ) AS oldest_beyond, partition.checkpoint_epoch, partition.checkpoint_settlement, partition.frontier
 FROM partition, beyond

@@ -4,13 +4,13 @@
 -- Only here: the SQLite store claims keys one by one, in one transaction.
 INSERT INTO hapax.idempotency_key
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
-     on_expired, created_at, completed_at, expires_at)
+     on_expired, created_at, completed_at, expires_at, resource_id)
 SELECT tenant, operation, key, fingerprint, state, status, headers, body, on_expired, at, at,
-       at + retention * interval '1 millisecond'
+       at + retention * interval '1 millisecond', resource_id
 FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock,
      (SELECT unnest($1::text[]) AS tenant, unnest($2::text[]) AS operation, unnest($3::text[]) AS key,
              unnest($4::bytea[]) AS fingerprint, unnest($5::text[]) AS state,
              unnest($6::int2[]) AS status, unnest($7::bytea[]) AS headers,
              unnest($8::bytea[]) AS body, unnest($9::text[]) AS on_expired,
-             unnest($10::int8[]) AS retention) AS member
+             unnest($10::int8[]) AS retention, unnest($12::text[]) AS resource_id) AS member
 WHERE 1 / pg_try_advisory_xact_lock(hapax.key_lock(tenant, operation, key))::int = 1

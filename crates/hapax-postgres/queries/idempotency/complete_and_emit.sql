@@ -4,14 +4,14 @@
 WITH completed AS (
     INSERT INTO hapax.idempotency_key
         (tenant, operation, key, fingerprint, state, response_status, response_headers,
-         response_body, on_expired, created_at, completed_at, expires_at)
+         response_body, on_expired, created_at, completed_at, expires_at, resource_id)
     SELECT $1::text, $2::text, $3::text, $4::bytea, $5::text, $6::int2, $7::bytea, $8::bytea,
            $9::text, coalesce($11::timestamptz, now()), at,
-           at + $10::int8 * interval '1 millisecond'
+           at + $10::int8 * interval '1 millisecond', $12::text
     FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock
 )
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
      created_at, available_at)
-VALUES (hapax.shard_of($15::text, $16::text, $12::text::uuid), $12::text::uuid, $13::text, $14::text, $15::text,
-        $16::text, $17::int8, $18::text, $19::text, $20::timestamptz, $21::timestamptz)
+VALUES (hapax.shard_of($16::text, $17::text, $13::text::uuid), $13::text::uuid, $14::text, $15::text, $16::text,
+        $17::text, $18::int8, $19::text, $20::text, $21::timestamptz, $22::timestamptz)

@@ -9,6 +9,7 @@ WITH finished AS (
         response_status = $7::int2,
         response_headers = $8::bytea,
         response_body = $9::bytea,
+        resource_id = $12::text,
         completed_at = at,
         expires_at = at + $10::int8 * interval '1 millisecond'
     FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock

@@ -3,9 +3,10 @@
 -- Only here: the single writer of SQLite does not need to check the row again.
 INSERT INTO hapax.idempotency_key AS old
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
-     on_expired, created_at, completed_at, expires_at)
+     on_expired, created_at, completed_at, expires_at, resource_id)
 SELECT $1::text, $2::text, $3::text, $4::bytea, $5::text, $6::int2, $7::bytea, $8::bytea, $9::text,
-       coalesce($11::timestamptz, now()), at, at + $10::int8 * interval '1 millisecond'
+       coalesce($11::timestamptz, now()), at, at + $10::int8 * interval '1 millisecond',
+       $12::text
 FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock
 ON CONFLICT (key, operation, tenant) DO UPDATE SET
     fingerprint = excluded.fingerprint,
@@ -21,7 +22,7 @@ ON CONFLICT (key, operation, tenant) DO UPDATE SET
     response_status = excluded.response_status,
     response_headers = excluded.response_headers,
     response_body = excluded.response_body,
-    resource_id = NULL,
+    resource_id = excluded.resource_id,
     on_expired = excluded.on_expired,
     created_at = excluded.created_at,
     completed_at = excluded.completed_at,

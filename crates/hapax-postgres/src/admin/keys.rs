@@ -206,6 +206,7 @@ fn summary(row: &Row) -> Result<KeySummary, StoreError> {
         state: KeyState::named(state).ok_or_else(|| corrupt(format!("key in state {state:?}")))?,
         epoch: row.get("epoch"),
         lease_until: moment("lease_until"),
+        resource_id: row.get("resource_id"),
         recovery_point: row.get("recovery_point"),
         status: status.map(i16::unsigned_abs),
         body_bytes: bytes.unwrap_or(0).unsigned_abs(),

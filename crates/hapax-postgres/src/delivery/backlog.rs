@@ -18,7 +18,8 @@ const PARKED_COUNTED: i64 = 100_000;
 
 /// Reads the backlog of a partition.
 pub(super) async fn read(store: &Postgres, partition: &str) -> Result<Backlog, StoreError> {
-    let params: [&dyn Param; 3] = [&partition, &COUNTED, &PARKED_COUNTED];
+    let now = store.now();
+    let params: [&dyn Param; 4] = [&partition, &COUNTED, &PARKED_COUNTED, &now];
     let found = store.ask(query!("delivery/backlog"), &params).await?;
     let Some(row) = found.first() else {
         return Ok(Backlog::default());

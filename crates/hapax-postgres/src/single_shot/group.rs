@@ -403,6 +403,7 @@ struct Keys<'a> {
     on_expired: Vec<&'a str>,
     retentions: Vec<i64>,
     time: Option<Moment>,
+    resource_ids: Vec<Option<&'a str>>,
 }
 
 impl<'a> Keys<'a> {
@@ -421,10 +422,11 @@ impl<'a> Keys<'a> {
             on_expired: all().map(|it| it.claim.on_expired.name()).collect(),
             retentions: all().map(|it| millis(retention(&it.claim))).collect(),
             time,
+            resource_ids: all().map(|it| it.stored.resource_id.as_deref()).collect(),
         }
     }
 
-    fn params(&self) -> [&dyn Param; 11] {
+    fn params(&self) -> [&dyn Param; 12] {
         [
             &self.scopes[0],
             &self.scopes[1],
@@ -437,6 +439,7 @@ impl<'a> Keys<'a> {
             &self.on_expired,
             &self.retentions,
             &self.time,
+            &self.resource_ids,
         ]
     }
 }

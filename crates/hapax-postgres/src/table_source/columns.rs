@@ -9,20 +9,16 @@ const JSON: &str = "application/json";
 
 impl Writer<'_> {
     /// The condition for rows that may be moved: not published, not set aside, and not of an
-    /// aggregate that is skipped.
+    /// aggregate that is skipped. Rows that are marked as failed need no look at those set aside.
     pub(super) fn candidates(&self) -> String {
-        let key = self.row_key();
-        let aside = format!("{key} NOT IN (SELECT row_key FROM aside)");
-        let aside = match self.aggregate_columns() {
-            Some((kind, id)) => {
-                format!("{aside} AND coalesce({kind} || E'\\n' || {id} <> ALL ($3::text[]), true)")
-            }
-            None => aside,
-        };
-        match unpublished(self.table, self.described, "source.") {
-            Some(unpublished) => format!("{unpublished} AND {aside}"),
-            None => aside,
-        }
+        let unpublished = unpublished(self.table, self.described, "source.");
+        let aside = self.table.failed.is_none();
+        let aside = aside.then(|| format!("{} NOT IN (SELECT row_key FROM aside)", self.row_key()));
+        let passed = self.aggregate_columns().map(|(kind, id)| {
+            format!("coalesce({kind} || E'\\n' || {id} <> ALL ($3::text[]), true)")
+        });
+        let conditions: Vec<_> = [unpublished, aside, passed].into_iter().flatten().collect();
+        conditions.join(" AND ")
     }
 
     /// The row's key as one text that no other row has.
@@ -136,6 +132,12 @@ pub(super) fn numbered(names: &[String], letter: &str) -> String {
 
 /// A text as an SQL literal, whatever the server's setting for backslashes.
 pub(super) fn literal(text: &str) -> String {
+    format!("{}::text", untyped(text))
+}
+
+/// A literal that takes the type of the column that it is compared with or assigned to.
+pub(super) fn untyped(text: &str) -> String {
+    let escape = if text.contains('\\') { "E" } else { "" };
     let text = text.replace('\\', "\\\\").replace('\'', "''");
-    format!("E'{text}'::text")
+    format!("{escape}'{text}'")
 }

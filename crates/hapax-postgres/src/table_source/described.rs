@@ -27,6 +27,7 @@ pub(super) struct Column {
     pub(super) name: String,
     pub(super) of_type: String,
     pub(super) is_required: bool,
+    labels: Vec<String>,
     may_select: bool,
     may_update: bool,
 }
@@ -73,15 +74,18 @@ impl Described {
         let columns: Vec<_> = columns.map_err(failed)?.iter().map(Column::of).collect();
         let indexes = store.ask(query!("table_source/indexes"), &[&number]).await;
         let indexes: Vec<_> = indexes.map_err(failed)?.iter().map(Index::of).collect();
-        let it = Self {
+        let mut it = Self {
             number,
             of_table: format!("{schema}.{}", table.table),
             table: spelled(Some(&schema), &table.table),
-            is_served: indexes.iter().any(|index| index.serves(table)),
+            is_served: false,
             hides_some,
             columns,
         };
+        let status = it.status(table).map(|column| &*column.name);
+        it.is_served = indexes.iter().any(|index| index.serves(table, status));
         it.check_columns(table)?;
+        it.check_statuses(table)?;
         it.check_rights(table, may_delete)?;
         it.check_key(table, &indexes)?;
         Ok(it)
@@ -89,6 +93,36 @@ impl Described {
 
     pub(super) fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The column whose words say which rows are published, where it is one of words.
+    pub(super) fn status(&self, table: &TableSource) -> Option<&Column> {
+        let column = self.column(table.published.as_deref()?)?;
+        column.is_status().then_some(column)
+    }
+
+    /// A status that an enum lacks would fail every batch.
+    fn check_statuses(&self, table: &TableSource) -> Result<(), TableSourceError> {
+        let Some(name) = table.published.as_deref() else {
+            return Ok(());
+        };
+        let status = self.status(table);
+        let problem = match status {
+            Some(column) if column.is_enum() => {
+                let words = [Some(table.pending()), Some(table.processed())];
+                let mut words = words.into_iter().chain([table.failed.as_deref()]).flatten();
+                words
+                    .find(|word| column.labels.iter().all(|label| label != word))
+                    .map(|word| format!("its type has no value {word:?}"))
+            }
+            None if table.statuses().any(|_| true) => {
+                Some("pending, processed and failed are for a text or an enum".to_owned())
+            }
+            _ => None,
+        };
+        problem.map_or(Ok(()), |problem| {
+            Err(self.unfit(table, name, "published", problem))
+        })
     }
 
     fn check_columns(&self, table: &TableSource) -> Result<(), TableSourceError> {
@@ -103,6 +137,7 @@ impl Described {
                 })?;
             let problem = match role {
                 "key" | "order" if !column.is_required => Some("it may be null".to_owned()),
+                "published" if column.is_enum() => None,
                 _ => wanted(role)
                     .filter(|wanted| !wanted.contains(&&*column.of_type))
                     .map(|wanted| {
@@ -135,8 +170,13 @@ impl Described {
         if self.columns.iter().all(|column| !column.may_update) {
             return Err(lacks("UPDATE", marked));
         }
-        if table.published.is_some() && self.column(marked).is_some_and(|it| !it.may_update) {
-            return Err(lacks("UPDATE", marked));
+        for name in [&table.published, &table.published_at]
+            .into_iter()
+            .flatten()
+        {
+            if self.column(name).is_some_and(|it| !it.may_update) {
+                return Err(lacks("UPDATE", name));
+            }
         }
         if table.delete && !may_delete {
             return Err(table.lacks(format!("GRANT DELETE ON {}", self.table)));
@@ -177,6 +217,7 @@ impl Column {
             name: row.get("name"),
             of_type: row.get("of_type"),
             is_required: row.get("is_required"),
+            labels: row.get("labels"),
             may_select: row.get("may_select"),
             may_update: row.get("may_update"),
         }
@@ -188,6 +229,15 @@ impl Column {
 
     pub(super) fn is_bytes(&self) -> bool {
         self.of_type == "bytea"
+    }
+
+    /// Whether its values are words, so that one of them says that a row is published.
+    pub(super) fn is_status(&self) -> bool {
+        self.is_enum() || TEXTS.contains(&&*self.of_type)
+    }
+
+    fn is_enum(&self) -> bool {
+        !self.labels.is_empty()
     }
 }
 
@@ -212,11 +262,13 @@ impl Index {
         self.is_unique && self.columns.iter().all(named)
     }
 
-    /// Whether it leads to the next rows: by their order, and past those that are published.
-    fn serves(&self, table: &TableSource) -> bool {
-        let order = table.order().iter().map(|name| Some(name.as_str()));
-        let leads = self.columns.iter().map(Option::as_deref).eq(order);
-        leads && (self.is_partial || table.delete)
+    /// Whether it leads to the next rows: by their order, and past those that are published. An
+    /// index that begins with the status does so too.
+    fn serves(&self, table: &TableSource, status: Option<&str>) -> bool {
+        let order = || table.order().iter().map(|name| Some(name.as_str()));
+        let columns = || self.columns.iter().map(Option::as_deref);
+        let leads = columns().eq(order()) && (self.is_partial || table.delete);
+        leads || (status.is_some() && columns().eq([status].into_iter().chain(order())))
     }
 }
 
@@ -230,6 +282,14 @@ impl TableSource {
             "key names no column"
         } else if self.delete == self.published.is_some() {
             "say either which column marks a row as published, or that rows are deleted"
+        } else if self.published_at.is_some()
+            && (self.delete || self.published_at == self.published)
+        {
+            "published_at is a column beside the one that marks a row as published"
+        } else if self.delete && self.statuses().any(|_| true) {
+            "pending, processed and failed are for a column that marks a row as published"
+        } else if self.confuses_statuses() {
+            "pending, processed and failed are the same status"
         } else if self.kind.is_some() == self.kind_constant.is_some() {
             "say the event's type either by a column or as a constant"
         } else if both(&self.aggregate_type, &self.aggregate_type_constant) {
@@ -253,12 +313,28 @@ impl TableSource {
         })
     }
 
+    /// The statuses that are named.
+    fn statuses(&self) -> impl Iterator<Item = &str> {
+        let statuses = [&self.pending, &self.processed, &self.failed];
+        statuses.into_iter().flatten().map(String::as_str)
+    }
+
+    /// Whether two statuses are the same to some type of text: rows would be moved without end.
+    fn confuses_statuses(&self) -> bool {
+        let same = |one: &str, other: &str| one.trim_end().eq_ignore_ascii_case(other.trim_end());
+        let (pending, processed) = (self.pending(), self.processed());
+        let failed = self.failed.as_deref();
+        same(pending, processed)
+            || failed.is_some_and(|failed| same(failed, pending) || same(failed, processed))
+    }
+
     /// Every column that is named, with what it is said to be.
     fn columns(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let keys = self.key.iter().map(|name| ("key", name.as_str()));
         let order = self.order().iter().map(|name| ("order", name.as_str()));
         let others = [
             ("published", &self.published),
+            ("published_at", &self.published_at),
             ("event_id", &self.event_id),
             ("type", &self.kind),
             ("headers", &self.headers),
@@ -287,7 +363,9 @@ impl TableSource {
             self.tenant_constant.as_deref(),
         ];
         let columns = self.columns().map(|(_, name)| name);
-        columns.chain(others.into_iter().flatten())
+        columns
+            .chain(others.into_iter().flatten())
+            .chain(self.statuses())
     }
 
     fn lacks(&self, grant: String) -> TableSourceError {
@@ -302,12 +380,12 @@ impl TableSource {
 fn wanted(role: &str) -> Option<Vec<&'static str>> {
     let of = |types: &[&[&'static str]]| Some(types.concat());
     match role {
-        "published" => of(&[MOMENTS, &["bool"]]),
+        "published" => of(&[MOMENTS, &["bool"], TEXTS]),
         "event_id" => of(&[&["uuid"], TEXTS]),
         "payload" => of(&[&["json", "jsonb", "bytea"], TEXTS]),
         "headers" => of(&[&["json", "jsonb"], TEXTS]),
         "sequence" => of(&[&["int2", "int4", "int8"]]),
-        "available_at" | "created_at" => of(&[MOMENTS]),
+        "available_at" | "created_at" | "published_at" => of(&[MOMENTS]),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@
 //! relay. A crash leaves each row either in the table or moved.
 //!
 //! A row that cannot be an event blocks no other row: it stays in the table, is recorded in
-//! `hapax.set_aside`, and is reported. If a description does not fit the table, the source is refused
+//! `hapax.set_aside` (and marked as failed, where there is a status for it), and is reported. If a description does not fit the table, the source is refused
 //! when it is opened.
 
 mod described;
@@ -48,8 +48,17 @@ pub struct TableSource {
     pub key: Vec<String>,
     /// The columns that rows are moved in order of; the key's when empty. None may be null.
     pub order: Vec<String>,
-    /// The column that says that a row is published: a timestamp or a boolean.
+    /// The column that says that a row is published: a timestamp, a boolean, or a status (a text or
+    /// an enum).
     pub published: Option<String>,
+    /// The status of rows that are not published; `pending` when absent.
+    pub pending: Option<String>,
+    /// The status of rows that are published; `processed` when absent.
+    pub processed: Option<String>,
+    /// The status of rows that cannot be events; they keep their status when absent.
+    pub failed: Option<String>,
+    /// The column of the moment when a row was marked, beside a mark that is no moment.
+    pub published_at: Option<String>,
     /// Whether rows are deleted when they are moved. In that case no column marks them.
     pub delete: bool,
     /// The most rows that one transaction moves.
@@ -96,6 +105,10 @@ impl TableSource {
             key: vec!["id".to_owned()],
             order: Vec::new(),
             published: Some("published_at".to_owned()),
+            pending: None,
+            processed: None,
+            failed: None,
+            published_at: None,
             delete: false,
             batch: BATCH,
             event_id: None,
@@ -122,6 +135,14 @@ impl TableSource {
         } else {
             &self.order
         }
+    }
+
+    fn pending(&self) -> &str {
+        self.pending.as_deref().unwrap_or("pending")
+    }
+
+    fn processed(&self) -> &str {
+        self.processed.as_deref().unwrap_or("processed")
     }
 }
 

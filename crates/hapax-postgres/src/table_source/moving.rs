@@ -52,6 +52,13 @@ impl Mover {
                  are not moved; a role with BYPASSRLS sees all of them"
             );
         }
+        if described.status(&table).is_some_and(|it| !it.is_required) {
+            tracing::warn!(
+                source = table.name,
+                table = described.table,
+                "the status may be null: rows without a status are not moved"
+            );
+        }
         Ok(Self {
             index: statement::index(&table, &described),
             is_served: described.is_served,

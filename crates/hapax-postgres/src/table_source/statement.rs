@@ -9,7 +9,7 @@ use hapax::limits::{PAYLOAD_BYTES_MAX, READ_BYTES};
 
 use super::{
     TableSource,
-    columns::{literal, numbered, source},
+    columns::{literal, numbered, source, untyped},
     described::{Column, Described},
 };
 
@@ -36,22 +36,26 @@ pub(super) fn index(table: &TableSource, described: &Described) -> String {
 pub(super) fn moving(table: &TableSource, described: &Described) -> String {
     let writer = Writer { table, described };
     let parts = [
-        ("aside", ASIDE.to_owned()),
+        ("aside", writer.aside()),
         ("claimed", writer.claimed()),
         ("waiting", writer.waiting()),
         ("cut", writer.cut()),
         ("worded", writer.worded()),
         ("judged", writer.judged()),
-        ("refused", REFUSED.to_owned()),
+        ("refused", writer.refused()),
         ("inserted", writer.inserted()),
         ("marked", writer.marked()),
+        ("failed", writer.failed()),
+        ("cleared", writer.cleared()),
     ];
     let parts =
         parts
             .into_iter()
             .filter(|(_, text)| !text.is_empty())
             .map(|(name, text)| match name {
-                "refused" | "inserted" | "marked" => format!("{name} AS ({text})"),
+                "refused" | "inserted" | "marked" | "failed" | "cleared" => {
+                    format!("{name} AS ({text})")
+                }
                 _ => format!("{name} AS MATERIALIZED ({text})"),
             });
     let parts: Vec<_> = parts.collect();
@@ -59,16 +63,21 @@ pub(super) fn moving(table: &TableSource, described: &Described) -> String {
         Some(_) => WAITING,
         None => "$3::text[]",
     };
-    format!("WITH {} {COUNTS}, {waiting} AS waiting", parts.join(", "))
+    let agrees = if table.failed.is_some() {
+        AGREES_FAILED
+    } else {
+        AGREES
+    };
+    format!(
+        "WITH {} {COUNTS}, 1 / ({agrees})::int4 AS agrees, {waiting} AS waiting",
+        parts.join(", ")
+    )
 }
-
-const ASIDE: &str = "SELECT row_key FROM hapax.set_aside WHERE source = $1::text";
 
 const REFUSED: &str = "
     INSERT INTO hapax.set_aside (source, row_key, problem, set_aside_at)
     SELECT $1::text, row_key, problem, $2::timestamptz FROM judged WHERE problem IS NOT NULL
-    ON CONFLICT (source, row_key) DO NOTHING
-    RETURNING row_key, problem";
+    ON CONFLICT (source, row_key)";
 
 /// Aggregates that wait for a row that another transaction has locked.
 const WAITING: &str = "ARRAY(
@@ -80,8 +89,12 @@ const WAITING: &str = "ARRAY(
 const COUNTS: &str = "
     SELECT (SELECT count(*) FROM inserted) AS moved,
            (SELECT count(*) FROM refused) AS set_aside,
-           ARRAY(SELECT row_key || ': ' || problem FROM refused LIMIT 5) AS examples,
-           1 / ((SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked))::int4 AS agrees";
+           ARRAY(SELECT row_key || ': ' || problem FROM refused LIMIT 5) AS examples";
+
+const AGREES: &str = "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked)";
+
+const AGREES_FAILED: &str = "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked)
+    AND (SELECT count(*) FROM refused) = (SELECT count(*) FROM failed)";
 
 /// The condition that a row is not published; none where published rows are deleted.
 pub(super) fn unpublished(table: &TableSource, described: &Described, of: &str) -> Option<String> {
@@ -91,6 +104,7 @@ pub(super) fn unpublished(table: &TableSource, described: &Described, of: &str) 
     Some(match &*published.of_type {
         "bool" if published.is_required => format!("NOT {column}"),
         "bool" => format!("{column} IS NOT TRUE"),
+        _ if published.is_status() => format!("{column} = {}", untyped(table.pending())),
         _ => format!("{column} IS NULL"),
     })
 }
@@ -101,6 +115,14 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Rows that were set aside; none is looked for where such rows are marked as failed.
+    fn aside(&self) -> String {
+        if self.table.failed.is_some() {
+            return String::new();
+        }
+        "SELECT row_key FROM hapax.set_aside WHERE source = $1::text".to_owned()
+    }
+
     /// The rows in their order, locked; rows that are locked by other transactions are skipped.
     ///
     /// The rows are found by an index scan, so the rows that were set aside are looked up in a set
@@ -285,29 +307,74 @@ impl Writer<'_> {
         )
     }
 
+    /// The records of rows that cannot be events. A row whose status was set back may have one.
+    fn refused(&self) -> String {
+        let again = if self.table.failed.is_some() {
+            "DO UPDATE SET problem = excluded.problem, set_aside_at = excluded.set_aside_at"
+        } else {
+            "DO NOTHING"
+        };
+        format!("{REFUSED} {again} RETURNING row_key, problem")
+    }
+
     fn marked(&self) -> String {
         let Self { table, described } = self;
-        let same = table.key.iter().zip(1..).map(|(name, number)| {
+        let Some(published) = table.published.as_deref() else {
+            let (table, same) = (&described.table, self.same("IS NULL"));
+            return format!("DELETE FROM {table} AS source USING judged WHERE {same} RETURNING 1");
+        };
+        let mark = match described.column(published) {
+            Some(column) if column.of_type == "bool" => "true".to_owned(),
+            Some(column) if column.is_status() => untyped(table.processed()),
+            _ => self.now(published).to_owned(),
+        };
+        let at = table.published_at.as_deref();
+        let at = at.map(|at| format!(", {} = {}", quoted(at), self.now(at)));
+        let at = at.unwrap_or_default();
+        self.update(&format!("{} = {mark}{at}", quoted(published)), "IS NULL")
+    }
+
+    /// Rows that cannot be events, where there is a status for them.
+    fn failed(&self) -> String {
+        match (&self.table.published, &self.table.failed) {
+            (Some(published), Some(failed)) => {
+                let mark = format!("{} = {}", quoted(published), untyped(failed));
+                self.update(&mark, "IS NOT NULL")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The records of rows that had failed and are events now.
+    fn cleared(&self) -> String {
+        if self.table.failed.is_none() {
+            return String::new();
+        }
+        "DELETE FROM hapax.set_aside USING judged WHERE source = $1::text \
+         AND set_aside.row_key = judged.row_key AND judged.problem IS NULL"
+            .to_owned()
+    }
+
+    fn update(&self, set: &str, problem: &str) -> String {
+        let (table, same) = (&self.described.table, self.same(problem));
+        format!("UPDATE {table} AS source SET {set} FROM judged WHERE {same} RETURNING 1")
+    }
+
+    fn now(&self, name: &str) -> &'static str {
+        match self.described.column(name).map(|it| &*it.of_type) {
+            Some("timestamp") => "now() AT TIME ZONE 'UTC'",
+            _ => "now()",
+        }
+    }
+
+    /// The condition for the rows of the batch, with a problem or without one.
+    fn same(&self, problem: &str) -> String {
+        let same = self.table.key.iter().zip(1..).map(|(name, number)| {
             let column = source(name);
             format!("{column} = judged.k{number}")
         });
         let same: Vec<_> = same.collect();
-        let same = format!("judged.problem IS NULL AND {}", same.join(" AND "));
-        let Some(published) = table.published.as_deref() else {
-            let table = &described.table;
-            return format!("DELETE FROM {table} AS source USING judged WHERE {same} RETURNING 1");
-        };
-        let of_type = described.column(published).map(|it| &*it.of_type);
-        let mark = match of_type {
-            Some("bool") => "true",
-            Some("timestamp") => "now() AT TIME ZONE 'UTC'",
-            _ => "now()",
-        };
-        format!(
-            "UPDATE {} AS source SET {} = {mark} FROM judged WHERE {same} RETURNING 1",
-            described.table,
-            quoted(published),
-        )
+        format!("judged.problem {problem} AND {}", same.join(" AND "))
     }
 }
 

@@ -134,7 +134,6 @@ const HOT: &[(&str, &str)] = hot!(
     "outbox/read_late"
     "outbox/purge"
     "outbox/count_beyond"
-    "outbox/ages_beyond"
     "inbox/find"
     "inbox/purge"
     "delivery/epoch"

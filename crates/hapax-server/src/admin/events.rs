@@ -9,19 +9,30 @@ use hapax_http::{Json, Path, Problem, Query};
 
 use super::{AdminApi, auth::Caller, list_query::ListQuery};
 
-/// Lists events, newest first. A page may be empty and still have a next one.
+/// Lists events, newest first, all of them or those that a destination has not read. A page may be
+/// empty and still have a next one.
 #[utoipa::path(get, path = "/admin/v1/events", tag = "events", params(ListQuery),
-    responses((status = 200, body = Page<EventSummary>), (status = 400, body = Problem)))]
+    responses((status = 200, body = Page<EventSummary>), (status = 400, body = Problem),
+        (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn list(
     State(admin): State<AdminApi>,
     caller: Caller,
-    Query(ask): Query<ListQuery>,
+    Query(mut ask): Query<ListQuery>,
 ) -> Result<Json<Page<EventSummary>>, Problem> {
+    let unread = ask.unread.take();
     let (filter, before) = (ask.of_events()?, ask.before.as_deref());
-    let page = admin
-        .store()
-        .events(&caller.actor, &filter, before, ask.limit());
-    Ok(Json(page.await?))
+    let (actor, limit) = (&caller.actor, ask.limit());
+    let page = match unread {
+        Some(name) => {
+            let index = admin.index();
+            index.unread(actor, &name, &filter, before, limit).await?
+        }
+        None => {
+            let store = admin.store();
+            store.events(actor, &filter, before, limit).await?
+        }
+    };
+    Ok(Json(page))
 }
 
 /// Shows one event, by id or by position.

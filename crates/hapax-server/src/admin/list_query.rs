@@ -37,6 +37,9 @@ pub(crate) struct ListQuery {
     pub(crate) destination: Option<String>,
     /// Only deliveries in one of these states, separated by commas
     pub(crate) state: Option<String>,
+    /// Only events that this destination has not read yet, whether they are for it or not. For lists
+    /// of events only
+    pub(crate) unread: Option<String>,
     /// Start of the page: `next` of the previous page
     pub(crate) before: Option<String>,
     /// Maximum number of items
@@ -47,8 +50,14 @@ pub(crate) struct ListQuery {
 pub(super) const PAGE: usize = 50;
 
 impl ListQuery {
-    /// The filter of events, parsed.
+    /// The filter of events, parsed. Refuses `unread`, which a list of events takes out before.
     pub(crate) fn filter(&self) -> Result<EventFilter, AdminError> {
+        if self.unread.is_some() {
+            return Err(AdminError::invalid(
+                "unread",
+                "applies to lists of events only",
+            ));
+        }
         let (tenant, event_id) = (self.tenant.as_deref(), self.event_id.as_deref());
         Ok(EventFilter {
             kind: self.kind.clone(),
@@ -177,6 +186,13 @@ mod tests {
             let refused = ask.of_events().unwrap_err().to_string();
             assert!(refused.starts_with(field), "{refused}");
             assert_eq!(ask.of_dead_letters().is_err(), field == "state");
+        }
+        let unread = ListQuery {
+            unread: some(),
+            ..ListQuery::default()
+        };
+        for refused in [unread.of_events().err(), unread.of_deliveries().err()] {
+            assert!(refused.unwrap().to_string().starts_with("unread"));
         }
         ListQuery {
             kind: some(),

@@ -150,7 +150,7 @@ async fn end(cx: &CommandContext) -> Result<i64, AdminError> {
 }
 
 /// Reads at most `limit` events, the newest first.
-pub(super) async fn read_events(
+async fn read_events(
     cx: &CommandContext,
     filter: &EventFilter,
     before: Option<String>,

@@ -89,6 +89,7 @@ async fn list(cx: &CommandContext, ask: AskKeys) -> Result<(), Failure> {
             it.tenant,
             it.state.as_str().to_owned(),
             it.status.map(|it| it.to_string()).unwrap_or_default(),
+            it.resource_id.unwrap_or_default(),
             it.created_at.to_string(),
         ]
     };
@@ -99,6 +100,7 @@ async fn list(cx: &CommandContext, ask: AskKeys) -> Result<(), Failure> {
         "TENANT",
         "STATE",
         "STATUS",
+        "RESOURCE",
         "CLAIMED",
     ];
     cx.page(page, header, row)
@@ -139,6 +141,7 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     facts.push(fact("fingerprint", found.fingerprint));
     facts.push(fact("version", found.version));
     facts.extend(key.status.map(|it| fact("status", it.to_string())));
+    facts.extend(key.resource_id.map(|it| fact("resource", it)));
     for (name, value) in found.headers {
         facts.push(fact(&format!("header {name}"), value));
     }

@@ -151,7 +151,7 @@ pub(super) fn figures_of(name: &str, all: &[DestinationFigures]) -> DestinationF
     found.cloned().unwrap_or_default()
 }
 
-/// The age of the oldest event that is not settled, if there is one.
+/// How long the oldest event that is not settled has been due, if there is one.
 pub(super) fn lag(figures: &DestinationFigures) -> String {
     let Some(lag) = figures.lag else {
         return String::new();

@@ -22,6 +22,14 @@ pub(crate) struct Source {
     order: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     published: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pending: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processed: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    published_at: Option<String>,
     #[serde(default)]
     delete: bool,
     #[serde(default = "batch")]
@@ -92,6 +100,10 @@ impl Source {
         table.key.clone_from(&self.key);
         table.order.clone_from(&self.order);
         table.published.clone_from(&self.published);
+        table.pending.clone_from(&self.pending);
+        table.processed.clone_from(&self.processed);
+        table.failed.clone_from(&self.failed);
+        table.published_at.clone_from(&self.published_at);
         table.delete = self.delete;
         table.batch = self.batch.into();
         table.event_id.clone_from(&self.event_id);

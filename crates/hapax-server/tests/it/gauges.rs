@@ -62,6 +62,26 @@ async fn a_relay_that_handed_a_destination_over_reports_zero_of_it() {
 }
 
 #[tokio::test]
+async fn the_waits_before_retries_are_counted() {
+    let (database, receiver) = setting().await;
+    receiver.reply(HttpReply::status(503));
+    let configuration = webhook("orders", &receiver.url("/"));
+    let relay = start_relay(&database.url(), &configuration).await;
+    emit(&database.client().await, "order.created", 1).await;
+    let waits = async |figure: &str| {
+        let metric = format!("hapax_relay_retry_delay_seconds_{figure}");
+        value(&relay, &metric, "orders").await
+    };
+    eventually(PATIENCE, async || waits("count").await > 0.5).await;
+    let (sum, count) = (waits("sum").await, waits("count").await);
+    assert!(sum >= 0.05 && sum / count < 2.0, "{count} waits of {sum} s");
+    let text = relay.get("/metrics").await.text();
+    let bucket = "hapax_relay_retry_delay_seconds_bucket{destination=\"orders\",le=";
+    assert!(text.contains(bucket), "{text}");
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     let (database, receiver) = setting().await;
     let url = database.url();
@@ -80,11 +100,21 @@ async fn a_paused_destination_goes_on_telling_how_far_behind_it_is() {
     })
     .await;
     assert!(value(&relay, EPOCH, "orders").await < 0.5);
+    let unread = || {
+        let list = ["events", "list", "--unread", "orders", "--limit", "3"];
+        let listed = run(&[&list[..], &["--json", "--database", &url]].concat());
+        let listed = listed.ended(0).json();
+        listed["items"].as_array().unwrap().len()
+    };
+    assert_eq!(unread(), 3);
+    let unknown = ["events", "list", "--unread", "nobody", "--database", &url];
+    run(&unknown).ended(3);
     call("resume");
     eventually(PATIENCE, async || {
         value(&relay, BACKLOG, "orders").await < 0.5 && value(&relay, EPOCH, "orders").await > 0.5
     })
     .await;
+    assert_eq!(unread(), 0);
     relay.stop().await;
 }
 

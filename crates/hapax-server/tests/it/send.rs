@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use hapax::trace::TraceContext;
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply, Received},
     port::free_port,
@@ -160,6 +161,37 @@ async fn the_body_is_on_standard_output_and_the_attempts_on_standard_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_attempts_belong_to_one_trace_which_is_that_of_the_caller_if_it_has_one() {
+    const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let receiver = HttpReceiver::start().await;
+    let url = receiver.url("/orders");
+    let parent = format!("traceparent: {SENT}");
+    for more in [&[][..], &["-H", parent.as_str()]] {
+        receiver.reply_next(HttpReply::status(503));
+        receiver.reply_next(HttpReply::status(201));
+        send(&[&[&*url, "-d", BODY][..], more].concat())
+            .await
+            .ended(0);
+    }
+    let received = receiver.received();
+    let numbers = received.iter().map(|it| it.header("idempotency-attempt"));
+    let expected = [Some("1"), Some("2"), Some("1"), Some("2")];
+    assert_eq!(numbers.collect::<Vec<_>>(), expected);
+    let context = |it: &Received| TraceContext::parse(it.header("traceparent").unwrap()).unwrap();
+    let contexts: Vec<_> = received.iter().map(context).collect();
+    assert_eq!(contexts[0].trace_id(), contexts[1].trace_id());
+    assert_ne!(contexts[0].span_id(), contexts[1].span_id());
+    let caller = TraceContext::parse(SENT).unwrap();
+    assert!(
+        contexts[2..]
+            .iter()
+            .all(|it| it.trace_id() == caller.trace_id())
+    );
+    assert_ne!(contexts[2].span_id(), contexts[3].span_id());
+    assert_ne!(contexts[0].trace_id(), caller.trace_id());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn json_is_one_object_with_the_answer_and_the_attempts() {
     let receiver = HttpReceiver::start().await;
     let problem = HttpReply::status(409)
@@ -218,6 +250,9 @@ async fn every_end_has_an_exit_code() {
         &[&url, "-d", "@/no/such/file"],
         &[&url, "--timeout", "0s"],
         &[&url, "--attempts", "0"],
+        &[&url, "--backoff-base", "0s"],
+        &[&url, "--backoff-cap", "soon"],
+        &[&url, "--budget", "some"],
         &[&url, "--key", ""],
     ] {
         send(wrong).await.ended(2);
@@ -225,6 +260,27 @@ async fn every_end_has_an_exit_code() {
     send(&[&url, "-d", BODY, "--journal", "/no/such/folder/journal"])
         .await
         .ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_waits_and_the_budget_are_those_of_the_flags() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(503));
+    let url = receiver.url("/orders");
+    let send = async |flags: &[&str]| {
+        let always = [&*url, "-X", "POST", "--json", "--backoff-base", "1ms"];
+        send(&[&always[..], flags].concat()).await.ended(14).json()
+    };
+    let sent = send(&["--backoff-cap", "2ms", "--attempts", "12"]).await;
+    let attempts = sent["attempts"].as_array().unwrap();
+    let waits = attempts.iter().filter_map(|it| it["delay_ms"].as_u64());
+    assert_eq!(sent["stopped"], "exhausted", "{sent}");
+    assert_eq!(attempts.len(), 12);
+    assert!(waits.max() <= Some(2), "{sent}");
+    let sent = send(&["--backoff-cap", "1ms", "--budget", "strict"]).await;
+    assert_eq!(sent["stopped"], "budget", "{sent}");
+    let sent = send(&["--backoff-cap", "1ms", "--budget", "default"]).await;
+    assert_eq!(sent["stopped"], "exhausted", "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

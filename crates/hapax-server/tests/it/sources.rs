@@ -6,12 +6,13 @@ use crate::hapax::{SECRET, hapax, migrated, run_to_end, start_relay};
 
 const TOPIC: &str = include_str!("../../../../examples/existing-outbox/topic.toml");
 const AGGREGATE: &str = include_str!("../../../../examples/existing-outbox/aggregate.toml");
+const STATUS: &str = include_str!("../../../../examples/existing-outbox/status.toml");
 
 #[tokio::test]
 async fn the_topic_schema_is_carried_by_its_sample_configuration() {
     let rows = "INSERT INTO outbox (topic, payload)
         SELECT 'order.created', json_build_object('n', n)::jsonb FROM generate_series(1, 20) AS n";
-    carried(TOPIC, rows, 20).await;
+    carried(TOPIC, rows, "outbox WHERE published_at IS NULL").await;
 }
 
 #[tokio::test]
@@ -19,7 +20,16 @@ async fn the_aggregate_schema_is_carried_by_its_sample_configuration() {
     let rows = "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
         SELECT 'order', 'o' || n % 3, 'order.created', n, json_build_object('n', n)::jsonb
         FROM generate_series(1, 20) AS n";
-    carried(AGGREGATE, rows, 20).await;
+    carried(AGGREGATE, rows, "outbox WHERE published_at IS NULL").await;
+}
+
+#[tokio::test]
+async fn the_status_schema_is_carried_by_its_sample_configuration() {
+    let rows = "INSERT INTO outbox_events (order_id, event_type, payload)
+        SELECT 'o' || n % 3, 'order.created', json_build_object('n', n)::jsonb
+        FROM generate_series(1, 20) AS n";
+    let unpublished = "outbox_events WHERE status <> 'processed' OR processed_at IS NULL";
+    carried(STATUS, rows, unpublished).await;
 }
 
 #[tokio::test]
@@ -51,18 +61,19 @@ async fn a_column_that_is_not_there_is_named_before_anything_is_carried() {
     );
 }
 
-async fn carried(sample: &str, rows: &str, count: usize) {
+/// The relay delivers the 20 events that `rows` inserts, and leaves no row that is `unpublished`.
+async fn carried(sample: &str, rows: &str, unpublished: &str) {
     let database = migrated().await;
     let client = database.client().await;
     client.batch_execute(&table(sample)).await.unwrap();
     client.batch_execute(rows).await.unwrap();
     let receiver = HttpReceiver::start().await;
     let relay = start_relay(&database.url(), &configured(sample, &receiver.url("/"))).await;
-    receiver.received_at_least(count).await;
+    receiver.received_at_least(20).await;
     relay.stop().await;
-    assert_eq!(receiver.received().len(), count);
-    let unpublished = "SELECT count(*) FROM outbox WHERE published_at IS NULL";
-    let left: i64 = client.query_one(unpublished, &[]).await.unwrap().get(0);
+    assert_eq!(receiver.received().len(), 20);
+    let left = format!("SELECT count(*) FROM {unpublished}");
+    let left: i64 = client.query_one(&left, &[]).await.unwrap().get(0);
     assert_eq!(left, 0);
 }
 

@@ -1,6 +1,6 @@
--- Counts the parked deliveries of a partition (?1), up to ?2, and finds the first of them.
+-- Counts the parked deliveries of a partition (?1), up to ?2.
 -- Only here: the PostgreSQL store counts them in the statement that reads the partitions.
-SELECT count(*) AS number, min(position) AS first
+SELECT count(*) AS number
 FROM (
     SELECT position
     FROM hapax_delivery INDEXED BY hapax_delivery_parked

@@ -3,9 +3,9 @@
 -- has a random negative number.
 INSERT INTO hapax_idempotency_key
     (tenant, operation, key, fingerprint, state, epoch, response_status, response_headers,
-     response_body, on_expired, created_at, completed_at, expires_at, xid)
+     response_body, on_expired, created_at, completed_at, expires_at, xid, resource_id)
 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-        coalesce(?13, -1 - abs(random() / 2)))
+        coalesce(?13, -1 - abs(random() / 2)), ?14)
 ON CONFLICT (tenant, operation, key) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     state = excluded.state,
@@ -15,7 +15,7 @@ ON CONFLICT (tenant, operation, key) DO UPDATE SET
     response_status = excluded.response_status,
     response_headers = excluded.response_headers,
     response_body = excluded.response_body,
-    resource_id = NULL,
+    resource_id = excluded.resource_id,
     on_expired = excluded.on_expired,
     created_at = excluded.created_at,
     completed_at = excluded.completed_at,

@@ -7,6 +7,7 @@ UPDATE hapax_idempotency_key SET
     response_status = ?7,
     response_headers = ?8,
     response_body = ?9,
+    resource_id = ?13,
     completed_at = ?10,
     expires_at = ?11,
     xid = coalesce(?12, -1 - abs(random() / 2))

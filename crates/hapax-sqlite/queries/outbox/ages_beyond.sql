@@ -1,5 +1,8 @@
--- Reads the events after a frontier; the caller stops at the first one that is not settled.
-SELECT id, created_at
+-- Reads when the events after a frontier became due, at most ?2 of them. An event is due when it was
+-- written, unless it has to wait for a later time.
+-- Only here: the PostgreSQL store computes the backlog in one statement.
+SELECT id, max(created_at, coalesce(available_at, created_at)) AS due_at
 FROM hapax_outbox_event
 WHERE id > ?1
 ORDER BY id
+LIMIT ?2

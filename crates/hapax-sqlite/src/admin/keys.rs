@@ -273,6 +273,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<KeySummary, StoreError>> {
         state,
         epoch: row.get("epoch")?,
         lease_until: optional_moment(row, "lease_until")?,
+        resource_id: row.get("resource_id")?,
         recovery_point: row.get("recovery_point")?,
         status: row.get("response_status")?,
         body_bytes: row

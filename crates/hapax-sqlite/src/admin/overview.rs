@@ -63,7 +63,7 @@ impl OverviewAdmin for SqliteAdmin {
 
     async fn partition_backlog(&self, partition: &str) -> Result<Backlog, AdminError> {
         let partition = partition.to_owned();
-        self.read(move |view| view.with(|conn| delivery::backlog(conn, &partition)))
+        self.read(move |view| view.with(|conn| delivery::backlog(conn, &partition, view.now)))
             .await
     }
 }

@@ -130,15 +130,14 @@ fn opened(row: &Row<'_>) -> rusqlite::Result<Opened> {
 fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionStatus, AdminError> {
     let unread = unread(view, &opened, &known.shares)?;
     let bound = PartitionStatus::DELIVERIES;
-    let parked = view.first(query!("admin/parked"), params![opened.name, bound], |row| {
-        let parked: (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(parked)
-    })?;
-    let (parked, first_parked) = parked.unwrap_or_default();
-    let dead: Option<i64> =
-        view.first(query!("admin/dead"), params![opened.name, bound], |row| {
-            row.get(0)
-        })?;
+    let count = |sql: &str| -> Result<u64, AdminError> {
+        let counted = view.first(sql, params![opened.name, bound], |row| row.get::<_, i64>(0))?;
+        Ok(counted.unwrap_or(0).unsigned_abs())
+    };
+    let (parked, dead) = (count(query!("admin/parked"))?, count(query!("admin/dead"))?);
+    let (sql, now) = (query!("delivery/oldest_parked"), view.now.as_millis());
+    let oldest_parked: Option<Option<i64>> =
+        view.first(sql, params![opened.name, now], |row| row.get(0))?;
     let about = known.last.saturating_sub(opened.frontier).max(0);
     let about = about / known.shares.count(&opened.name);
     let lives = match &opened.node {
@@ -147,8 +146,8 @@ fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionSta
     };
     Ok(PartitionStatus {
         next: next_retry(view, &opened.name)?,
-        oldest_unread: created_at(view, unread.first)?,
-        oldest_parked: created_at(view, first_parked)?,
+        oldest_unread: unread.oldest.map(Timestamp::from_millis),
+        oldest_parked: oldest_parked.flatten().map(Timestamp::from_millis),
         disabled: opened
             .disabled_at
             .map(|at| (at, opened.disabled_reason.unwrap_or_default())),
@@ -163,8 +162,8 @@ fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionSta
         unread: unread.number,
         looked: unread.looked,
         about: about.unsigned_abs(),
-        parked: parked.unsigned_abs(),
-        dead: dead.unwrap_or(0).unsigned_abs(),
+        parked,
+        dead,
         at: view.now,
         name: opened.name,
     })
@@ -175,7 +174,7 @@ fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionSta
 struct Unread {
     looked: i64,
     number: u64,
-    first: Option<i64>,
+    oldest: Option<i64>,
 }
 
 fn unread(view: &View<'_>, opened: &Opened, shares: &Shares) -> Result<Unread, AdminError> {
@@ -188,22 +187,12 @@ fn unread(view: &View<'_>, opened: &Opened, shares: &Shares) -> Result<Unread, A
         let position = row.get("id")?;
         if shares.has(&opened.name, outbox::shard(row)?) && !settled.contains(&position) {
             unread.number += 1;
-            unread.first = unread.first.or(Some(position));
+            let due_at: i64 = row.get("due_at")?;
+            unread.oldest = Some(unread.oldest.map_or(due_at, |oldest| oldest.min(due_at)));
         }
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(unread)
-}
-
-/// When the event at a position was created.
-fn created_at(view: &View<'_>, position: Option<i64>) -> Result<Option<Timestamp>, AdminError> {
-    let Some(position) = position else {
-        return Ok(None);
-    };
-    let sql = query!("delivery/written_at");
-    view.first(sql, [position], |row| {
-        row.get(0).map(Timestamp::from_millis)
-    })
 }
 
 /// The first retry among the deliveries that are due next.

@@ -64,6 +64,7 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/delivery/unblock.sql"),
         include_str!("../../queries/delivery/release.sql"),
         include_str!("../../queries/delivery/count_parked.sql"),
+        include_str!("../../queries/delivery/oldest_parked.sql"),
         include_str!("../../queries/delivery/count_dead.sql"),
         include_str!("../../queries/delivery/purge.sql"),
         include_str!("../../queries/delivery/purge_attempts.sql"),

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hapax::admin::{Cause, Configured, DestinationIndex, EventFilter};
+use hapax::admin::{Actor, Cause, Configured, DestinationIndex, EventFilter};
 
 use super::{
     AdminUnderTest,
-    checks::{Must, check_conflict, check_invalid, check_missing, hostile},
+    checks::{Must, check_conflict, check_invalid, check_missing, hostile, pages},
     destinations::disable,
     scene::{Scene, named, of},
 };
@@ -71,6 +71,52 @@ pub async fn the_progress_of_a_destination_is_counted<S: AdminUnderTest>() {
     assert_eq!((counts.dead, counts.parked, counts.backlog), (4, 0, 0));
     let found = index.get_counted(&scene.ops, "quiet").await.must();
     assert_eq!(found.counts, Some(hapax::admin::Counts::default()));
+}
+
+/// The events that a destination has not read are listed: as many as its backlog says, and no
+/// others, however long the pages are.
+pub async fn the_events_that_a_destination_has_not_read_are_listed<S: AdminUnderTest>() {
+    let (scene, index) = indexed::<S>().await;
+    let (ops, alice) = (&scene.ops, of("a"));
+    let read = scene.emit("order.created", None, 3).await;
+    for partition in ["filed/0", "filed/1", "hers"] {
+        scene.pass(partition, &read[..1]).await;
+    }
+    let list = async |actor: &Actor, name: &str, filter: &EventFilter, limit: usize| {
+        let unread = pages(limit, async |before: Option<String>| {
+            let before = before.as_deref();
+            index.unread(actor, name, filter, before, limit).await
+        });
+        let unread = unread.await.into_iter().map(|it| it.position);
+        unread.collect::<Vec<i64>>()
+    };
+    let all = EventFilter::default();
+    assert_eq!(list(ops, "filed", &all, 10).await, [0; 0]);
+    let mut unread = scene.emit("order.created", Some("a"), 20).await;
+    unread.extend(scene.emit("mail.sent", None, 3).await);
+    unread.reverse();
+    for limit in [1, 3, 8, 1_000] {
+        assert_eq!(list(ops, "filed", &all, limit).await, unread);
+    }
+    let backlog = index.get_counted(ops, "hers").await.must().counts;
+    assert_eq!(backlog.map(|it| it.backlog), Some(unread.len() as u64));
+    let mails = EventFilter {
+        kind: Some("mail.*".to_owned()),
+        ..EventFilter::default()
+    };
+    assert_eq!(list(ops, "filed", &mails, 2).await, unread[..3]);
+    // An operator of a tenant sees its own destinations and events alone.
+    assert_eq!(list(&alice, "hers", &all, 10).await, unread[3..]);
+    check_missing(&index.unread(&alice, "filed", &all, None, 10).await);
+    check_missing(&index.unread(ops, "nobody", &all, None, 10).await);
+    check_conflict(&index.unread(ops, "quiet", &all, None, 10).await);
+    // One of two partitions reads: the events of the other one are left.
+    scene.pass("filed/0", &[]).await;
+    let left = list(ops, "filed", &all, 10).await.len();
+    assert!(left < unread.len(), "{left} events are left");
+    scene.pass("filed/1", &[]).await;
+    assert_eq!(list(ops, "filed", &all, 10).await, [0; 0]);
+    assert_eq!(list(ops, "hers", &all, 10).await, unread);
 }
 
 /// A job for a destination of a tenant takes that tenant's events alone.

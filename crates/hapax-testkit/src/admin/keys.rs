@@ -9,7 +9,7 @@ use hapax::{
     event::Headers,
     idempotency::{Claim, OnExpired},
     phases::Entry,
-    store::{ClaimOutcome, Effect, KeyMaintenance, Phases, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Phases, Transaction},
 };
 
 use super::{
@@ -17,7 +17,10 @@ use super::{
     checks::{Must, check_invalid, check_missing, hostile, long, pages, short},
     scene::{HOUR, LEASE, OPERATION, Scene, named, of},
 };
-use crate::events::{RETENTION, claim, claim_of, response, scope};
+use crate::{
+    events::{RETENTION, claim, claim_of, event, response, scope, single_shot},
+    store::Statement,
+};
 
 /// Keys are listed with the newest claim first, and none is repeated or left out, even if several
 /// were claimed at the same time.
@@ -191,6 +194,53 @@ pub async fn a_completed_key_is_read_with_its_response<S: AdminUnderTest>() {
     let all = KeyFilter::default();
     let page = scene.admin.keys(&scene.ops, &all, None, 10);
     assert_eq!(page.await.must().items, [key.summary]);
+}
+
+/// The resource that a response names in its `Location` is stored with the key, however the request
+/// ran.
+pub async fn a_key_names_the_resource_of_its_response<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let created = |id: &str| {
+        let mut created = response("{}");
+        let location = Bytes::from(format!("https://shop.example/orders/{id}?part=1"));
+        created.headers.push(("location".to_owned(), location));
+        created
+    };
+    let atomic = async |id: &str| {
+        let tx = scene.fixture.claim(claim("atomic")).await;
+        tx.complete(&created(id), Effect::Keep).await.must();
+    };
+    atomic("o1").await;
+    let mut tx = scene.fixture.claim(claim("event")).await;
+    tx.emit(event("o2")).expect("an event is emitted");
+    tx.complete(&created("o2"), Effect::Keep).await.must();
+    let owned = scene.enter("phased").await;
+    let tx = scene.store().phase(&owned, None, Headers::new()).await;
+    let completed = tx.must().complete(&created("o3"), Effect::Keep).await;
+    completed.must();
+    let mut shot = single_shot::<Statement<S>>(claim("shot"), Vec::new(), "{}");
+    shot.response = created("o4");
+    scene.store().execute_plan(shot).await.must();
+    let mut refused = created("o5");
+    refused.status = 404;
+    let tx = scene.fixture.claim(claim("refused")).await;
+    tx.complete(&refused, Effect::Keep).await.must();
+    let check = async |key: &str, id: Option<&str>| {
+        let key = scene.admin.key(&scene.ops, None, OPERATION, key).await;
+        assert_eq!(key.must().summary.resource_id.as_deref(), id);
+    };
+    check("atomic", Some("o1")).await;
+    check("event", Some("o2")).await;
+    check("phased", Some("o3")).await;
+    check("shot", Some("o4")).await;
+    check("refused", None).await;
+    let all = listed(&scene, &KeyFilter::default(), 10).await;
+    let ids: BTreeSet<_> = all.into_iter().filter_map(|it| it.resource_id).collect();
+    assert_eq!(ids, ["o1", "o2", "o3", "o4"].map(str::to_owned).into());
+    // The next request with an expired key overwrites its row.
+    scene.advance(RETENTION).await;
+    atomic("o6").await;
+    check("atomic", Some("o6")).await;
 }
 
 /// A key in progress is read with its recovery point and its lease.

@@ -170,6 +170,7 @@ macro_rules! admin_suite {
                 a_hostile_filter_of_keys_finds_nothing
                 a_key_with_special_characters_is_found_by_its_beginning
                 a_completed_key_is_read_with_its_response
+                a_key_names_the_resource_of_its_response
                 a_key_in_progress_is_read_with_its_recovery_point
                 a_key_of_several_tenants_is_read_by_its_tenant
                 an_operator_of_a_tenant_sees_its_own_keys
@@ -242,11 +243,13 @@ macro_rules! admin_suite {
                 the_index_lists_each_destination_once
                 the_index_of_a_tenant_has_its_own_destinations
                 the_progress_of_a_destination_is_counted
+                the_events_that_a_destination_has_not_read_are_listed
                 a_destination_of_a_tenant_is_offered_its_events
                 what_a_setting_pauses_is_reported_and_not_resumed
             }
             overview {
                 the_overview_counts_what_there_is
+                an_event_that_waits_for_its_time_is_not_late
                 the_partitions_of_a_destination_are_added_up
                 a_large_backlog_is_estimated_or_exact_and_says_which
                 an_operator_of_a_tenant_sees_its_own_figures

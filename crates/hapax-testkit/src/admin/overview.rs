@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use hapax::{
     admin::{Count, CountKind, StateCount},
-    delivery::{Attempt, AttemptOutcome, ParkedState, Settlement},
+    delivery::{Attempt, AttemptOutcome, Park, ParkedState, Settlement},
+    event::NewEvent,
     saga::State,
 };
 
@@ -66,6 +67,30 @@ pub async fn the_overview_counts_what_there_is<S: AdminUnderTest>() {
     }
     let keys_stored = all.keys_stored.map(|count| count.number);
     assert!(keys_stored.is_none_or(|number| number <= 1_000));
+}
+
+/// The lag counts from the time when an event is due, whether its delivery is scheduled or it is
+/// unread.
+pub async fn an_event_that_waits_for_its_time_is_not_late<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let due = scene.now().after(Duration::from_hours(1));
+    let delayed = || vec![NewEvent::json("order.created", &1).available_at(due)];
+    let at = scene.write(None, delayed()).await;
+    let scheduled = Park {
+        next_at: due,
+        ..park(at[0], ParkedState::Scheduled, None)
+    };
+    scene.settle("orders", vec![scheduled]).await;
+    scene.write(None, delayed()).await;
+    let lag = async || {
+        let all = scene.admin.overview(&scene.ops).await.must();
+        assert_eq!(all.destinations[0].backlog, exact(1));
+        all.destinations[0].lag.unwrap_or_default()
+    };
+    scene.advance(Duration::from_mins(10)).await;
+    assert_eq!(lag().await, Duration::ZERO);
+    scene.advance(Duration::from_mins(60)).await;
+    assert_eq!(lag().await, Duration::from_mins(10));
 }
 
 /// The partitions of a destination are added up, and destinations are listed by name.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{CheckpointId, Frontier, Opened, ParkedState, Settlement, Shards},
+    delivery::{Backlog, CheckpointId, Frontier, Opened, ParkedState, Settlement, Shards},
     store::{DeadLetters, Settlements, Source, StoreError},
 };
 
@@ -336,6 +336,56 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: DeliveriesUnderT
     let backlog = fixture.backlog(HOOK).await;
     assert_eq!((backlog.events, backlog.parked, backlog.dead), (1, 0, 1));
     assert_eq!(backlog.oldest_at, Some(start.after(LATER * 4)));
+}
+
+/// An event that has to wait for its time is not late before: not while it is unread, nor while its
+/// delivery is scheduled. Another one behind it is.
+pub async fn an_event_is_late_from_the_time_when_it_is_due<S: DeliveriesUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    let epoch = fixture.open(HOOK).await.epoch;
+    let start = fixture.clock.now();
+    let due = start.after(Duration::from_hours(1));
+    let delayed = || event("delayed").available_at(due);
+    fixture.emit(vec![delayed(), delayed()]).await;
+    let later = async || {
+        fixture.clock.advance(LATER);
+        fixture.backlog(HOOK).await
+    };
+    let is_late = |backlog: Backlog| {
+        backlog
+            .oldest_at
+            .is_some_and(|at| at <= fixture.clock.now())
+    };
+    let backlog = later().await;
+    assert_eq!(backlog.events, 2);
+    assert!(!is_late(backlog), "{backlog:?}");
+    let behind = fixture.clock.now();
+    fixture.emit(vec![event("behind")]).await;
+    assert_eq!(later().await.oldest_at, Some(behind));
+    let events = fixture.events().await;
+    fixture
+        .settle(Settlement {
+            checkpoint: Some(checkpoint(fixture.frontier(3).await, &[], &[])),
+            park: vec![
+                park(events[0].position, ParkedState::Scheduled, due),
+                park(events[1].position, ParkedState::Scheduled, due),
+                park(events[2].position, ParkedState::Retrying, due),
+            ],
+            ..settlement(HOOK, epoch)
+        })
+        .await;
+    assert_eq!(later().await.oldest_at, Some(behind));
+    let delivered = vec![events[2].position];
+    let arrived = Settlement {
+        delivered,
+        ..settlement(HOOK, epoch)
+    };
+    fixture.settle(arrived).await;
+    let backlog = later().await;
+    assert_eq!(backlog.parked, 2);
+    assert!(!is_late(backlog), "{backlog:?}");
+    fixture.clock.advance(Duration::from_hours(1));
+    assert_eq!(fixture.backlog(HOOK).await.oldest_at, Some(due));
 }
 
 /// A repeated settlement, sent because its commit was not confirmed, does not undo what an operator

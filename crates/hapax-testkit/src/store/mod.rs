@@ -251,6 +251,7 @@ macro_rules! store_suite {
                 a_settlement_follows_no_checkpoint_but_the_newest
                 of_a_store_that_was_set_back_every_later_event_is_read
                 a_standing_says_how_far_behind_a_destination_is
+                an_event_is_late_from_the_time_when_it_is_due
                 a_disabled_destination_is_enabled_by_opening_it
             }
             arrivals {

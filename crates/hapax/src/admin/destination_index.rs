@@ -8,10 +8,17 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    Actor, Admin, AdminError, Cause, Counts, Declared, Destination, EventFilter, Overview,
-    PAGE_MAX, Stalled, StalledItem, Trace, destination_of, partitions_of,
+    Actor, Admin, AdminError, Cause, Counts, Declared, DeliveryStatus, Destination, EventFilter,
+    EventSummary, Overview, PAGE_MAX, Page, Stalled, StalledItem, Trace, destination_of,
+    partitions_of,
 };
 use crate::{key::Tenant, relay};
+
+/// Maximum number of events that a page of unread events examines.
+const UNREAD_LOOK: usize = 200;
+/// Positions before a frontier at which an event may still be unread, because its transaction was
+/// committed late.
+const LATE: i64 = 1_000;
 
 /// The configuration of a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,6 +134,44 @@ impl DestinationIndex {
         }
         found.counts = Some(counts);
         Ok(found)
+    }
+
+    /// Lists the events that a destination has not read, whether they are for it or not, the newest
+    /// first. A page may be shorter than `limit` and still have a next page.
+    ///
+    /// # Errors
+    /// `NotFound` if the destination does not exist, or the actor may not see it; `Conflict` if no
+    /// relay has opened it, so that it has no partition that could have read an event.
+    pub async fn unread(
+        &self,
+        actor: &Actor,
+        name: &str,
+        filter: &EventFilter,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<EventSummary>, AdminError> {
+        let found = self.get(actor, name).await?;
+        if found.partitions.is_empty() {
+            let what = format!("no relay has opened destination {name} yet: it has read no event");
+            return Err(AdminError::conflict(what));
+        }
+        let mut read_to = i64::MAX;
+        for partition in &found.partitions {
+            let newest = self.store.partition_backlog(partition).await?.newest;
+            read_to = read_to.min(newest.map_or(i64::MIN, |it| it.high));
+        }
+        let mut filter = filter.clone();
+        filter.after = filter.after.max(Some(read_to.saturating_sub(LATE)));
+        let limit = limit.min(UNREAD_LOOK);
+        let mut page = self.store.events(actor, &filter, before, limit).await?;
+        let positions: Vec<i64> = page.items.iter().map(|it| it.position).collect();
+        let traces = self.store.traces(&positions).await?;
+        let is_unread = |it: &Trace| it.destination == name && it.status == DeliveryStatus::Unread;
+        page.items.retain(|event| {
+            let traces = traces.get(&event.position);
+            traces.is_some_and(|traces| traces.iter().any(is_unread))
+        });
+        Ok(page)
     }
 
     /// A destination that was just declared, before a relay opens it.

@@ -158,6 +158,9 @@ pub struct KeySummary {
     /// The recovery point from which a phased request continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_point: Option<String>,
+    /// The id of the resource that the stored response names in its `Location`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_id: Option<String>,
     /// The status of the stored response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,

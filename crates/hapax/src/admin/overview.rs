@@ -152,7 +152,7 @@ pub struct DestinationFigures {
     pub name: String,
     /// Events that are not settled.
     pub backlog: Count,
-    /// The age of the oldest of them in milliseconds.
+    /// How long the first of them has been due, in milliseconds.
     #[serde(
         rename = "lag_ms",
         skip_serializing_if = "Option::is_none",

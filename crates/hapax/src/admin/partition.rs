@@ -40,11 +40,11 @@ pub struct PartitionStatus {
     pub looked: i64,
     /// The estimated number of unsettled events.
     pub about: u64,
-    /// When the oldest unsettled event was created.
+    /// When the first unsettled event became due, among those that were read.
     pub oldest_unread: Option<Timestamp>,
     /// The parked deliveries, counted up to [`Self::DELIVERIES`].
     pub parked: u64,
-    /// When the event of the first parked delivery was created.
+    /// When the first parked delivery became due; none if all of them wait for their time.
     pub oldest_parked: Option<Timestamp>,
     /// The dead letters, counted up to [`Self::DELIVERIES`].
     pub dead: u64,

@@ -379,7 +379,8 @@ pub struct Backlog {
     pub parked: u64,
     /// Dead letters.
     pub dead: u64,
-    /// When the oldest undelivered event was written.
+    /// When the first undelivered event became due: when it was written, or its `available_at` if
+    /// that is later. If none is due yet, a later time or `None`.
     pub oldest_at: Option<Timestamp>,
     /// The newest checkpoint; `None` if the partition was never opened or was removed.
     pub newest: Option<CheckpointId>,

@@ -64,11 +64,12 @@ pub(super) struct DeliveryQueue {
     pub(super) due_at: Option<Timestamp>,
 }
 
-/// Metrics of every event that is delivered or becomes a dead letter.
+/// Metrics of every event that is delivered, retried or becomes a dead letter.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) arrived: Counter,
     pub(super) age: Histogram,
+    pub(super) retry_delay: Histogram,
     pub(super) died: Counter,
 }
 
@@ -99,6 +100,7 @@ impl DeliveryQueue {
                 "error_type" => ""
             ),
             age: histogram!(telemetry::RELAY_DELIVERY, "destination" => label()),
+            retry_delay: histogram!(telemetry::RELAY_RETRY_DELAY, "destination" => label()),
             // The counter exists from the start, so that the first dead letter shows as an
             // increase.
             died: counter!(telemetry::RELAY_DEAD_LETTERS, "destination" => label()),

@@ -53,6 +53,7 @@ impl DeliveryQueue {
                 let counted = self.counted(item.position(), attempt);
                 match self.destination.schedule.after(counted, unit, *retry_after) {
                     Next::Retry(wait) => {
+                        self.counted.retry_delay.record(wait.as_secs_f64());
                         self.failed(
                             item,
                             ParkedState::Retrying,

@@ -22,11 +22,12 @@ CREATE TABLE shop_charge (
     tenant     text   NOT NULL,
     order_id   text,
     amount     bigint NOT NULL CHECK (amount > 0),
-    refunded   bigint NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
     currency   text   NOT NULL,
     created_at bigint NOT NULL
 );
 
+-- The refunds that the shop has requested, and those that a webhook has reported. The charge of
+-- the latter may be unknown.
 CREATE TABLE shop_refund (
     id         text   NOT NULL COLLATE "C" PRIMARY KEY,
     tenant     text   NOT NULL,
@@ -35,6 +36,7 @@ CREATE TABLE shop_refund (
     created_at bigint NOT NULL
 );
 
+-- The excess of a refund is the part of it by which the refunds of the charge exceed the charge.
 CREATE TABLE shop_ledger_entry (
     tenant     text   NOT NULL COLLATE "C",
     id         text   NOT NULL COLLATE "C",
@@ -42,6 +44,7 @@ CREATE TABLE shop_ledger_entry (
     kind       text   NOT NULL,
     amount     bigint NOT NULL,
     source     text   NOT NULL,
+    excess     bigint NOT NULL CHECK (excess BETWEEN 0 AND amount),
     created_at bigint NOT NULL,
     PRIMARY KEY (tenant, id)
 );

@@ -20,11 +20,12 @@ CREATE TABLE shop_charge (
     tenant     TEXT    NOT NULL,
     order_id   TEXT,
     amount     INTEGER NOT NULL CHECK (amount > 0),
-    refunded   INTEGER NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
     currency   TEXT    NOT NULL,
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The refunds that the shop has requested, and those that a webhook has reported. The charge of
+-- the latter may be unknown.
 CREATE TABLE shop_refund (
     id         TEXT    NOT NULL PRIMARY KEY,
     tenant     TEXT    NOT NULL,
@@ -33,6 +34,7 @@ CREATE TABLE shop_refund (
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The excess of a refund is the part of it by which the refunds of the charge exceed the charge.
 CREATE TABLE shop_ledger_entry (
     tenant     TEXT    NOT NULL,
     id         TEXT    NOT NULL,
@@ -40,6 +42,7 @@ CREATE TABLE shop_ledger_entry (
     kind       TEXT    NOT NULL,
     amount     INTEGER NOT NULL,
     source     TEXT    NOT NULL,
+    excess     INTEGER NOT NULL CHECK (excess BETWEEN 0 AND amount),
     created_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, id)
 ) STRICT, WITHOUT ROWID;

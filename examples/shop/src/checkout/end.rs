@@ -47,6 +47,7 @@ impl<Tx: Rows> LocalStep<Tx> for Notify {
                 kind: "charge",
                 amount: cart.amount,
                 source: "shop",
+                excess: 0,
             };
             entry.write(tx, &self.0).await?;
             Ok(Ok(Bytes::new()))

@@ -143,6 +143,10 @@ settings! {
     text "log.format", "--log", "WORD";
     /// Log level: error, warn, info, debug or trace [default: info]
     text "log.level", "--log-level", "LEVEL";
+    /// Level of the line for each request and message: info, debug or off [default: info]
+    text "log.requests", "--log-requests", "LEVEL";
+    /// Share of keys and messages whose ordinary lines are written, from 0 to 1 [default: 1]
+    text "log.requests_sample", "--log-requests-sample", "SHARE";
     /// OTLP collector that spans are sent to, over HTTP [default: nothing is traced]
     text "telemetry.otlp_endpoint", "--otlp-endpoint", "URL";
     /// Header of requests to the collector; may be repeated

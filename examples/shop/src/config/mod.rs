@@ -19,6 +19,7 @@ use hapax::{
     key::Tenant,
     limits::{RETENTION, RETENTION_MAX, WAIT},
     quota::Quota,
+    request_log::{LineLevel, RequestLog},
     retry::Schedule,
     signature::{Signer, Verifier},
 };
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) relay: bool,
     pub(crate) demo: bool,
     pub(crate) log: Log,
+    /// Which requests and messages are logged.
+    pub(crate) requests: RequestLog,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -171,12 +174,25 @@ impl Config {
                 })?,
                 level: settings.one("log.level", "info", values::level)?,
             },
+            requests: read_requests(settings)?,
             telemetry: Telemetry::read(settings)?,
             data_dir,
             demo,
             tokens,
         })
     }
+}
+
+fn read_requests(settings: &Settings) -> Result<RequestLog, String> {
+    let levels = [
+        ("info", LineLevel::Info),
+        ("debug", LineLevel::Debug),
+        ("off", LineLevel::Off),
+    ];
+    Ok(RequestLog {
+        level: settings.one("log.requests", "info", |text| values::word(text, &levels))?,
+        sample: settings.one("log.requests_sample", "1", values::share)?,
+    })
 }
 
 fn read_tokens(settings: &Settings, demo: bool) -> Result<Vec<(SecretString, Tenant)>, String> {

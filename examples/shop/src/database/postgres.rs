@@ -33,6 +33,11 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
         "stock",
         include_str!("../../migrations/postgres/0004_stock.sql"),
     ),
+    (
+        5,
+        "customers",
+        include_str!("../../migrations/postgres/0005_customers.sql"),
+    ),
 ];
 
 /// Connects to the database and migrates the shop's tables; error messages name it `place`.

@@ -33,9 +33,9 @@ macro_rules! queries {
 queries! {
     CHARGE_FIND = "charge/find";
     CHARGE_INSERT = "charge/insert";
-    CHARGE_REFUND = "charge/refund";
-    CHARGE_RESTORE = "charge/restore";
-    CHARGE_SELECT = "charge/select";
+    CHARGE_LOCK = "charge/lock";
+    CUSTOMER_EMAIL = "customer/email";
+    CUSTOMER_SET_EMAIL = "customer/set_email";
     LEDGER_INSERT = "ledger/insert";
     LEDGER_LIST = "ledger/list";
     LEDGER_LIST_BY_CHARGE = "ledger/list_by_charge";
@@ -44,10 +44,14 @@ queries! {
     ORDER_SELECT = "order/select";
     ORDER_UPDATE = "order/update";
     PROBE_WRITE = "probe/write";
+    REFUND_ADOPT = "refund/adopt";
     REFUND_DROP = "refund/drop";
     REFUND_FIND = "refund/find";
     REFUND_INSERT = "refund/insert";
+    REFUND_MATCH = "refund/match";
+    REFUND_RECORD = "refund/record";
     REFUND_SETTLE = "refund/settle";
+    REFUND_SUM = "refund/sum";
     STOCK_RELEASE = "stock/release";
     STOCK_RESERVE = "stock/reserve";
     THUMBNAIL_INSERT = "thumbnail/insert";

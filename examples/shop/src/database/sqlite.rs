@@ -33,6 +33,11 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
         "stock",
         include_str!("../../migrations/sqlite/0004_stock.sql"),
     ),
+    (
+        5,
+        "customers",
+        include_str!("../../migrations/sqlite/0005_customers.sql"),
+    ),
 ];
 
 /// Opens the file and migrates the tables of `namespace`.

@@ -17,6 +17,7 @@ use std::{
 use anyhow::Context as _;
 use hapax::{
     Clock, Random,
+    request_log::RequestLog,
     signature::{Signer, Verifier},
 };
 use hapax_sqlite::Sqlite;
@@ -51,6 +52,7 @@ impl Parts {
         clock: Clock,
         random: Random,
         given: &Providers,
+        log: RequestLog,
     ) -> anyhow::Result<Self> {
         let mails = folder.join("mail");
         files::make_folder(&mails)
@@ -64,7 +66,7 @@ impl Parts {
         let secret = secrets::make().context("cannot read random bytes for a secret")?;
         let verifier = Verifier::V1(secret.clone());
         Ok(Self {
-            receiver: Arc::new(Receiver::new(store.clone(), clock, verifier)),
+            receiver: Arc::new(Receiver::new(store.clone(), clock, verifier, log)),
             store,
             hooks: TcpListener::bind(loopback)
                 .await

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -24,6 +24,7 @@ use hapax::{
     Clock, Timestamp,
     event::Headers,
     inbox::{Acceptance, Message},
+    request_log::{Line, RequestLog},
     signature::{self, Received, TOLERANCE, Verifier},
     store::{Keys as _, StoreError, Transaction as _},
     telemetry::INBOX_MESSAGES,
@@ -83,6 +84,7 @@ pub(crate) struct Receiver {
     verifier: [Verifier; 1],
     fault: Mutex<Fault>,
     said_gone: AtomicBool,
+    log: RequestLog,
 }
 
 /// The deliveries and effects of one event.
@@ -98,7 +100,7 @@ pub(crate) struct Seen {
 
 impl Receiver {
     /// Creates a receiver that stores events in `store`.
-    pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier) -> Self {
+    pub(crate) fn new(store: Sqlite, clock: Clock, verifier: Verifier, log: RequestLog) -> Self {
         let fault = Mutex::new(Fault {
             mode: Mode::Ok,
             count: None,
@@ -109,6 +111,7 @@ impl Receiver {
             verifier: [verifier],
             fault,
             said_gone: AtomicBool::new(false),
+            log,
         }
     }
 
@@ -154,6 +157,7 @@ impl Receiver {
         let Ok(message) = Message::new(CONSUMER, "shop", received.id, received.body) else {
             return Ok(StatusCode::BAD_REQUEST);
         };
+        let arrived = Instant::now();
         let mut tx = self.store.begin(None, Headers::new()).await?;
         let (effects, status, outcome) = match tx.accept(&message).await? {
             Acceptance::First => (1, StatusCode::OK, "accepted"),
@@ -164,6 +168,11 @@ impl Receiver {
         tx.commit().await?;
         metrics::counter!(INBOX_MESSAGES, "consumer" => CONSUMER, "outcome" => outcome)
             .increment(1);
+        self.log.write(&Line {
+            status: Some(status.as_u16()),
+            took: arrived.elapsed(),
+            ..Line::message(&message, outcome)
+        });
         Ok(status)
     }
 

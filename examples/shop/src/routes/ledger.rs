@@ -39,6 +39,7 @@ struct Written {
     kind: String,
     amount: i64,
     source: String,
+    excess: i64,
     created_at: String,
 }
 
@@ -81,6 +82,7 @@ impl Written {
             kind: row.text("kind")?,
             amount: row.integer("amount")?,
             source: row.text("source")?,
+            excess: row.integer("excess")?,
             created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
         })
     }

@@ -7,6 +7,7 @@
 mod ledger;
 pub(crate) mod demo;
 mod checkouts;
+mod customers;
 mod health;
 mod orders;
 mod payments;
@@ -30,7 +31,10 @@ use axum::{
     routing::{get, post, put},
 };
 use hapax::failpoint::Failpoints;
-use hapax::{Random, key::Tenant, limits::BODY_BYTES_MAX, signature::Verifier, trace::Traces};
+use hapax::{
+    Random, key::Tenant, limits::BODY_BYTES_MAX, request_log::RequestLog, signature::Verifier,
+    trace::Traces,
+};
 use hapax_http::{Idempotency, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -56,6 +60,8 @@ pub(crate) struct Shop<D> {
     pub(crate) inbox_tenant: Tenant,
     /// The tracing of received messages.
     pub(crate) traces: Traces,
+    /// Which received messages are logged.
+    pub(crate) requests: RequestLog,
     pub(crate) relay_handle: RelayStatus,
     /// Whether this process is configured to run a relay.
     pub(crate) relays: bool,
@@ -134,6 +140,7 @@ fn tenants<D: Database>(
     // first statement.
     let riding = |template| operation(template).claim_pipelined();
     let replaced = riding("/orders/{id}").also(Method::PUT).optional();
+    let email_set = riding("/customers/{id}/email").also(Method::PUT).optional();
     let signed_up = riding("/signups").derived(signups::derive);
     // This handler stores a file before its first statement. That may happen twice, but equal
     // content is stored as one file.
@@ -153,6 +160,12 @@ fn tenants<D: Database>(
             put(orders::replace::<D>)
                 .layer(replaced)
                 .get(orders::read::<D>),
+        )
+        .route(
+            "/customers/{id}/email",
+            put(customers::set_email::<D>)
+                .layer(email_set)
+                .get(customers::email::<D>),
         )
         .merge(phased(idempotency))
         .route("/checkouts/{id}", get(checkouts::read::<D>))

@@ -191,6 +191,7 @@ async fn write<D: Database>(
         kind: "charge",
         amount: charge.amount,
         source: "shop",
+        excess: 0,
     };
     entry.write(tx, &shop.ids).await?;
     tx.emit(charge.event())?;

@@ -1,11 +1,13 @@
 //! The route of refunds, whose sum never exceeds the charge.
 //!
-//! The row of a charge contains the sum of its refunds. The first phase adds the amount to the sum
-//! and writes a pending refund. Its statement changes nothing if the sum would exceed the charge,
-//! so two concurrent refunds, on any instances, cannot both take the last of it. Then the provider
-//! refunds under its key. The last phase completes the refund with its ledger entry, its event and
-//! the response. If the provider refuses, the reservation is returned in the same commit as the
+//! The first phase locks the charge, compares the sum of its refunds with it, and writes a pending
+//! refund, so two concurrent refunds, on any instances, cannot both take the last of the charge.
+//! Then the provider refunds under its key. The last phase records the refund as made, together with
+//! the response. If the provider refuses, the pending refund is deleted in the same commit as the
 //! response.
+//!
+//! A webhook may report the refund before its response arrives, and records it then. This request
+//! finds that out in its last phase, or, if it was interrupted, when it is resumed.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use hapax::{Timestamp, event::NewEvent, failpoint::Failpoints, key::Tenant, store::StoreError};
+use hapax::{Timestamp, failpoint::Failpoints, key::Tenant, store::StoreError};
 use hapax_http::{Disposition, Json, Phased, Query, problem::Problem};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -23,12 +25,12 @@ use super::{Shop, provided};
 use crate::{
     database::{Database, Row, Rows, params, query},
     ids::written,
-    ledger,
     members::{self, NoQuery},
-    problem::REFUND_EXCEEDS,
+    problem::{REFUND_DIFFERS, REFUND_EXCEEDS},
     providers::{
         Found, KEY_REUSED, Label, Made, Operation, Outcome, Payments, Settled, Wanted, settle,
     },
+    refunds::{Charge, Report},
 };
 
 /// The phase that reserves the amount.
@@ -51,13 +53,9 @@ struct Refund {
     amount: i64,
     currency: String,
     created_at: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Succeeded<'a> {
-    refund_id: &'a str,
-    charge_id: &'a str,
-    amount: i64,
+    /// Whether it is recorded as made.
+    #[serde(skip)]
+    is_made: bool,
 }
 
 /// A refund to request from the provider under a key.
@@ -82,11 +80,14 @@ pub(super) async fn create<D: Database>(
     let provider = provided(shop.providers.payment.as_ref(), &phased)?;
     let key = phased.provider_key("refund");
     let refund = reserved(&shop, &mut phased, &tenant, &stated, &key).await?;
+    if refund.is_made {
+        return Ok((StatusCode::CREATED, Json(refund)).into_response());
+    }
     match call(&shop, &phased, provider, &key, &refund).await {
         Settled::Done(made) => {
             let mut tx = phased.last().await?;
-            refund.settle(&mut *tx, &shop, &tenant, made.id).await?;
-            tx.emit(refund.event())?;
+            let refund = refund.record(&mut *tx, &shop, &tenant, &made.id, &key);
+            let refund = refund.await?;
             drop(tx);
             Ok((StatusCode::CREATED, Json(refund)).into_response())
         }
@@ -110,7 +111,7 @@ pub(super) async fn create<D: Database>(
     }
 }
 
-/// Returns the pending refund, which an earlier attempt or this one has written.
+/// Returns the refund, which an earlier attempt or this one has written.
 async fn reserved<D: Database>(
     shop: &Shop<D>,
     phased: &mut Phased<D::Tx>,
@@ -162,6 +163,7 @@ async fn reserve<D: Database>(
         amount: stated.amount,
         currency,
         created_at: written(now),
+        is_made: false,
     };
     let row = params![
         refund.id.clone(),
@@ -175,33 +177,21 @@ async fn reserve<D: Database>(
     Ok(refund)
 }
 
-/// Adds the amount to the refunded sum of the charge, and returns the charge's currency.
+/// Locks the charge, compares the amount with what is left of it, and returns its currency.
 async fn take(tx: &mut impl Rows, tenant: &Tenant, stated: &Stated) -> Result<String, Problem> {
-    let charge = || params![stated.charge_id.clone()];
-    let mut found = tx.select(query::CHARGE_SELECT, charge()).await?;
-    let missing = || {
+    let charge = Charge::lock(tx, &stated.charge_id).await?;
+    let charge = charge.filter(|charge| charge.tenant == tenant.as_str());
+    let charge = charge.ok_or_else(|| {
         Problem::not_found()
             .member("charge_id")
             .detail("no charge has this id")
-    };
-    let mut found = found.pop().ok_or_else(missing)?;
-    if found.text("tenant")? != tenant.as_str() {
-        return Err(missing());
-    }
-    let key = params![
-        stated.charge_id.clone(),
-        tenant.as_str().to_owned(),
-        stated.amount
-    ];
-    if tx.execute(query::CHARGE_REFUND, key).await? == 0 {
-        // Another request may have refunded a part since the charge was read.
-        let mut now = tx.select(query::CHARGE_SELECT, charge()).await?;
-        let now = now.pop().ok_or_else(missing)?;
-        let left = now.integer("amount")? - now.integer("refunded")?;
+    })?;
+    let left = charge.left(tx).await?;
+    if stated.amount > left {
         let detail = format!("{left} of the charge can still be refunded");
         return Err(Problem::new(REFUND_EXCEEDS).member("amount").detail(detail));
     }
-    Ok(found.text("currency")?)
+    Ok(charge.currency)
 }
 
 impl Operation<Made> for Refunding<'_> {
@@ -227,7 +217,7 @@ impl Operation<Made> for Refunding<'_> {
 }
 
 impl Refund {
-    /// Reads the pending refund that an earlier attempt has written.
+    /// Reads the refund that an earlier attempt has written.
     async fn find<D: Database>(store: &D, tenant: &Tenant, key: &str) -> Result<Self, Problem> {
         let row = params![key.to_owned(), tenant.as_str().to_owned()];
         let mut found = store.select(query::REFUND_FIND, row).await?;
@@ -244,49 +234,52 @@ impl Refund {
             amount: row.integer("amount")?,
             currency: row.text("currency")?,
             created_at: written(Timestamp::from_millis(row.integer("created_at")?)),
+            is_made: row.text("state")? == "done",
         })
     }
 
-    /// Completes the refund, and writes its ledger entry.
-    async fn settle<D: Database>(
-        &self,
+    /// Records that the provider has made the refund.
+    async fn record<D: Database>(
+        self,
         tx: &mut D::Tx,
         shop: &Shop<D>,
         tenant: &Tenant,
-        provider_ref: String,
-    ) -> Result<(), Problem> {
-        let tenant = tenant.as_str();
-        let row = params![self.id.clone(), tenant.to_owned(), provider_ref];
-        if tx.execute(query::REFUND_SETTLE, row).await? == 0 {
-            return Err(Problem::internal("the pending refund is missing"));
-        }
-        let entry = ledger::Entry {
-            tenant,
+        provider_ref: &str,
+        key: &str,
+    ) -> Result<Self, Problem> {
+        let report = Report {
             charge_id: &self.charge_id,
-            kind: "refund",
             amount: self.amount,
+            refund_id: provider_ref,
+            provider_key: Some(key),
             source: "shop",
         };
-        Ok(entry.write(tx, &shop.ids).await?)
+        let recorded = report.record(tx, &shop.ids, tenant).await;
+        let recorded = recorded.map_err(|problem| {
+            if problem.code() == REFUND_DIFFERS {
+                super::unknown("a webhook has reported this refund with another amount".into())
+            } else {
+                problem
+            }
+        })?;
+        Ok(Self {
+            id: recorded.id,
+            created_at: written(recorded.created_at),
+            is_made: true,
+            ..self
+        })
     }
 
-    /// Returns the reserved amount to the charge, and deletes the pending refund.
+    /// Deletes the pending refund, which returns its amount to the charge.
+    ///
+    /// # Errors
+    /// Fails if a webhook has recorded the refund as made; then the next attempt responds with it.
     async fn give_back(&self, tx: &mut impl Rows, tenant: &Tenant) -> Result<(), Problem> {
-        let tenant = || tenant.as_str().to_owned();
-        let row = params![self.id.clone(), tenant()];
-        if tx.execute(query::REFUND_DROP, row).await? == 1 {
-            let row = params![self.charge_id.clone(), tenant(), self.amount];
-            tx.execute(query::CHARGE_RESTORE, row).await?;
+        Charge::lock(tx, &self.charge_id).await?;
+        let row = params![self.id.clone(), tenant.as_str().to_owned()];
+        if tx.execute(query::REFUND_DROP, row).await? == 0 {
+            return Err(super::unknown("a webhook has reported this refund".into()));
         }
         Ok(())
-    }
-
-    fn event(&self) -> NewEvent {
-        let succeeded = Succeeded {
-            refund_id: &self.id,
-            charge_id: &self.charge_id,
-            amount: self.amount,
-        };
-        NewEvent::json("refund.succeeded", &succeeded).about("charge", self.charge_id.clone())
     }
 }

@@ -1,8 +1,9 @@
-//! The route of received webhooks, each of which creates one ledger entry.
+//! The route of received webhooks, each of which is recorded in the ledger.
 //!
 //! The layer verifies the sender, and accepts the message in the transaction that writes the entry.
-//! The entry belongs to the tenant of its charge. If the charge is unknown, the entry belongs to
-//! the tenant that the configuration names.
+//! A payment is an entry for each message. A refund is an entry once, however many messages report
+//! it, and also if the shop has requested it. The entry belongs to the tenant of its charge. If the
+//! charge is unknown, the entry belongs to the tenant that the configuration names.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,9 +16,10 @@ use serde_json::value::RawValue;
 
 use super::Shop;
 use crate::{
-    database::{Database, Rows as _, params, query},
+    database::Database,
     ledger::Entry,
     members::{self, NoQuery},
+    refunds::{Charge, Report},
 };
 
 /// The shop's name as a consumer.
@@ -29,10 +31,22 @@ struct Envelope {
     data: Option<Box<RawValue>>,
 }
 
+/// A charge that a payment provider has made.
 #[derive(Debug, Deserialize)]
-struct Reported {
+struct Charged {
     charge_id: String,
     amount: i64,
+}
+
+/// A refund that a payment provider has made.
+#[derive(Debug, Deserialize)]
+struct Refunded {
+    /// The provider's id of the refund, or the shop's.
+    refund_id: String,
+    charge_id: String,
+    amount: i64,
+    /// The key of the call to the provider that requested the refund.
+    idempotency_key: Option<String>,
 }
 
 /// Returns the route `POST /webhooks/{source}` for the configured sources.
@@ -45,7 +59,7 @@ pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Ver
     let store = shop.store.clone();
     let known = move |source: &str| keys.get(source).cloned();
     let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
-    let layer = layer.traces(shop.traces.clone());
+    let layer = layer.traces(shop.traces.clone()).log(shop.requests);
     Router::new()
         .route("/webhooks/{source}", post(take::<D>).layer(layer))
         .with_state(Arc::clone(shop))
@@ -59,28 +73,65 @@ async fn take<D: Database>(
     body: Bytes,
 ) -> Result<StatusCode, Problem> {
     let envelope: Envelope = from_json(&body)?;
-    let kind = match envelope.r#type.as_str() {
-        "payment.succeeded" => "charge",
-        "refund.succeeded" => "refund",
-        _ => return Ok(StatusCode::OK),
-    };
     let data = envelope.data.as_deref().map_or("null", RawValue::get);
-    let reported: Reported = from_json(data.as_bytes())?;
-    members::name("charge_id", &reported.charge_id)?;
-    members::amount(reported.amount)?;
-    let key = params![reported.charge_id.clone()];
-    let charge = tx.select(query::CHARGE_SELECT, key).await?.pop();
-    let tenant = match charge {
-        Some(mut charge) => charge.text("tenant")?,
-        None => shop.inbox_tenant.as_str().to_owned(),
-    };
-    let entry = Entry {
-        tenant: &tenant,
-        charge_id: &reported.charge_id,
-        kind,
-        amount: reported.amount,
-        source: &message.source,
-    };
-    entry.write(&mut *tx, &shop.ids).await?;
+    match envelope.r#type.as_str() {
+        "payment.succeeded" => {
+            let charged: Charged = from_json(data.as_bytes())?;
+            charged.enter(&mut *tx, &shop, &message.source).await?;
+        }
+        "refund.succeeded" => {
+            let refunded: Refunded = from_json(data.as_bytes())?;
+            refunded.record(&mut *tx, &shop, &message.source).await?;
+        }
+        _ => {}
+    }
     Ok(StatusCode::OK)
+}
+
+impl Charged {
+    async fn enter<D: Database>(
+        &self,
+        tx: &mut D::Tx,
+        shop: &Shop<D>,
+        source: &str,
+    ) -> Result<(), Problem> {
+        members::name("charge_id", &self.charge_id)?;
+        members::amount(self.amount)?;
+        let charge = Charge::lock(tx, &self.charge_id).await?;
+        let unclaimed = shop.inbox_tenant.as_str();
+        let entry = Entry {
+            tenant: charge.as_ref().map_or(unclaimed, |it| it.tenant.as_str()),
+            charge_id: &self.charge_id,
+            kind: "charge",
+            amount: self.amount,
+            source,
+            excess: 0,
+        };
+        Ok(entry.write(tx, &shop.ids).await?)
+    }
+}
+
+impl Refunded {
+    async fn record<D: Database>(
+        &self,
+        tx: &mut D::Tx,
+        shop: &Shop<D>,
+        source: &str,
+    ) -> Result<(), Problem> {
+        members::name("refund_id", &self.refund_id)?;
+        members::name("charge_id", &self.charge_id)?;
+        members::amount(self.amount)?;
+        if let Some(key) = &self.idempotency_key {
+            members::name("idempotency_key", key)?;
+        }
+        let report = Report {
+            charge_id: &self.charge_id,
+            amount: self.amount,
+            refund_id: &self.refund_id,
+            provider_key: self.idempotency_key.as_deref(),
+            source,
+        };
+        report.record(tx, &shop.ids, &shop.inbox_tenant).await?;
+        Ok(())
+    }
 }

@@ -14,6 +14,7 @@ use hapax::{
     event::Event,
     failpoint::Failpoints,
     key::KeyError,
+    request_log::RequestLog,
     sink::{Offer, Outcome, Sink},
     store::Keys,
 };
@@ -52,6 +53,7 @@ pub(crate) fn sink<D: Database>(
     store: D,
     folder: Folder,
     failpoints: Failpoints,
+    log: RequestLog,
 ) -> Result<Arc<dyn Sink>, KeyError> {
     let (rows, before) = (store.clone(), failpoints.clone());
     let decoding = Arc::new(Semaphore::new(DECODED));
@@ -73,7 +75,7 @@ pub(crate) fn sink<D: Database>(
         },
     )?;
     Ok(Arc::new(Watched {
-        handler,
+        handler: handler.log(log),
         failpoints,
     }))
 }

@@ -17,6 +17,8 @@ async fn every_route_of_a_tenant_wants_a_known_token(on: Store) {
         (Method::GET, "/orders"),
         (Method::GET, "/orders/ord_1"),
         (Method::PUT, "/orders/ord_1"),
+        (Method::PUT, "/customers/1/email"),
+        (Method::GET, "/customers/1/email"),
         (Method::POST, "/payments"),
         (Method::POST, "/refunds"),
         (Method::GET, "/ledger"),

@@ -60,7 +60,7 @@ async fn a_refund_that_was_cut_off_holds_its_amount(on: Store) {
 }
 
 /// A shop that was killed at this failpoint by its first refund, of 400, and the id of the charge.
-async fn die_at(on: Store, place: &str) -> (Home, String) {
+pub(crate) async fn die_at(on: Store, place: &str) -> (Home, String) {
     let home = Home::with_providers(on).await;
     let mut command = command(&home, &["--lease", "1s"]);
     command.env("HAPAX_FAILPOINT", place);

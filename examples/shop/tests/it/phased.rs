@@ -182,7 +182,7 @@ async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
 }
 
 /// Counts rows directly in the database.
-async fn count(home: &Home, table: &str, condition: &str) -> i64 {
+pub(crate) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
     let outbox = if home.is_in_a_file() {
         "hapax_outbox_event"
     } else {

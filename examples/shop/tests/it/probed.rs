@@ -11,7 +11,7 @@ include-path-regex = \"^/(payments|refunds|checkouts)$\"
 checks.not_a_server_error.expected-statuses = [\"2xx\", \"3xx\", \"4xx\", \"502\", \"504\"]
 
 [[operations]]
-include-path-regex = \"^/(orders|signups|uploads)\"
+include-path-regex = \"^/(orders|customers|signups|uploads)\"
 checks.not_a_server_error.expected-statuses = [\"2xx\", \"3xx\", \"4xx\", \"504\"]
 ";
 

@@ -13,7 +13,8 @@ use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SOURCE: [&str; 2] = [
+/// The flags of a shop that accepts webhooks of the source `psp`.
+pub(crate) const SOURCE: [&str; 2] = [
     "--inbox-secret",
     "psp=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 ];
@@ -30,7 +31,7 @@ on_both_stores! {
 
 async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     let shop = Shop::start(on, &SOURCE).await;
-    let body = succeeded("refund.succeeded", "ch_foreign", 250);
+    let body = succeeded("payment.succeeded", "ch_foreign", 250);
     let first = post(&shop, "psp", "msg_1", &body).await;
     assert_eq!(first.status, 200, "{}", first.text());
     let again = post(&shop, "psp", "msg_1", &body).await;
@@ -41,7 +42,7 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     let entries = shop.entries("?charge_id=ch_foreign").await;
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(entries[0]["source"], "psp");
-    assert_eq!(entries[0]["kind"], "refund");
+    assert_eq!(entries[0]["kind"], "charge");
     assert_eq!(entries[0]["amount"], 250);
 }
 
@@ -165,7 +166,13 @@ fn succeeded(kind: &str, charge: &str, amount: i64) -> String {
     )
 }
 
-async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
+/// Sends a webhook about a refund.
+pub(crate) async fn refunded(shop: &Shop, id: &str) -> HttpAnswer {
+    post(shop, "psp", id, &succeeded("refund.succeeded", "ch_1", 250)).await
+}
+
+/// Sends a signed message.
+pub(crate) async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
     signed(shop, source, id, now(), body).await
 }
 

@@ -60,7 +60,7 @@ fn unexpected(record: &OperationRecord) -> Option<Violation> {
         .unwrap_or_default()
         .to_owned();
     let is_expected = match (record.operation.kind, status) {
-        (Kind::Update | Kind::Message | Kind::Market, 200)
+        (Kind::Update | Kind::Message | Kind::Market | Kind::Notice, 200)
         | (Kind::Order | Kind::Payment | Kind::Refund | Kind::Signup | Kind::Upload, 201)
         | (Kind::Checkout, 201 | 202) => true,
         (Kind::Refund, 409) => code == "CONFLICT.refund.exceeds_charge",

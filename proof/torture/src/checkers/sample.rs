@@ -153,7 +153,7 @@ impl Sample {
             "ord_4",
             &json!({ "id": "ord_4", "version": 1 }),
         );
-        let charge = json!({ "id": "ch_2", "amount": amount(&payment), "refunded": 0 });
+        let charge = json!({ "id": "ch_2", "amount": amount(&payment) });
         self.push("charges", charge);
         let entry = json!({ "kind": "charge", "charge_id": "ch_2", "amount": amount(&payment) });
         self.push("ledger", entry);
@@ -354,7 +354,7 @@ fn rows() -> Value {
     let cart = json!({ "items": [{ "sku": "sku_tea", "quantity": 1 }], "amount": 500 });
     json!({
         "orders": [{ "id": "ord_1", "note": "alice/0", "amount": 1010, "version": 2 }],
-        "charges": [{ "id": "ch_1", "amount": 1020, "refunded": 520 }],
+        "charges": [{ "id": "ch_1", "amount": 1020 }],
         "refunds": [{ "id": "rf_1", "charge_id": "ch_1", "amount": 520 }],
         "users": [{ "id": "usr_1", "email": "n4@alice.example" }],
         "uploads": [{

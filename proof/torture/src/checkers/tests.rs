@@ -858,6 +858,23 @@ fn an_entry_of_the_ledger_that_is_missing_or_there_twice_is_found() {
 }
 
 #[test]
+fn a_webhook_about_a_refund_that_had_an_effect_or_was_rejected_is_found() {
+    let refund = json!({ "id": "rf_1", "charge_id": "ch_1", "amount": 520 });
+    let notice = Operation::notice("alice", 15, &refund);
+    let repeat = |run: &mut Sample, status: u16| {
+        let outcome = json!({ "code": "CONFLICT.refund.differs" });
+        run.repeat(&notice, false, "ok", response(status, "", &outcome));
+    };
+    check(&[], |run| repeat(run, 200));
+    check(&[2], |run| repeat(run, 409));
+    check(&[11], |run| {
+        repeat(run, 200);
+        let again = json!({ "kind": "refund", "charge_id": "ch_1", "amount": 520 });
+        push(run, "ledger", again);
+    });
+}
+
+#[test]
 fn a_checkout_that_was_started_twice_is_found() {
     check(&[1, 6, 11], |run| {
         push(run, "sagas", json!({ "id": "chk_2", "state": "completed" }));

@@ -94,7 +94,7 @@ impl Customer {
     async fn twins(&mut self) -> anyhow::Result<()> {
         let number = self.shared.next_number();
         let both = TENANTS.map(|tenant| Operation::order(tenant, number));
-        self.perform_both(both).await
+        self.perform_both(both).await.map(drop)
     }
 
     async fn pay(&mut self) -> anyhow::Result<()> {
@@ -107,24 +107,34 @@ impl Customer {
     }
 
     /// Refunds more than half of a charge twice, under two keys at once: the second exceeds the charge.
+    /// Then the provider reports the refund, under two message ids at once.
     async fn refund(&mut self) -> anyhow::Result<()> {
         let Some((charge, amount)) = self.charges.pop() else {
             return self.pay().await;
         };
         let both = [self.shared.next_number(), self.shared.next_number()];
         let both = both.map(|number| Operation::refund(self.tenant, number, &charge, amount));
-        self.perform_both(both).await
+        let responses = self.perform_both(both).await?.into_iter().flatten();
+        for refund in responses.filter(Response::is_success) {
+            let both = [self.shared.next_number(), self.shared.next_number()];
+            let both = both.map(|number| Operation::notice(self.tenant, number, &refund.json()));
+            self.perform_both(both).await?;
+        }
+        Ok(())
     }
 
-    async fn perform_both(&mut self, both: [Operation; 2]) -> anyhow::Result<()> {
+    async fn perform_both(
+        &mut self,
+        both: [Operation; 2],
+    ) -> anyhow::Result<Vec<Option<Response>>> {
         let sent = both
             .iter()
             .map(|operation| self.until_final(operation, true, false));
-        try_join_all(sent).await?;
+        let responses = try_join_all(sent).await?;
         for operation in both {
             self.add_acknowledged(operation);
         }
-        Ok(())
+        Ok(responses)
     }
 
     async fn check_out(&mut self) -> anyhow::Result<()> {
@@ -147,7 +157,7 @@ impl Customer {
                 self.perform(market).await?;
                 self.perform(operation).await.map(drop)
             }
-            1 => self.perform_both([operation, market]).await,
+            1 => self.perform_both([operation, market]).await.map(drop),
             2 => {
                 self.perform(operation).await?;
                 self.perform(market).await.map(drop)

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     Message,
     /// A webhook of a second source, with the id of a message of the first.
     Market,
+    /// A webhook about a refund that the shop has made, which must have no effect.
+    Notice,
     /// A picture, of which the shop makes thumbnails later.
     Upload,
 }
@@ -139,6 +141,17 @@ impl Operation {
         }
     }
 
+    /// A message of the first source about a refund, whose response the client has.
+    pub(crate) fn notice(tenant: &str, number: u64, refund: &Value) -> Self {
+        let data = json!({
+            "refund_id": refund["id"], "charge_id": refund["charge_id"], "amount": refund["amount"],
+        });
+        let body = json!({
+            "type": "refund.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": data,
+        });
+        Self::new(Kind::Notice, tenant, number, "/webhooks/provider", body)
+    }
+
     /// An image with unique content.
     pub(crate) fn upload(tenant: &str, number: u64) -> Self {
         let body = json!({ "name": format!("{tenant}-{number}.png"), "amount": amount(number) });
@@ -160,7 +173,7 @@ impl Operation {
         let body = &mut altered.body;
         match self.kind {
             Kind::Signup => body["name"] = json!("Bea"),
-            Kind::Message | Kind::Market => {
+            Kind::Message | Kind::Market | Kind::Notice => {
                 body["data"]["amount"] = json!(body["data"]["amount"].as_u64()? + 1);
             }
             _ => body["amount"] = json!(body["amount"].as_u64()? + 1),

@@ -91,7 +91,7 @@ impl Wire {
         match operation.kind {
             // The key is derived from the address.
             Kind::Signup => {}
-            Kind::Message | Kind::Market => {
+            Kind::Message | Kind::Market | Kind::Notice => {
                 let key = operation.of.as_ref().unwrap_or(&operation.key);
                 let id = format!("msg-{}-{key}", operation.tenant);
                 for (name, value) in signature_headers(operation, &id, &body)? {

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -301,9 +302,10 @@ impl Program {
 
     /// Whether its log contains this text after the given offset.
     pub(crate) fn log_contains(&self, from: u64, text: &str) -> anyhow::Result<bool> {
-        let log = std::fs::read(&self.log)?;
-        let rest = log.get(usize::try_from(from)?..).unwrap_or_default();
-        Ok(String::from_utf8_lossy(rest).contains(text))
+        let (mut log, mut rest) = (File::open(&self.log)?, Vec::new());
+        log.seek(SeekFrom::Start(from))?;
+        log.read_to_end(&mut rest)?;
+        Ok(String::from_utf8_lossy(&rest).contains(text))
     }
 
     /// Resident memory in bytes; 0 if it does not run.

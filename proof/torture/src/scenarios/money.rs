@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use futures_util::future::try_join_all;
 use hapax_testkit::wait::pace;
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -217,6 +218,9 @@ impl Case {
             .await
             .with_context(|| format!("{self:?}"))?;
         client.until_final(&operation).await?;
+        if self.request == RequestKind::Refund {
+            report_twice(client, &body(&response)).await?;
+        }
         let effect = if took_effect { "yes" } else { "no" };
         let (fault, kill) = (self.fault, self.kill);
         let faults = fault.map(|it| format!("{it:?}")).into_iter();
@@ -248,6 +252,15 @@ impl Case {
             }
         })
     }
+}
+
+/// Sends two webhooks about a refund that the shop has made.
+async fn report_twice(client: &Script, refund: &Value) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        let notice = client.new_operation(|tenant, it| Operation::notice(tenant, it, refund));
+        client.until_final(&notice).await?;
+    }
+    Ok(())
 }
 
 /// Waits until no checkout is in progress.

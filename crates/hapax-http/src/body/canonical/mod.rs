@@ -1,20 +1,30 @@
 //! Canonical JSON, so that equal requests have equal hashes.
 //!
 //! Members are sorted by the UTF-16 code units of their names, strings are written as RFC 8785
-//! requires, and whitespace is removed. Number tokens are kept as sent, so two numbers that are
-//! equal as doubles can be different requests. A duplicate name in an object is refused, because
-//! parsers differ on which one counts.
+//! requires, and whitespace is removed. Number tokens are kept as sent, or written by their decimal
+//! value, but never as doubles, so two numbers that are equal as doubles can be different requests.
+//! A duplicate name in an object is refused, because parsers differ on which one counts.
 //!
 //! The text is processed in one pass that writes to one buffer, without a tree and without an
 //! allocation per value. Members that are out of order are moved once.
 
 mod text;
+mod decimal;
 
 use std::cmp::Ordering;
 
 use hapax::limits::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
 use text::{compare, push_char};
+
+/// How the canonical form writes numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// As they were sent.
+    AsSent,
+    /// By their decimal value: `4200`, `4200.0` and `4.2e3` are equal.
+    ByValue,
+}
 
 /// Why a text has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +50,11 @@ pub(super) enum JsonError {
 }
 
 /// Writes `json` in canonical form. `folded` replaces the values of top-level members.
-pub(super) fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>, JsonError> {
+pub(super) fn canonical(
+    json: &[u8],
+    folded: &[(&str, &str)],
+    numbers: Numbers,
+) -> Result<Vec<u8>, JsonError> {
     if let Err(error) = std::str::from_utf8(json) {
         let at = error.valid_up_to();
         return Err(JsonError::Syntax { at });
@@ -52,6 +66,7 @@ pub(super) fn canonical(json: &[u8], folded: &[(&str, &str)]) -> Result<Vec<u8>,
         members: Vec::new(),
         scratch: Vec::new(),
         folded,
+        numbers,
     };
     writer.value(0)?;
     writer.space();
@@ -78,6 +93,7 @@ struct Writer<'a> {
     members: Vec<Member>,
     scratch: Vec<u8>,
     folded: &'a [(&'a str, &'a str)],
+    numbers: Numbers,
 }
 
 impl Writer<'_> {
@@ -218,7 +234,11 @@ impl Writer<'_> {
             let _sign = self.eat_now(b'+') || self.eat_now(b'-');
             self.digits()?;
         }
-        self.out.extend_from_slice(&self.text[start..self.at]);
+        let number = &self.text[start..self.at];
+        match self.numbers {
+            Numbers::AsSent => self.out.extend_from_slice(number),
+            Numbers::ByValue => decimal::push_value(&mut self.out, number),
+        }
         Ok(())
     }
 

@@ -41,6 +41,31 @@ fn number_tokens_stay_as_they_were_sent() {
 }
 
 #[test]
+fn numbers_by_value_are_exact_decimals() {
+    for (sent, value) in [
+        ("4200", "42e2"),
+        ("4200.0", "42e2"),
+        ("4.2E3", "42e2"),
+        ("420000e-2", "42e2"),
+        ("42e+0002", "42e2"),
+        ("0", "0"),
+        ("-0.0e5", "0"),
+        ("-7", "-7"),
+        ("0.10", "1e-1"),
+        ("-0.0102", "-102e-4"),
+        ("9007199254740993", "9007199254740993"),
+        ("9007199254740992", "9007199254740992"),
+        ("1e99999999999999999999", "1e99999999999999999999"),
+        ("10e9223372036854775807", "10e9223372036854775807"),
+        ("0.1e-9223372036854775808", "0.1e-9223372036854775808"),
+        ("{\"b\":[1.0],\"a\":\"1.0\"}", "{\"a\":\"1.0\",\"b\":[1]}"),
+    ] {
+        assert_eq!(by_value(sent), value, "{sent}");
+        assert_eq!(by_value(value), value);
+    }
+}
+
+#[test]
 fn strings_are_written_in_one_way() {
     check(r#""A\u0041\/\u00e9\ud83d\ude00""#, "\"AA/\u{e9}\u{1f600}\"");
     check(r#""\u000a\u001F\u0008\u007f""#, "\"\\n\\u001f\\b\u{7f}\"");
@@ -55,7 +80,7 @@ fn strings_are_written_in_one_way() {
     ] {
         check_refused(bad);
     }
-    assert!(canonical(b"\"\xff\"", &[]).is_err());
+    assert!(canonical(b"\"\xff\"", &[], Numbers::AsSent).is_err());
 }
 
 #[test]
@@ -79,7 +104,7 @@ fn a_member_that_comes_twice_is_refused_however_it_is_spelled() {
         r#"{"a":1,"b":2,"\u0061":3}"#,
         r#"[{"x":{"":1,"":2}}]"#,
     ] {
-        let error = canonical(text.as_bytes(), &[]);
+        let error = canonical(text.as_bytes(), &[], Numbers::AsSent);
         assert!(matches!(error, Err(JsonError::Duplicate { .. })), "{text}");
     }
     check(
@@ -91,11 +116,11 @@ fn a_member_that_comes_twice_is_refused_however_it_is_spelled() {
 #[test]
 fn nesting_is_bounded() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(canonical(nested(JSON_DEPTH_MAX).as_bytes(), &[]).is_ok());
-    let deeper = canonical(nested(JSON_DEPTH_MAX + 1).as_bytes(), &[]);
+    assert!(canonical(nested(JSON_DEPTH_MAX).as_bytes(), &[], Numbers::AsSent).is_ok());
+    let deeper = canonical(nested(JSON_DEPTH_MAX + 1).as_bytes(), &[], Numbers::AsSent);
     assert_eq!(deeper, Err(JsonError::Depth));
     assert_eq!(
-        canonical("[".repeat(1_000_000).as_bytes(), &[]),
+        canonical("[".repeat(1_000_000).as_bytes(), &[], Numbers::AsSent),
         Err(JsonError::Depth)
     );
 }
@@ -107,15 +132,15 @@ fn the_members_of_an_object_are_bounded_with_those_around_it() {
         format!("{{{},\"last\":{last}}}", members.join(","))
     };
     let full = object(JSON_MEMBERS_MAX, "0");
-    assert!(canonical(full.as_bytes(), &[]).is_ok());
+    assert!(canonical(full.as_bytes(), &[], Numbers::AsSent).is_ok());
     // Two objects in sequence: the limit applies to each of them.
-    assert!(canonical(format!("[{full},{full}]").as_bytes(), &[]).is_ok());
+    assert!(canonical(format!("[{full},{full}]").as_bytes(), &[], Numbers::AsSent).is_ok());
     let inside = "{\"a\":0,\"b\":0}";
     for more in [
         object(JSON_MEMBERS_MAX + 1, "0"),
         object(JSON_MEMBERS_MAX, inside),
     ] {
-        let refused = canonical(more.as_bytes(), &[]).err();
+        let refused = canonical(more.as_bytes(), &[], Numbers::AsSent).err();
         assert_eq!(refused, Some(JsonError::Members));
     }
 }
@@ -143,7 +168,9 @@ fn what_is_no_json_is_refused() {
 #[test]
 fn a_folded_member_stands_in_for_what_was_sent_at_the_top_alone() {
     let folded = [("email", "ann@x.org")];
-    let of = |text: &str| String::from_utf8(canonical(text.as_bytes(), &folded).unwrap()).unwrap();
+    let of = |text: &str| {
+        String::from_utf8(canonical(text.as_bytes(), &folded, Numbers::AsSent).unwrap()).unwrap()
+    };
     assert_eq!(
         of(r#"{"email":"Ann@X.org","a":1}"#),
         r#"{"a":1,"email":"ann@x.org"}"#
@@ -155,19 +182,19 @@ proptest! {
     #[test]
     fn it_agrees_with_rfc_8785_on_all_but_numbers(value in json()) {
         let sent = serde_json::to_vec_pretty(&value).unwrap();
-        let ours = canonical(&sent, &[]).unwrap();
+        let ours = canonical(&sent, &[], Numbers::AsSent).unwrap();
         let theirs = serde_json_canonicalizer::to_vec(&value).unwrap();
         prop_assert_eq!(String::from_utf8(ours).unwrap(), String::from_utf8(theirs).unwrap());
     }
 
     #[test]
     fn it_takes_what_serde_takes_and_is_its_own_canonical_form(text in "[\\[\\]{},:\"a\\\\u0-9.e+\\- ]{0,24}") {
-        let ours = canonical(text.as_bytes(), &[]);
+        let ours = canonical(text.as_bytes(), &[], Numbers::AsSent);
         let theirs = serde_json::from_str::<Box<serde_json::value::RawValue>>(&text);
         match ours {
             Ok(once) => {
                 prop_assert!(theirs.is_ok(), "serde refuses {text:?}");
-                prop_assert_eq!(canonical(&once, &[]).unwrap(), once);
+                prop_assert_eq!(canonical(&once, &[], Numbers::AsSent).unwrap(), once);
             }
             Err(JsonError::Duplicate { .. }) => {}
             // Serde does not check the inside of strings here; only lone surrogates may differ.
@@ -176,8 +203,21 @@ proptest! {
     }
 
     #[test]
+    fn every_spelling_of_a_decimal_has_one_value(digits in any::<i64>(), power in -99_i64..99, zeros in 0_usize..9) {
+        prop_assume!(digits != 0);
+        let value = by_value(&format!("{digits}e{power}"));
+        let zeros = "0".repeat(zeros);
+        prop_assert_eq!(&by_value(&format!("{digits}.{zeros}0E{power}")), &value);
+        let shifted = power - i64::try_from(zeros.len()).unwrap();
+        prop_assert_eq!(&by_value(&format!("{digits}{zeros}e{shifted}")), &value);
+        prop_assert_eq!(by_value(&value), value);
+    }
+
+    #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let _ = canonical(&bytes, &[]);
+        for numbers in [Numbers::AsSent, Numbers::ByValue] {
+            let _ = canonical(&bytes, &[], numbers);
+        }
     }
 }
 
@@ -200,13 +240,18 @@ fn json() -> impl Strategy<Value = Value> {
 
 #[track_caller]
 fn check(json: &str, expected: &str) {
-    let ours = canonical(json.as_bytes(), &[]).unwrap();
+    let ours = canonical(json.as_bytes(), &[], Numbers::AsSent).unwrap();
     assert_eq!(String::from_utf8(ours).unwrap(), expected);
+}
+
+fn by_value(json: &str) -> String {
+    let value = canonical(json.as_bytes(), &[], Numbers::ByValue).unwrap();
+    String::from_utf8(value).unwrap()
 }
 
 #[track_caller]
 fn check_refused(json: &str) {
-    let refused = canonical(json.as_bytes(), &[]);
+    let refused = canonical(json.as_bytes(), &[], Numbers::AsSent);
     assert!(
         matches!(refused, Err(JsonError::Syntax { .. })),
         "{json:?}: {refused:?}"

@@ -16,6 +16,7 @@ use hapax_testkit::{
     events::{claim as rust_claim, fingerprint, keyring, message},
     wait::Patience,
 };
+use tokio_postgres::types::ToSql;
 
 use super::{SCOPE, Told, claim, claim_with, complete, open};
 use crate::fixture::{Fixture, INSERT, PATIENCE};
@@ -86,6 +87,54 @@ async fn the_store_and_sql_replay_each_others_answers_byte_for_byte() {
     other.fingerprint = fingerprint(2);
     let known = fixture.store.claim(other).await.unwrap();
     assert_matches!(known, ClaimOutcome::Taken(Taken::Mismatch));
+}
+
+/// The function of the contract reads the id of a resource as the store does.
+#[tokio::test]
+async fn sql_and_the_store_find_the_same_resource_in_an_answer() {
+    let fixture = Fixture::new().await;
+    let long = format!("/orders/{}", "x".repeat(256));
+    let locations = [
+        "/orders/o1",
+        "https://shop.example/orders/o1/?v=a/b#c/d",
+        "https://shop.example",
+        "x?y://z/w",
+        "o1",
+        "/a/b c",
+        "/\u{e4}",
+        "/",
+        "",
+        long.as_str(),
+    ];
+    for location in locations {
+        for status in [201_u16, 303] {
+            let headers = [
+                ("Vary".to_owned(), "/a".to_owned()),
+                ("Location".to_owned(), location.to_owned()),
+                ("location".to_owned(), "/other".to_owned()),
+            ];
+            let pairs = serde_json::to_string(&headers).unwrap();
+            let sql = "SELECT hapax.resource_id($1::int4, $2::text::jsonb)";
+            let params: [&(dyn ToSql + Sync); 2] = [&i32::from(status), &pairs];
+            let found = fixture.plain.query_one(sql, &params).await.unwrap();
+            let headers = headers.map(|(name, value)| (name.to_lowercase(), Bytes::from(value)));
+            let response = StoredResponse {
+                status,
+                headers: headers.to_vec(),
+                body: Bytes::new(),
+            };
+            let found: Option<&str> = found.get(0);
+            assert_eq!(found, response.resource_id(), "{location}");
+        }
+    }
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "sql").await;
+    let headers = r#"[["location", "/orders/o1"]]"#;
+    let sql = format!("SELECT hapax.complete({SCOPE}, 201, $2::text::jsonb, '')");
+    tx.execute(&sql, &[&"sql", &headers]).await.unwrap();
+    tx.commit().await.unwrap();
+    let stored = "SELECT count(*) FROM hapax.idempotency_key WHERE resource_id = 'o1'";
+    assert_eq!(fixture.count(stored).await, 1);
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
-//! The conformance suite of sources, run against tables of both classic shapes.
+//! The conformance suite of sources, run against tables of the classic shapes.
 
 use std::sync::Arc;
 
-use hapax_postgres::{Imported, Postgres, tokio_postgres::Client};
+use hapax_postgres::{
+    Imported, Postgres,
+    tokio_postgres::{Client, types::ToSql},
+};
 use hapax_testkit::{
     postgres::Database,
     source::{SourceUnderTest, Written},
 };
 
-use super::samples::{AGGREGATE, Sample, TOPIC};
+use super::samples::{AGGREGATE, STATUS, Sample, TOPIC};
 use crate::fixture::settings;
 
 const WRITE_TOPIC: &str =
@@ -16,36 +19,43 @@ const WRITE_TOPIC: &str =
 const WRITE_AGGREGATE: &str = "
     INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
     VALUES ('order', $1::text, 'order.changed', $2::int8, $3::text::json)";
+const WRITE_STATUS: &str = "
+    INSERT INTO outbox_events (order_id, event_type, payload)
+    VALUES ($1::text, 'order.changed', $2::text::json)";
 
-/// A table and its source; `AGGREGATES` selects the sample.
-struct Existing<const AGGREGATES: bool> {
+/// A table and its source; `SAMPLE` selects the sample.
+struct Existing<const SAMPLE: u8> {
     database: Arc<Database>,
     imported: Imported,
 }
 
-const fn sample(aggregates: bool) -> Sample {
-    if aggregates { AGGREGATE } else { TOPIC }
+const fn sample(number: u8) -> Sample {
+    match number {
+        0 => TOPIC,
+        1 => AGGREGATE,
+        _ => STATUS,
+    }
 }
 
-impl<const AGGREGATES: bool> Existing<AGGREGATES> {
+impl<const SAMPLE: u8> Existing<SAMPLE> {
     async fn open(database: &Database) -> Imported {
         let store = Postgres::open(settings(&database.url())).await;
-        let table = sample(AGGREGATES).table();
+        let table = sample(SAMPLE).table();
         let imported = Imported::open(&store.expect("the store does not open"), table).await;
         imported.expect("the sample does not fit its table")
     }
 }
 
-impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
+impl<const SAMPLE: u8> SourceUnderTest for Existing<SAMPLE> {
     type Source = Imported;
     type Writer = Client;
     const WRITES_AT_ONCE: bool = true;
-    const HAS_AGGREGATES: bool = AGGREGATES;
+    const HAS_AGGREGATES: bool = SAMPLE > 0;
 
     async fn fresh() -> Self {
         let database = Arc::new(Database::empty().await);
         // The suite compares payloads byte for byte, which `json` preserves and `jsonb` does not.
-        let ddl = sample(AGGREGATES)
+        let ddl = sample(SAMPLE)
             .ddl()
             .replace("payload        jsonb", "payload json");
         let ddl = ddl.replace("payload      jsonb", "payload json");
@@ -80,14 +90,15 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
     }
 
     async fn write(writer: &mut Client, event: &Written) {
-        let wrote = if AGGREGATES {
-            let Written { key, number, .. } = event;
-            let payload = event.payload();
-            writer
-                .execute(WRITE_AGGREGATE, &[key, number, &payload])
-                .await
-        } else {
-            writer.execute(WRITE_TOPIC, &[&event.payload()]).await
+        let Written { key, number, .. } = event;
+        let payload = event.payload();
+        let wrote = match SAMPLE {
+            0 => writer.execute(WRITE_TOPIC, &[&payload]).await,
+            1 => {
+                let params: [&(dyn ToSql + Sync); 3] = [key, number, &payload];
+                writer.execute(WRITE_AGGREGATE, &params).await
+            }
+            _ => writer.execute(WRITE_STATUS, &[key, &payload]).await,
         };
         wrote.expect("the row was not written");
     }
@@ -107,8 +118,9 @@ impl<const AGGREGATES: bool> SourceUnderTest for Existing<AGGREGATES> {
     }
 }
 
-type Topic = Existing<false>;
-type Aggregate = Existing<true>;
+type Topic = Existing<0>;
+type Aggregate = Existing<1>;
+type Status = Existing<2>;
 
 mod topic {
     use super::Topic;
@@ -118,4 +130,9 @@ mod topic {
 mod aggregate {
     use super::Aggregate;
     hapax_testkit::source_suite!(Aggregate);
+}
+
+mod status {
+    use super::Status;
+    hapax_testkit::source_suite!(Status);
 }

@@ -10,10 +10,14 @@ use std::{
     time::Duration,
 };
 
-use hapax_postgres::Imported;
+use hapax_postgres::{Imported, TableSource};
 use hapax_testkit::wait::eventually;
 
-use super::{TOPIC, events, imported, topic};
+use super::{
+    TOPIC, events, imported,
+    status::{self, STATUS},
+    topic,
+};
 use crate::fixture::{Fixture, PATIENCE};
 
 const ROWS: usize = 1_000;
@@ -21,9 +25,19 @@ const BATCH: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
-    let mut table = topic();
+    check_cuts(TOPIC, topic(), "published_at IS NOT NULL").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_cut_leave_the_status_that_agrees_with_the_outbox() {
+    let published = "status = 'processed' AND processed_at IS NOT NULL";
+    check_cuts(STATUS, status::table(), published).await;
+}
+
+/// Two movers, whose connections are cut while they move the rows of a table.
+async fn check_cuts(ddl: &str, mut table: TableSource, published: &str) {
     table.batch = BATCH;
-    let (fixture, first) = imported(TOPIC, table.clone()).await;
+    let (fixture, first) = imported(ddl, table.clone()).await;
     let other = Fixture::on(Arc::clone(&fixture.database), |_| {}).await;
     let second = Imported::open(&other.store, table).await.unwrap();
     fixture
@@ -46,8 +60,8 @@ async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
     });
     let (mut cut, mut before) = (0, 0);
     eventually(PATIENCE, async || {
-        let moved = "SELECT count(*) FROM outbox WHERE published_at IS NOT NULL";
-        let moved = usize::try_from(fixture.count(moved).await).unwrap();
+        let moved = format!("SELECT count(*) FROM outbox WHERE {published}");
+        let moved = usize::try_from(fixture.count(&moved).await).unwrap();
         if moved > before {
             // The next cut hits the mover in an arbitrary statement.
             before = moved;

@@ -5,6 +5,7 @@ mod samples;
 mod described;
 mod moving;
 mod refusals;
+mod status;
 mod crashes;
 
 use std::sync::Arc;

@@ -165,6 +165,49 @@ async fn a_backlog_is_found_by_its_index_however_long_it_is() {
     assert!(read < 20_000, "{read} rows were looked at for 2500");
 }
 
+/// A common table, whose index is by time and not by the key.
+#[tokio::test]
+async fn an_index_by_time_serves_if_rows_are_moved_in_its_order() {
+    let ddl = "CREATE TABLE outbox (
+            id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            aggregate_type text NOT NULL,
+            aggregate_id text NOT NULL,
+            event_type text NOT NULL,
+            sequence bigint NOT NULL,
+            payload jsonb NOT NULL,
+            headers jsonb NOT NULL DEFAULT '{}'::jsonb,
+            created_at timestamptz NOT NULL DEFAULT now(),
+            available_at timestamptz NOT NULL DEFAULT now(),
+            published_at timestamptz
+        );
+        CREATE INDEX outbox_unpublished_idx ON outbox (available_at, id) WHERE published_at IS NULL";
+    let some = |column: &str| Some(column.to_owned());
+    let mut table = TableSource::new("orders", "outbox");
+    table.kind = some("event_type");
+    table.aggregate_type = some("aggregate_type");
+    table.aggregate_id = some("aggregate_id");
+    table.sequence = some("sequence");
+    table.headers = some("headers");
+    table.created_at = some("created_at");
+    table.available_at = some("available_at");
+    let (fixture, by_key) = imported(ddl, table.clone()).await;
+    assert!(!by_key.is_served());
+    table.order = vec!["available_at".to_owned(), "id".to_owned()];
+    let by_time = Imported::open(&fixture.store, table).await.unwrap();
+    assert!(by_time.is_served());
+    fixture
+        .run(
+            "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, sequence, payload)
+            VALUES ('order', 'o1', 'order.accepted', 1, '{}'), ('order', 'o1', 'order.paid', 2, '{}')",
+        )
+        .await;
+    assert_eq!(move_batch(&by_time).await.rows, 2);
+    let events = events(&fixture).await;
+    let sequences = events.iter().map(|it| it.event.sequence);
+    assert_eq!(sequences.collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert!(events.iter().all(|it| it.event.available_at.is_some()));
+}
+
 #[tokio::test]
 async fn a_mover_goes_on_until_it_is_stopped() {
     let (fixture, imported) = imported(TOPIC, topic()).await;

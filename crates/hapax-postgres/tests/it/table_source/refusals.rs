@@ -249,7 +249,7 @@ async fn insert_rows(fixture: &Fixture) {
 }
 
 /// The rows that were set aside with their problems, in the numeric order of their keys.
-async fn problems(fixture: &Fixture) -> Vec<(String, String)> {
+pub(super) async fn problems(fixture: &Fixture) -> Vec<(String, String)> {
     let lines = "SELECT row_key, problem FROM hapax.set_aside ORDER BY row_key::int8";
     let lines = fixture.plain.query(lines, &[]).await.unwrap();
     lines

@@ -11,6 +11,9 @@ pub(crate) const TOPIC: Sample = Sample(include_str!(
 pub(crate) const AGGREGATE: Sample = Sample(include_str!(
     "../../../../../examples/existing-outbox/aggregate.toml"
 ));
+pub(crate) const STATUS: Sample = Sample(include_str!(
+    "../../../../../examples/existing-outbox/status.toml"
+));
 
 impl Sample {
     /// The table in the comment, and its index.
@@ -37,10 +40,15 @@ impl Sample {
                 "payload" => table.payload = text(value),
                 "headers" => table.headers = Some(text(value)),
                 "aggregate_type" => table.aggregate_type = Some(text(value)),
+                "aggregate_type_constant" => table.aggregate_type_constant = Some(text(value)),
                 "aggregate_id" => table.aggregate_id = Some(text(value)),
                 "sequence" => table.sequence = Some(text(value)),
                 "available_at" => table.available_at = Some(text(value)),
                 "published" => table.published = Some(text(value)),
+                "pending" => table.pending = Some(text(value)),
+                "processed" => table.processed = Some(text(value)),
+                "failed" => table.failed = Some(text(value)),
+                "published_at" => table.published_at = Some(text(value)),
                 other => panic!("unexpected setting in a sample: {other}"),
             }
         }

@@ -10,11 +10,10 @@ use serde::Serialize;
 use super::{
     Context, Failure,
     filters::{EventArgs, PageArgs},
-    follow::read_events,
 };
 use crate::admin::{
     ListQuery,
-    command_context::{CommandContext, How},
+    command_context::{CommandContext, How, read_pages},
     events,
     jobs::Act,
 };
@@ -62,6 +61,9 @@ enum Verb {
 struct ListArgs {
     #[command(flatten)]
     events: EventArgs,
+    /// Only events that this destination has not read yet, whether they are for it or not
+    #[arg(long, value_name = "NAME")]
+    unread: Option<String>,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -72,7 +74,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         Verb::List(args) => {
             let mut query = args.events.query();
             args.page.add_to(&mut query);
-            list(&cx, query).await?;
+            list(&cx, query, args.unread.as_deref()).await?;
         }
         Verb::Tail(args) => tail::run(&cx, *args).await?,
         Verb::Show { id, unmasked } => {
@@ -116,9 +118,14 @@ const WORST_FIRST: [DeliveryStatus; 8] = [
     DeliveryStatus::Passed,
 ];
 
-async fn list(cx: &CommandContext, ask: ListQuery) -> Result<(), Failure> {
+async fn list(cx: &CommandContext, ask: ListQuery, unread: Option<&str>) -> Result<(), Failure> {
     let (filter, limit) = (ask.of_events()?, ask.limit());
-    let Page { items, next } = read_events(cx, &filter, ask.before, limit).await?;
+    let actor = &cx.actor;
+    let read = async |before: Option<&str>, limit| match unread {
+        Some(name) => cx.index().unread(actor, name, &filter, before, limit).await,
+        None => cx.store().events(actor, &filter, before, limit).await,
+    };
+    let Page { items, next } = read_pages(ask.before, limit, read).await?;
     let items = listed(cx, items).await?;
     let row = |it: Listed| {
         let event = it.event;

@@ -11,8 +11,8 @@ mod request;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use hapax::{
-    limits::{RESUME, SEND, SEND_ATTEMPTS},
-    retry::{Budget, parse_duration},
+    limits::{BACKOFF_BASE, BACKOFF_CAP, RESUME, SEND, SEND_ATTEMPTS},
+    retry::{Backoff, Budget, parse_duration},
 };
 use hapax_client::{Attempt, Client, FileJournal, Policy, SendError, Settings, Watch};
 
@@ -53,6 +53,17 @@ pub(crate) struct Args {
     /// Maximum number of attempts
     #[arg(long, value_name = "N", default_value_t = SEND_ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
+    /// Maximum of the first wait, which doubles with each retry; a wait is random between zero and
+    /// its maximum
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    backoff_base: Duration,
+    /// Maximum of all waits, unless the server asks for a longer one
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    backoff_cap: Duration,
+    /// Budget of retries: unbounded, default (five, and one more every two seconds) or strict (one
+    /// per second)
+    #[arg(long, value_name = "WORD", default_value = "unbounded", value_parser = budget)]
+    budget: Budget,
     /// Time limit for all attempts and waits
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
@@ -65,6 +76,8 @@ pub(crate) struct Args {
 }
 
 const _: () = assert!(SEND.as_secs() == 10, "the default that --timeout shows");
+const _: () = assert!(BACKOFF_BASE.as_millis() == 100, "that of --backoff-base");
+const _: () = assert!(BACKOFF_CAP.as_secs() == 2, "that of --backoff-cap");
 const _: () = assert!(RESUME.as_secs() == 24 * 3600, "that of --resume-within");
 
 /// A duration greater than zero.
@@ -72,6 +85,17 @@ fn duration(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let some = (!time.is_zero()).then_some(time);
     some.ok_or_else(|| "it takes some time".to_owned())
+}
+
+/// The budget of a name. The process sends one request and exits, so it needs none unless its caller
+/// runs many of them.
+fn budget(word: &str) -> Result<Budget, String> {
+    match word {
+        "unbounded" => Ok(Budget::unbounded()),
+        "default" => Ok(Budget::default()),
+        "strict" => Ok(Budget::strict()),
+        _ => Err("must be unbounded, default or strict".to_owned()),
+    }
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
@@ -107,15 +131,16 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 
 fn client(args: &Args) -> Result<Client, Failure> {
     let mut settings = Settings::new(environment::clock(), environment::random());
-    let mut policy = Policy {
-        // The process sends one request and exits. Its caller limits how many of them run.
-        budget: Budget::unbounded(),
+    settings.policy = Policy {
+        backoff: Backoff {
+            base: args.backoff_base,
+            cap: args.backoff_cap,
+            attempts_max: args.attempts,
+            total: args.timeout,
+        },
+        budget: args.budget,
         attempt_max: args.attempt_timeout,
-        ..Policy::default()
     };
-    policy.backoff.attempts_max = args.attempts;
-    policy.backoff.total = args.timeout;
-    settings.policy = policy;
     if let Some(path) = &args.journal {
         let journal = FileJournal::new(path, environment::clock());
         settings.journal = Some(Arc::new(journal));

@@ -74,6 +74,7 @@ fn headers(lines: &[String]) -> Result<HeaderMap, Failure> {
             .map_err(|_| wrong("no name of a header"))?;
         match name.as_str() {
             "idempotency-key" => return Err(wrong("the key is given by --key")),
+            "idempotency-attempt" => return Err(wrong("the attempts are counted")),
             "x-request-timeout" => return Err(wrong("the time is given by --timeout")),
             _ => {}
         }

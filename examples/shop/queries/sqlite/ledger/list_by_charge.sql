@@ -1,5 +1,5 @@
 -- Lists the ledger entries of one charge, one keyset page at a time.
-SELECT id, charge_id, kind, amount, source, created_at
+SELECT id, charge_id, kind, amount, source, excess, created_at
 FROM shop_ledger_entry
 WHERE tenant = ?1 AND charge_id = ?4 AND id > ?2
 ORDER BY id
