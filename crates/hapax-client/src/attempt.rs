@@ -1,8 +1,9 @@
 //! Attempts of an operation, for logs and error reports.
 //!
 //! They are printed as `attempt,delay_ms,status,code,notes`, one line each: `delay_ms` is the wait
-//! before the attempt, `code` is the `code` of a problem+json response, and `notes` is the error or
-//! the reason for the retry.
+//! before the attempt, `status` is the class of the outcome (`2xx`, `5xx`, `timeout` or `network`),
+//! `code` is the status of the response, and `notes` is the `code` of a problem+json response, the
+//! error, or the reason for the retry.
 
 use std::{fmt, ops::Deref, time::Duration};
 
@@ -23,6 +24,8 @@ pub struct Attempt {
     pub status: Option<u16>,
     /// The `code` of a problem+json response.
     pub code: Option<String>,
+    /// Whether the time for the attempt passed without a response.
+    pub timed_out: bool,
     /// The error, or the wait that was asked for.
     pub notes: String,
 }
@@ -42,8 +45,34 @@ impl Attempt {
             took_ms: millis(took),
             status,
             code,
+            timed_out: false,
             notes: notes.chars().take(NOTE_CHARS).collect(),
         }
+    }
+
+    /// The class of the outcome.
+    fn class(&self) -> String {
+        match self.status {
+            Some(status) => format!("{}xx", status / 100),
+            None if self.timed_out => "timeout".to_owned(),
+            None => "network".to_owned(),
+        }
+    }
+
+    /// The notes of the CSV line. A 502 or 504 without a problem is the response of a proxy.
+    fn remark(&self) -> String {
+        let words = match (self.code.as_deref(), self.status) {
+            (Some(code), _) => code,
+            (None, Some(502 | 504)) => "proxy error",
+            (None, Some(200..300)) => "success",
+            _ => "",
+        };
+        let between = if words.is_empty() || self.notes.is_empty() {
+            ""
+        } else {
+            ": "
+        };
+        format!("{words}{between}{}", self.notes)
     }
 }
 
@@ -70,11 +99,9 @@ impl fmt::Display for Attempts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("attempt,delay_ms,status,code,notes")?;
         for it in &self.0 {
-            let status = it.status.map(|it| it.to_string()).unwrap_or_default();
-            write!(f, "\n{},{},{status},", it.attempt, it.delay_ms)?;
-            cell(f, it.code.as_deref().unwrap_or_default())?;
-            f.write_str(",")?;
-            cell(f, &it.notes)?;
+            let code = it.status.map(|it| it.to_string()).unwrap_or_default();
+            write!(f, "\n{},{},{},{code},", it.attempt, it.delay_ms, it.class())?;
+            cell(f, &it.remark())?;
         }
         Ok(())
     }
@@ -111,8 +138,24 @@ mod tests {
         let times = (Duration::from_micros(57_900), Duration::from_millis(3));
         attempts.push(Attempt::new(2, times, Some(503), code, ""));
         let expected = "attempt,delay_ms,status,code,notes\n\
-            1,0,,,\"no \"\"route\"\", at all\"\n\
-            2,57,503,DEPENDENCY.unavailable,";
+            1,0,network,,\"no \"\"route\"\", at all\"\n\
+            2,57,5xx,503,DEPENDENCY.unavailable";
+        assert_eq!(attempts.to_string(), expected);
+    }
+
+    #[test]
+    fn the_class_and_the_notes_say_who_failed() {
+        let mut attempts = Attempts::default();
+        let mut late = Attempt::new(1, NO_TIME, None, None, "initial timeout");
+        late.timed_out = true;
+        attempts.push(late);
+        let wait = |millis| (Duration::from_millis(millis), Duration::ZERO);
+        attempts.push(Attempt::new(2, wait(137), Some(502), None, ""));
+        attempts.push(Attempt::new(3, wait(281), Some(201), None, ""));
+        let expected = "attempt,delay_ms,status,code,notes\n\
+            1,0,timeout,,initial timeout\n\
+            2,137,5xx,502,proxy error\n\
+            3,281,2xx,201,success";
         assert_eq!(attempts.to_string(), expected);
     }
 

@@ -231,7 +231,7 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
         }
         Ok(Err(error)) if is_unsent(error) => (Seen::NotSent, "not sent".to_owned()),
         Ok(Err(_)) => (Seen::Lost, "the response was lost".to_owned()),
-        Err(_) => (Seen::Lost, "no response in time".to_owned()),
+        Err(_) => (Seen::TimedOut, "no response in time".to_owned()),
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Seen {
     NotSent,
     /// No response was received, and the receiver may have the request.
     Lost,
+    /// The same, because the time for the attempt has passed.
+    TimedOut,
 }
 
 impl Seen {
@@ -56,7 +58,7 @@ impl Seen {
                 status,
                 retry_after,
             } => passes(status, retry_after.is_some()),
-            Self::NotSent | Self::Lost => true,
+            Self::NotSent | Self::Lost | Self::TimedOut => true,
         }
     }
 
@@ -64,7 +66,7 @@ impl Seen {
     pub(crate) fn asked(self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => retry_after,
-            Self::NotSent | Self::Lost => None,
+            Self::NotSent | Self::Lost | Self::TimedOut => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Output of commands: tables for people, JSON for programs, and exit codes.
+//! Output of commands: tables for people, JSON for programs, CSV for spreadsheets, and exit codes.
 
 use std::{
     fmt::Display,
@@ -24,6 +24,8 @@ pub(crate) const REFUSED: u8 = 4;
 pub(crate) struct Output {
     /// Whether to print JSON.
     pub(crate) json: bool,
+    /// Whether to print tables as CSV.
+    pub(crate) csv: bool,
 }
 
 /// Why a command that prints line after line cannot go on.
@@ -56,8 +58,12 @@ impl Output {
 
     /// Prints the cells of a row that belongs to no table.
     pub(crate) fn cells(self, cells: &[String]) -> Result<(), LineError> {
-        let cells: Vec<String> = cells.iter().map(|cell| harmless(cell)).collect();
-        let line = format!("{}\n", cells.join("  ").trim_end());
+        let line = if self.csv {
+            record(cells.iter().map(String::as_str))
+        } else {
+            let cells: Vec<String> = cells.iter().map(|cell| harmless(cell)).collect();
+            format!("{}\n", cells.join("  ").trim_end())
+        };
         Ok(flushed(line.as_bytes())?)
     }
 
@@ -71,13 +77,19 @@ impl Output {
         written(format!("{line}\n").as_bytes())
     }
 
-    /// Prints a table. Columns are padded to their widest cell, except for the last one.
+    /// Prints a table. Columns are padded to their widest cell, except for the last one. In CSV the
+    /// columns have the names of the table in lower case.
     pub(crate) fn table<const N: usize>(
         self,
         header: [&str; N],
         rows: &[[String; N]],
     ) -> io::Result<()> {
-        written(table(header, rows).as_bytes())
+        let text = if self.csv {
+            csv(header, rows)
+        } else {
+            table(header, rows)
+        };
+        written(text.as_bytes())
     }
 
     /// Prints a text unchanged.
@@ -132,6 +144,34 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
+/// A table as CSV (RFC 4180, with line feeds).
+fn csv<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+    let names = header.map(|name| name.to_ascii_lowercase().replace(' ', "_"));
+    let lines = std::iter::once(&names).chain(rows);
+    lines
+        .map(|cells| record(cells.iter().map(String::as_str)))
+        .collect()
+}
+
+/// A line of CSV.
+fn record<'a>(cells: impl Iterator<Item = &'a str>) -> String {
+    let cells: Vec<String> = cells.map(quoted).collect();
+    format!("{}\n", cells.join(","))
+}
+
+/// A cell of CSV on one line. Keys and ids are chosen by callers, and a spreadsheet would execute a
+/// cell that begins like a formula, so an apostrophe is put before it.
+fn quoted(cell: &str) -> String {
+    let mut cell = harmless(cell);
+    if cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err() {
+        cell.insert(0, '\'');
+    }
+    if cell.contains([',', '"']) {
+        cell = format!("\"{}\"", cell.replace('"', "\"\""));
+    }
+    cell
+}
+
 /// Text from a row without control characters for the terminal.
 fn harmless(cell: &str) -> String {
     let harmless = |it: char| if it.is_control() { ' ' } else { it };
@@ -173,5 +213,15 @@ mod tests {
         ];
         let expected = "NAME       STATE\na          one\nlong name   [2J\n";
         assert_eq!(table(["NAME", "STATE"], &rows), expected);
+    }
+
+    #[test]
+    fn csv_is_one_line_for_each_row_whatever_the_cells_contain() {
+        let rows = [
+            ["a,b".to_owned(), "say \"x\"\nthen y".to_owned()],
+            ["=HYPERLINK(1)".to_owned(), "-5".to_owned()],
+        ];
+        let expected = "order_id,state\n\"a,b\",\"say \"\"x\"\" then y\"\n'=HYPERLINK(1),-5\n";
+        assert_eq!(csv(["ORDER ID", "STATE"], &rows), expected);
     }
 }

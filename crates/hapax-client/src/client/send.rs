@@ -205,7 +205,7 @@ struct Came {
 
 /// An attempt without a response.
 struct Missing {
-    was_sent: bool,
+    seen: Seen,
     source: BoxError,
 }
 
@@ -229,14 +229,7 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             };
             (seen, code, note)
         }
-        Err(missing) => {
-            let seen = if missing.was_sent {
-                Seen::Lost
-            } else {
-                Seen::NotSent
-            };
-            (seen, None, error_chain(&*missing.source))
-        }
+        Err(missing) => (missing.seen, None, error_chain(&*missing.source)),
     }
 }
 
@@ -286,7 +279,7 @@ async fn attempt(
         Ok(Ok(came)) => Ok(came),
         Ok(Err(error)) => Err(Missing::from(error)),
         Err(_) => Err(Missing {
-            was_sent: true,
+            seen: Seen::TimedOut,
             source: format!("no response within {} ms", at_most.as_millis()).into(),
         }),
     }
@@ -295,9 +288,9 @@ async fn attempt(
 impl From<reqwest::Error> for Missing {
     fn from(error: reqwest::Error) -> Self {
         // Without a connection, including TLS, no byte of the request was sent.
-        let was_sent = !(error.is_connect() || error.is_builder());
+        let is_unsent = error.is_connect() || error.is_builder();
         Self {
-            was_sent,
+            seen: if is_unsent { Seen::NotSent } else { Seen::Lost },
             // A URL may contain a secret.
             source: error.without_url().into(),
         }

@@ -97,12 +97,13 @@ impl Operation {
         let number = self.number();
         let status = match seen {
             Seen::Answer { status, .. } => Some(status.as_u16()),
-            Seen::NotSent | Seen::Lost => None,
+            Seen::NotSent | Seen::Lost | Seen::TimedOut => None,
         };
         telemetry::attempt(&self.label, number, self.delay, status);
         let times = (self.delay, elapsed.saturating_sub(self.sent_at));
         let stands = code.as_deref().is_some_and(is_final);
-        let attempt = Attempt::new(number, times, status, code, notes);
+        let mut attempt = Attempt::new(number, times, status, code, notes);
+        attempt.timed_out = seen == Seen::TimedOut;
         tracing::debug!(number, status, notes, "attempt");
         self.attempts.push(attempt);
         let step = self.decide(seen, stands, number, elapsed);

@@ -54,13 +54,13 @@ async fn the_answer_that_comes_at_last_is_the_answer_and_the_attempts_tell_the_s
     let csv = answer.attempts.to_string();
     let lines: Vec<_> = csv.lines().collect();
     assert_eq!(lines[0], "attempt,delay_ms,status,code,notes");
-    assert_eq!(lines[1], "1,0,503,DEPENDENCY.unavailable,");
+    assert_eq!(lines[1], "1,0,5xx,503,DEPENDENCY.unavailable");
     assert!(
-        lines[2].starts_with("2,") && lines[2].ends_with(",502,,"),
+        lines[2].starts_with("2,") && lines[2].ends_with(",5xx,502,proxy error"),
         "{csv}"
     );
     assert!(
-        lines[3].starts_with("3,") && lines[3].ends_with(",201,,"),
+        lines[3].starts_with("3,") && lines[3].ends_with(",2xx,201,success"),
         "{csv}"
     );
 }

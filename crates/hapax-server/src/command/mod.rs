@@ -17,6 +17,7 @@ mod sagas;
 mod destinations;
 mod test_event;
 mod listen;
+mod mask;
 mod send;
 mod secrets;
 pub(crate) mod config;
@@ -70,6 +71,9 @@ pub(crate) struct Flags {
     /// Print JSON instead of tables
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
+    /// Print tables as CSV
+    #[arg(long, global = true, conflicts_with = "json", help_heading = GLOBAL)]
+    csv: bool,
     /// Format of the log: human or json
     #[arg(long, global = true, value_name = "WORD", help_heading = GLOBAL)]
     log: Option<String>,
@@ -120,6 +124,9 @@ enum Verb {
         after_help = "Example:\n  hapax send https://api.example.com/orders -d @order.json --key order-4711"
     )]
     Send(Box<send::Args>),
+    /// Mask personal data and secrets in a text before you share it
+    #[command(after_help = "Example:\n  journalctl -u shop | hapax mask > shop.log")]
+    Mask(mask::Args),
     /// Make secrets
     Secrets(secrets::Args),
     /// Print and check the configuration
@@ -245,7 +252,10 @@ pub(crate) fn run(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<ExitCode, Failure> {
     let Cli { flags, verb } = cli;
-    let output = Output { json: flags.json };
+    let output = Output {
+        json: flags.json,
+        csv: flags.csv,
+    };
     let environment: Vec<_> = environment.collect();
     let failpoints = failpoint::from_environment(&environment);
     let again = again(&flags, &verb, environment);
@@ -294,6 +304,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Destinations(args) => destinations::run(args, context).await,
         Verb::Listen(args) => listen::run(*args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
+        Verb::Mask(args) => mask::run(&args, &context),
         Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) | Verb::Secrets(_) => {
             unreachable!("they ran without settings")
         }

@@ -229,6 +229,16 @@ async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people(on: Store
         "{table:?}"
     );
     assert!(table.stdout.contains("STATE"), "{table:?}");
+    let csv = run(&["events", "list", "--csv", "--database", &url]).ended(0);
+    let lines: Vec<_> = csv.stdout.lines().collect();
+    assert!(lines[0].starts_with("id,"), "{csv:?}");
+    let commas = |line: &&str| line.matches(',').count();
+    let wide = commas(&lines[0]);
+    assert!(
+        lines.len() == 4 && lines.iter().all(|line| commas(line) == wide),
+        "{csv:?}"
+    );
+    run(&["events", "list", "--csv", "--json", "--database", &url]).ended(2);
     let mut command = hapax(&["events", "list", "--database", &url]);
     command.stdin(Stdio::null());
     run_to_end(command).ended(0);

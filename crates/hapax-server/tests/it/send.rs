@@ -147,7 +147,7 @@ async fn the_body_is_on_standard_output_and_the_attempts_on_standard_error() {
     assert_eq!(ran.stdout, "\0\u{1}made");
     let lines: Vec<_> = ran.stderr.lines().collect();
     assert_eq!(lines[0], "attempt,delay_ms,status,code,notes");
-    assert_eq!(lines[1], "1,0,503,,");
+    assert_eq!(lines[1], "1,0,5xx,503,");
     assert!(
         lines[2].starts_with("2,") && lines[2].contains(",201,"),
         "{lines:?}"
