@@ -9,6 +9,7 @@ mod histogram;
 mod load;
 mod serve;
 mod transact;
+mod inbox;
 mod delay;
 mod backlog;
 mod relay;
@@ -55,6 +56,8 @@ enum Part {
     Serve(serve::Flags),
     /// Runs business transactions on PostgreSQL
     Transact(transact::Flags),
+    /// Fills an inbox, or accepts messages in it
+    Inbox(inbox::Flags),
     /// Forwards connections to a server with a delay
     Delay(delay::Flags),
     /// Fills an outbox on SQLite, or drains it
@@ -91,6 +94,7 @@ fn start(part: Part) -> anyhow::Result<()> {
         Part::Serve(flags) => Runtime::new()?.block_on(flags.run()),
         Part::Delay(flags) => flags.run(),
         Part::Transact(flags) => tell(flags.run()),
+        Part::Inbox(flags) => tell(flags.run()),
         Part::Backlog(flags) => tell(flags.run()),
         Part::Relay(flags) => tell(flags.run()),
         Part::Publish(flags) => tell(flags.run()),

@@ -5,6 +5,7 @@
 //! `RATE P50_MS P99_MS`.
 
 use std::{
+    future::Future,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
@@ -88,33 +89,55 @@ impl Flags {
         settings.connections = self.connections;
         let store = Postgres::open(settings).await;
         let store = store.context("cannot open the store")?;
-        let from = Instant::now() + Duration::from_millis(self.warm_up_ms);
+        let warm_up = Duration::from_millis(self.warm_up_ms);
         let window = Duration::from_millis(self.window_ms.max(1));
-        let mut tasks = JoinSet::new();
-        for _ in 0..self.tasks {
-            tasks.spawn(again_and_again(store.clone(), self.kind, from, window));
-        }
-        let mut whole = Histogram::new();
-        while let Some(ended) = tasks.join_next().await {
-            whole.merge(&ended.context("a task panicked")??);
-        }
-        let millis = |thousandths| whole.quantile(thousandths).as_secs_f64() * 1e3;
-        let rate = to_f64(whole.count()) / window.as_secs_f64();
-        Ok(format!("{rate} {} {}", millis(500), millis(990)))
+        let kind = self.kind;
+        measured(self.tasks, warm_up, window, move || {
+            let store = store.clone();
+            async move { transact(store.begin(None, Headers::new()).await?, kind).await }
+        })
+        .await
     }
 }
 
-async fn again_and_again(
-    store: Postgres,
-    kind: Kind,
+/// Repeats `work` in some tasks. Returns the rate, the median duration and its 99th percentile, as
+/// [`Transacted`] reads them.
+pub(crate) async fn measured<F>(
+    tasks: usize,
+    warm_up: Duration,
+    window: Duration,
+    work: impl Fn() -> F + Clone + Send + 'static,
+) -> anyhow::Result<String>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let from = Instant::now() + warm_up;
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        running.spawn(again_and_again(work.clone(), from, window));
+    }
+    let mut whole = Histogram::new();
+    while let Some(ended) = running.join_next().await {
+        whole.merge(&ended.context("a task panicked")??);
+    }
+    let millis = |thousandths| whole.quantile(thousandths).as_secs_f64() * 1e3;
+    let rate = to_f64(whole.count()) / window.as_secs_f64();
+    Ok(format!("{rate} {} {}", millis(500), millis(990)))
+}
+
+async fn again_and_again<F>(
+    work: impl Fn() -> F,
     from: Instant,
     window: Duration,
-) -> anyhow::Result<Histogram> {
+) -> anyhow::Result<Histogram>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
     let mut took = Histogram::new();
     loop {
         let start = Instant::now();
-        let tx = store.begin(None, Headers::new()).await?;
-        transact(tx, kind).await?;
+        let work = work();
+        work.await?;
         let end = Instant::now();
         if end >= from + window {
             return Ok(took);

@@ -18,6 +18,7 @@ mod writes;
 mod capacity;
 mod idle;
 mod backlog;
+mod inbox;
 mod postgres;
 mod relay;
 mod console;
@@ -85,7 +86,8 @@ pub(crate) struct Flags {
     /// Length of each round in milliseconds
     #[arg(long)]
     window_ms: Option<u64>,
-    /// Number of events in the largest backlog, and in the database of the console
+    /// Number of events in the largest backlog, in the database of the console, and of messages in
+    /// the inbox
     #[arg(long)]
     events: Option<u64>,
     /// File for the results [default: bench/RESULTS.md]
@@ -108,6 +110,8 @@ struct Bench {
     /// Number of first writes before a storm.
     steady: u64,
     backlogs: Vec<u64>,
+    /// Number of messages in the inbox.
+    messages: u64,
     relay: relay::Sizes,
     console: console::Sizes,
     postgres: Option<String>,
@@ -292,6 +296,10 @@ impl Flags {
             idle: of(10_000, 2_000),
             steady: if self.quick { 1_000 } else { 10_000 },
             backlogs: self.backlogs(),
+            messages: self
+                .events
+                .unwrap_or(if self.quick { 200_000 } else { 10_000_000 })
+                .max(1),
             relay: relay::Sizes::new(
                 self.quick,
                 self.no_peers,
@@ -343,6 +351,7 @@ fn embedded(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
         ("capacity", Box::pin(capacity::capacity(bench, store))),
         ("idle", Box::pin(idle::idle(bench))),
         ("backlog", Box::pin(backlog::backlog(bench))),
+        ("inbox", Box::pin(inbox::inbox(bench, store))),
     ]
 }
 
@@ -392,6 +401,7 @@ fn on_postgres(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
             Box::pin(capacity::capacity(bench, store)),
         ),
         ("postgres-nodes", Box::pin(postgres::nodes(bench))),
+        ("postgres-inbox", Box::pin(inbox::inbox(bench, store))),
     ]
 }
 

@@ -8,7 +8,15 @@ use std::{
 
 #[test]
 fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
-    let page = run(&["replay", "replay-uncached", "storm", "writes", "backlog"]);
+    let page = run(&[
+        "replay",
+        "replay-uncached",
+        "storm",
+        "writes",
+        "backlog",
+        "inbox",
+    ]);
+    assert!(page.contains("duplicates of the newest"), "{page}");
     for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |"] {
         assert!(page.contains(target), "{target} is missing:\n{page}");
     }
@@ -24,6 +32,7 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
         "postgres-transactions",
         "postgres-capacity",
         "postgres-nodes",
+        "postgres-inbox",
     ]);
     for target in ["1a", "1b", "2", "3", "4", "10", "13"] {
         let target = format!("| {target} |");

@@ -163,6 +163,24 @@
     });
   }
 
+  // Replaces parts of this page by those of the page at `url`.
+  async function take(url, ids, signal) {
+    const answer = await fetch(url, { signal, redirect: "manual" });
+    if (answer.type === "opaqueredirect") return location.reload(); // Signed out.
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const id of ids) {
+      const now = document.getElementById(id);
+      const then = page.getElementById(id);
+      if (now && then) staying(now, () => now.replaceWith(document.adoptNode(then)));
+    }
+  }
+
+  // A relay makes the attempt that an action has asked for a moment later.
+  function liveAttempt() {
+    if (!/^\?said=(replayed|retried|edited)$/.test(location.search)) return;
+    for (const wait of [1000, 4000, 8000]) setTimeout(() => take(location.href, ["results"]).catch(() => {}), wait);
+  }
+
   // Asks the server for the page with this filter, and takes its list and its note.
   function liveFilter() {
     const form = document.getElementById("filter-form");
@@ -177,14 +195,7 @@
       asked.abort();
       asked = new AbortController();
       try {
-        const answer = await fetch(url, { signal: asked.signal, redirect: "manual" });
-        if (answer.type === "opaqueredirect") return location.reload(); // Signed out.
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const id of ["results", "filter-note"]) {
-          const now = document.getElementById(id);
-          const then = page.getElementById(id);
-          if (now && then) staying(now, () => now.replaceWith(document.adoptNode(then)));
-        }
+        await take(url, ["results", "filter-note"], asked.signal);
         const wrong = document.querySelector("#filter-note.wrong");
         if (wrong) filter.setAttribute("aria-invalid", "true");
         else filter.removeAttribute("aria-invalid");
@@ -268,6 +279,7 @@
     keyboard();
     liveFilter();
     liveFigures();
+    liveAttempt();
     selects();
     showPlace();
   });

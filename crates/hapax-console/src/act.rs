@@ -10,6 +10,7 @@
 mod plan;
 mod again;
 mod selected;
+mod test_event;
 mod run;
 mod notice;
 
@@ -85,6 +86,9 @@ enum Act {
         verb: OneDestination,
         dest: String,
     },
+    Test {
+        dest: String,
+    },
     Cancel {
         job: i64,
     },
@@ -127,6 +131,14 @@ enum OneDestination {
     Pause,
     Resume,
     Remove,
+}
+
+/// What follows an action.
+enum Done {
+    /// The next page, and its message.
+    Next(String, String),
+    /// A page with the result.
+    Shown(Box<Page>),
 }
 
 /// The confirmation page of an action.
@@ -210,9 +222,11 @@ pub(crate) async fn act(
     }
     let actor = page_request.caller().actor.clone().because(reason);
     let at = asked_at(&page_request.fields, console.0.clock.now())?;
-    let (back, said) = act
-        .run(&console, &actor, &page_request.fields, reason, at)
-        .await?;
+    let done = act.run(&console, &actor, &page_request.fields, reason, at);
+    let (back, said) = match done.await? {
+        Done::Next(back, said) => (back, said),
+        Done::Shown(page) => return Ok(page.into_response()),
+    };
     tracing::info!(
         actor = actor.name,
         said,
@@ -308,6 +322,9 @@ impl Act {
             "pause" => destination(OneDestination::Pause)?,
             "resume" => destination(OneDestination::Resume)?,
             "remove" => destination(OneDestination::Remove)?,
+            "test" => Self::Test {
+                dest: text("dest")?,
+            },
             "cancel" => Self::Cancel { job: whole("job")? },
             "purge-key" => Self::PurgeKey {
                 tenant: fields.get("tenant").map(str::to_owned),

@@ -13,10 +13,12 @@ pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     /// A short explanation.
     pub(crate) note: &'a str,
-    /// The current value.
-    pub(crate) now: String,
-    /// The maximum.
-    pub(crate) most: String,
+    /// The current value; `None` if it is not known.
+    pub(crate) now: Option<String>,
+    /// The maximum; `None` if no value is known.
+    pub(crate) most: Option<String>,
+    /// What is shown instead of the maximum if no value is known.
+    pub(crate) nothing: &'a str,
     /// The start of the time axis.
     pub(crate) since: String,
     /// Values, oldest first. Unknown values leave a gap.
@@ -26,19 +28,30 @@ pub(crate) struct Chart<'a> {
 impl Chart<'_> {
     /// Renders the figure.
     pub(crate) fn draw(&self) -> Element {
-        let said = format!(
-            "{}: {} now, {} at most in the last {}",
-            self.title, self.now, self.most, self.since
+        let now = self.now.as_deref().unwrap_or("–");
+        let most = self.most.as_ref();
+        let said = most.map_or_else(
+            || {
+                format!(
+                    "{}: {} in the last {}",
+                    self.title, self.nothing, self.since
+                )
+            },
+            |most| {
+                let (title, since) = (self.title, &self.since);
+                format!("{title}: {now} now, {most} at most in the last {since}")
+            },
         );
+        let most = most.map_or_else(|| self.nothing.to_owned(), |most| format!("most {most}"));
         let caption = el("figcaption")
             .add(el("span").class("title").add(self.title))
-            .add(el("strong").add(&self.now))
+            .add(el("strong").add(now))
             .add(el("span").class("soft").add(self.note));
         let axis = el("p")
             .class("axis")
             .attr("aria-hidden", "true")
             .add(el("span").add(format!("{} ago", self.since)))
-            .add(el("span").add(format!("most {}", self.most)))
+            .add(el("span").add(most))
             .add(el("span").add("now"));
         el("figure")
             .class("chart")

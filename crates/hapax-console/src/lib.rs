@@ -40,6 +40,7 @@ mod live;
 mod pages;
 mod act;
 mod markdown;
+mod test_events;
 pub mod serve;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -53,11 +54,13 @@ use hapax::{
 use tokio::sync::{Semaphore, watch};
 
 pub use auth::{BadToken, Caller, Given, Role, Tokens, is_local};
+pub use test_events::{TestEvents, test_events};
 
 use queries::Queries;
 use rate_limit::RateLimit;
 use sample::Samples;
 use session::Sessions;
+use test_events::TESTS_MAX;
 
 /// The path of the console.
 pub const BASE: &str = "/console";
@@ -85,6 +88,8 @@ pub struct Settings {
     pub configured: BTreeMap<String, Configured>,
     /// The metrics of this process: replays, conflicts and breakers are read from them.
     pub metrics: Option<Metrics>,
+    /// Offers test events; without it, the console has no button for them.
+    pub test_events: Option<TestEvents>,
     /// Maximum number of connections with live figures. It must be lower than the limit of the
     /// listener.
     pub live_max: usize,
@@ -114,6 +119,9 @@ struct Inner {
     clock: Clock,
     effective: Vec<Setting>,
     samples: Samples,
+    test_events: Option<TestEvents>,
+    /// Limits the test events that are offered at the same time.
+    tests: Semaphore,
     live: Arc<Semaphore>,
     closing: watch::Sender<bool>,
 }
@@ -129,6 +137,7 @@ impl Settings {
             effective: Vec::new(),
             configured: BTreeMap::new(),
             metrics: None,
+            test_events: None,
             live_max: LIVE_MAX,
         }
     }
@@ -167,6 +176,7 @@ impl Console {
             effective,
             configured,
             metrics,
+            test_events,
             live_max,
         } = settings;
         let index = DestinationIndex::new(admin, configured);
@@ -179,6 +189,8 @@ impl Console {
             clock,
             effective,
             samples: Samples::new(metrics),
+            test_events,
+            tests: Semaphore::new(TESTS_MAX),
             live: Arc::new(Semaphore::new(live_max)),
             closing: watch::Sender::new(false),
         }))

@@ -196,7 +196,9 @@ impl Kept {
             self.samples.pop_back();
         }
         let back = self.samples.len().saturating_sub(RATE);
-        let earlier = self.samples.get(back).and_then(|it| it.requests);
+        // Counters appear with their first request, so a missing one was zero.
+        let earlier = self.samples.get(back);
+        let earlier = earlier.map(|it| it.requests.unwrap_or_default());
         if let (Some(now), Some(then)) = (sample.requests, earlier) {
             let all = now.all - then.all;
             let part = |count: f64| (all > 0.0).then(|| count / all);
@@ -326,9 +328,9 @@ mod tests {
         assert_eq!(requests("other 1\n"), None);
     }
 
-    #[test]
-    fn a_rate_is_taken_over_what_was_counted_since() {
-        let sample = |at: i64, all: f64, replayed: f64| Sample {
+    /// A sample after this number of requests, some of which were replayed.
+    fn sample(at: i64, all: f64, replayed: f64) -> Sample {
+        Sample {
             at: Timestamp::from_millis(at),
             lag: 0.0,
             committed: 0.0,
@@ -341,7 +343,22 @@ mod tests {
             }),
             reuse: None,
             conflicts: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_first_requests_of_a_process_have_a_rate() {
+        let mut kept = Kept::default();
+        kept.add(Sample {
+            requests: None,
+            ..sample(0, 0.0, 0.0)
+        });
+        kept.add(sample(5_000, 4.0, 1.0));
+        assert_eq!(kept.samples[1].reuse, Some(0.25));
+    }
+
+    #[test]
+    fn a_rate_is_taken_over_what_was_counted_since() {
         let mut kept = Kept::default();
         kept.add(sample(0, 100.0, 50.0));
         kept.add(sample(5_000, 110.0, 59.0));

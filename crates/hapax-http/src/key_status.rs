@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use axum::response::Response;
-use hapax::admin::KeyState;
+use hapax::{
+    admin::KeyState,
+    key::{DERIVED_PREFIX, IdempotencyKey},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -13,6 +16,16 @@ use crate::{
     stored::Stored,
     telemetry::Outcome,
 };
+
+/// The advice for a mismatch of a key that the client has sent.
+const MISMATCH: &str = "the first request with this key had a different path, query, content type, \
+    body or condition (If-Match, If-None-Match, If-Unmodified-Since); use a new key for a different \
+    request";
+/// The advice for a mismatch of a key that the service has derived from the request.
+const DERIVED_MISMATCH: &str = "the service derives the key of this operation from a part of the \
+    request, and an earlier request with the same part was different in its path, query, content \
+    type, body or condition; send the earlier request unchanged to receive its response, or send \
+    this one with an Idempotency-Key of your own to have it executed as another request";
 
 /// The outcome of a claim whose key is taken: the stored response, or the reason why there is none.
 #[derive(Clone, Debug)]
@@ -49,23 +62,33 @@ impl KeyStatus {
         }
     }
 
-    /// Returns the response for this outcome.
-    pub(crate) fn into_response(self, profile: Profile, id: &RequestId) -> Response {
+    /// Returns the response for this outcome of `key`.
+    pub(crate) fn into_response(
+        self,
+        key: &IdempotencyKey,
+        profile: Profile,
+        id: &RequestId,
+    ) -> Response {
+        // The caller of a request whose key was derived has not sent one.
+        let is_derived = key.as_str().starts_with(DERIVED_PREFIX);
         let problem = match self {
             Self::Replay(stored, _) => return stored.replay(),
             Self::Mismatch => Problem::new(PAYLOAD_MISMATCH)
                 .status(profile.mismatch())
-                .detail(
-                    "the first request with this key had a different path, query, content type, \
-                     body or condition (If-Match, If-None-Match, If-Unmodified-Since); use a new \
-                     key for a different request",
-                ),
+                .detail(if is_derived {
+                    DERIVED_MISMATCH
+                } else {
+                    MISMATCH
+                }),
             Self::InProgress => Problem::new(IN_PROGRESS)
                 .detail("send the same request again after the time in Retry-After")
                 .retry_after(RETRY_AFTER),
-            Self::Gone => {
-                Problem::new(EXPIRED).detail("its response is no longer kept; use a new key")
-            }
+            Self::Gone => Problem::new(EXPIRED).detail(if is_derived {
+                "the response is no longer kept; to run the request again, send it with an \
+                 Idempotency-Key of your own"
+            } else {
+                "its response is no longer kept; use a new key"
+            }),
         };
         problem::write_out(&problem, id)
     }

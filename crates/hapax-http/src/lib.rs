@@ -91,6 +91,7 @@
 //! ```
 
 pub mod request_id;
+mod rate_limit;
 mod operation;
 mod settings;
 mod idempotency;
@@ -120,10 +121,11 @@ pub use extract::{Json, Path, Query};
 pub use hapax::idempotency::Disposition;
 pub use header::EXPOSED_HEADERS;
 pub use idempotency::Idempotency;
-pub use inbox::{Verified, WebhookLayer};
+pub use inbox::{DedupeKey, DedupeKeyError, Verified, WebhookLayer};
 pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use problem::{Code, ConflictOn, Problem};
+pub use rate_limit::{Rate, RateLimit, RateLimited};
 pub use request_id::{RequestId, RequestIds};
 pub use settings::{Profile, Settings};
 pub use tx::Tx;

@@ -18,18 +18,20 @@ pub(crate) enum Outcome {
     Mismatch,
     InProgress,
     Bypassed,
+    FailedOpen,
     Gone,
     Released,
     StoreError,
 }
 
 impl Outcome {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Created,
         Self::Replayed,
         Self::Mismatch,
         Self::InProgress,
         Self::Bypassed,
+        Self::FailedOpen,
         Self::Gone,
         Self::Released,
         Self::StoreError,
@@ -43,6 +45,7 @@ impl Outcome {
             Self::Mismatch => "mismatch",
             Self::InProgress => "in_progress",
             Self::Bypassed => "bypassed",
+            Self::FailedOpen => "failed_open",
             Self::Gone => "gone",
             Self::Released => "released",
             Self::StoreError => "store_error",

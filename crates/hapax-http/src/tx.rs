@@ -13,15 +13,13 @@ use std::{
 use axum::extract::FromRequestParts;
 use hapax::{
     event::{EventId, NewEvent},
+    inbox::ResultError,
     outbox::EventError,
-    store::Transaction,
+    store::{StoreError, Transaction},
 };
 use http::request::Parts;
 
-use crate::{
-    problem::{Problem, UNAVAILABLE},
-    settings::RETRY_AFTER,
-};
+use crate::problem::Problem;
 
 /// The transaction of this request: rows, events and the response are one commit.
 ///
@@ -40,6 +38,16 @@ impl<T: Transaction> Tx<T> {
     /// Fails if the event is not valid, for instance too long. The transaction remains usable.
     pub fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         Transaction::emit(&mut **self, event)
+    }
+
+    /// Records the result of the message that this request has delivered, such as `applied`. The
+    /// message's row in the inbox keeps it.
+    ///
+    /// # Errors
+    /// Fails if the route does not receive messages, and if the result is too long or contains a
+    /// NUL. The transaction remains usable.
+    pub fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        Transaction::record_result(&mut **self, result)
     }
 }
 
@@ -137,9 +145,8 @@ impl<T> Slot<T> {
             )),
             Place::Unreachable => {
                 *place = Place::Unreachable;
-                Err(Problem::new(UNAVAILABLE)
-                    .detail("the store is not available now; try again")
-                    .retry_after(RETRY_AFTER))
+                let source = "no transaction could be opened".into();
+                Err(StoreError::Unavailable { source }.into())
             }
         }
     }

@@ -522,7 +522,6 @@ AS $$
 #variable_conflict use_column
 DECLARE
     known bytea;
-    at timestamptz := clock_timestamp();
 BEGIN
     IF NOT (hapax.is_name(consumer) AND hapax.is_name(message_id) AND hapax.is_name(source)) THEN
         RAISE 'the consumer, the message id or the source is not 1 to 255 bytes long' USING
@@ -533,9 +532,10 @@ BEGIN
     END IF;
     LOOP
         INSERT INTO hapax.inbox_message
-            (consumer, message_id, source, payload_hash, received_at, processed_at)
+            (consumer, message_id, source, payload_hash, received_at)
         VALUES
-            (accept.consumer, accept.message_id, accept.source, accept.payload_hash, at, at)
+            (accept.consumer, accept.message_id, accept.source, accept.payload_hash,
+             clock_timestamp())
         ON CONFLICT (message_id, consumer, source) DO NOTHING;
         IF FOUND THEN
             RETURN 'first';
@@ -553,3 +553,27 @@ END
 $$;
 COMMENT ON FUNCTION hapax.accept IS
     'Takes a message of a source for a consumer, once, in this transaction.';
+
+CREATE FUNCTION hapax.processed(
+    consumer text, message_id text, source text, result text DEFAULT NULL
+) RETURNS void
+    LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF octet_length(result) > 1024 THEN
+        RAISE 'the result is longer than 1024 bytes' USING ERRCODE = 'HX001';
+    END IF;
+    UPDATE hapax.inbox_message AS taken
+    SET processed_at = clock_timestamp(), result = processed.result
+    WHERE taken.message_id = processed.message_id AND taken.consumer = processed.consumer
+      AND taken.source = processed.source AND taken.processed_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE 'the message was not accepted, or is recorded as processed already' USING
+            ERRCODE = 'HX011', HINT = 'Accept it first, and go on only when it is new.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION hapax.processed IS
+    'Records that the effect of an accepted message was written, and the result.';

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::error::SqlState;
 
 use crate::{
+    error::own_error,
     idempotency::{OldRow, evaluate_rows, parts, record},
     postgres::Postgres,
     query,
@@ -33,7 +34,8 @@ const CLOSED_MAX: u32 = 2;
 pub(crate) async fn find(store: &Postgres, scope: &Scope) -> Result<Option<KeyRecord>, StoreError> {
     let [tenant, operation, key] = parts(scope);
     let params: [&dyn Param; 4] = [&tenant, &operation, &key, &store.time()];
-    let rows = store.ask(query!("idempotency/find"), &params).await?;
+    let rows = store.ask(query!("idempotency/find"), &params).await;
+    let rows = rows.map_err(own_error)?;
     rows.first().map(record).transpose()
 }
 
@@ -114,7 +116,8 @@ pub(crate) async fn try_hold(
     begin: &str,
 ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
     let sql = [query!("idempotency/lock"), query!("idempotency/find")];
-    let [lock, find] = session.run(async |link| link.ready(sql).await).await?;
+    let ready = session.run(async |link| link.ready(sql).await).await;
+    let [lock, find] = ready.map_err(own_error)?;
     let [tenant, operation, key] = parts(&claim.scope);
     let time = store.time();
     let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
@@ -130,7 +133,7 @@ pub(crate) async fn try_hold(
         Ok(rows) => rows,
         Err(PipelineError { cause, .. }) => {
             session.rollback().await;
-            return Err(cause.into());
+            return Err(own_error(cause));
         }
     };
     match evaluate_rows(&rows[1], &rows[2], claim, store.keyring()) {

@@ -1,15 +1,16 @@
-//! The last pipeline of a transaction: the response or the recovery point, the events, `COMMIT`.
+//! The last pipeline of a transaction: the response or the recovery point, the events, the results of
+//! messages, `COMMIT`.
 //!
 //! The most frequent case, a response and one event, is one statement. No response is awaited in
 //! between: if a statement fails, the commit becomes a rollback.
 
-use hapax::{failpoint::Failpoints, outbox::Sealed, store::StoreError};
+use hapax::{failpoint::Failpoints, inbox::Processed, outbox::Sealed, store::StoreError};
 use tokio_postgres::error::SqlState;
 
 use crate::{
     connection::QueryError,
     emit::{Columns, One},
-    error::store_error,
+    error::{own_error, store_error},
     idempotency::{Held, OldRow, ResponseColumns, parts, retention},
     phase::{Phase, is_fenced},
     query,
@@ -27,6 +28,8 @@ pub(crate) struct Ending<'a> {
     event: Option<One<'a>>,
     /// All events, where there are more.
     events: Option<Columns<'a>>,
+    /// The messages that were accepted.
+    processed: &'a [Processed],
     time: Option<Moment>,
 }
 
@@ -39,6 +42,7 @@ impl<'a> Ending<'a> {
         phase: Option<&'a Phase>,
         response: Option<&'a ResponseColumns>,
         events: &'a [Sealed],
+        processed: &'a [Processed],
         time: Option<Moment>,
     ) -> Self {
         let (event, events) = match events {
@@ -53,6 +57,7 @@ impl<'a> Ending<'a> {
             phase: phase.map(|phase| (phase, response)),
             event,
             events,
+            processed,
             time,
         }
     }
@@ -66,12 +71,13 @@ impl<'a> Ending<'a> {
         let said = self.said();
         let at_the_start = |cause| Crashed {
             cause,
-            at: Place::Elsewhere,
+            at: Place::Own,
         };
         let mut texts: Vec<&'static str> = Vec::with_capacity(2);
         texts.extend(self.phase.map(|(_, response)| Phase::sql(response)));
         texts.extend(said.iter().map(|(sql, _)| *sql));
         let ready = session.ready(&texts).await.map_err(at_the_start)?;
+        let commit = ready.len();
         failpoints.hit("postgres.commit.before");
         let results = session.pipeline(|link| {
             let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(ready.len() + 1);
@@ -91,7 +97,8 @@ impl<'a> Ending<'a> {
             at: match (failed.statement, &self.phase, &self.response) {
                 (0, Some(_), _) => Place::Fence,
                 (0, None, Some(_)) => Place::Key,
-                _ => Place::Elsewhere,
+                (statement, ..) if statement == commit => Place::Commit,
+                _ => Place::Own,
             },
             cause: failed.cause,
         })
@@ -119,6 +126,16 @@ impl<'a> Ending<'a> {
         if let Some(events) = &self.events {
             said.push((query!("outbox/emit"), events.params().to_vec()));
         }
+        for it in self.processed {
+            let params: [&dyn Param; 5] = [
+                &it.consumer,
+                &it.message_id,
+                &it.source,
+                &self.time,
+                &it.result,
+            ];
+            said.push((query!("inbox/processed"), params.to_vec()));
+        }
         said
     }
 }
@@ -137,8 +154,10 @@ enum Place {
     Key,
     /// The one that needs the key to be this owner's.
     Fence,
-    /// Another one.
-    Elsewhere,
+    /// Another one of the store.
+    Own,
+    /// The commit, at which a deferred constraint of the service may be violated.
+    Commit,
 }
 
 impl Crashed {
@@ -160,7 +179,8 @@ impl Crashed {
                     source: error.into(),
                 }
             }
-            QueryError::Failed(error) => store_error(error),
+            QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
+            QueryError::Failed(error) => own_error(store_error(error)),
             lost @ QueryError::Lost => lost.into(),
         }
     }

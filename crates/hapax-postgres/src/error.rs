@@ -106,6 +106,12 @@ pub enum SchemaError {
     Store(#[source] StoreError),
 }
 
+/// Classifies the failure of a statement on the store's own tables.
+pub(crate) fn own_error(failed: impl Into<StoreError>) -> StoreError {
+    let error: StoreError = failed.into();
+    error.of_own_statement()
+}
+
 /// Sorts what the database or the driver said about a statement.
 pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
     let Some(state) = error.code() else {
@@ -290,11 +296,15 @@ fn passes(state: &SqlState, fatal: bool) -> bool {
         return fatal;
     }
     let class = &state.code()[..2];
-    // 08 connection, 53 out of resources, 57 operator intervention, 58 system error.
-    ["08", "53", "57", "58"].contains(&class)
+    // 08 connection, 53 out of resources, 57 operator intervention, 58 system error. After a fatal
+    // error the connection is gone, regardless of the code.
+    fatal
+        || ["08", "53", "57", "58"].contains(&class)
         || [
             SqlState::READ_ONLY_SQL_TRANSACTION,
             SqlState::INVALID_PASSWORD,
+            SqlState::DATA_CORRUPTED,
+            SqlState::INDEX_CORRUPTED,
         ]
         .contains(state)
 }

@@ -5,6 +5,7 @@ use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     connection::{Link, QueryError, Ready},
+    error::own_error,
     idempotency::{ResponseColumns, parts},
     postgres::Postgres,
     query,
@@ -70,7 +71,8 @@ impl Phase {
         let response = ResponseColumns::of(store.keyring(), &self.owned.scope, response)?;
         let mut session = store.session().await?;
         let sql = [Self::sql(Some(&response))];
-        let [finish] = session.run(async |link| link.ready(sql).await).await?;
+        let ready = session.run(async |link| link.ready(sql).await).await;
+        let [finish] = ready.map_err(own_error)?;
         let (begin, time) = (store.begin(), store.time());
         let results = session.pipeline(|link| {
             vec![
@@ -88,7 +90,7 @@ impl Phase {
                 session.rollback().await;
                 Err(match cause {
                     QueryError::Failed(error) if is_fenced(&error) => StoreError::Fenced,
-                    cause => cause.into(),
+                    cause => own_error(cause),
                 })
             }
         }

@@ -24,7 +24,7 @@ use tokio_postgres::Row;
 
 use crate::{
     claim::{PAUSE, find},
-    error::{corrupt, encrypted, unavailable},
+    error::{corrupt, encrypted, own_error, unavailable},
     idempotency::{parts, retention},
     phase::Phase,
     postgres::Postgres,
@@ -96,7 +96,8 @@ impl Phases for Postgres {
         ];
         let rows = self
             .commit(query!("idempotency/take_over"), &params)
-            .await?;
+            .await
+            .map_err(own_error)?;
         let readable = |row| match taken_over(row, self.keyring()) {
             Ok(taken) => Some(taken),
             Err(error) => {
@@ -160,7 +161,7 @@ async fn write(
         &millis(retention),
         &store.time(),
     ];
-    let rows = store.commit(sql, &params).await?;
+    let rows = store.commit(sql, &params).await.map_err(own_error)?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get(1).map_err(unreadable)?;
         Ok(Ownership {
@@ -203,7 +204,8 @@ async fn resume(
         &store.time(),
         &created_at,
     ];
-    let rows = store.commit(query!("idempotency/resume"), &params).await?;
+    let rows = store.commit(query!("idempotency/resume"), &params).await;
+    let rows = rows.map_err(own_error)?;
     let owned = |row: &Row| {
         let Moment(created_at) = row.try_get("created_at").map_err(unreadable)?;
         let Moment(expires_at) = row.try_get("expires_at").map_err(unreadable)?;
@@ -230,7 +232,8 @@ async fn fenced(
     let [tenant, operation, key] = parts(&owned.scope);
     let created_at = Moment(owned.created_at);
     let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-    let changed = store.commit(sql, &[&fence[..], values].concat()).await?;
+    let changed = store.commit(sql, &[&fence[..], values].concat()).await;
+    let changed = changed.map_err(own_error)?;
     if changed.is_empty() {
         return Err(StoreError::Fenced);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Claim, StoredResponse, Taken},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Accepted, Message, ResultError},
     key::Scope,
     outbox::{Draft, EventError},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
@@ -22,7 +22,7 @@ use crate::{
     commit::Ending,
     commit_recovery,
     connection::Link,
-    error::{lost, store_error},
+    error::{lost, own_error, store_error},
     idempotency::{Held, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     phase::Phase,
@@ -38,6 +38,7 @@ pub struct Tx {
     store: Postgres,
     session: Session,
     draft: Draft,
+    accepted: Accepted,
     held: Option<Held>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
@@ -56,7 +57,7 @@ enum Doom {
     Failed,
     /// It conflicted with another transaction and may run again.
     Conflict,
-    /// Its pipelined claim did not get the key.
+    /// Its pipelined claim did not get the key, or failed.
     NotClaimed,
 }
 
@@ -71,6 +72,7 @@ impl Tx {
             store: store.clone(),
             session,
             draft,
+            accepted: Accepted::default(),
             held,
             phase: None,
             pipelined: None,
@@ -158,6 +160,7 @@ impl Tx {
         self.check()?;
         // If this future is dropped, the transaction must not be committed.
         self.doom = Some(Doom::Failed);
+        let claims = self.pipelined.is_some();
         let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
             Some(claim) => self.ride(claim, ask).await,
@@ -171,7 +174,9 @@ impl Tx {
         };
         match error {
             StoreError::Conflict { .. } => self.doom = Some(Doom::Conflict),
-            StoreError::NotClaimed => self.doom = Some(Doom::NotClaimed),
+            // Either the key was taken, or the claim failed. The statement did not run, so the
+            // request can claim again before its handler starts.
+            _ if claims && self.held.is_none() => self.doom = Some(Doom::NotClaimed),
             _ => {}
         }
         Err(error)
@@ -186,7 +191,7 @@ impl Tx {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         let sql = [query!("idempotency/lock"), query!("idempotency/find")];
-        let ready = self.session.ready(&sql).await?;
+        let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
         let time = self.store.time();
@@ -202,7 +207,7 @@ impl Tx {
             },
             ask,
         );
-        let (ahead, asked) = results.await?;
+        let (ahead, asked) = results.await.map_err(own_error)?;
         match evaluate_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
             Some(ClaimOutcome::Open(row)) => {
                 self.held = Some(Held { claim, row });
@@ -253,12 +258,15 @@ impl Tx {
                 return Err(error);
             }
         };
+        let processed = self.accepted.take_new();
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
-        let ending = Ending::of(held, phase, stored.as_ref(), &events, self.store.time());
+        let time = self.store.time();
+        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time);
         let failpoints = &self.store.settings().failpoints;
         let failed = match ending.pipeline(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
+                self.accepted.committed();
                 failpoints.hit("postgres.commit.after");
                 if !events.is_empty() || self.notifies {
                     self.store.notifier().notify();
@@ -280,6 +288,7 @@ impl Tx {
                     response,
                 ))
                 .await?;
+                self.accepted.committed();
                 self.store.notifier().notify();
                 Ok(())
             }
@@ -293,6 +302,7 @@ impl Tx {
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+        self.accepted.rolled_back();
         let Self { store, session, .. } = self;
         let begin = format!("ROLLBACK; {}", &store.begin());
         match try_hold(&store, session, &held.claim, &begin).await? {
@@ -316,8 +326,16 @@ impl Transaction for Tx {
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
         let time = self.store.time();
-        self.ask(async |link| inbox::accept(link, message, time).await)
+        let acceptance = self
+            .ask(async |link| inbox::accept(link, message, time).await)
             .await
+            .map_err(own_error)?;
+        self.accepted.add(message, acceptance);
+        Ok(acceptance)
+    }
+
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        self.accepted.record_result(result)
     }
 
     async fn complete(
@@ -351,6 +369,7 @@ impl Transaction for Tx {
             }
             (Effect::Drop, Some(held), _) => Box::pin(self.drop_effect(held, response)).await?,
             (Effect::Drop, None, phase) => {
+                self.accepted.rolled_back();
                 self.session.rollback().await;
                 if let Some(phase) = phase {
                     phase.refuse(&self.store, response).await?;
@@ -369,6 +388,7 @@ impl Transaction for Tx {
     }
 
     async fn rollback(self) {
+        self.accepted.rolled_back();
         self.session.rollback().await;
     }
 

@@ -151,10 +151,10 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     ];
     let (keys, admin) = (Keys::of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
-    let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds)?;
-    let console = config.admin.console.then_some(console);
     let (declared, configured) = watch::channel(declared);
     let api = AdminApi::new(Arc::clone(&admin), config, keys.clone(), configured)?;
+    let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds, &api)?;
+    let console = config.admin.console.then_some(console);
     let api = api_routes(api, console.as_ref());
     let imported = store.sources(&config.sources).await?;
     let watch = declarations(Arc::clone(&admin), keys, config).await?;
@@ -332,7 +332,10 @@ pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(),
     let address = listeners::address(listener.as_ref())?;
     let admin = context.admin().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
-    let console = cx(&context, Arc::clone(&admin), None, &bounds)?;
+    let (_kept, configured) = watch::channel(Declared::in_configuration(&context.config));
+    let keys = Keys::of(&context.config)?;
+    let api = AdminApi::new(Arc::clone(&admin), &context.config, keys, configured)?;
+    let console = cx(&context, Arc::clone(&admin), None, &bounds, &api)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
@@ -364,6 +367,7 @@ fn cx(
     admin: Arc<dyn Admin>,
     metrics: Option<&PrometheusHandle>,
     bounds: &Bounds,
+    api: &AdminApi,
 ) -> Result<Console, Failure> {
     let config = &context.config;
     let mut settings = hapax_console::Settings::new(environment::clock());
@@ -372,6 +376,7 @@ fn cx(
     settings.https = config.admin.https;
     settings.mask = Mask::with(&config.admin.mask);
     settings.configured = admin::configured(config);
+    settings.test_events = Some(api.test_events());
     let layers = context.again.layers()?;
     let effective = crate::command::config::settings(&layers)?;
     settings.effective = effective

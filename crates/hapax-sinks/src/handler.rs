@@ -3,10 +3,13 @@
 //!
 //! The function writes through the given transaction, in which the inbox row is committed as well.
 //! So its effect happens once, even if the event is delivered several times. An error or a panic
-//! rolls both back. Effects outside the transaction are neither undone nor deduplicated.
+//! rolls both back. Effects outside the transaction are neither undone nor deduplicated. The inbox
+//! row keeps the result that the function records with [`Transaction::record_result`].
 //!
 //! Keep the transaction short: slow work in it blocks others, on SQLite all other writes. Do slow
 //! work before the transaction ([`Handler::prepared`]).
+//!
+//! [`Transaction::record_result`]: hapax::store::Transaction::record_result
 //!
 //! ```
 //! use hapax::{event::Event, key::KeyError, store::Keys};

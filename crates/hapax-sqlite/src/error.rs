@@ -182,6 +182,17 @@ impl OpenError {
     }
 }
 
+/// Classifies an error that SQLite returned for a statement on the store's own tables. If the
+/// statement cannot be prepared, for instance because its table is missing, the store cannot be used.
+pub(crate) fn own_error(error: rusqlite::Error) -> StoreError {
+    match error {
+        error @ rusqlite::Error::SqlInputError { .. } => StoreError::Unavailable {
+            source: error.into(),
+        },
+        error => store_error(error).of_own_statement(),
+    }
+}
+
 /// Classifies an error that SQLite returned for a statement.
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {

@@ -18,7 +18,7 @@ use hapax::{
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Value};
 
 use crate::{
-    error::{corrupt, encrypted, not_encrypted, store_error},
+    error::{corrupt, encrypted, not_encrypted, own_error},
     query,
     writer::WriterContext,
 };
@@ -114,7 +114,7 @@ pub(crate) fn complete(
     let sql = query!("idempotency/complete");
     store(ctx, sql, claim, created_at, response, transaction)
         .map(drop)
-        .map_err(store_error)
+        .map_err(own_error)
 }
 
 /// Stores the response under a key if it is free. Returns false if it is taken.
@@ -125,7 +125,7 @@ pub(crate) fn claim_completed(
     transaction: Option<i64>,
 ) -> Result<bool, StoreError> {
     let sql = query!("idempotency/claim_completed");
-    let stored = store(ctx, sql, claim, ctx.now(), response, transaction).map_err(store_error)?;
+    let stored = store(ctx, sql, claim, ctx.now(), response, transaction).map_err(own_error)?;
     Ok(stored == 1)
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn find(
             .query_row(key, |row| Ok(record(row, now)))
             .optional()
     };
-    find().map_err(store_error)?.transpose()
+    find().map_err(own_error)?.transpose()
 }
 
 /// Reads a row of the key table.

@@ -3,13 +3,13 @@
 //! The insert itself decides whether the message is new, so no other request can come in between.
 
 use hapax::{
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Message, Processed},
     limits::PURGE_ROWS,
     store::StoreError,
 };
 use rusqlite::{Connection, params};
 
-use crate::{error::store_error, query, value::rows, writer::WriterContext};
+use crate::{error::own_error, query, value::rows, writer::WriterContext};
 
 /// Accepts a message for its consumer, unless the consumer has already accepted it.
 pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptance, StoreError> {
@@ -36,7 +36,25 @@ pub(crate) fn accept(ctx: &WriterContext, message: &Message) -> Result<Acceptanc
             Acceptance::Mismatch
         })
     };
-    accept().map_err(store_error)
+    accept().map_err(own_error)
+}
+
+/// Completes the rows of new messages, at the end of their transaction.
+pub(crate) fn processed(ctx: &WriterContext, messages: &[Processed]) -> Result<(), StoreError> {
+    let write = || -> rusqlite::Result<()> {
+        for it in messages {
+            let mut processed = ctx.conn.prepare_cached(query!("inbox/processed"))?;
+            processed.execute(params![
+                it.consumer,
+                it.message_id,
+                it.source,
+                ctx.now().as_millis(),
+                it.result,
+            ])?;
+        }
+        Ok(())
+    };
+    write().map_err(store_error)
 }
 
 /// Deletes a batch of messages received before `before`.

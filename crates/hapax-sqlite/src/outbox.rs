@@ -19,7 +19,7 @@ use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
 
 use crate::{
     absence::Absences,
-    error::{corrupt, store_error},
+    error::{corrupt, own_error, store_error},
     inbox, query,
     sqlite::Sqlite,
     writer::WriterContext,
@@ -116,7 +116,7 @@ pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), S
         }
         Ok(())
     };
-    insert().map_err(store_error)
+    insert().map_err(own_error)
 }
 
 fn insert(

@@ -3,7 +3,7 @@
 use hapax::{phases::Ownership, store::StoreError};
 use rusqlite::ToSql;
 
-use crate::{error::store_error, idempotency::ResponseColumns, query, writer::WriterContext};
+use crate::{error::own_error, idempotency::ResponseColumns, query, writer::WriterContext};
 
 /// A phase: a transaction of a request that owns its key.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) fn fenced(
         }
         statement.raw_execute()
     };
-    match run().map_err(store_error)? {
+    match run().map_err(own_error)? {
         1 => Ok(()),
         _ => Err(StoreError::Fenced),
     }

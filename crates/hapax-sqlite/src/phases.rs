@@ -20,7 +20,7 @@ use hapax::{
 use rusqlite::{Row, params};
 
 use crate::{
-    error::{corrupt, encrypted, not_encrypted, store_error},
+    error::{corrupt, encrypted, not_encrypted, own_error},
     idempotency::{find, on_expired, retention},
     phase::{Phase, fenced},
     query,
@@ -138,7 +138,7 @@ fn begin(
         let mut statement = ctx.conn.prepare_cached(sql)?;
         statement.query_row(row, |row| row.get(0))
     };
-    let epoch = begin().map_err(store_error)?;
+    let epoch = begin().map_err(own_error)?;
     Ok(Ownership {
         scope: entry.claim.scope,
         fingerprint: entry.claim.fingerprint,
@@ -173,7 +173,7 @@ fn resume(ctx: &WriterContext, entry: Entry, now: Timestamp) -> Result<Ownership
             ))
         })
     };
-    let (epoch, recovery_point, created_at, expires_at) = resume().map_err(store_error)?;
+    let (epoch, recovery_point, created_at, expires_at) = resume().map_err(own_error)?;
     Ok(Ownership {
         scope,
         fingerprint,
@@ -213,7 +213,7 @@ fn take_over(
             None
         }
     };
-    let taken = take_over().map_err(store_error)?;
+    let taken = take_over().map_err(own_error)?;
     Ok(taken.into_iter().filter_map(readable).collect())
 }
 

@@ -5,6 +5,11 @@
 //! The consumer acknowledges after the commit: if it crashes between the two, the message is
 //! delivered again, and the inbox recognizes it.
 //!
+//! The message's row keeps when the message was received, when its effect was written, and the
+//! result that the consumer records with [`Transaction::record_result`].
+//!
+//! [`Transaction::record_result`]: crate::store::Transaction::record_result
+//!
 //! ```
 //! use hapax::{event::Headers, inbox::{Acceptance, Message}, store::{Keys, StoreError, Transaction}};
 //!
@@ -17,12 +22,17 @@
 //!         return Ok(false);
 //!     }
 //!     // Write the rows of the effect here, in the same transaction.
+//!     tx.record_result("booked").expect("a short text");
 //!     tx.commit().await?;
 //!     Ok(true)
 //! }
 //! ```
 
+mod accepted;
+
 use sha2::{Digest, Sha256};
+
+pub use accepted::{Accepted, Processed, ResultError};
 
 use crate::{key::KeyError, limits::MESSAGE_ID_BYTES_MAX};
 

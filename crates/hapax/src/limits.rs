@@ -46,6 +46,9 @@ pub const PURGES_DUE: Duration = Duration::from_millis(500);
 /// Number of purged keys that a store keeps for nodes to read. A node that has missed more clears
 /// its whole cache.
 pub const PURGES_KEPT: usize = 1_000;
+/// The number of tenants that have a separate bucket in the rate limit of a service; all others
+/// share one. A bucket takes about a hundred bytes.
+pub const RATE_TENANTS: usize = 65_536;
 /// How long a duplicate request waits for the first one to complete.
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How long a handler may run before its transaction is rolled back, unless the client's own
@@ -115,6 +118,9 @@ pub const AVAILABLE_BEFORE: Timestamp = Timestamp::from_millis(253_402_300_800_0
 pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
 /// Maximum length of a message id or a consumer name in the inbox, in bytes.
 pub const MESSAGE_ID_BYTES_MAX: usize = 255;
+/// Maximum length in bytes of the result that a consumer records for a message. It is a short text or
+/// JSON for operators, in a row that is kept for [`INBOX_RETENTION`].
+pub const MESSAGE_RESULT_BYTES_MAX: usize = 1024;
 
 /// Maximum number of events in one read of the outbox.
 pub const READ_EVENTS: usize = 4_000;

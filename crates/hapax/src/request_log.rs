@@ -1,8 +1,9 @@
 //! Request log: one line for each request on a protected operation and for each received message.
 //!
 //! A line says how the request or the message ended, and contains the short hash of the key. It
-//! never contains the key, a payload or a header. All lines have the target [`TARGET`], by which a
-//! subscriber can filter them. If a line is not written, its values are not formatted.
+//! never contains the key, a payload or a header, apart from the id of a message. All lines have the
+//! target [`TARGET`], by which a subscriber can filter them. If a line is not written, its values
+//! are not formatted.
 
 use std::{fmt, time::Duration};
 
@@ -49,7 +50,7 @@ pub struct Line<'a> {
     pub consumer: Option<&'a str>,
     /// The sender of a message.
     pub source: Option<&'a str>,
-    /// The sender's id of a message.
+    /// The id of a message: the sender's, or a key that is derived from the payload.
     pub event_id: Option<&'a str>,
     /// The key of a request, of which only the short hash is written.
     pub key: Option<&'a str>,
@@ -206,6 +207,7 @@ mod tests {
             "in_progress",
             "released",
             "store_error",
+            "failed_open",
             "refused",
         ] {
             let line = Line {

@@ -28,7 +28,7 @@ use crate::{
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
     idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Message, ResultError},
     key::{DerivationSecret, Operation, Scope, Tenant},
     outbox::{EventError, OutboxEvent},
     phases::{Entry, Lapsed, Ownership, TakenOver},
@@ -52,11 +52,22 @@ pub trait Transaction: Send + Sized + 'static {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError>;
 
     /// Accepts a message for a consumer in this transaction, unless the consumer has accepted it
-    /// before.
+    /// before. The commit writes the time at which the effect ended into the message's row, and the
+    /// transaction counts the message; [`Accepted`](crate::inbox::Accepted) has both for a store.
     fn accept(
         &mut self,
         message: &Message,
     ) -> impl Future<Output = Result<Acceptance, StoreError>> + Send;
+
+    /// Records the result of the new message that this transaction has accepted last: a short text
+    /// or JSON, such as `applied` or `ignored: type ping`. The message's row keeps it from the
+    /// commit on. A later call replaces it.
+    ///
+    /// # Errors
+    /// Fails if there is no such message, and if the result is longer than
+    /// [`MESSAGE_RESULT_BYTES_MAX`](crate::limits::MESSAGE_RESULT_BYTES_MAX) bytes or contains a NUL.
+    /// The transaction stays usable.
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError>;
 
     /// Stores the response under the claimed key and commits.
     ///
@@ -84,8 +95,8 @@ pub trait Transaction: Send + Sized + 'static {
     }
 
     /// Whether a statement of this transaction has failed because of a conflict with another
-    /// transaction. The transaction cannot commit, and the request should run again, even if the
-    /// handler has returned a response.
+    /// transaction, or because its pipelined claim has failed. The transaction cannot commit, and
+    /// the request should run again, even if the handler has returned a response.
     fn has_conflict(&self) -> bool {
         false
     }
@@ -128,8 +139,9 @@ pub trait Keys: KeyMaintenance {
     ///
     /// The caller receives the transaction before the claim is decided. If the key turns out to be
     /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::taken`]
-    /// returns the state of the key, and nothing is committed. A store for which this has no
-    /// advantage claims at once.
+    /// returns the state of the key, and nothing is committed. If the claim itself fails, the first
+    /// statement fails with its error, and [`Transaction::has_conflict`] returns true, so that the
+    /// caller claims again. A store for which this has no advantage claims at once.
     fn claim_pipelined(
         &self,
         claim: Claim,

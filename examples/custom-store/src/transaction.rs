@@ -6,7 +6,7 @@ use hapax::{
     Timestamp,
     event::{Event, EventId, NewEvent},
     idempotency::{Claim, KeyRecord, KeyState, StoredResponse},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Accepted, Message, ResultError},
     keyring::Keyring,
     limits::RETENTION_MAX,
     outbox::{Draft, EventError, OutboxEvent, Sealed, unseal},
@@ -34,6 +34,9 @@ pub struct Tx {
     draft: Draft,
     rows: Vec<String>,
     accepted: Vec<Message>,
+    /// The outcomes of messages, to be counted. No view of this store shows results, so it does not
+    /// keep them.
+    outcomes: Accepted,
 }
 
 impl Tx {
@@ -51,6 +54,7 @@ impl Tx {
             draft,
             rows: Vec::new(),
             accepted: Vec::new(),
+            outcomes: Accepted::default(),
         }
     }
 
@@ -98,6 +102,7 @@ impl Tx {
             tables.keys.insert(claim.scope, row);
         }
         drop(tables);
+        self.outcomes.committed();
         if has_events {
             self.store.notifier.notify();
         }
@@ -122,14 +127,20 @@ impl Transaction for Tx {
         let known = earlier
             .map(|earlier| earlier.payload_hash)
             .or_else(committed);
-        Ok(match known {
+        let acceptance = match known {
             None => {
                 self.accepted.push(message.clone());
                 Acceptance::First
             }
             Some(hash) if hash == message.payload_hash => Acceptance::Duplicate,
             Some(_) => Acceptance::Mismatch,
-        })
+        };
+        self.outcomes.add(message, acceptance);
+        Ok(acceptance)
+    }
+
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        self.outcomes.record_result(result)
     }
 
     async fn complete(
@@ -140,6 +151,8 @@ impl Transaction for Tx {
         if effect == Effect::Drop {
             self.rows.clear();
             self.accepted.clear();
+            self.outcomes.rolled_back();
+            self.outcomes = Accepted::default();
             self.draft.take_events();
         }
         let Some(claim) = self.claim.take() else {
@@ -167,7 +180,9 @@ impl Transaction for Tx {
         self.write(None)
     }
 
-    async fn rollback(self) {}
+    async fn rollback(self) {
+        self.outcomes.rolled_back();
+    }
 }
 
 /// The columns that identify a message.

@@ -10,7 +10,7 @@ use hapax::{
     admin::{Admin, JobWorker, configured},
     relay::Destination,
 };
-use hapax_console::{BASE, Console, Metrics, Settings};
+use hapax_console::{BASE, Console, Metrics, Settings, test_events};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, task::JoinSet};
 
@@ -36,9 +36,13 @@ impl Operations {
         destinations: &[Destination],
         console: Option<Settings>,
         config: &Config,
+        runtime: &Runtime,
     ) -> Self {
         let console = console.map(|mut settings| {
             settings.configured = configured(destinations);
+            let (clock, random) = (runtime.clock.clone(), runtime.random.clone());
+            let offers = test_events(Arc::clone(&admin), destinations, clock, random);
+            settings.test_events = Some(offers);
             Console::for_admin(Arc::clone(&admin), settings)
         });
         Self {

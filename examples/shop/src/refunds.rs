@@ -49,6 +49,8 @@ pub(crate) struct Report<'a> {
 pub(crate) struct Recorded {
     pub(crate) id: String,
     pub(crate) created_at: Timestamp,
+    /// Whether this report has written its ledger entry and its event.
+    pub(crate) is_new: bool,
 }
 
 /// The refunds that a report can mean.
@@ -161,7 +163,10 @@ impl Report<'_> {
         };
         entry.write(tx, ids).await?;
         tx.emit(self.event(&refund.id))?;
-        Ok(refund)
+        Ok(Recorded {
+            is_new: true,
+            ..refund
+        })
     }
 
     async fn find(&self, tx: &mut impl Rows) -> Result<Found, Problem> {
@@ -179,6 +184,7 @@ impl Report<'_> {
             let refund = Recorded {
                 id: row.text("id")?,
                 created_at: Timestamp::from_millis(row.integer("created_at")?),
+                is_new: false,
             };
             if row.text("state")? == "done" {
                 found.made = Some(refund);
@@ -241,6 +247,7 @@ impl Report<'_> {
         let new = Recorded {
             id: ids.mint("rf"),
             created_at: ids.now(),
+            is_new: true,
         };
         let row = params![
             new.id.clone(),

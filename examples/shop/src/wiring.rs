@@ -138,7 +138,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
     )?;
     let destinations = destinations.into_iter().map(|(destination, _)| destination);
     let destinations: Vec<Destination> = destinations.collect();
-    let operations = Operations::new(store.admin()?, &destinations, console, config);
+    let operations = Operations::new(store.admin()?, &destinations, console, config, runtime);
     let Bootstrap {
         config,
         runtime,
@@ -169,7 +169,9 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         shop,
         idempotency,
         tokens: Tokens::new(&config.tokens),
+        rate_limit: config.rate_limit,
         sources: config.inbox.secrets,
+        dedupe: config.inbox.dedupe,
         metrics,
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,

@@ -77,6 +77,7 @@ app.post("/webhooks/:source", guarded(async (request, response) => {
       await tx.query("INSERT INTO ledger_entry (message_id, amount) VALUES ($1, $2)", [
         messageId, amount,
       ]);
+      await tx.query("SELECT hapax.processed('ledger', $1, $2, 'entered')", [messageId, source]);
     }
     return taken.acceptance;
   });

@@ -13,7 +13,7 @@ const PROBLEMS = {
   "VALIDATION.idempotency_key.missing": [400, "The Idempotency-Key header is missing"],
   "VALIDATION.idempotency_key.invalid": [400, "The Idempotency-Key header does not parse"],
   "VALIDATION.body.too_large": [413, "The body is too large"],
-  "CONFLICT.idempotency.payload_mismatch": [409, "The Idempotency-Key was used for another request"],
+  "CONFLICT.idempotency.payload_mismatch": [409, "The key was used for another request"],
   "CONFLICT.idempotency.in_progress": [409, "A request with this Idempotency-Key is still running"],
   "CONFLICT.idempotency.expired": [410, "The Idempotency-Key has expired"],
   "CONFLICT.inbox.payload_mismatch": [409, "The webhook-id was used for another payload"],

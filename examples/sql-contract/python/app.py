@@ -92,6 +92,9 @@ async def post_webhook(request: Request) -> Response:
                 "INSERT INTO ledger_entry (message_id, amount) VALUES (%s, %s)",
                 (message_id, amount),
             )
+            await tx.execute(
+                "SELECT hapax.processed('ledger', %s, %s, 'entered')", (message_id, source)
+            )
     # Acknowledge after the commit. If the process crashes between the two, the message is delivered
     # again and is a duplicate.
     if acceptance == "mismatch":

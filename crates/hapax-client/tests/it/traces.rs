@@ -42,9 +42,9 @@ async fn a_client_that_does_not_trace_passes_on_what_its_caller_has_set() {
     client.send(post(&receiver)).await.unwrap();
     let request = post(&receiver).header("traceparent", SENT).unwrap();
     client.send(request).await.unwrap();
-    let received = receiver.received();
-    assert_eq!(received[0].header("traceparent"), None);
-    assert_eq!(received[1].header("traceparent"), Some(SENT));
+    let sent = receiver.received();
+    assert_eq!(sent[0].header("traceparent"), None);
+    assert_eq!(sent[1].header("traceparent"), Some(SENT));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDelivery, OneDestination, Plan, again, hidden, run};
+use super::{Act, OneDelivery, OneDestination, Plan, again, hidden, run, test_event};
 use crate::{
     Console,
     fields::{Fields, path_of, url},
@@ -42,6 +42,7 @@ impl Act {
                 again::plan(console, actor, (dest, q), *counts, at).await
             }
             Self::Destination { verb, dest } => destination(console, actor, *verb, dest).await,
+            Self::Test { dest } => test_event::plan(console, actor, dest).await,
             Self::Cancel { job } => cancel(console, actor, *job).await,
             Self::PurgeKey {
                 tenant,

@@ -7,7 +7,7 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDelivery, OneDestination, looked_at};
+use super::{Act, Done, OneDelivery, OneDestination, looked_at, test_event};
 use crate::{
     Console,
     fields::{Fields, path_of},
@@ -27,8 +27,7 @@ pub(super) const WITHIN: &str = "15m";
 const JOBS: &str = "/console/advanced";
 
 impl Act {
-    /// Executes an action. Returns the next page and its message. Ages are relative to the time of
-    /// the form.
+    /// Executes an action. Ages are relative to the time of the form.
     pub(super) async fn run(
         &self,
         console: &Console,
@@ -36,7 +35,7 @@ impl Act {
         fields: &Fields,
         reason: &str,
         at: Timestamp,
-    ) -> Result<(String, String), Trouble> {
+    ) -> Result<Done, Trouble> {
         let (store, index) = (console.store(), console.index());
         let how = || {
             let seen = fields.get("seen").map(str::to_owned);
@@ -50,6 +49,7 @@ impl Act {
             Self::Selected { verb, deliveries } => {
                 return verb.run(store, actor, deliveries, reason).await;
             }
+            Self::Test { dest } => return test_event::send(console, actor, dest).await,
             Self::OneDelivery {
                 verb,
                 partition,
@@ -104,7 +104,7 @@ impl Act {
                 (path_of("/console/sagas", saga), "decided")
             }
         };
-        Ok((page, said.to_owned()))
+        Ok(Done::Next(page, said.to_owned()))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use hapax::admin::{Actor, Admin, AdminError};
 
-use super::{Act, Plan, SELECTED_MAX, Selected};
+use super::{Act, Done, Plan, SELECTED_MAX, Selected};
 use crate::{
     fields::Fields,
     format::{cell, counted, name},
@@ -76,14 +76,14 @@ impl Selected {
         plan
     }
 
-    /// Executes the action. Returns the next page and its message.
+    /// Executes the action.
     pub(super) async fn run(
         self,
         store: &dyn Admin,
         actor: &Actor,
         deliveries: &[(String, i64)],
         reason: &str,
-    ) -> Result<(String, String), Trouble> {
+    ) -> Result<Done, Trouble> {
         let mut done = 0;
         for (partition, position) in deliveries {
             let changed = match self {
@@ -104,7 +104,7 @@ impl Selected {
         };
         let of = deliveries.len();
         let said = format!("selected-{said}&done={done}&of={of}");
-        Ok((self.list().to_owned(), said))
+        Ok(Done::Next(self.list().to_owned(), said))
     }
 
     const fn list(self) -> &'static str {

@@ -208,7 +208,11 @@ fn stalled(it: &Stalled, now: Timestamp) -> Element {
         said = format!("{said} (for {})", about(now.since(since)));
     }
     if it.waiting > 0 {
-        said = format!("{said}. {}", counted(it.waiting, "waits", "wait"));
+        let (one, many) = match it.what {
+            StalledItem::Sagas { .. } => ("saga waits", "sagas wait"),
+            _ => ("event waits", "events wait"),
+        };
+        said = format!("{said}. {}", counted(it.waiting, one, many));
     }
     let to = match &it.cause {
         Cause::WaitsForRetry { position, .. }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Members of an entry that only a job needs: the snapshot in which its rows were counted.
-const INTERNAL: [&str; 4] = ["seen", "until", "counted_at", "partitions"];
+const INTERNAL: [&str; 5] = ["seen", "until", "counted_at", "partitions", "deaths"];
 
 pub(super) static ENTRIES: Listing = Listing {
     one: "entry of the audit log",
@@ -122,7 +122,7 @@ mod tests {
             "arguments": {
                 "reason": "the receiver is back",
                 "filter": {"type": "order.*", "tenant": null, "attempts_min": 0, "until": 7},
-                "seen": "99954:99954: - 7711952969768183909", "until": 99, "counted_at": 5,
+                "seen": "99954:99954: - 7711952969768183909", "until": 99, "counted_at": 5, "deaths": 3,
             },
         });
         let mut names: Vec<&str> = leaves(&detail).into_iter().map(|(name, _)| name).collect();

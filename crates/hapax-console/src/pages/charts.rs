@@ -84,7 +84,11 @@ pub(super) fn all(look: &Look, range: Range) -> Html {
     let first = samples.first().map_or(look.at, Sample::at);
     let since = span(look.at.since(first));
     let seconds = |value: f64| span(Duration::from_secs_f64(value.clamp(0.0, 1e9)));
-    let rate = |value: f64| format!("{value:.1}/s");
+    // One event per minute is not zero.
+    let rate = |value: f64| {
+        let digits = if value > 0.0 && value < 0.1 { 2 } else { 1 };
+        format!("{value:.digits$}/s")
+    };
     let percent = |value: f64| format!("{:.1} %", value * 100.0);
     let lag = vec![of(|it| Some(it.lag))];
     let events = vec![of(|it| Some(it.delivered)), of(|it| Some(it.committed))];
@@ -156,13 +160,13 @@ fn draw(
     let now = lines
         .first()
         .and_then(|line| line.last().copied().flatten());
-    // There may have been no requests.
-    let said = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), say);
     Chart {
         title,
         note,
-        now: said(now),
-        most: said(most),
+        now: now.map(say),
+        most: most.map(say),
+        // Only the charts of requests can be without a value.
+        nothing: "no requests",
         since: since.to_owned(),
         lines,
     }

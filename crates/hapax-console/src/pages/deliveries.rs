@@ -66,9 +66,8 @@ struct Kind {
 static PARKED: Kind = Kind {
     listing: Listing {
         one: "delivery",
-        empty: "There are no deliveries with a row. A delivery appears here when its first attempt \
-                fails, when an earlier event blocks it, or when its event is scheduled for later. \
-                Events that arrived at the first attempt have no row.",
+        empty: "No delivery has failed or waits. A delivery appears here when its first attempt \
+                fails, when an earlier event blocks it, or when its event is scheduled for later.",
     },
     state: DeliveryStatus::Retrying,
     acts: &[("retry-selected", "Retry selected now")],
@@ -93,8 +92,8 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
     let states = query.states(&DeliveryStatus::STORED, |it| it.as_str());
     let body = rows(&console, &page_request, &mut query, states, &PARKED).await?;
     let note = el("p").class("soft").add(
-        "Deliveries that failed, waited or were scheduled. An event that arrived at the first \
-         attempt has no row here: its own page shows that attempt.",
+        "An event that arrived at the first attempt is not listed here: its own page shows that \
+         attempt.",
     );
     let page = Page::new("Deliveries", body.add(note));
     Ok(page.filtered(query.into_box()))

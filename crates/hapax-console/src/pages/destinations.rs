@@ -1,7 +1,9 @@
 //! `/console/destinations`: destinations, their states and actions.
 
 use axum::extract::{Path, State};
-use hapax::admin::{Cause, Destination, DestinationFigures, Stalled, StalledItem};
+use hapax::admin::{
+    Cause, Destination, DestinationFigures, Stalled, StalledItem, destination_object,
+};
 
 use super::{
     Shown, attention,
@@ -205,7 +207,7 @@ pub(crate) async fn show(
             .add(el("h2").add("Declaration"))
             .add(content("Declaration", &shown))
     });
-    let q = term(Qualifier::Dest, &name);
+    let (q, object) = (term(Qualifier::Dest, &name), destination_object(&name));
     let links = el("ul")
         .class("links")
         .add(el("li").add(open(
@@ -219,27 +221,39 @@ pub(crate) async fn show(
         .add(el("li").add(open(
             &url("/console/events", &[("q", &term(Qualifier::Unread, &name))]),
             "Events that it has not read",
+        )))
+        .add(el("li").add(open(
+            &url(
+                "/console/advanced",
+                &[("q", &term(Qualifier::Object, &object))],
+            ),
+            "What operators did with it",
         )));
     let body = Html::default()
         .add(attention::of_destination(&look, &name))
-        .add(page_request.acts().then(|| acts(&place)))
+        .add(page_request.acts().then(|| acts(&console, &place)))
         .add(known)
         .add(links)
         .add(spec);
     Ok(Page::new(format!("Destination {name}"), body))
 }
 
-fn acts(place: &Destination) -> Element {
+fn acts(console: &Console, place: &Destination) -> Element {
     let to = |act| url("/console/act", &[("act", act), ("dest", &place.name)]);
     let button = |act, name: &str| link(&to(act), name).class("button");
     let acts = el("p").class("acts");
+    // A console beside a service cannot build the sinks that only the service declares.
+    let is_known = console.0.test_events.is_some() && place.declared_in != "unknown";
+    let test = is_known.then(|| button("test", "Send a test event"));
     match place.state {
         // A removal that was cancelled can be requested again.
         "removing" => acts.add(button("remove", "Remove")),
         "paused" | "disabled" => acts
+            .add(test)
             .add(button("resume", "Resume"))
             .add(button("remove", "Remove")),
         _ => acts
+            .add(test)
             .add(button("pause", "Pause"))
             .add(button("remove", "Remove")),
     }

@@ -70,27 +70,28 @@ fn one(
 
 /// The state in words.
 fn because(trace: &Trace, now: Timestamp) -> Html {
-    let error = || {
-        let error = trace.last_error.as_deref();
-        error.map(|error| format!(" Last error: {error}"))
-    };
+    let is_delivered = trace.status == DeliveryStatus::Delivered;
+    let error = trace.last_error.as_deref().filter(|_| !is_delivered);
+    let error = error.map(|error| format!(" Last error: {error}"));
     let said = match trace.status {
         DeliveryStatus::Unread => "Not read by the relay yet.".to_owned(),
         DeliveryStatus::Passed => {
-            "Read, but no attempt is recorded: not routed here, in flight, or deleted.".to_owned()
+            "No attempt is recorded: this destination does not take the event, its attempt is \
+             running, or its log was deleted."
+                .to_owned()
         }
         DeliveryStatus::Delivered => "Delivered.".to_owned(),
         DeliveryStatus::Scheduled | DeliveryStatus::Retrying => {
             let next = trace.next_at.map(|at| {
                 if at > now {
-                    format!("due in {}", span(at.since(now)))
+                    format!("is due in {}", span(at.since(now)))
                 } else {
-                    format!("due since {}", span(now.since(at)))
+                    format!("has been due for {}", span(now.since(at)))
                 }
             });
-            let next = next.unwrap_or_else(|| "due".to_owned());
+            let next = next.unwrap_or_else(|| "is due".to_owned());
             let attempts = counted(trace.attempts.into(), "attempt", "attempts");
-            format!("{attempts} so far; the next one is {next}.")
+            format!("{attempts} so far; the next one {next}.")
         }
         DeliveryStatus::Blocked => "Blocked by an earlier event with its key.".to_owned(),
         DeliveryStatus::Dead => {
@@ -109,10 +110,16 @@ fn because(trace: &Trace, now: Timestamp) -> Html {
             .add(open(&to, format!("event {behind}")))
             .add(".")
     });
-    Html::default().add(said).add(error()).add(behind)
+    Html::default().add(said).add(error).add(behind)
 }
 
-fn attempts(queries: &Queries, log: &[Attempt], partition: &str, now: Timestamp) -> Table {
+/// A table of attempts.
+pub(crate) fn attempts(
+    queries: &Queries,
+    log: &[Attempt],
+    partition: &str,
+    now: Timestamp,
+) -> Table {
     let caption = format!("Attempts at {partition}");
     let heads = &[
         "#Attempt",
@@ -176,14 +183,14 @@ pub(crate) async fn offer_again(
             DeliveryStatus::Delivered | DeliveryStatus::Passed | DeliveryStatus::Discarded
         )
     };
-    let done = traces.iter().filter(is_done);
-    let mut names: Vec<&str> = done.map(|it| it.destination.as_str()).collect();
-    names.dedup();
+    let mut done: Vec<&Trace> = traces.iter().filter(is_done).collect();
+    done.dedup_by(|one, other| one.destination == other.destination);
     let (mut offers, mut unknown) = (Vec::new(), Vec::new());
-    for name in names {
+    for trace in done {
+        let name = trace.destination.as_str();
         let offered = console.index().offered(actor, name, EventFilter::default());
         match offered.await {
-            Ok(_) => offers.push(offer(event, name)),
+            Ok(_) => offers.push(offer(event, trace)),
             Err(AdminError::Conflict { .. }) => unknown.push(name),
             Err(AdminError::Store(error)) => return Err(error.into()),
             // A destination of another tenant.
@@ -202,9 +209,12 @@ pub(crate) async fn offer_again(
     Ok(Html::default().add(offers).add(unknown))
 }
 
-fn offer(event: &str, destination: &str) -> Element {
-    let q = format!("id:{event}");
+fn offer(event: &str, trace: &Trace) -> Element {
+    let (q, destination) = (format!("id:{event}"), trace.destination.as_str());
     let fields = [("act", "replay-events"), ("dest", destination), ("q", &q)];
-    let name = format!("Deliver to {destination} again");
+    let name = match trace.status {
+        DeliveryStatus::Passed => format!("Deliver to {destination}"),
+        _ => format!("Deliver to {destination} again"),
+    };
     link(&url("/console/act", &fields), name).class("button")
 }

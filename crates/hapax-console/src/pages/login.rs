@@ -90,6 +90,11 @@ fn form(page_request: &PageRequest, wrong: Option<&str>) -> Page {
         .add(el("label").attr("for", "token").add("Token"))
         .add(input)
         .add(
+            el("p")
+                .class("soft")
+                .add("One of the tokens of operators in the configuration of this process."),
+        )
+        .add(
             el("button")
                 .attr("type", "submit")
                 .class("main")

@@ -7,7 +7,7 @@ pub(crate) mod query;
 mod list;
 pub(crate) mod events;
 mod event_state;
-mod event_trace;
+pub(crate) mod event_trace;
 mod timeline;
 pub(crate) mod deliveries;
 mod keys;

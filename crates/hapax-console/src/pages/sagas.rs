@@ -1,12 +1,15 @@
 //! `/console/sagas`: lists sagas, and shows one with its steps and the possible decisions.
 
+use std::time::Duration;
+
 use axum::extract::{Path, State};
 use hapax::{
     Timestamp,
     admin::SagaLook,
     key::Tenant,
     saga::{
-        Direction, Filter, Refusal, SagaRecord, Signal, State as SagaState, StepRecord, StepState,
+        Decision, Direction, Filter, Refusal, SagaRecord, Signal, State as SagaState, StepRecord,
+        StepState,
     },
 };
 
@@ -19,7 +22,7 @@ use crate::{
     Console,
     fields::{path_of, url},
     filter::Qualifier,
-    format::{badge, cell, code, content, facts, open, span, time},
+    format::{badge, cell, code, content, facts, name, open, span, time},
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
@@ -57,7 +60,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
             let id = code(Some(&saga.id));
             [
                 cell(open(&path_of("/console/sagas", &saga.id), id)),
-                cell(format!("{} v{}", saga.kind.name, saga.kind.version)),
+                cell(name(&format!("{} v{}", saga.kind.name, saga.kind.version))),
                 cell(badge(saga.status.state.as_str())),
                 cell(why(look)),
                 cell(time(saga.created_at, look.at)),
@@ -107,7 +110,7 @@ pub(crate) async fn show(
         ("Epoch", cell(saga.epoch)),
     ]);
     let decisions = (page_request.acts() && saga.status.state == SagaState::NeedsAttention)
-        .then(|| decisions(saga));
+        .then(|| decisions(saga, now));
     let body = Html::default()
         .add(el("p").class("because").add(why(&look)))
         .add(decisions)
@@ -121,7 +124,7 @@ pub(crate) async fn show(
 }
 
 /// The possible decisions.
-fn decisions(saga: &SagaRecord) -> Element {
+fn decisions(saga: &SagaRecord, now: Timestamp) -> Element {
     let epoch = saga.epoch.to_string();
     let button = |decision: &str, step: &str, name: String| {
         let fields = [
@@ -146,12 +149,18 @@ fn decisions(saga: &SagaRecord) -> Element {
             .add(button("done", name, happened))
             .add(button("refused", name, did_not))
     });
-    el("p")
-        .class("acts")
-        .all(steps)
-        .add(button("retry", "", "Try again".to_owned()))
-        .add(button("undo", "", "Undo".to_owned()))
-        .add(button("close", "", "Close as it is".to_owned()))
+    // Nothing can be undone while the outcome of a step is unknown.
+    let within = Duration::ZERO;
+    let others = [
+        (Decision::Retry { within }, "Try again"),
+        (Decision::Compensate { within }, "Undo"),
+        (Decision::Close, "Close as it is"),
+    ];
+    let others = others
+        .into_iter()
+        .filter(|(decision, _)| decision.evaluate(saga, "", now).is_ok())
+        .map(|(decision, name)| button(decision.as_str(), "", name.to_owned()));
+    el("p").class("acts").all(steps).all(others)
 }
 
 fn steps(queries: &Queries, saga: &SagaRecord, now: Timestamp) -> Html {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hapax_testkit::{http::HttpAnswer, wait::eventually};
 
-use crate::scene::{OPERATOR, Scene, clock, field_of, form_of};
+use crate::scene::{OPERATOR, Scene, VIEWER, clock, field_of, form_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -76,6 +76,53 @@ async fn what_is_agreed_to_is_done_and_written_down_with_its_reason() {
             .await,
         0
     );
+}
+
+#[tokio::test]
+async fn a_test_event_is_sent_once_and_its_attempt_is_shown() {
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let viewer = scene.sign_in(VIEWER).await;
+    let (path, button) = ("/console/destinations/held", "act=test&amp;dest=held");
+    assert!(ops.see(path).await.contains(button));
+    assert!(!viewer.see(path).await.contains(button));
+    for (dest, shown) in [
+        ("held", ["held accepted the test event.", "204"]),
+        (
+            "mail",
+            ["mail did not accept the test event.", "no such field"],
+        ),
+    ] {
+        let answer = ops.act(&format!("act=test&dest={dest}")).await;
+        let page = answer.text();
+        assert_eq!(answer.status, 200, "{page}");
+        for text in shown {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        let entry = format!(
+            "hapax.audit_log WHERE actor = 'ops' AND action = 'test' \
+             AND object = 'destination {dest}' \
+             AND detail::json ->> 'reason' = 'because of a test'"
+        );
+        assert_eq!(scene.count(&entry).await, 1, "{dest}");
+    }
+    let emitted = "hapax.outbox_event WHERE type = 'hapax.test'";
+    assert_eq!(scene.count(emitted).await, 0);
+}
+
+#[tokio::test]
+async fn a_process_without_destinations_sends_no_test_events() {
+    let scene = Scene::quiet().await;
+    let get = async |path| scene.send(http::Method::GET, path, &[], "").await;
+    let page = get("/console/destinations/mail").await.text();
+    assert!(
+        page.contains("act=pause") && !page.contains("act=test"),
+        "{page}"
+    );
+    let refused = get("/console/act?act=test&dest=mail").await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    let unknown = get("/console/act?act=test&dest=nobody").await;
+    assert_eq!(unknown.status, 404, "{}", unknown.text());
 }
 
 #[tokio::test]

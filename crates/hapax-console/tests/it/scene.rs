@@ -8,8 +8,14 @@ use std::{
     },
 };
 
-use hapax::{Clock, Random, Timestamp, admin::Configured};
-use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
+use futures_util::future::{BoxFuture, ready};
+use hapax::{
+    Clock, Random, Timestamp,
+    admin::Configured,
+    relay::Destination,
+    sink::{Offer, Outcome, Receipt, Sink, SinkError},
+};
+use hapax_console::{Console, Given, Role, Setting, Settings, Tokens, test_events};
 use hapax_postgres::{Postgres, Schema};
 pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{
@@ -41,6 +47,29 @@ pub(crate) struct Scene {
     http: HttpClient,
     /// How far the clock of the console is ahead, in milliseconds.
     ahead: Arc<AtomicI64>,
+}
+
+/// A receiver that accepts all events or declines all of them.
+struct Receiver {
+    accepts: bool,
+}
+
+impl Sink for Receiver {
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+
+    fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
+        let outcome = |_: &Offer| {
+            let receipt = Receipt {
+                status: Some(204),
+                ..Receipt::default()
+            };
+            let declined = SinkError::declined("status_4xx", "no such field");
+            self.accepts.then_some(receipt).ok_or(declined)
+        };
+        Box::pin(ready(offers.iter().map(outcome).collect()))
+    }
 }
 
 /// A signed-in browser.
@@ -94,6 +123,14 @@ impl Scene {
         let store = Postgres::open(settings).await.unwrap();
         let client = database.client().await;
         client.batch_execute(ROWS).await.unwrap();
+        if !console.configured.is_empty() {
+            let destinations = [("held", true), ("mail", false)];
+            let destinations = destinations
+                .map(|(name, accepts)| Destination::new(name, Arc::new(Receiver { accepts })));
+            let random = Random::new(|| 7);
+            let offers = test_events(Arc::new(store.clone()), &destinations, clock(), random);
+            console.test_events = Some(offers);
+        }
         let console = Console::new(store, console);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -303,6 +303,25 @@ async fn unnamed_file() -> io::Result<std::fs::File> {
         .map_err(io::Error::other)?
 }
 
+/// JSON in canonical form, with numbers as they were sent; `None` if the bytes are not JSON.
+///
+/// # Errors
+/// 400 if parsers could read the JSON differently, or if it is nested too deep or too large.
+pub(crate) async fn canonical_json(bytes: &Bytes, room: &Room) -> Result<Option<String>, Problem> {
+    let canonical = if bytes.len() <= JSON_INLINE_BYTES {
+        canonical::canonical(bytes, &[], Numbers::AsSent)
+    } else {
+        let json = bytes.clone();
+        let canonical = move || canonical::canonical(&json, &[], Numbers::AsSent);
+        Box::pin(apart(room, canonical)).await?
+    };
+    match canonical {
+        Ok(json) => String::from_utf8(json).map(Some).map_err(Problem::internal),
+        Err(JsonError::Syntax { .. }) => Ok(None),
+        Err(error) => Err(no_json(error)),
+    }
+}
+
 /// The hash of JSON in canonical form.
 fn canonical_hash(
     json: &[u8],
@@ -312,36 +331,47 @@ fn canonical_hash(
     Ok(Sha256::digest(canonical::canonical(json, folded, numbers)?).into())
 }
 
-/// Computes [`canonical_hash`] on a separate thread. The number of concurrent calls is limited.
-///
-/// The thread ends with the call. The threads of the runtime's blocking pool would live longer,
-/// there can be hundreds of them, and the allocator would keep the memory of a body for each.
+/// Computes [`canonical_hash`] on a separate thread.
 async fn hash_apart(
     json: Bytes,
     folded: &[(&str, &str)],
     numbers: Numbers,
     room: &Room,
 ) -> Result<BodyHash, Problem> {
-    let turn = Arc::clone(&room.sorting).acquire_owned().await;
-    let turn = turn.expect("the semaphore is never closed");
     let owned = folded
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let owned: Vec<(String, String)> = owned.collect();
-    let (send, hashed) = oneshot::channel();
     let hash = move || {
         let folded: Vec<_> = owned
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect();
-        let hash = canonical_hash(&json, &folded, numbers);
-        // Held to the end, even if the client has disconnected and nothing receives the hash.
+        canonical_hash(&json, &folded, numbers)
+    };
+    apart(room, hash).await?.map_err(no_json)
+}
+
+/// Sorts JSON on a separate thread. The number of concurrent calls is limited.
+///
+/// The thread ends with the call. The threads of the runtime's blocking pool would live longer,
+/// there can be hundreds of them, and the allocator would keep the memory of a body for each.
+async fn apart<R: Send + 'static>(
+    room: &Room,
+    sort: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, Problem> {
+    let turn = Arc::clone(&room.sorting).acquire_owned().await;
+    let turn = turn.expect("the semaphore is never closed");
+    let (send, sorted) = oneshot::channel();
+    let sort = move || {
+        let result = sort();
+        // Held to the end, even if the client has disconnected and nothing receives the result.
         drop(turn);
-        let _received = send.send(hash);
+        let _received = send.send(result);
     };
     let thread = thread::Builder::new().name("hapax-json".to_owned());
-    thread.spawn(hash).map_err(no_thread)?;
-    hashed.await.map_err(Problem::internal)?.map_err(no_json)
+    thread.spawn(sort).map_err(no_thread)?;
+    sorted.await.map_err(Problem::internal)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]

@@ -9,7 +9,6 @@ use hapax::{
     inbox::{Acceptance, Message},
     request_log::Line,
     store::{Keys, StoreError, Transaction},
-    telemetry::INBOX_MESSAGES,
 };
 use http::{HeaderValue, StatusCode};
 use tokio::time::{Instant, timeout_at};
@@ -62,26 +61,25 @@ async fn process<K: Keys, S: Inner>(
         Err(_) => return failed(&Problem::new(TIMEOUT)),
     };
     match acceptance {
-        Acceptance::First => first(inbox, tx, run).await,
+        Acceptance::First => first(tx, run).await,
         // The message may have been accepted by another transaction of the same group, which may
         // still fail: the commit decides.
         known => match tx.commit().await {
-            Ok(()) => taken_before(inbox, known, &id),
+            Ok(()) => taken_before(known, &id),
             Err(error) => failed(&unaccepted(error)),
         },
     }
 }
 
-fn taken_before<K>(inbox: &Inbox<K>, acceptance: Acceptance, id: &RequestId) -> Ended {
+fn taken_before(acceptance: Acceptance, id: &RequestId) -> Ended {
     if acceptance == Acceptance::Mismatch {
         let problem = Problem::new(INBOX_MISMATCH)
             .detail("this source has sent this webhook-id before with a different payload");
-        let outcome = count(&inbox.consumer, "mismatch");
-        return (outcome, problem::write_out(&problem, id));
+        return (note(acceptance), problem::write_out(&problem, id));
     }
     let replayed = HeaderValue::from_static("replayed");
     let response = (StatusCode::OK, [(IDEMPOTENCY_STATUS, replayed)]).into_response();
-    (count(&inbox.consumer, "duplicate"), response)
+    (note(acceptance), response)
 }
 
 async fn open<K: Keys>(
@@ -95,7 +93,7 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) -> Ended {
+async fn first<T: Transaction, S: Inner>(tx: T, mut run: Run<S>) -> Ended {
     let id = run.id.clone();
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());
@@ -109,7 +107,7 @@ async fn first<K: Keys, S: Inner>(inbox: &Inbox<K>, tx: K::Tx, mut run: Run<S>) 
         return (RELEASED, finished.into_response());
     }
     match tx.commit().await {
-        Ok(()) => (count(&inbox.consumer, "accepted"), finished.into_response()),
+        Ok(()) => (note(Acceptance::First), finished.into_response()),
         Err(error) => (STORE_ERROR, problem::write_out(&error.into(), &id)),
     }
 }
@@ -132,10 +130,9 @@ fn takes(finished: &Finished) -> bool {
     kept && finished.status().is_success()
 }
 
-/// Counts a message, and returns its outcome.
-fn count(consumer: &str, outcome: &'static str) -> &'static str {
+/// Puts the outcome on the span of the message, and returns it. The store counts it.
+fn note(acceptance: Acceptance) -> &'static str {
+    let outcome = acceptance.name();
     tracing::Span::current().record("outcome", outcome);
-    let consumer = consumer.to_owned();
-    metrics::counter!(INBOX_MESSAGES, "consumer" => consumer, "outcome" => outcome).increment(1);
     outcome
 }

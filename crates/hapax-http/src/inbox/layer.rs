@@ -16,7 +16,6 @@ use axum::{
 };
 use hapax::{
     event::Headers,
-    inbox::Message,
     request_log::Line,
     signature::{ID_HEADER, Received, SIGNATURE_HEADER, TIMESTAMP_HEADER, Verifier, verify},
     store::Keys,
@@ -30,7 +29,7 @@ use tracing::Instrument as _;
 use super::{Inbox, WebhookLayer, accept};
 use crate::{
     body::{self, Bounds, Kept},
-    problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, Code, NOT_FOUND, Problem, REQUEST_INVALID},
+    problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, Code, NOT_FOUND, Problem},
     request::{Inner, Run, apart},
     request_id::RequestId,
     settings::until,
@@ -100,7 +99,11 @@ async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Reques
     let read = async {
         let (source, keys) = inbox.known_source(&mut parts).await?;
         let (kept, _) = body::read(body, &parts.headers, bounds, &inbox.room).await?;
-        let message = inbox.verified(&parts, &kept, &source, &keys)?;
+        let id = inbox.verified(&parts, &kept, &keys)?;
+        let body = whole(&kept)?;
+        let dedupe = &inbox.dedupe;
+        let message = dedupe.message(&inbox.consumer, &source, &id, body, &inbox.room);
+        let message = message.await?;
         Ok((kept, message))
     };
     let (kept, message) = match read.await {
@@ -177,14 +180,8 @@ impl<K: Keys> Inbox<K> {
         }
     }
 
-    /// The message, if it is signed by its source.
-    fn verified(
-        &self,
-        parts: &Parts,
-        kept: &Kept,
-        source: &str,
-        keys: &[Verifier],
-    ) -> Result<Message, Problem> {
+    /// The sender's id of the message, if it is signed by its source.
+    fn verified(&self, parts: &Parts, kept: &Kept, keys: &[Verifier]) -> Result<String, Problem> {
         let body = whole(kept)?;
         // If a header occurs twice, it is unknown which one the sender meant.
         let header = |name| {
@@ -203,8 +200,7 @@ impl<K: Keys> Inbox<K> {
                 .detail("the signature, its timestamp or its id is missing or not valid")
                 .caused_by(error)
         })?;
-        Message::new(&*self.consumer, source, received.id, body)
-            .map_err(|error| Problem::new(REQUEST_INVALID).detail(format!("webhook-id: {error}")))
+        Ok(received.id.to_owned())
     }
 }
 

@@ -3,11 +3,13 @@
 //! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the transaction in
 //! which its handler writes, so the effect and the inbox row are committed together. A message is
 //! identified by its source, its id and the consumer of the layer. A duplicate receives a 200 and
-//! has no effect. A message whose id was used with another payload by the same source is refused.
+//! has no effect. A message whose id was used with another payload by the same source is refused. If
+//! a sender reports one fact under several ids, a [`DedupeKey`] takes the place of the id.
 //!
 //! No part of a message is processed before its signature is verified.
 
 mod layer;
+mod dedupe;
 mod accept;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -21,7 +23,9 @@ use hapax::{
     trace::Traces,
 };
 
+use self::dedupe::Dedupe;
 use crate::body::Room;
+pub use dedupe::{DedupeKey, DedupeKeyError};
 pub use layer::Verified;
 
 /// Returns the keys of a source, or `None` for an unknown source.
@@ -53,6 +57,7 @@ impl<K: Keys> WebhookLayer<K> {
             consumer: consumer.into(),
             sources: Arc::new(sources),
             source: None,
+            dedupe: Dedupe::default(),
             body_max: BODY_BYTES_MAX,
             room: Arc::new(Room::new(BODY_FILE_BYTES)),
             tolerance: TOLERANCE,
@@ -66,6 +71,22 @@ impl<K: Keys> WebhookLayer<K> {
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.change().source = Some(source.into());
+        self
+    }
+
+    /// Sets by what repeated messages are recognized. The default is the sender's id.
+    ///
+    /// If this changes, messages that were processed before and are delivered again are new.
+    #[must_use]
+    pub fn dedupe(mut self, key: DedupeKey) -> Self {
+        self.change().dedupe.any = key;
+        self
+    }
+
+    /// Sets by what repeated messages are recognized whose member `type` is `kind`.
+    #[must_use]
+    pub fn dedupe_type(mut self, kind: impl Into<String>, key: DedupeKey) -> Self {
+        self.change().dedupe.types.insert(kind.into(), key);
         self
     }
 
@@ -127,6 +148,7 @@ struct Inbox<K> {
     consumer: String,
     sources: Arc<Sources>,
     source: Option<String>,
+    dedupe: Dedupe,
     body_max: u64,
     room: Arc<Room>,
     tolerance: Duration,

@@ -112,7 +112,9 @@ impl<K: Keys> OperationLayer<K> {
     /// The handler starts before the claim is decided, and is aborted at its first statement if the
     /// key is taken. Use this only for handlers that do nothing before that statement except for
     /// reading their request, or only what may be repeated without harm. The data in the database
-    /// is as safe as without it.
+    /// is as safe as without it. If the service fails open
+    /// ([`OnStoreError::Open`](hapax::idempotency::OnStoreError::Open)), the claim is not pipelined,
+    /// so that no handler starts twice.
     ///
     /// That first statement fails with
     /// [`StoreError::NotClaimed`](hapax::store::StoreError::NotClaimed), and the layer replaces the

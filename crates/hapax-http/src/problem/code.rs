@@ -114,7 +114,7 @@ pub const AUTH_SIGNATURE: Code = Code::new("AUTH.signature", 401, "The signature
 pub const PAYLOAD_MISMATCH: Code = Code::new(
     "CONFLICT.idempotency.payload_mismatch",
     409,
-    "The Idempotency-Key was used for another request",
+    "The key was used for another request",
 );
 /// The first request with this key is still running.
 pub const IN_PROGRESS: Code = Code::new(

@@ -19,7 +19,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 pub use code::*;
 pub use from::ConflictOn;
-pub(crate) use render::{InPhases, is_conflict, settle, unfinished, unwritten, write_out};
+pub(crate) use render::{
+    IfStored, InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten, write_out,
+};
 
 /// An error for the caller.
 ///
@@ -140,7 +142,7 @@ impl Problem {
     }
 
     /// The store's error that caused it, if any.
-    fn store_error(&self) -> Option<&StoreError> {
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
         self.0.source.as_ref()?.downcast_ref()
     }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use axum::{body::Body, response::Response};
+use bytes::Bytes;
 use hapax::{store::StoreError, telemetry::error_chain};
 use http::{
     HeaderName, HeaderValue,
@@ -43,6 +44,15 @@ struct Carried(Arc<Mutex<Option<Problem>>>);
 /// The reason of an error response without a body, for the log.
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
+
+/// The body of a problem that asks for a retry, in case it is stored: a retry with the same key would
+/// only receive it again.
+#[derive(Clone)]
+pub(crate) struct IfStored(pub(crate) Bytes);
+
+/// The detail of such a problem.
+const STORED: &str = "this response is stored, and every request with this key receives it until the \
+    key expires; to have the request executed again, send it with another Idempotency-Key";
 
 /// Marks a phased request, whose key stays in progress if its handler fails.
 #[derive(Clone, Copy)]
@@ -143,6 +153,17 @@ pub(crate) fn is_conflict(response: &Response) -> bool {
     matches!(error, Some(StoreError::Conflict { .. }))
 }
 
+/// Whether a carried problem was caused by a store that cannot be used.
+pub(crate) fn is_store_failure(response: &Response) -> bool {
+    let Some(carried) = response.extensions().get::<Carried>() else {
+        return false;
+    };
+    let slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = slot.as_ref().and_then(|problem| problem.0.source.as_ref());
+    let is_unavailable = |error: &StoreError| matches!(error, StoreError::Unavailable { .. });
+    source.is_some_and(|source| is_caused_by(source.as_ref(), is_unavailable))
+}
+
 fn carried(response: &Response) -> Option<Problem> {
     let carried = response.extensions().get::<Carried>()?;
     let mut slot = carried.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +188,7 @@ fn with_headers_of(old: &Response, mut new: Response) -> Response {
 
 fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     let inner = &problem.0;
-    let document = Document {
+    let mut document = Document {
         page: format!("{TYPE_BASE}{}", inner.code.name().to_ascii_lowercase()),
         title: inner.code.title(),
         status: inner.status.as_u16(),
@@ -177,14 +198,25 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
         member: inner.member.clone(),
         request_id: request_id.map(Box::from),
     };
-    let body = serde_json::to_vec(&document).expect("a problem can be written as JSON");
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(Body::from(document.written()));
     *response.status_mut() = inner.status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response.headers_mut().extend(inner.headers.clone());
     // For the log of requests.
     response.extensions_mut().insert(inner.code);
+    if document.retryable && request_id.is_some() {
+        document.retryable = false;
+        document.detail = Cow::Borrowed(STORED);
+        let if_stored = IfStored(document.written().into());
+        response.extensions_mut().insert(if_stored);
+    }
     response
+}
+
+impl Document {
+    fn written(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a problem can be written as JSON")
+    }
 }
 
 fn log(problem: &Problem, id: &RequestId) {
@@ -195,7 +227,8 @@ fn log(problem: &Problem, id: &RequestId) {
     let error_chain = error_chain(source.as_ref());
     let (error_code, request_id) = (inner.code.name(), id.as_str());
     // A key that was not claimed is not a failure, even if the handler has returned an error.
-    if inner.status.is_server_error() && !is_not_claimed(source.as_ref()) {
+    let is_not_claimed = is_caused_by(source.as_ref(), StoreError::is_not_claimed);
+    if inner.status.is_server_error() && !is_not_claimed {
         tracing::error!(
             error_code,
             request_id,
@@ -212,12 +245,12 @@ fn log(problem: &Problem, id: &RequestId) {
     }
 }
 
-/// Whether the cause of `error` is a claim that did not get its key.
-fn is_not_claimed(error: &(dyn Error + 'static)) -> bool {
+/// Whether `error`, or one of its causes, is such an error of the store.
+fn is_caused_by(error: &(dyn Error + 'static), is_such: impl Fn(&StoreError) -> bool) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         let store = error.downcast_ref::<StoreError>();
-        if store.is_some_and(StoreError::is_not_claimed) {
+        if store.is_some_and(&is_such) {
             return true;
         }
         cause = error.source();

@@ -29,8 +29,9 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
 ) -> Response {
     let end = context.end();
     // After a conflict, the claim is no longer pipelined: the next run claims before the handler
-    // starts.
-    let mut is_pipelined = context.operation.policy.is_pipelined;
+    // starts. The same holds for a service that fails open, because a handler that has started must
+    // not run again without its key.
+    let mut is_pipelined = context.operation.policy.is_pipelined && !context.fails_open();
     for rerun in 1..=RERUNS {
         let again = match Box::pin(context.again()).await {
             Ok(again) => again,
@@ -140,7 +141,7 @@ async fn complete<K: Keys>(
         Disposition::EffectFree => Effect::Drop,
         Disposition::Release => {
             tx.rollback().await;
-            return Ok(guard.released(finished.into_response()));
+            return Ok(guard.not_stored(finished));
         }
     };
     let (response, exchange, extensions) = finished.split(&guard.operation.policy.per_request);
@@ -168,7 +169,7 @@ async fn without_the_key<K: Keys, S: Inner>(
         // `guard` is kept until the end, so that duplicates on this node still join.
         OnStoreError::Open if !is_taken => match guard.remembered() {
             // The key may have been purged since, but running without a key would be worse.
-            Some(status) => guard.respond(status),
+            Some(status) => guard.respond(&status),
             None => unprotected::without_store(context, &error, &guard.claim.scope.key).await,
         },
         OnStoreError::Open | OnStoreError::Closed => guard.failed(&unclaimed(error)),

@@ -20,6 +20,7 @@ use http::{Extensions, HeaderMap};
 use super::{
     join::Joined,
     line::{self, FREE, RequestLine},
+    run::Finished,
 };
 use crate::{
     cache::ScopeRef,
@@ -111,8 +112,8 @@ impl<K: Keys> ClaimGuard<K> {
                 let response = stored.first(exchange, extensions);
                 let states = (self.from_state.or(Some(FREE)), Some(stored.state()));
                 self.end(Outcome::Created, states, &response);
-                let status = self.joined.replay(stored);
-                self.joined.leader.finish(&status);
+                let replay = self.joined.replay(stored);
+                self.joined.leader.finish(&replay);
                 response
             }
             Err(error) => self.failed(&error.into()),
@@ -133,7 +134,7 @@ impl<K: Keys> ClaimGuard<K> {
                 Err(error) => return self.failed(&error.into()),
             },
         };
-        self.respond(status)
+        self.respond(&status)
     }
 
     /// Returns the outcome from the replay cache, even if the key may have been purged.
@@ -149,22 +150,34 @@ impl<K: Keys> ClaimGuard<K> {
     }
 
     /// Ends with this outcome, for this client and its followers.
-    pub(super) fn respond(self, status: KeyStatus) -> Response {
+    pub(super) fn respond(self, status: &KeyStatus) -> Response {
         let profile = self.operation.idempotency.settings().profile;
-        let response = status.clone().into_response(profile, &self.id);
-        self.end(
-            status.outcome(),
-            (status.state(), status.state()),
-            &response,
-        );
-        self.joined.leader.finish(&status);
+        let (outcome, state) = (status.outcome(), status.state());
+        let key = &self.claim.scope.key;
+        let response = status.clone().into_response(key, profile, &self.id);
+        self.end(outcome, (state, state), &response);
+        self.joined.leader.finish(status);
         response
     }
 
     /// Ends with a response that is not stored. The next follower may run.
     pub(super) fn released(self, response: Response) -> Response {
+        self.unstored(Outcome::Released, response)
+    }
+
+    /// Ends with the handler's response, which is not stored. The next follower may run.
+    pub(super) fn not_stored(self, finished: Finished) -> Response {
+        let outcome = if finished.is_store_failure() {
+            Outcome::StoreError
+        } else {
+            Outcome::Released
+        };
+        self.unstored(outcome, finished.into_response())
+    }
+
+    fn unstored(self, outcome: Outcome, response: Response) -> Response {
         let to_state = self.from_state.map(|_| self.released_to);
-        self.end(Outcome::Released, (self.from_state, to_state), &response);
+        self.end(outcome, (self.from_state, to_state), &response);
         response
     }
 

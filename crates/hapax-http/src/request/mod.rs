@@ -196,7 +196,7 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
                 let (outcome, state) = (status.outcome(), status.state());
                 self.operation.counts.request(outcome);
                 let profile = self.operation.idempotency.settings().profile;
-                let response = status.into_response(profile, &self.id);
+                let response = status.into_response(&scope.key, profile, &self.id);
                 let ended = Line {
                     from_state: state,
                     to_state: state,
@@ -272,7 +272,13 @@ fn refused<K: Keys>(
         request_id: Some(id.as_str()),
         ..Line::default()
     };
-    RequestLine::new(arrived, parts).write(operation, REFUSED, &response, refused);
+    let outcome = if refusal.is_store_failure() {
+        operation.counts.request(Outcome::StoreError);
+        Outcome::StoreError.as_str()
+    } else {
+        REFUSED
+    };
+    RequestLine::new(arrived, parts).write(operation, outcome, &response, refused);
     response
 }
 

@@ -16,7 +16,7 @@ use http::{
 use http_body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::claim_guard::unclaimed;
+use super::{claim_guard::unclaimed, unprotected};
 use crate::{
     body::{self, BodyHash, Kept},
     content::media_type,
@@ -59,6 +59,11 @@ impl Refusal {
             response.headers_mut().insert(IDEMPOTENCY_KEY, echo(key));
         }
         response
+    }
+
+    /// Whether the key could not be derived because the store has failed.
+    pub(super) fn is_store_failure(&self) -> bool {
+        self.problem.store_error().is_some()
     }
 }
 
@@ -208,7 +213,10 @@ async fn made<'a, K: Keys>(
     match secret {
         Ok(secret) => Ok(Some(derived.key(secret, tenant, &operation.name))),
         // Without the secret no key can be derived, so the request runs unprotected.
-        Err(_) if settings.on_store_error == OnStoreError::Open && operation.phasing.is_none() => {
+        Err(error)
+            if settings.on_store_error == OnStoreError::Open && operation.phasing.is_none() =>
+        {
+            unprotected::warn(&operation.name, None, &error);
             Ok(None)
         }
         Err(error) => Err(unclaimed(error)),

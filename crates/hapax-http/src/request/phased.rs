@@ -240,21 +240,18 @@ async fn let_go<K: Keys>(
     finished: Finished,
     deadline: Option<Instant>,
 ) -> Response {
-    match verdict {
-        Verdict::Release => {
-            if let Err(error) = owner.release().await {
-                tracing::warn!(error = error.error_chain(), "cannot release a key");
-            }
+    if let Verdict::Release = verdict {
+        if let Err(error) = owner.release().await {
+            tracing::warn!(error = error.error_chain(), "cannot release a key");
         }
-        _ => {
-            guard.stays_in_progress();
-            give_back(owner).await;
-        }
+    } else {
+        guard.stays_in_progress();
+        give_back(owner).await;
     }
     if owner.is_fenced() {
         return fenced(guard, deadline).await;
     }
-    guard.released(finished.into_response())
+    guard.not_stored(finished)
 }
 
 /// Ends the lease. If this fails, the lease expires by itself.

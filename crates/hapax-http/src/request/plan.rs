@@ -82,7 +82,9 @@ async fn write<K: Keys>(
 
 fn failed<K: Keys>(guard: ClaimGuard<K>, error: StoreError) -> Response {
     let is_the_plans = matches!(error, StoreError::Event(_)) || error.database_error().is_some();
-    guard.failed(&if is_the_plans {
+    // If the store is unavailable, it may have committed the plan before.
+    let is_unknown = matches!(error, StoreError::Unavailable { .. });
+    guard.failed(&if is_the_plans || is_unknown {
         error.into()
     } else {
         unclaimed(error)
@@ -93,7 +95,7 @@ fn failed<K: Keys>(guard: ClaimGuard<K>, error: StoreError) -> Response {
 async fn not_run<K: Keys>(guard: ClaimGuard<K>, finished: Finished) -> Response {
     match taken(&guard).await {
         Some(taken) => guard.taken(taken),
-        None => guard.released(finished.into_response()),
+        None => guard.not_stored(finished),
     }
 }
 

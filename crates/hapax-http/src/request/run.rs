@@ -13,7 +13,7 @@ use hapax::{
     limits::RESPONSE_BYTES_MAX,
     telemetry::panic_message,
 };
-use http::{Extensions, HeaderMap, HeaderName, StatusCode, request, response};
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, header::RETRY_AFTER, request, response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout_at};
 
@@ -21,7 +21,7 @@ use super::Inner;
 use crate::{
     body::Kept,
     header::OWN_HEADERS,
-    problem::{self, ANSWER_TOO_LARGE, Problem, TIMEOUT},
+    problem::{self, ANSWER_TOO_LARGE, IfStored, Problem, TIMEOUT},
     request_id::RequestId,
     stored,
 };
@@ -31,6 +31,7 @@ pub(crate) struct Finished {
     parts: response::Parts,
     body: Bytes,
     is_conflict: bool,
+    is_store_failure: bool,
 }
 
 /// A handler with its request.
@@ -94,6 +95,7 @@ impl<S: Inner> Run<S> {
             problem::unfinished(&response);
         }
         let is_conflict = problem::is_conflict(&response);
+        let is_store_failure = problem::is_store_failure(&response);
         let (mut parts, body) = problem::settle(response, &self.id).into_parts();
         // Only the layer says where a response comes from. If a handler could claim that its
         // response is stored, the client would forget a key whose outcome is unknown.
@@ -105,16 +107,28 @@ impl<S: Inner> Run<S> {
             parts,
             body,
             is_conflict,
+            is_store_failure,
         };
         Ok((rest, finished))
     }
 }
 
 impl Finished {
-    /// Returns what to store: the handler's choice, or else the rule for the status.
+    /// Returns what to store: the handler's choice, or else the rule for the status. A failure of
+    /// the store is not an outcome of the request, and is never stored.
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
+        let on_failure = if self.is_store_failure {
+            OnFailure::Release
+        } else {
+            on_failure
+        };
         overruled.unwrap_or_else(|| disposition(self.parts.status.as_u16(), on_failure))
+    }
+
+    /// Whether the handler has failed because the store cannot be used.
+    pub(crate) fn is_store_failure(&self) -> bool {
+        self.is_store_failure
     }
 
     /// Whether the handler has returned the conflict of a transaction as a problem. A store whose
@@ -134,18 +148,27 @@ impl Finished {
     }
 
     /// Splits the response into the part that is stored, and the headers and extensions that belong
-    /// to this exchange only.
+    /// to this exchange only. A problem that is stored does not ask for a retry.
     pub(crate) fn split(
         self,
         per_request: &[HeaderName],
     ) -> (StoredResponse, HeaderMap, Extensions) {
-        let (headers, exchange) = stored::split(self.parts.headers, per_request);
+        let Self {
+            mut parts,
+            mut body,
+            ..
+        } = self;
+        if let Some(IfStored(instead)) = parts.extensions.remove() {
+            parts.headers.remove(RETRY_AFTER);
+            body = instead;
+        }
+        let (headers, exchange) = stored::split(parts.headers, per_request);
         let response = StoredResponse {
-            status: self.parts.status.as_u16(),
+            status: parts.status.as_u16(),
             headers,
-            body: self.body,
+            body,
         };
-        (response, exchange, self.parts.extensions)
+        (response, exchange, parts.extensions)
     }
 
     /// Returns the response for a request that stores none.
@@ -167,6 +190,7 @@ impl Finished {
             parts,
             body,
             is_conflict: false,
+            is_store_failure: false,
         }
     }
 }

@@ -8,18 +8,23 @@ use std::{sync::Arc, time::Duration};
 use axum::response::Response;
 use hapax::{
     idempotency::{Claim, Disposition, OnExpired, OnStoreError, PlannedRequest, StoredResponse},
-    key::{Fingerprint, IdempotencyKey, Scope, Tenant},
+    key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     request_log::Line,
     store::{Keys, StoreError, Transaction},
 };
 use http::HeaderValue;
 use tokio::time::timeout_at;
 
-use super::{Inner, RequestContext, claim_guard::unclaimed, line::RequestLine, run::Run};
+use super::{
+    Inner, RequestContext,
+    claim_guard::unclaimed,
+    line::RequestLine,
+    run::{Finished, Run},
+};
 use crate::{
     header::IDEMPOTENCY_STATUS,
-    operation::ProtectedOperation,
-    problem::{self, Problem, TIMEOUT},
+    operation::{KeyPolicy, ProtectedOperation},
+    problem::{self, Problem, TIMEOUT, UNAVAILABLE},
     request_id::RequestId,
     telemetry::Outcome,
     tx::Slot,
@@ -29,18 +34,20 @@ use crate::{
 /// The retention of the key that is generated for a plan without a key. No client knows the key.
 const MINTED_RETENTION: Duration = Duration::from_secs(1);
 
-/// Runs a request without a key, because its operation allows that.
+/// Runs a request without a key, because its operation allows that, or because its key could not be
+/// derived.
 pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
     if context.operation.policy.single_shot {
         return plan(context).await;
     }
+    let outcome = keyless(&context);
     let store = context.operation.idempotency.store();
     let begin = store.begin(context.tenant(), context.context());
     match timeout_at(context.end(), begin).await {
-        Ok(Ok(tx)) => run(context, Some(tx), None).await,
+        Ok(Ok(tx)) => run(context, Some(tx), outcome, None).await,
         Ok(Err(error)) if context.fails_open() => {
-            context.warn(&error);
-            run(context, None, None).await
+            warn(&context.operation.name, Some(&context.id), &error);
+            run(context, None, Outcome::FailedOpen, None).await
         }
         Ok(Err(error)) => context.refuse(&unclaimed(error)),
         Err(_) => context.refuse(&Problem::new(TIMEOUT)),
@@ -53,20 +60,30 @@ pub(super) async fn without_store<K: Keys, S: Inner>(
     error: &StoreError,
     key: &IdempotencyKey,
 ) -> Response {
-    context.warn(error);
+    warn(&context.operation.name, Some(&context.id), error);
     let store = context.operation.idempotency.store();
     let begin = store.begin(context.tenant(), context.context());
     let tx = timeout_at(context.end(), begin)
         .await
         .ok()
         .and_then(Result::ok);
-    run(context, tx, Some(key)).await
+    run(context, tx, Outcome::FailedOpen, Some(key)).await
+}
+
+/// Returns the outcome of a request that has no key.
+fn keyless<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Outcome {
+    match context.operation.policy.key_policy {
+        // The store did not return the secret from which the key is derived.
+        KeyPolicy::Derived(_) => Outcome::FailedOpen,
+        _ => Outcome::Bypassed,
+    }
 }
 
 /// Runs the handler in a transaction without a key. `key` is the one that could not be claimed.
 async fn run<K: Keys, S: Inner>(
     mut context: RequestContext<K, S>,
     tx: Option<K::Tx>,
+    outcome: Outcome,
     key: Option<&IdempotencyKey>,
 ) -> Response {
     let (ending, end) = (Ending::of(&context), context.end());
@@ -76,34 +93,32 @@ async fn run<K: Keys, S: Inner>(
     let run = context.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
     let on_failure = ending.operation.policy.on_failure;
-    let ended = match slot.close() {
+    match slot.close() {
         Some(tx) if finished.verdict(on_failure) == Disposition::WithEffect => {
-            tx.commit().await.map_err(Problem::from)
+            if let Err(error) = tx.commit().await {
+                let response = problem::write_out(&error.into(), &ending.id);
+                return ending.end(Outcome::StoreError, key, response);
+            }
         }
-        Some(tx) => {
-            tx.rollback().await;
-            Ok(())
+        Some(tx) => tx.rollback().await,
+        None if opened => {
+            let kept = "the handler still held its transaction when it responded";
+            let response = problem::write_out(&Problem::internal(kept), &ending.id);
+            return ending.end(outcome, key, bypassed(response));
         }
-        None if opened => Err(Problem::internal(
-            "the handler still held its transaction when it responded",
-        )),
-        None => Ok(()),
-    };
-    let response = bypassed(match ended {
-        Ok(()) => finished.into_response(),
-        Err(problem) => problem::write_out(&problem, &ending.id),
-    });
-    ending.end(Outcome::Bypassed, key, response)
+        None => {}
+    }
+    ending.finish(outcome, key, finished)
 }
 
 /// Executes a plan under a key that is generated for it.
 async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
     let (ending, end) = (Ending::of(&context), context.end());
-    let claim = minted(&context);
+    let (claim, outcome) = (minted(&context), keyless(&context));
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;
     if finished.verdict(ending.operation.policy.on_failure) != Disposition::WithEffect {
-        return ending.end(Outcome::Bypassed, None, bypassed(finished.into_response()));
+        return ending.finish(outcome, None, finished);
     }
     let conflicts = plan.conflicts;
     let plan = PlannedRequest {
@@ -111,23 +126,19 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
         statements: plan.statements,
         events: plan.events,
         response: StoredResponse {
-            status: 204,
+            status: finished.status().as_u16(),
             ..StoredResponse::default()
         },
         deadline: Some(end.into_std()),
     };
     let store = ending.operation.idempotency.store();
-    let (outcome, response) = match store.execute_plan(plan).await {
-        Ok(_) => (Outcome::Bypassed, bypassed(finished.into_response())),
+    match store.execute_plan(plan).await {
+        Ok(_) => ending.finish(outcome, None, finished),
         Err(error) => {
-            let problem = conflicts.problem(error);
-            (
-                Outcome::StoreError,
-                problem::write_out(&problem, &ending.id),
-            )
+            let response = problem::write_out(&conflicts.problem(error), &ending.id);
+            ending.end(Outcome::StoreError, None, response)
         }
-    };
-    ending.end(outcome, None, response)
+    }
 }
 
 fn minted<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Claim {
@@ -171,6 +182,19 @@ impl<K: Keys> Ending<K> {
         }
     }
 
+    /// Ends with the handler's response. A failure of the store is not marked as bypassed.
+    fn finish(
+        &self,
+        outcome: Outcome,
+        key: Option<&IdempotencyKey>,
+        finished: Finished,
+    ) -> Response {
+        if finished.is_store_failure() {
+            return self.end(Outcome::StoreError, key, finished.into_response());
+        }
+        self.end(outcome, key, bypassed(finished.into_response()))
+    }
+
     /// Counts the request and writes its line.
     fn end(&self, outcome: Outcome, key: Option<&IdempotencyKey>, response: Response) -> Response {
         self.operation.counts.request(outcome);
@@ -186,18 +210,21 @@ impl<K: Keys> Ending<K> {
     }
 }
 
-impl<K: Keys, S: Inner> RequestContext<K, S> {
-    fn fails_open(&self) -> bool {
-        self.operation.idempotency.settings().on_store_error == OnStoreError::Open
-    }
+/// Logs that a service fails open. Without its key, a request may have been executed before.
+pub(super) fn warn(operation: &Operation, id: Option<&RequestId>, error: &StoreError) {
+    tracing::warn!(
+        operation = operation.as_str(),
+        request_id = id.map(RequestId::as_str),
+        error_code = UNAVAILABLE.name(),
+        error = error.error_chain(),
+        "the store is not available: the request runs unprotected"
+    );
+}
 
-    fn warn(&self, error: &StoreError) {
-        tracing::warn!(
-            operation = self.operation.name.as_str(),
-            request_id = self.id.as_str(),
-            error = error.error_chain(),
-            "the store is not available: the request runs unprotected"
-        );
+impl<K: Keys, S: Inner> RequestContext<K, S> {
+    /// Whether a request runs without its key while the store is unavailable.
+    pub(super) fn fails_open(&self) -> bool {
+        self.operation.idempotency.settings().on_store_error == OnStoreError::Open
     }
 
     fn refuse(&self, problem: &Problem) -> Response {

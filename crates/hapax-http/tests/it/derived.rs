@@ -27,6 +27,27 @@ async fn a_client_cannot_send_a_derived_key() {
     assert_eq!(stage.effects().await, 2);
 }
 
+/// The caller has sent no key, so the advice is not to make a new one.
+#[tokio::test]
+async fn a_mismatch_of_a_derived_key_says_what_a_caller_without_a_key_can_do() {
+    let stage = stage().await;
+    stage.post("", ANN).await;
+    let other = "{\"email\":\"ann@x.org\",\"act\":\"other\"}";
+    let refused = stage.post("", other).await;
+    refused.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(!detail.contains("new key"), "{detail}");
+    assert!(
+        detail.contains("an Idempotency-Key of your own"),
+        "{detail}"
+    );
+    // The advice is true.
+    assert_eq!(stage.post("", ANN).await.idempotency(), Some("replayed"));
+    assert_eq!(stage.post("own", other).await.idempotency(), Some("stored"));
+    let sent = stage.post("own", "{\"email\":\"ann@x.org\"}").await;
+    assert!(sent.json()["detail"].as_str().unwrap().contains("new key"));
+}
+
 #[tokio::test]
 async fn an_operation_whose_keys_are_not_derived_refuses_them_too() {
     let stage = Stage::new().await;

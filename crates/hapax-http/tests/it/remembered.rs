@@ -37,7 +37,11 @@ async fn a_failure_releases_the_key() {
 #[tokio::test]
 async fn a_failure_is_kept_where_the_operation_says_so() {
     let store = |layer: hapax_http::OperationLayer<_>| layer.on_failure(OnFailure::Store);
-    for asked in ["{\"answer\":503}", "{\"act\":\"panic\"}"] {
+    for asked in [
+        "{\"answer\":503}",
+        "{\"act\":\"panic\"}",
+        "{\"act\":\"fail\"}",
+    ] {
         let stage = Stage::with(|_| {}, store).await;
         let first = stage.post("k", asked).await;
         assert!(first.status.is_server_error());
@@ -45,8 +49,27 @@ async fn a_failure_is_kept_where_the_operation_says_so() {
         let again = stage.post("k", asked).await;
         assert_eq!(again.idempotency(), Some("replayed"));
         assert_eq!(again.body, first.body);
+        // A retry cannot help, so neither of them asks for one.
+        if asked.contains("act") {
+            for sent in [&first, &again] {
+                assert_eq!(sent.json()["retryable"], false, "{asked}");
+                assert_eq!(sent.header("retry-after"), None, "{asked}");
+                let detail = sent.json()["detail"].as_str().unwrap().to_owned();
+                assert!(detail.contains("another Idempotency-Key"), "{detail}");
+            }
+        }
         assert_eq!((stage.runs(), stage.effects().await), (1, 0));
     }
+}
+
+#[tokio::test]
+async fn a_failure_that_is_not_kept_asks_for_a_retry() {
+    let stage = Stage::new().await;
+    let failed = stage.post("k", "{\"act\":\"fail\"}").await;
+    failed.check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!(failed.json()["retryable"], true);
+    assert_eq!(failed.header("retry-after"), Some("7"));
+    assert_eq!(failed.json()["detail"], "asked to; try again");
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ async fn a_request_that_runs_without_its_store_says_which_key_it_had() {
     drop(log::take());
     stage.post("k", "{}").await;
     let hash = format!("key_hash=\"{}\"", short_hash("k"));
-    check_line(&["outcome=\"bypassed\"", hash.as_str()]);
+    check_line(&["outcome=\"failed_open\" status=201", hash.as_str()]);
 }
 
 #[tokio::test]

@@ -181,6 +181,34 @@ async fn a_retry_replays_at_every_node_and_another_payload_is_a_mismatch() {
 }
 
 #[tokio::test]
+async fn a_key_table_that_cannot_be_used_is_503_at_the_claim_and_at_the_commit() {
+    let stage = Stage::new().await;
+    let node = stage.node().await;
+    let client = stage.database.client().await;
+    let change = async |sql: &str| client.batch_execute(sql).await.unwrap();
+    change("ALTER TABLE hapax.idempotency_key RENAME TO gone").await;
+    let refused = ask(&node, "k", Act::Succeed).await;
+    refused.check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(stage.runs(), 0);
+    change("ALTER TABLE hapax.gone RENAME TO idempotency_key").await;
+    change(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN RAISE EXCEPTION 'no'; END $$;
+         CREATE TRIGGER refuse BEFORE INSERT ON hapax.idempotency_key
+            FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    .await;
+    let refused = ask(&node, "k", Act::Succeed).await;
+    refused.check_problem(503, "DEPENDENCY.unavailable");
+    assert_eq!((stage.runs(), stage.effects().await), (1, [0, 0, 0]));
+    change("DROP TRIGGER refuse ON hapax.idempotency_key").await;
+    let stored = ask(&node, "k", Act::Succeed).await;
+    assert_eq!(stored.idempotency(), Some("stored"));
+    assert_eq!(stage.effects().await, [1, 1, 1]);
+}
+
+#[tokio::test]
 async fn a_duplicate_at_another_node_is_in_progress_until_the_first_has_ended() {
     let stage = Stage::new().await;
     let (one, two) = (stage.node().await, stage.node().await);

@@ -298,6 +298,11 @@ async fn effect(
         Some("decline") => {
             return Err(Problem::new(problem::CONFLICT).status(StatusCode::PAYMENT_REQUIRED));
         }
+        Some("fail") => {
+            return Err(Problem::new(problem::UNAVAILABLE)
+                .detail("asked to; try again")
+                .retry_after(Duration::from_secs(7)));
+        }
         Some("overrule") => return Ok((Extension(Disposition::Release), "once").into_response()),
         Some("insist") => {
             let answer = (StatusCode::BAD_REQUEST, "kept");

@@ -79,6 +79,76 @@ async fn two_sources_may_give_their_messages_one_id() {
 }
 
 #[tokio::test]
+async fn one_fact_under_several_ids_is_processed_once() {
+    let by_fact = |layer: Layer| layer.dedupe("/data/id".parse().unwrap());
+    let stage = stage_with(Stage::new().await, by_fact);
+    let fact = r#"{"type":"refunded","data":{"id":"rf_1"}}"#;
+    let again = r#"{"at": 2, "data": {"id": "rf_1"}, "type": "refunded"}"#;
+    let other = r#"{"type":"refused","data":{"id":"rf_1"}}"#;
+    for (source, id, body, secret, came) in [
+        ("pay", "msg_1", fact, SECRET, None),
+        ("pay", "msg_1", fact, SECRET, Some("replayed")),
+        ("pay", "msg_2", again, SECRET, Some("replayed")),
+        ("pay", "msg_3", other, SECRET, None),
+        ("bank", "msg_1", fact, OTHER, None),
+        ("bank", "msg_2", fact, OTHER, Some("replayed")),
+    ] {
+        let sent = receive_from(&stage, source, id, body, secret).await;
+        assert_eq!(
+            (sent.status, sent.idempotency()),
+            (StatusCode::OK, came),
+            "{source} {id}"
+        );
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (3, 3));
+    let storm: Vec<_> = (0..50)
+        .map(|number| {
+            let (id, body) = (format!("storm_{number}"), r#"{"data":{"id":"rf_2"}}"#);
+            let request = signed(&stage, "/webhooks/pay", &id, body, SECRET, 0);
+            tokio::spawn(crate::stage::send(stage.router.clone(), request))
+        })
+        .collect();
+    for sent in storm {
+        assert_eq!(sent.await.unwrap().status, StatusCode::OK);
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (4, 4));
+}
+
+#[tokio::test]
+async fn a_message_whose_key_cannot_be_derived_is_refused() {
+    let by_fact = |layer: Layer| layer.dedupe_type("refunded", "/data/id".parse().unwrap());
+    let stage = stage_with(Stage::new().await, by_fact);
+    for (body, code) in [
+        (r#"{"type":"refunded"}"#, "VALIDATION.request"),
+        (
+            r#"{"type":"refunded","data":{"id":null}}"#,
+            "VALIDATION.request",
+        ),
+        (
+            r#"{"type":"refunded","data":{"id":1,"id":2}}"#,
+            "VALIDATION.json",
+        ),
+    ] {
+        let sent = receive(&stage, "msg_1", body, SECRET).await;
+        sent.check_problem(400, code);
+    }
+    // Other types are recognized by the sender's id.
+    for (id, came) in [
+        ("msg_1", None),
+        ("msg_2", None),
+        ("msg_1", Some("replayed")),
+    ] {
+        let sent = receive(&stage, id, r#"{"type":"ping"}"#, SECRET).await;
+        assert_eq!(
+            (sent.status, sent.idempotency()),
+            (StatusCode::OK, came),
+            "{id}"
+        );
+    }
+    assert_eq!((stage.runs(), stage.effects().await), (2, 2));
+}
+
+#[tokio::test]
 async fn a_message_that_fails_leaves_nothing_and_comes_again() {
     let stage = stage().await;
     for body in ["fail", "refuse", "panic"] {
@@ -247,6 +317,21 @@ async fn every_message_writes_one_line_with_its_outcome() {
 }
 
 #[tokio::test]
+async fn the_line_of_a_message_has_the_key_by_which_it_is_recognized() {
+    log::listen();
+    let by_fact = |layer: Layer| layer.dedupe("/id".parse().unwrap());
+    let stage = stage_with(Stage::new().await, by_fact);
+    drop(log::take());
+    for (id, outcome) in [("msg_1", "accepted"), ("msg_2", "duplicate")] {
+        receive(&stage, id, r#"{"id":"rf_1"}"#, SECRET).await;
+        let outcome = format!("outcome=\"{outcome}\"");
+        check_line(&[r#"event_id="[\"rf_1\"]""#, outcome.as_str()]);
+    }
+    receive(&stage, "msg_3", r#"{"id":null}"#, SECRET).await;
+    check_line(&["outcome=\"refused\" status=400 error_code=\"VALIDATION.request\""]);
+}
+
+#[tokio::test]
 async fn nothing_that_is_logged_of_a_message_contains_its_payload_or_its_secret() {
     log::listen();
     let stage = stage().await;
@@ -267,7 +352,13 @@ async fn stage() -> Stage {
     stage_on(Stage::new().await)
 }
 
-fn stage_on(mut stage: Stage) -> Stage {
+type Layer = WebhookLayer<Sqlite>;
+
+fn stage_on(stage: Stage) -> Stage {
+    stage_with(stage, |layer| layer)
+}
+
+fn stage_with(mut stage: Stage, change: impl FnOnce(Layer) -> Layer) -> Stage {
     let keys = |source: &str| {
         let secret = match source {
             "pay" => SECRET,
@@ -282,7 +373,9 @@ fn stage_on(mut stage: Stage) -> Stage {
         stage.random.clone(),
     );
     let layer = WebhookLayer::new(store, clock, random, "test", keys).body_max(1_000);
-    let handler = post(take).layer(layer).with_state(stage.props.clone());
+    let handler = post(take)
+        .layer(change(layer))
+        .with_state(stage.props.clone());
     stage.route("/webhooks/{source}", handler);
     stage
 }

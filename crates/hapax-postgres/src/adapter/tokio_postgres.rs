@@ -129,7 +129,8 @@ pub async fn emit<'a>(
     event_id(row.try_get(0).map_err(store_error)?)
 }
 
-/// Takes a message for a consumer, once, in this transaction.
+/// Takes a message for a consumer, once, in this transaction. The call counts the message, because
+/// only the caller knows of the commit.
 ///
 /// # Errors
 /// Fails when the database does.
@@ -142,7 +143,31 @@ pub async fn accept(tx: &mut Transaction<'_>, message: &Message) -> Result<Accep
         &message.source,
     ];
     let row = one(tx, query!("contract/accept"), &params).await?;
-    acceptance(row.try_get(0).map_err(store_error)?)
+    let acceptance = acceptance(row.try_get(0).map_err(store_error)?)?;
+    acceptance.count(&message.consumer);
+    Ok(acceptance)
+}
+
+/// Records that the effect of a new message was written, with the result of the consumer.
+///
+/// # Errors
+/// Fails when the database does, if the message was not accepted or is complete already, and if the
+/// result is longer than
+/// [`MESSAGE_RESULT_BYTES_MAX`](hapax::limits::MESSAGE_RESULT_BYTES_MAX) bytes.
+pub async fn processed(
+    tx: &mut Transaction<'_>,
+    message: &Message,
+    result: Option<&str>,
+) -> Result<(), StoreError> {
+    let params: [&dyn Param; 4] = [
+        &message.consumer,
+        &message.message_id,
+        &message.source,
+        &result,
+    ];
+    one(tx, query!("contract/processed"), &params)
+        .await
+        .map(drop)
 }
 
 async fn one(

@@ -8,7 +8,7 @@ use hapax::admin::{
 };
 use serde_json::Value;
 
-use super::filters::word;
+use super::{audited::AuditedTransaction, filters::word};
 use crate::{
     connection::Link,
     delivery::settle::text,
@@ -44,6 +44,18 @@ pub(super) async fn note(link: &Link, noted: Line<'_>) -> Result<(), tokio_postg
 
 #[async_trait]
 impl AuditAdmin for Postgres {
+    async fn record(
+        &self,
+        actor: &Actor,
+        action: &str,
+        object: &str,
+        detail: &Value,
+    ) -> Result<(), AdminError> {
+        let mut act = AuditedTransaction::begin(self).await?;
+        act.note(actor, action, object, detail, "done").await?;
+        Ok(act.commit().await?)
+    }
+
     async fn audit_log(
         &self,
         actor: &Actor,

@@ -46,6 +46,9 @@ const LOCK_WAIT: Duration = Duration::from_millis(200);
 const ALONE: usize = 4;
 /// Number of groups that claim first after an optimistic claim has failed.
 pub(crate) const CAREFUL: u32 = 16;
+/// The statement of a group's pipeline that begins its transaction. It also stands for the one that
+/// writes the events, and for the preparation of both: all of them are the store's own.
+const BEGIN: usize = 0;
 /// The statement of a group's pipeline that claims its keys.
 const CLAIM: usize = 1;
 
@@ -237,6 +240,11 @@ pub(crate) fn is_not_free(statement: usize, error: &tokio_postgres::Error) -> bo
     statement == CLAIM && error.code().is_some_and(|code| not_free.contains(code))
 }
 
+/// Whether this is a statement on the store's own tables, and not one of a member.
+pub(crate) fn is_own(statement: usize) -> bool {
+    statement <= CLAIM
+}
+
 /// Requests as one transaction.
 pub(crate) struct Group<'a> {
     store: &'a Postgres,
@@ -341,15 +349,12 @@ impl<'a> Group<'a> {
             .iter()
             .map(|member| member.statements.as_slice());
         let calls = calls(statements);
-        let not_begun = |cause| PipelineError {
-            statement: 0,
-            cause,
-        };
+        let failed_at = |statement| move |cause| PipelineError { statement, cause };
         let prepared = session.run(async |link| link.prepare_all(&calls).await);
-        let prepared = prepared.await.map_err(not_begun)?;
+        let prepared = prepared.await.map_err(failed_at(CLAIM + 1))?;
         let mut sql = vec![query!("outbox/emit")];
         sql.extend(claim);
-        let ready = session.ready(&sql).await.map_err(not_begun)?;
+        let ready = session.ready(&sql).await.map_err(failed_at(BEGIN))?;
         let (emit, claim) = (&ready[0], ready.get(1));
         let keys = claim
             .is_some()
@@ -381,6 +386,9 @@ impl<'a> Group<'a> {
             if claim.is_none() {
                 // The keys are claimed, so the failure has another cause.
                 failed.statement += CLAIM + 1;
+            }
+            if !columns.is_empty() && failed.statement == CLAIM + 1 + calls.len() {
+                failed.statement = BEGIN;
             }
             failed
         })

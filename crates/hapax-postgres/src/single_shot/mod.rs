@@ -22,12 +22,12 @@ use crate::{
     commit_recovery,
     connection::QueryError,
     emit::Columns,
-    error::{store_error, unavailable},
+    error::{own_error, store_error, unavailable},
     idempotency::{Held, ResponseColumns},
     member::Member,
     postgres::Postgres,
     query,
-    single_shot::group::{CAREFUL, Group, is_not_free},
+    single_shot::group::{CAREFUL, Group, is_not_free, is_own},
     statement::{Statement, calls},
     transaction::Tx,
 };
@@ -133,6 +133,7 @@ async fn once(
             store.disable_optimistic_claims(CAREFUL);
             Box::pin(by_claim(store, member)).await
         }
+        QueryError::Failed(error) if is_own(failed.statement) => Err(own_error(store_error(error))),
         QueryError::Failed(error) => Err(store_error(error)),
         QueryError::Lost => Err(QueryError::Lost.into()),
     }
@@ -174,11 +175,13 @@ impl Tx {
             for (call, prepared) in calls.iter().zip(link.prepare_all(&calls).await?) {
                 link.call(call, prepared.as_ref()).await?;
             }
-            if !columns.is_empty() {
-                link.ask(query!("outbox/emit"), &columns.params()).await?;
-            }
             Ok(())
         })
-        .await
+        .await?;
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let emit = self.ask(async |link| link.ask(query!("outbox/emit"), &columns.params()).await);
+        emit.await.map(drop).map_err(own_error)
     }
 }

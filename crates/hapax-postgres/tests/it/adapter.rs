@@ -135,6 +135,33 @@ impl Service {
         }
     }
 
+    /// Accepts a new message, and commits it with a result.
+    async fn process(&self, message: &Message, result: &str) {
+        match self {
+            Self::Store(store) => {
+                let mut tx = store.begin(None, Headers::new()).await.unwrap();
+                assert_eq!(tx.accept(message).await.unwrap(), Acceptance::First);
+                tx.record_result(result).unwrap();
+                tx.commit().await.unwrap();
+            }
+            Self::Driver { url } => {
+                use adapter::tokio_postgres::{accept, processed};
+                let mut client = connect(url).await;
+                let mut tx = client.transaction().await.unwrap();
+                assert_eq!(accept(&mut tx, message).await.unwrap(), Acceptance::First);
+                processed(&mut tx, message, Some(result)).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+            Self::Sqlx(pool) => {
+                use adapter::sqlx::{accept, processed};
+                let mut tx = pool.begin().await.unwrap();
+                assert_eq!(accept(&mut tx, message).await.unwrap(), Acceptance::First);
+                processed(&mut tx, message, Some(result)).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        }
+    }
+
     /// Accepts a message, then commits or rolls back.
     async fn accept(&self, message: &Message, commit: bool) -> Acceptance {
         match self {
@@ -422,6 +449,17 @@ async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing()
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!(town.count("note").await, 2);
+}
+
+#[tokio::test]
+async fn every_driver_records_the_result_of_a_message() {
+    let town = Town::new().await;
+    for (number, service) in town.services.iter().enumerate() {
+        let sent = message("orders", &number.to_string(), "{}");
+        service.process(&sent, "applied").await;
+    }
+    let complete = "hapax.inbox_message WHERE result = 'applied' AND processed_at > received_at";
+    assert_eq!(town.count(complete).await, 3);
 }
 
 #[tokio::test]

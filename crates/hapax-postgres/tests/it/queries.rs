@@ -135,6 +135,7 @@ const HOT: &[(&str, &str)] = hot!(
     "outbox/purge"
     "outbox/count_beyond"
     "inbox/find"
+    "inbox/processed"
     "inbox/purge"
     "delivery/epoch"
     "delivery/is_written"

@@ -432,6 +432,25 @@ async fn a_transaction_that_its_handler_has_ended_is_not_reported_as_committed()
 }
 
 #[tokio::test]
+async fn a_message_keeps_its_result_and_the_time_of_its_effect() {
+    const KEPT: &str = "SELECT coalesce(result, '-') || ' ' || (processed_at IS NOT NULL)::text
+        FROM hapax.inbox_message ORDER BY message_id";
+    let node = Node::new().await;
+    for (id, result) in [("m1", Some("applied")), ("m2", None)] {
+        let mut tx = node.store.begin(None, Headers::new()).await.unwrap();
+        let accepted = tx.accept(&message("a", id, "c")).await;
+        assert_eq!(accepted.unwrap(), Acceptance::First);
+        if let Some(result) = result {
+            tx.record_result(result).unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+    let kept = node.good.plain.query(KEPT, &[]).await.unwrap();
+    let kept: Vec<&str> = kept.iter().map(|row| row.get(0)).collect();
+    assert_eq!(kept, ["applied true", "- true"]);
+}
+
+#[tokio::test]
 async fn behind_a_pooler_in_transaction_mode_no_statement_is_prepared_under_a_name() {
     const LEFT: &str = "SELECT count(*) FROM pg_prepared_statements";
     for is_pooled in [true, false] {

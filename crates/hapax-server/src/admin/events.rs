@@ -22,15 +22,12 @@ pub(super) async fn list(
     let unread = ask.unread.take();
     let (filter, before) = (ask.of_events()?, ask.before.as_deref());
     let (actor, limit) = (&caller.actor, ask.limit());
-    let page = match unread {
-        Some(name) => {
-            let index = admin.index();
-            index.unread(actor, &name, &filter, before, limit).await?
-        }
-        None => {
-            let store = admin.store();
-            store.events(actor, &filter, before, limit).await?
-        }
+    let page = if let Some(name) = unread {
+        let index = admin.index();
+        index.unread(actor, &name, &filter, before, limit).await?
+    } else {
+        let store = admin.store();
+        store.events(actor, &filter, before, limit).await?
     };
     Ok(Json(page))
 }

@@ -3,33 +3,27 @@
 //! The event is not written to the outbox. This process builds the sink from the declaration of the
 //! destination, as a relay does, and offers the event to it once. So neither the order of the
 //! destination nor its breaker is affected, and a paused destination can be tested too. For the
-//! receiver it is an event like any other, of the type [`KIND`]. A call opens a new connection
-//! and may wait for the receiver's timeout, so at most [`TESTS_MAX`] are accepted at the same time.
+//! receiver it is an event like any other, of the type [`TEST_EVENT`](hapax::admin::TEST_EVENT). A
+//! call opens a new connection and may wait for the receiver's timeout, so at most [`TESTS_MAX`] are
+//! accepted at the same time. The console of the same process offers test events in the same way.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::extract::State;
+use futures_util::FutureExt as _;
 use hapax::{
-    admin::{Actor, AdminError},
+    admin::{Actor, AdminError, offer_test_event},
     delivery::Attempt,
-    event::{Event, Headers, NewEvent},
     mask::Mask,
-    outbox::{OutboxEvent, seal},
-    relay::offer_once,
 };
+use hapax_console::TestEvents;
 use hapax_http::{Json, Path, Problem, problem::RATE_LIMIT};
 use serde::Serialize;
-use serde_json::json;
 use utoipa::ToSchema;
 
 use super::{AdminApi, Declare, auth::Caller};
-use crate::{
-    destination::{Spec, SpecError},
-    environment, wiring,
-};
+use crate::{destination::Spec, environment, wiring};
 
-/// The type of test events.
-const KIND: &str = "hapax.test";
 /// Maximum number of test events that the admin API of a process offers at the same time. Operators
 /// test one destination after the other; more calls would take connections from deliveries.
 pub(super) const TESTS_MAX: usize = 4;
@@ -64,10 +58,7 @@ pub(super) async fn send(
             .detail(busy)
             .retry_after(RETRY_AFTER));
     };
-    let configured = admin.0.configured.borrow().get(&name).cloned();
-    let (declare, mask) = (&admin.0.declare, &admin.0.mask);
-    let tested = offer(declare, &caller.actor, &name, configured, mask).await?;
-    // The database is not changed, so the audit log has no entry.
+    let tested = admin.test(&caller.actor, &name).await?;
     tracing::info!(
         destination = tested.destination,
         actor = caller.actor.name,
@@ -76,6 +67,23 @@ pub(super) async fn send(
         "a test event was offered"
     );
     Ok(Json(tested))
+}
+
+impl AdminApi {
+    /// Offers test events for the console of this process.
+    pub(crate) fn test_events(&self) -> TestEvents {
+        let admin = self.clone();
+        Arc::new(move |actor: Actor, name: String| {
+            let admin = admin.clone();
+            async move { Ok(admin.test(&actor, &name).await?.attempt) }.boxed()
+        })
+    }
+
+    async fn test(&self, actor: &Actor, name: &str) -> Result<Tested, AdminError> {
+        let configured = self.0.configured.borrow().get(name).cloned();
+        let (declare, mask) = (&self.0.declare, &self.0.mask);
+        offer(declare, actor, name, configured, mask).await
+    }
 }
 
 /// Offers a test event to a destination that the database declares, or else `configured`. The
@@ -88,16 +96,14 @@ pub(crate) async fn offer(
     mask: &Mask,
 ) -> Result<Tested, AdminError> {
     let spec = declare.in_effect(actor, name, configured).await?;
-    let clock = environment::clock();
+    let (clock, random) = (environment::clock(), environment::random());
     let destination = wiring::destination(name, &spec, &clock)?;
-    let event = event(name, &spec)?;
-    let event_id = event.id.to_string();
-    // It has no position, because it is in no outbox.
-    let event = Arc::new(OutboxEvent { position: 0, event });
-    let attempt = offer_once(&destination, event, 1, &clock).await;
+    let store = declare.index().store();
+    let offered = offer_test_event(store, actor, &destination, &clock, &random);
+    let (event_id, attempt) = offered.await?;
     Ok(Tested {
         destination: name.to_owned(),
-        event_id,
+        event_id: event_id.to_string(),
         attempt: masked(attempt, mask),
     })
 }
@@ -107,37 +113,4 @@ pub(crate) fn masked(mut attempt: Attempt, mask: &Mask) -> Attempt {
     let head = mask.head(&attempt.response_head);
     attempt.response_head = head.unwrap_or_default().into();
     attempt
-}
-
-/// A test event for a destination, of the tenant whose events are routed to it.
-fn event(name: &str, spec: &Spec) -> Result<Event, SpecError> {
-    let payload = json!({
-        "test": true,
-        "destination": name,
-        "message": "This is a test event of Hapax. Nothing has happened.",
-    });
-    // Some receivers need an aggregate, such as a table with a column for it.
-    let new = NewEvent::json(KIND, &payload).about("destination", name);
-    let (tenant, context) = (spec.tenant()?, Headers::new());
-    let (now, random) = (environment::clock().now(), environment::random());
-    let event = seal(new, tenant.as_ref(), &context, now, &random);
-    Ok(event.expect("the name of a destination is short plain text"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_test_event_says_what_it_is_and_belongs_to_the_tenant_of_its_destination() {
-        let spec = json!({"tenant": "acme", "sink": {"file": {"path": "-"}}});
-        let event = event("orders", &Spec::read(&spec).unwrap()).unwrap();
-        assert_eq!(event.kind, "hapax.test");
-        assert_eq!(event.tenant.unwrap().as_str(), "acme");
-        let payload: serde_json::Value = serde_json::from_slice(event.payload.bytes()).unwrap();
-        assert_eq!(
-            (&payload["test"], &payload["destination"]),
-            (&json!(true), &json!("orders"))
-        );
-    }
 }

@@ -173,12 +173,12 @@ async fn the_attempts_belong_to_one_trace_which_is_that_of_the_caller_if_it_has_
             .await
             .ended(0);
     }
-    let received = receiver.received();
-    let numbers = received.iter().map(|it| it.header("idempotency-attempt"));
+    let arrived = receiver.received();
+    let numbers = arrived.iter().map(|it| it.header("idempotency-attempt"));
     let expected = [Some("1"), Some("2"), Some("1"), Some("2")];
     assert_eq!(numbers.collect::<Vec<_>>(), expected);
     let context = |it: &Received| TraceContext::parse(it.header("traceparent").unwrap()).unwrap();
-    let contexts: Vec<_> = received.iter().map(context).collect();
+    let contexts: Vec<_> = arrived.iter().map(context).collect();
     assert_eq!(contexts[0].trace_id(), contexts[1].trace_id());
     assert_ne!(contexts[0].span_id(), contexts[1].span_id());
     let caller = TraceContext::parse(SENT).unwrap();
@@ -267,20 +267,20 @@ async fn the_waits_and_the_budget_are_those_of_the_flags() {
     let receiver = HttpReceiver::start().await;
     receiver.reply(HttpReply::status(503));
     let url = receiver.url("/orders");
-    let send = async |flags: &[&str]| {
+    let outcome = async |flags: &[&str]| {
         let always = [&*url, "-X", "POST", "--json", "--backoff-base", "1ms"];
         send(&[&always[..], flags].concat()).await.ended(14).json()
     };
-    let sent = send(&["--backoff-cap", "2ms", "--attempts", "12"]).await;
-    let attempts = sent["attempts"].as_array().unwrap();
+    let ran = outcome(&["--backoff-cap", "2ms", "--attempts", "12"]).await;
+    let attempts = ran["attempts"].as_array().unwrap();
     let waits = attempts.iter().filter_map(|it| it["delay_ms"].as_u64());
-    assert_eq!(sent["stopped"], "exhausted", "{sent}");
+    assert_eq!(ran["stopped"], "exhausted", "{ran}");
     assert_eq!(attempts.len(), 12);
-    assert!(waits.max() <= Some(2), "{sent}");
-    let sent = send(&["--backoff-cap", "1ms", "--budget", "strict"]).await;
-    assert_eq!(sent["stopped"], "budget", "{sent}");
-    let sent = send(&["--backoff-cap", "1ms", "--budget", "default"]).await;
-    assert_eq!(sent["stopped"], "exhausted", "{sent}");
+    assert!(waits.max() <= Some(2), "{ran}");
+    let ran = outcome(&["--backoff-cap", "1ms", "--budget", "strict"]).await;
+    assert_eq!(ran["stopped"], "budget", "{ran}");
+    let ran = outcome(&["--backoff-cap", "1ms", "--budget", "default"]).await;
+    assert_eq!(ran["stopped"], "exhausted", "{ran}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

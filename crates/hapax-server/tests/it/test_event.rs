@@ -144,6 +144,16 @@ async fn a_paused_destination_of_the_database_is_tested_with_its_stored_secret(o
     assert_eq!(events.as_array().unwrap().len(), 2, "{events}");
     assert_eq!(served.get("/deliveries").await["items"], json!([]));
     assert_eq!(receiver.received().len(), 2);
+    // Both test events have an entry, the newest first, and what was refused has none.
+    let entries = served.get("/audit?action=test").await["items"].clone();
+    let entries = entries.as_array().unwrap();
+    let ids = entries
+        .iter()
+        .rev()
+        .map(|it| it["detail"]["event_id"].as_str());
+    let sent = requests.iter().map(|it| it.header("webhook-id"));
+    assert!(ids.eq(sent), "{entries:?}");
+    assert_eq!(entries[0]["object"], "destination orders");
     served.relay.stop().await;
 }
 

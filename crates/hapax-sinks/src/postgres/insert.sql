@@ -13,9 +13,9 @@ WITH offered AS MATERIALIZED (
                      headers, created_at, number)
 ), taken AS (
     INSERT INTO hapax.inbox_message
-        (consumer, message_id, source, payload_hash, received_at, processed_at)
-    SELECT $1::text, event_id, $2::text, hash, at, at
-    FROM offered, (SELECT clock_timestamp() AS at) AS clock
+        (consumer, message_id, source, payload_hash, received_at, processed_at, result)
+    SELECT $1::text, event_id, $2::text, hash, statement_timestamp(), clock_timestamp(), 'inserted'
+    FROM offered
     ORDER BY event_id
     ON CONFLICT DO NOTHING
     RETURNING message_id

@@ -48,7 +48,7 @@ pub(super) struct Link {
     client: Client,
     driver: JoinHandle<()>,
     is_discarded: AtomicBool,
-    consumer: String,
+    pub(super) consumer: String,
     source: String,
     pub(super) plan: Plan,
 }

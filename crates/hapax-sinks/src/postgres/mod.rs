@@ -29,7 +29,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use hapax::sink::{Offer, Outcome, Receipt, Sink, SinkError};
+use hapax::{
+    inbox::Acceptance,
+    sink::{Offer, Outcome, Receipt, Sink, SinkError},
+};
 use tokio::time::{Instant, timeout_at};
 
 use self::{
@@ -168,6 +171,7 @@ impl<'a> Batch<'a> {
                 Ok(taken) => {
                     for row in part {
                         if taken.contains(&row.id) {
+                            Acceptance::First.count(&link.consumer);
                             self.outcomes[row.index] = Some(Ok(Receipt::default()));
                         } else {
                             known.push(row);
@@ -194,11 +198,16 @@ impl<'a> Batch<'a> {
         }
         let hashes: HashMap<String, Vec<u8>> = link.find(&rows).await?;
         for row in rows {
-            let outcome = match hashes.get(&row.id) {
-                Some(hash) if *hash == row.hash => Ok(Receipt::default()),
-                Some(_) => Err(Failure::Mismatch.into()),
-                None => Err(Failure::Forgotten.into()),
+            let (acceptance, outcome) = match hashes.get(&row.id) {
+                Some(hash) if *hash == row.hash => {
+                    (Some(Acceptance::Duplicate), Ok(Receipt::default()))
+                }
+                Some(_) => (Some(Acceptance::Mismatch), Err(Failure::Mismatch.into())),
+                None => (None, Err(Failure::Forgotten.into())),
             };
+            if let Some(acceptance) = acceptance {
+                acceptance.count(&link.consumer);
+            }
             self.outcomes[row.index] = Some(outcome);
         }
         Ok(())

@@ -15,6 +15,7 @@ use hapax_testkit::{
     proxy::{Deed, Moment, Proxy},
     wait::eventually,
 };
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio_postgres::Client;
 
 use crate::{
@@ -67,6 +68,8 @@ async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refu
     let database = Database::empty().await;
     let direct = prepare(&database, "jsonb").await;
     let sink = to(&database);
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _here = metrics::set_default_local_recorder(&recorder);
     let known = offer(1, NewEvent::json("a", &1));
     deliver(&sink, known.clone()).await.unwrap();
     let other = offer(1, NewEvent::json("a", &2));
@@ -79,6 +82,17 @@ async fn what_was_taken_before_is_taken_and_another_payload_under_its_id_is_refu
     );
     check_failure(&outcomes[2], false, "mismatch", "another payload");
     assert_eq!(names(&direct).await, ids(&[known, new]));
+    let page = recorder.handle().render();
+    for (outcome, count) in [("accepted", 2), ("duplicate", 2), ("mismatch", 1)] {
+        let counted = format!(
+            "hapax_inbox_messages_total{{consumer=\"hapax\",outcome=\"{outcome}\"}} {count}"
+        );
+        assert!(page.contains(&counted), "{counted}\n{page}");
+    }
+    let complete = "SELECT count(*) FROM hapax.inbox_message
+        WHERE result = 'inserted' AND processed_at >= received_at";
+    let complete = direct.query_one(complete, &[]).await.unwrap();
+    assert_eq!(complete.get::<_, i64>(0), 2);
 }
 
 #[tokio::test]

@@ -1,16 +1,30 @@
-//! The list of the audit log: which operator did what and when, and the outcome.
+//! The audit log: which operator did what and when, and the outcome.
 
 use async_trait::async_trait;
 use hapax::admin::{
     Actor, AdminError, AuditAdmin, AuditEntry, AuditFilter, PAGE_MAX, Page, read_cursor,
 };
 use rusqlite::{Row, params};
+use serde_json::Value;
 
 use super::{declared::moment, handle::SqliteAdmin, view::View};
 use crate::{query, value::rows};
 
 #[async_trait]
 impl AuditAdmin for SqliteAdmin {
+    async fn record(
+        &self,
+        actor: &Actor,
+        action: &str,
+        object: &str,
+        detail: &Value,
+    ) -> Result<(), AdminError> {
+        let (actor, detail) = (actor.clone(), detail.clone());
+        let (action, object) = (action.to_owned(), object.to_owned());
+        self.change(move |act| act.note(&actor, &action, &object, &detail, "done"))
+            .await
+    }
+
     async fn audit_log(
         &self,
         actor: &Actor,

@@ -16,6 +16,7 @@ use hapax::{
     Timestamp,
     group::Fate,
     idempotency::{Claim, Taken},
+    inbox::Processed,
     outbox::{Draft, Sealed},
     store::{ClaimOutcome, Effect, StoreError},
 };
@@ -24,7 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     error::unavailable,
     idempotency::{ResponseColumns, complete, retention, taken},
-    outbox,
+    inbox, outbox,
     phase::Phase,
     sqlite::Sqlite,
     transaction::Tx,
@@ -75,6 +76,8 @@ pub(crate) enum Request {
     End {
         ending: Ending,
         events: Vec<Sealed>,
+        /// The messages that it has accepted.
+        processed: Vec<Processed>,
         reply: oneshot::Sender<Result<(), StoreError>>,
     },
 }
@@ -88,6 +91,17 @@ pub(crate) enum Ending {
     },
     Commit,
     Rollback,
+}
+
+impl Ending {
+    /// Whether the rows of the transaction are to be committed.
+    pub(crate) fn keeps_effect(&self) -> bool {
+        match self {
+            Self::Complete { effect, .. } => *effect == Effect::Keep,
+            Self::Commit => true,
+            Self::Rollback => false,
+        }
+    }
 }
 
 impl Request {
@@ -197,9 +211,11 @@ impl InteractiveTransaction {
                 Ok(Request::End {
                     ending,
                     events,
+                    processed,
                     reply,
                 }) => {
-                    let outcome = self.end(ctx, ending, &events, doomed, claimed_at);
+                    let written = (&*events, &*processed);
+                    let outcome = self.end(ctx, ending, written, doomed, claimed_at);
                     let verdict = *outcome.as_ref().unwrap_or(&Verdict::RollBack);
                     self.end = Some((reply, outcome.map(drop)));
                     return verdict;
@@ -217,7 +233,7 @@ impl InteractiveTransaction {
         &self,
         ctx: &mut WriterContext,
         ending: Ending,
-        events: &[Sealed],
+        (events, processed): (&[Sealed], &[Processed]),
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<Verdict, StoreError> {
@@ -235,6 +251,7 @@ impl InteractiveTransaction {
             _ if doomed => return Err(doom()),
             Ending::Commit => {
                 outbox::append(ctx, events)?;
+                inbox::processed(ctx, processed)?;
                 None
             }
             Ending::Complete {
@@ -242,6 +259,7 @@ impl InteractiveTransaction {
                 effect: Effect::Keep,
             } => {
                 outbox::append(ctx, events)?;
+                inbox::processed(ctx, processed)?;
                 Some(response)
             }
         };

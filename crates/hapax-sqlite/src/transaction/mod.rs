@@ -16,7 +16,7 @@ use std::{
 use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::{Claim, StoredResponse, Taken},
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Accepted, Message, ResultError},
     key::Scope,
     outbox::{Draft, EventError},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
@@ -38,6 +38,7 @@ use crate::{
 pub struct Tx {
     store: Sqlite,
     draft: Draft,
+    accepted: Accepted,
     /// The connection to the writer. `None` before a pipelined claim is made, and if it failed.
     line: Option<Line>,
     /// A pipelined claim that is not yet made: it is sent with the first statement.
@@ -75,6 +76,7 @@ impl Tx {
         Self {
             store,
             draft,
+            accepted: Accepted::default(),
             line: Some(line),
             pipelined: None,
             taken: None,
@@ -87,6 +89,7 @@ impl Tx {
         Self {
             store: store.clone(),
             draft,
+            accepted: Accepted::default(),
             line: None,
             pipelined: Some(claim),
             taken: None,
@@ -131,12 +134,22 @@ impl Tx {
     async fn end(mut self, ending: Ending) -> Result<(), StoreError> {
         let (reply, response) = oneshot::channel();
         let events = self.draft.take_events();
+        let processed = self.accepted.take_new();
+        let keeps_effect = ending.keeps_effect();
+        if !keeps_effect {
+            self.accepted.rolled_back();
+        }
         self.send(Request::End {
             ending,
             events,
+            processed,
             reply,
         })?;
-        response.await.map_err(|_| self.over())?
+        response.await.map_err(|_| self.over())??;
+        if keeps_effect {
+            self.accepted.committed();
+        }
+        Ok(())
     }
 
     /// Makes the pipelined claim, if it is not yet made.
@@ -176,8 +189,14 @@ impl Transaction for Tx {
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
-        let message = message.clone();
-        self.ask(move |ctx| inbox::accept(ctx, &message)).await
+        let asked = message.clone();
+        let acceptance = self.ask(move |ctx| inbox::accept(ctx, &asked)).await?;
+        self.accepted.add(message, acceptance);
+        Ok(acceptance)
+    }
+
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        self.accepted.record_result(result)
     }
 
     async fn complete(

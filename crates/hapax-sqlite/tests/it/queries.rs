@@ -71,6 +71,7 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/delivery/purge_arrivals.sql"),
         include_str!("../../queries/delivery/arrivals.sql"),
         include_str!("../../queries/delivery/is_free.sql"),
+        include_str!("../../queries/inbox/processed.sql"),
         include_str!("../../queries/inbox/purge.sql"),
         include_str!("../../queries/outbox/is_needed.sql"),
         include_str!("../../queries/delivery/operator_settings.sql"),

@@ -4,6 +4,7 @@ use hapax::{
     admin::{Actor, AuditEntry, AuditFilter, EventFilter, JobFilter, JobOptions},
     saga::Decision,
 };
+use serde_json::json;
 
 use super::{
     AdminUnderTest, Table,
@@ -82,6 +83,31 @@ pub async fn the_reason_of_an_operator_is_in_the_details<S: AdminUnderTest>() {
         assert!(reason.starts_with("it's \"ticket\" 7"), "{line:?}");
     }
     assert_eq!(log[3].detail["reason"], "no such shop");
+}
+
+/// An operation that changes nothing in the store has an entry all the same.
+pub async fn an_operation_that_changes_nothing_is_recorded<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let hers = of("a").because("is it up?");
+    let detail = json!({"event_id": "e"});
+    let recorded = scene.admin.record(&hers, "test", "destination b", &detail);
+    recorded.await.must();
+    let log = scene.log().await;
+    let [entry] = &log[..] else {
+        panic!("there is one entry: {log:?}");
+    };
+    let said = (entry.actor.as_str(), entry.tenant.as_deref());
+    assert_eq!(said, ("a", Some("a")));
+    assert_eq!(
+        (entry.action.as_str(), entry.object.as_str()),
+        ("test", "destination b")
+    );
+    assert_eq!(entry.outcome, "done");
+    let expected = json!({"event_id": "e", "reason": "is it up?"});
+    assert_eq!(entry.detail, expected);
+    scene.break_table(Table::AuditLog).await;
+    check_store_failed(&scene.admin.record(&hers, "test", "b", &detail).await);
+    scene.mend(Table::AuditLog).await;
 }
 
 /// An operator's name is stored as it is.

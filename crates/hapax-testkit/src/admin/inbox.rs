@@ -7,7 +7,7 @@ use hapax::{
     admin::{Message, MessageFilter},
     event::Headers,
     inbox::{self, Acceptance},
-    store::{Keys, Transaction},
+    store::{Effect, Keys, Transaction},
 };
 
 use super::{
@@ -15,6 +15,7 @@ use super::{
     checks::{Must, hostile, pages, short},
     scene::{Scene, of},
 };
+use crate::events::{claim, response};
 
 /// Messages are listed in pages, the newest first, even if several have the same time.
 pub async fn messages_are_listed_in_pages_the_newest_first<S: AdminUnderTest>() {
@@ -98,6 +99,54 @@ pub async fn a_listed_message_has_the_fields_of_the_message<S: AdminUnderTest>()
     // SHA-256 of the payload.
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(found.payload_hash, hash);
+}
+
+/// A message keeps the result that its consumer recorded, and the time at which its effect ended. A
+/// duplicate changes neither.
+pub async fn a_message_keeps_the_result_and_the_time_of_its_effect<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let received_at = scene.now();
+    let message = |id: &str| inbox::Message::new("ledger", "bank", id, b"hello").must();
+    let mut tx = scene.store().begin(None, Headers::new()).await.must();
+    assert!(tx.record_result("x").is_err());
+    let applied = Some("it's \"applied\"");
+    for (id, result) in [("m1", applied), ("m2", Some("")), ("m3", None)] {
+        let accepted = tx.accept(&message(id)).await.must();
+        assert_eq!(accepted, Acceptance::First);
+        if let Some(result) = result {
+            tx.record_result(result).must();
+        }
+    }
+    scene.fixture.clock.advance(Duration::from_secs(2));
+    tx.commit().await.must();
+    let mut tx = scene.fixture.claim(claim("k")).await;
+    let accepted = tx.accept(&message("m4")).await.must();
+    assert_eq!(accepted, Acceptance::First);
+    tx.record_result("under a key").must();
+    tx.complete(&response("k"), Effect::Keep).await.must();
+    scene.fixture.clock.advance(Duration::from_secs(2));
+    let mut tx = scene.store().begin(None, Headers::new()).await.must();
+    let accepted = tx.accept(&message("m1")).await.must();
+    assert_eq!(accepted, Acceptance::Duplicate);
+    assert!(tx.record_result("again").is_err());
+    tx.commit().await.must();
+
+    let ended_at = received_at.after(Duration::from_secs(2));
+    for (id, received_at, result) in [
+        ("m1", received_at, applied),
+        ("m2", received_at, Some("")),
+        ("m3", received_at, None),
+        ("m4", ended_at, Some("under a key")),
+    ] {
+        let filter = MessageFilter {
+            message_id: Some(id.to_owned()),
+            ..MessageFilter::default()
+        };
+        let [found] = listed(&scene, &filter, 10).await.try_into().must();
+        assert_eq!(found.received_at, received_at, "{id}");
+        assert_eq!(found.processed_at, Some(ended_at), "{id}");
+        assert_eq!(found.result.as_deref(), result, "{id}");
+    }
 }
 
 /// Messages of many sources with one id and one time are all listed, in pages and by their id.

@@ -191,6 +191,7 @@ macro_rules! admin_suite {
                 every_field_of_the_filter_selects_messages
                 a_hostile_filter_of_messages_finds_nothing
                 a_listed_message_has_the_fields_of_the_message
+                a_message_keeps_the_result_and_the_time_of_its_effect
                 messages_of_many_sources_with_one_id_are_all_listed
                 an_operator_of_a_tenant_sees_no_messages
             }
@@ -280,6 +281,7 @@ macro_rules! admin_suite {
                 every_field_of_the_filter_selects_entries
                 an_entry_says_who_did_what
                 the_reason_of_an_operator_is_in_the_details
+                an_operation_that_changes_nothing_is_recorded
                 a_hostile_name_of_an_operator_is_stored
                 an_operator_of_a_tenant_sees_its_own_entries
                 an_operation_that_fails_leaves_no_entry

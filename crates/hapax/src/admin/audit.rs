@@ -9,9 +9,18 @@ use serde_json::Value;
 use super::{Actor, AdminError, Page};
 use crate::clock::Timestamp;
 
-/// Queries for the audit log.
+/// The audit log.
 #[async_trait]
 pub trait AuditAdmin: Send + Sync {
+    /// Appends the entry of an operation that changes nothing in the store, such as a test event.
+    async fn record(
+        &self,
+        actor: &Actor,
+        action: &str,
+        object: &str,
+        detail: &Value,
+    ) -> Result<(), AdminError>;
+
     /// Lists the entries that match a filter, the newest first.
     async fn audit_log(
         &self,

@@ -37,6 +37,7 @@ mod timeline;
 mod timeline_source;
 mod timeline_assembly;
 mod audit;
+mod test_event;
 
 use std::fmt;
 
@@ -77,6 +78,7 @@ pub use patch::patched_members;
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use stored_key::{StoredKey, key_object, key_tenant, only_key};
+pub use test_event::{TEST_EVENT, offer_test_event};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
 pub use timeline_assembly::{timeline_of_event, timeline_of_key};

@@ -15,7 +15,8 @@ use crate::{outbox::EventError, sink::BoxError, telemetry::error_chain};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store cannot be reached, or cannot write now (disk full, read-only, shut down).
+    /// The store cannot be reached, or cannot be used now (disk full, read-only, shut down, or one of
+    /// its own tables is missing or may not be used).
     #[error("store is unavailable")]
     Unavailable {
         /// The cause.
@@ -96,6 +97,23 @@ impl StoreError {
     /// A service that logs or counts the errors of its handlers should ignore this one.
     pub fn is_not_claimed(&self) -> bool {
         matches!(self, Self::NotClaimed)
+    }
+
+    /// The same error, for a statement on the store's own tables.
+    ///
+    /// If such a statement cannot run at all, because its table or a privilege is missing, the fault
+    /// is not the request's, and the store is [`Unavailable`](Self::Unavailable) until an operator
+    /// repairs it. The same error of a service's statement stays a [`Statement`](Self::Statement).
+    #[must_use]
+    pub fn of_own_statement(self) -> Self {
+        let cannot_run = |source: &BoxError| {
+            let refused = source.downcast_ref::<DatabaseError>();
+            refused.is_some_and(|refused| refused.kind() == DatabaseErrorKind::Other)
+        };
+        match self {
+            Self::Statement { source } if cannot_run(&source) => Self::Unavailable { source },
+            error => error,
+        }
     }
 
     /// The error and its causes, in one line.

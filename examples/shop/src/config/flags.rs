@@ -103,6 +103,8 @@ settings! {
     list "console.tokens", "--console-token", "NAME=TOKEN";
     /// Source that may send webhooks, with its signing secret; may be repeated
     list "inbox.secrets", "--inbox-secret", "SOURCE=whsec_...";
+    /// Key of webhooks of a type: id, payload or a JSON pointer [default: id]; may be repeated
+    list "inbox.dedupe", "--inbox-dedupe", "TYPE=KEY";
     /// Tenant to whom webhooks about unknown charges belong [default: the first token's tenant]
     text "inbox.tenant", "--inbox-tenant", "TENANT";
     /// How long responses are stored [default: 24h]
@@ -125,6 +127,10 @@ settings! {
     text "idempotency.quota_keys", "--quota-keys", "COUNT";
     /// Maximum bytes of stored responses per tenant [default: no bound]
     text "idempotency.quota_bytes", "--quota-bytes", "BYTES";
+    /// Requests per tenant, such as 100/s, 600/m or 1000/h; more are refused with 429 [default: no limit]
+    text "rate_limit.rate", "--rate-limit", "RATE";
+    /// Requests that a tenant may send at once [default: the number in --rate-limit]
+    text "rate_limit.burst", "--rate-limit-burst", "COUNT";
     /// Maximum number of requests that share one commit; 1 turns groups off [default: 128]
     text "store.group_max", "--group-max", "COUNT";
     /// Maximum number of connections to PostgreSQL [default: 16]

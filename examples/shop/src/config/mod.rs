@@ -12,7 +12,10 @@ mod storage;
 mod telemetry;
 mod values;
 
-use std::{collections::HashSet, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::HashSet, ffi::OsString, net::SocketAddr, num::NonZeroU32, path::PathBuf,
+    time::Duration,
+};
 
 use hapax::{
     idempotency::{OnExpired, OnFailure, OnStoreError},
@@ -24,7 +27,7 @@ use hapax::{
     signature::{Signer, Verifier},
 };
 use hapax_console::{BadToken, Given, Role};
-use hapax_http::Profile;
+use hapax_http::{DedupeKey, Profile, Rate};
 use hapax_runtime::telemetry::Log;
 use http::Uri;
 use ipnet::IpNet;
@@ -55,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) operators: hapax_console::Tokens,
     pub(crate) inbox: Inbox,
     pub(crate) idempotency: Idempotency,
+    /// The limit for the requests of each tenant; none if absent.
+    pub(crate) rate_limit: Option<Rate>,
     pub(crate) relay: bool,
     pub(crate) demo: bool,
     pub(crate) log: Log,
@@ -85,6 +90,8 @@ pub(crate) struct Providers {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) secrets: Vec<(String, Verifier)>,
+    /// By what repeated messages are recognized, by their type.
+    pub(crate) dedupe: Vec<(String, DedupeKey)>,
     /// The tenant whose ledger records messages about unknown charges.
     pub(crate) tenant: Tenant,
 }
@@ -167,6 +174,7 @@ impl Config {
             operators: read_operators(settings)?,
             inbox: read_inbox(settings, &tokens)?,
             idempotency: read_idempotency(settings)?,
+            rate_limit: read_rate_limit(settings)?,
             relay: settings.one("relay", "true", values::switch)?,
             log: Log {
                 json: settings.one("log.format", "human", |text| {
@@ -268,10 +276,37 @@ fn read_inbox(settings: &Settings, tokens: &[(SecretString, Tenant)]) -> Result<
             Ok((source, secret))
         })
         .collect::<Result<_, String>>()?;
+    let dedupe = settings
+        .pairs("inbox.dedupe")?
+        .into_iter()
+        .map(|(kind, key)| match key.parse::<DedupeKey>() {
+            Ok(key) => Ok((kind, key)),
+            Err(error) => Err(format!("inbox.dedupe: {kind:?}: {error}")),
+        })
+        .collect::<Result<_, String>>()?;
     let tenant = settings.one("inbox.tenant", first, |text| {
         Tenant::new(text).map_err(|error| error.to_string())
     })?;
-    Ok(Inbox { secrets, tenant })
+    Ok(Inbox {
+        secrets,
+        dedupe,
+        tenant,
+    })
+}
+
+fn read_rate_limit(settings: &Settings) -> Result<Option<Rate>, String> {
+    let burst = settings.maybe("rate_limit.burst", |text| {
+        values::count(text, NonZeroU32::MIN, NonZeroU32::MAX)
+    })?;
+    match settings.maybe("rate_limit.rate", values::rate)? {
+        Some((requests, period)) => Ok(Some(Rate {
+            requests,
+            period,
+            burst: burst.unwrap_or(requests),
+        })),
+        None if burst.is_some() => Err("rate_limit.burst needs rate_limit.rate".to_owned()),
+        None => Ok(None),
+    }
 }
 
 fn bound(text: &str) -> Result<u64, String> {

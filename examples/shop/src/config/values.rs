@@ -6,6 +6,7 @@
 use std::{
     fmt::Display,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
     str::FromStr,
     time::Duration,
 };
@@ -61,6 +62,26 @@ where
     count
         .filter(|count| (&least..=&most).contains(&count))
         .ok_or_else(|| format!("must be a whole number from {least} to {most}, not {text:?}"))
+}
+
+/// Parses a rate, such as `100/s`: requests in a second, a minute or an hour.
+pub(super) fn rate(text: &str) -> Result<(NonZeroU32, Duration), String> {
+    let parse = || {
+        let (requests, period) = text.split_once('/')?;
+        let period = match period {
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_mins(1),
+            "h" => Duration::from_hours(1),
+            _ => return None,
+        };
+        Some((requests.parse::<NonZeroU32>().ok()?, period))
+    };
+    parse().ok_or_else(|| {
+        format!(
+            "must be a number of requests in a second, minute or hour, such as 100/s, 600/m or \
+             1000/h, not {text:?}"
+        )
+    })
 }
 
 /// Parses a network, or a single address.
@@ -175,6 +196,16 @@ mod tests {
         ] {
             let error = provider(bad).unwrap_err();
             assert!(!error.contains("secret"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_number_of_requests_in_a_period() {
+        let hundred = NonZeroU32::new(100).unwrap();
+        assert_eq!(rate("100/s"), Ok((hundred, Duration::from_secs(1))));
+        assert_eq!(rate("100/h"), Ok((hundred, Duration::from_hours(1))));
+        for bad in ["0/s", "100", "100/d", "/s", "-1/s", "1.5/s", "s/100", ""] {
+            assert!(rate(bad).is_err(), "{bad}");
         }
     }
 

@@ -27,7 +27,6 @@ use hapax::{
     request_log::{Line, RequestLog},
     signature::{self, Received, TOLERANCE, Verifier},
     store::{Keys as _, StoreError, Transaction as _},
-    telemetry::INBOX_MESSAGES,
 };
 use hapax_sqlite::{Migration, Sqlite, Tx};
 use http::{HeaderMap, StatusCode};
@@ -159,19 +158,18 @@ impl Receiver {
         };
         let arrived = Instant::now();
         let mut tx = self.store.begin(None, Headers::new()).await?;
-        let (effects, status, outcome) = match tx.accept(&message).await? {
-            Acceptance::First => (1, StatusCode::OK, "accepted"),
-            Acceptance::Duplicate => (0, StatusCode::OK, "duplicate"),
-            Acceptance::Mismatch => (0, StatusCode::CONFLICT, "mismatch"),
+        let acceptance = tx.accept(&message).await?;
+        let (effects, status) = match acceptance {
+            Acceptance::First => (1, StatusCode::OK),
+            Acceptance::Duplicate => (0, StatusCode::OK),
+            Acceptance::Mismatch => (0, StatusCode::CONFLICT),
         };
         self.count(&mut tx, received, effects).await?;
         tx.commit().await?;
-        metrics::counter!(INBOX_MESSAGES, "consumer" => CONSUMER, "outcome" => outcome)
-            .increment(1);
         self.log.write(&Line {
             status: Some(status.as_u16()),
             took: arrived.elapsed(),
-            ..Line::message(&message, outcome)
+            ..Line::message(&message, acceptance.name())
         });
         Ok(status)
     }

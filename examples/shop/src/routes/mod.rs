@@ -1,6 +1,7 @@
 //! The routes, one file per noun, and their layers.
 //!
-//! A request passes these layers in order: request id, authentication, idempotency key, handler.
+//! A request passes these layers in order: request id, authentication, rate limit, idempotency key,
+//! handler.
 //! Routes without a tenant (health, metrics, received webhooks, the demo) skip authentication and
 //! keys. All error responses are problems, including those of the router.
 
@@ -35,7 +36,7 @@ use hapax::{
     Random, key::Tenant, limits::BODY_BYTES_MAX, request_log::RequestLog, signature::Verifier,
     trace::Traces,
 };
-use hapax_http::{Idempotency, RequestIds, problem};
+use hapax_http::{DedupeKey, Idempotency, Rate, RateLimit, RequestIds, problem};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -74,7 +75,10 @@ pub(crate) struct Parts<D: Database> {
     pub(crate) shop: Arc<Shop<D>>,
     pub(crate) idempotency: Idempotency<D>,
     pub(crate) tokens: Tokens,
+    pub(crate) rate_limit: Option<Rate>,
     pub(crate) sources: Vec<(String, Verifier)>,
+    /// By what repeated webhooks are recognized, by their type.
+    pub(crate) dedupe: Vec<(String, DedupeKey)>,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) demo: Option<demo::Demo>,
     pub(crate) random: Random,
@@ -86,14 +90,16 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         shop,
         idempotency,
         tokens,
+        rate_limit,
         sources,
+        dedupe,
         metrics,
         demo,
         random,
     } = parts;
-    let received = webhooks::routes(&shop, sources);
+    let received = webhooks::routes(&shop, sources, dedupe);
     Router::new()
-        .merge(tenants(&shop, &idempotency, tokens))
+        .merge(tenants(&shop, &idempotency, tokens, rate_limit))
         .merge(received)
         .merge(operations(&shop, metrics))
         .merge(demo.map(demo::routes).unwrap_or_default())
@@ -133,6 +139,7 @@ fn tenants<D: Database>(
     shop: &Arc<Shop<D>>,
     idempotency: &Idempotency<D>,
     tokens: Tokens,
+    rate_limit: Option<Rate>,
 ) -> Router {
     let operation = |template| idempotency.operation(template);
     let placed = operation("/orders").single_shot();
@@ -148,7 +155,7 @@ fn tenants<D: Database>(
         .body_max(UPLOAD_BYTES_MAX)
         .media_types(["multipart/form-data"]);
     let reserve = idempotency.reserve_handler();
-    Router::new()
+    let routes = Router::new()
         .route(
             "/orders",
             post(orders::create::<D>)
@@ -177,7 +184,14 @@ fn tenants<D: Database>(
             "/uploads/{id}/thumbnails/{size}",
             get(uploads::thumbnail::<D>),
         )
-        .route("/idempotency-keys", post(reserve))
+        .route("/idempotency-keys", post(reserve));
+    let stopwatch = idempotency.settings().stopwatch.clone();
+    // Within authentication, which sets the tenant, and before the keys.
+    let routes = match rate_limit {
+        Some(rate) => routes.route_layer(RateLimit::new(rate, stopwatch)),
+        None => routes,
+    };
+    routes
         .route_layer(middleware::from_fn_with_state(tokens, authenticate))
         .with_state(Arc::clone(shop))
 }

@@ -72,6 +72,18 @@ mod tests {
     }
 
     #[test]
+    fn every_operation_of_a_tenant_describes_the_rate_limit() {
+        let described: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        for (path, operations) in described["paths"].as_object().unwrap() {
+            for operation in operations.as_object().unwrap().values() {
+                let responses = &operation["responses"];
+                let is_tenants = responses["401"].is_object() && path != "/webhooks/{source}";
+                assert_eq!(responses["429"].is_object(), is_tenants, "{path}");
+            }
+        }
+    }
+
+    #[test]
     fn a_card_that_is_described_is_one_that_is_taken() {
         let described: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
         for schema in ["NewPayment", "NewCheckout"] {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{Extension, Router, body::Bytes, extract::State, routing::post};
 use hapax::{inbox::Message, signature::Verifier};
-use hapax_http::{Query, WebhookLayer, extract::from_json, problem::Problem};
+use hapax_http::{DedupeKey, Query, WebhookLayer, extract::from_json, problem::Problem};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ use crate::{
     database::Database,
     ledger::Entry,
     members::{self, NoQuery},
-    refunds::{Charge, Report},
+    refunds::{Charge, Recorded, Report},
 };
 
 /// The shop's name as a consumer.
@@ -50,7 +50,11 @@ struct Refunded {
 }
 
 /// Returns the route `POST /webhooks/{source}` for the configured sources.
-pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Verifier)>) -> Router {
+pub(super) fn routes<D: Database>(
+    shop: &Arc<Shop<D>>,
+    sources: Vec<(String, Verifier)>,
+    dedupe: Vec<(String, DedupeKey)>,
+) -> Router {
     let mut keys: HashMap<String, Vec<Verifier>> = HashMap::new();
     for (source, verifier) in sources {
         keys.entry(source).or_default().push(verifier);
@@ -60,6 +64,9 @@ pub(super) fn routes<D: Database>(shop: &Arc<Shop<D>>, sources: Vec<(String, Ver
     let known = move |source: &str| keys.get(source).cloned();
     let layer = WebhookLayer::new(store, clock, random, CONSUMER, known);
     let layer = layer.traces(shop.traces.clone()).log(shop.requests);
+    let layer = dedupe
+        .into_iter()
+        .fold(layer, |layer, (kind, key)| layer.dedupe_type(kind, key));
     Router::new()
         .route("/webhooks/{source}", post(take::<D>).layer(layer))
         .with_state(Arc::clone(shop))
@@ -74,17 +81,28 @@ async fn take<D: Database>(
 ) -> Result<StatusCode, Problem> {
     let envelope: Envelope = from_json(&body)?;
     let data = envelope.data.as_deref().map_or("null", RawValue::get);
-    match envelope.r#type.as_str() {
+    let result = match envelope.r#type.as_str() {
         "payment.succeeded" => {
             let charged: Charged = from_json(data.as_bytes())?;
             charged.enter(&mut *tx, &shop, &message.source).await?;
+            "charge".to_owned()
         }
         "refund.succeeded" => {
             let refunded: Refunded = from_json(data.as_bytes())?;
-            refunded.record(&mut *tx, &shop, &message.source).await?;
+            let recorded = refunded.record(&mut *tx, &shop, &message.source).await?;
+            let result = if recorded.is_new {
+                "refund"
+            } else {
+                "refund: recorded before"
+            };
+            result.to_owned()
         }
-        _ => {}
-    }
+        unknown => {
+            let unknown: String = unknown.chars().take(64).collect();
+            format!("ignored: type {unknown:?}")
+        }
+    };
+    tx.record_result(&result).map_err(Problem::internal)?;
     Ok(StatusCode::OK)
 }
 
@@ -117,7 +135,7 @@ impl Refunded {
         tx: &mut D::Tx,
         shop: &Shop<D>,
         source: &str,
-    ) -> Result<(), Problem> {
+    ) -> Result<Recorded, Problem> {
         members::name("refund_id", &self.refund_id)?;
         members::name("charge_id", &self.charge_id)?;
         members::amount(self.amount)?;
@@ -131,7 +149,6 @@ impl Refunded {
             provider_key: self.idempotency_key.as_deref(),
             source,
         };
-        report.record(tx, &shop.ids, &shop.inbox_tenant).await?;
-        Ok(())
+        report.record(tx, &shop.ids, &shop.inbox_tenant).await
     }
 }

@@ -16,7 +16,7 @@ use hapax::{
     key::KeyError,
     request_log::RequestLog,
     sink::{Offer, Outcome, Sink},
-    store::Keys,
+    store::{Keys, Transaction},
 };
 use hapax_sinks::handler::{Handler, HandlerError};
 use serde::Deserialize;
@@ -123,7 +123,7 @@ async fn prepare<D: Database>(
 async fn write<D: Database>(tx: &mut D::Tx, event: &Event, made: Made) -> Result<(), HandlerError> {
     let id = upload_of(event)?;
     let (state, reason) = match made {
-        Made::Nothing => return Ok(()),
+        Made::Nothing => return record(tx, "nothing: the upload is finished"),
         Made::Failed(reason) => ("failed", Some(reason)),
         Made::Thumbnails(made) => {
             for thumbnail in made {
@@ -143,7 +143,13 @@ async fn write<D: Database>(tx: &mut D::Tx, event: &Event, made: Made) -> Result
     };
     let row = params![id, state.to_owned(), reason];
     let written = tx.execute(query::UPLOAD_FINISH, row).await;
-    written.map(drop).map_err(HandlerError::again)
+    written.map_err(HandlerError::again)?;
+    record(tx, state)
+}
+
+/// Records the result of the message.
+fn record(tx: &mut impl Transaction, result: &str) -> Result<(), HandlerError> {
+    tx.record_result(result).map_err(HandlerError::never)
 }
 
 fn upload_of(event: &Event) -> Result<String, HandlerError> {

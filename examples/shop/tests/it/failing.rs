@@ -2,9 +2,86 @@
 
 use std::process::{Command, Stdio};
 
-use hapax_testkit::{postgres::Cluster, wait::eventually};
+use hapax_testkit::{http::HttpAnswer, postgres::Cluster, wait::eventually};
+use http::Method;
 
-use crate::shop::{Home, ORDER, PATIENCE, PAYMENT, Shop, Store, command, lasting, problem};
+use crate::shop::{
+    Home, JSON, ORDER, PATIENCE, PAYMENT, Shop, Store, command, lasting, on_both_stores, problem,
+};
+
+/// A signup, whose key is derived from its address.
+const SIGNUP: &str = r#"{"email":"ann@x.org","name":"Ann"}"#;
+
+on_both_stores! {
+    keys_that_cannot_be_used_are_503_and_counted,
+    keys_that_cannot_be_used_are_passed_over_by_a_shop_that_fails_open,
+}
+
+async fn keys_that_cannot_be_used_are_503_and_counted(on: Store) {
+    let shop = Shop::start(on, &[]).await;
+    let order = shop.post("/orders", Some("before"), ORDER).await;
+    lose_the_keys(&shop, on).await;
+    for (operation, refused) in [
+        ("POST /signups", shop.post("/signups", None, SIGNUP).await),
+        ("PUT /orders/{id}", replace(&shop, &order).await),
+        ("POST /orders", shop.post("/orders", Some("k"), ORDER).await),
+        (
+            "POST /payments",
+            shop.post("/payments", Some("k"), PAYMENT).await,
+        ),
+    ] {
+        let problem = problem(&refused, 503, "DEPENDENCY.unavailable");
+        assert_eq!(problem["retryable"], true, "{operation}");
+        assert_eq!(refused.header("retry-after"), Some("1"), "{operation}");
+        check_counted(&shop, operation, "store_error").await;
+    }
+    assert!(shop.log().contains("DEPENDENCY.unavailable"));
+}
+
+async fn keys_that_cannot_be_used_are_passed_over_by_a_shop_that_fails_open(on: Store) {
+    let shop = Shop::start(on, &["--on-store-error", "open"]).await;
+    let order = shop.post("/orders", Some("before"), ORDER).await;
+    lose_the_keys(&shop, on).await;
+    for (operation, ran) in [
+        ("POST /signups", shop.post("/signups", None, SIGNUP).await),
+        ("PUT /orders/{id}", replace(&shop, &order).await),
+    ] {
+        assert!(ran.status < 300, "{operation}: {}", ran.text());
+        assert_eq!(ran.header("idempotency-status"), Some("bypassed"));
+        check_counted(&shop, operation, "failed_open").await;
+    }
+    let refused = shop.post("/payments", Some("k"), PAYMENT).await;
+    problem(&refused, 503, "DEPENDENCY.unavailable");
+    assert!(shop.log().contains("the request runs unprotected"));
+}
+
+async fn lose_the_keys(shop: &Shop, on: Store) {
+    let rename = match on {
+        Store::Sqlite => "ALTER TABLE hapax_idempotency_key RENAME TO gone",
+        Store::Postgres => "ALTER TABLE hapax.idempotency_key RENAME TO gone",
+    };
+    shop.home().change(rename).await;
+}
+
+/// Replaces an order under a key.
+async fn replace(shop: &Shop, order: &HttpAnswer) -> HttpAnswer {
+    let headers = [
+        JSON,
+        ("authorization", "Bearer demo-alice"),
+        ("idempotency-key", "replace"),
+        ("if-match", "*"),
+    ];
+    let path = order.header("location").unwrap();
+    shop.send(Method::PUT, path, &headers, ORDER).await
+}
+
+async fn check_counted(shop: &Shop, operation: &str, outcome: &str) {
+    let line = format!(
+        "hapax_idempotency_requests_total{{operation=\"{operation}\",outcome=\"{outcome}\"}}"
+    );
+    let counted = shop.metric(&line).await;
+    assert!((0.5..1.5).contains(&counted), "{line}: {counted}");
+}
 
 #[tokio::test]
 async fn a_full_disk_is_503_and_a_log_line_until_there_is_room_again() {

@@ -28,6 +28,7 @@ mod ledger;
 mod demo;
 mod destinations;
 mod keys;
+mod rate_limits;
 mod purged;
 mod auth;
 mod operations;

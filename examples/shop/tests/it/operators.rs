@@ -26,6 +26,7 @@ on_both_stores! {
     a_paused_destination_is_offered_nothing_until_it_is_resumed,
     a_pause_holds_when_the_shop_starts_again,
     a_removed_destination_is_offered_nothing_more,
+    a_test_event_of_the_console_reaches_a_webhook_of_the_shop,
     the_console_is_announced_and_the_root_leads_to_it,
 }
 
@@ -209,6 +210,19 @@ async fn a_removed_destination_is_offered_nothing_more(on: Store) {
     stage.order("after").await;
     stage.shop.received("order.created", 2).await;
     assert_eq!(stage.receiver.received().len(), 1);
+}
+
+async fn a_test_event_of_the_console_reaches_a_webhook_of_the_shop(on: Store) {
+    let stage = Stage::new(on).await;
+    stage.order("before").await;
+    stage.receiver.received_at_least(1).await;
+    let ask = format!("act=test&dest={}", stage.destination());
+    let answer = stage.act(&ask).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.text().contains("accepted the test event"));
+    let sent = stage.receiver.received_at_least(2).await.remove(1);
+    let body: Value = serde_json::from_slice(&sent.body).unwrap();
+    assert_eq!(body["type"], "hapax.test", "{body}");
 }
 
 async fn the_console_is_announced_and_the_root_leads_to_it(on: Store) {

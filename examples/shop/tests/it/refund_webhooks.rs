@@ -12,6 +12,7 @@ use crate::{
     cut_off::die_at,
     outages::{charge, close, refund},
     shop::{Home, PATIENCE, PAYMENT, Shop, Store, on_both_stores, problem},
+    uploads::sent::count,
     webhooks::{SOURCE, post},
 };
 
@@ -48,6 +49,7 @@ async fn a_webhook_about_a_refund_that_the_shop_made_is_no_second_entry(on: Stor
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     check_refunds(&shop, &charge, &[(250, "shop", 0)]).await;
+    assert_eq!(results(&shop, "refund: recorded before").await, 4);
     let rest = refund(&shop, "s", &charge, 650).await;
     assert_eq!(rest.status, 201, "{}", rest.text());
 }
@@ -69,6 +71,8 @@ async fn a_refund_under_many_webhook_ids_at_once_counts_once(on: Store) {
         assert_eq!(entries, [(250, "psp".to_owned(), 0)]);
     }
     assert_eq!(shop.received("refund.succeeded", 2).await.len(), 2);
+    assert_eq!(results(&shop, "refund").await, 2);
+    assert_eq!(results(&shop, "refund: recorded before").await, 18);
 }
 
 async fn a_refund_that_a_webhook_reports_counts_against_the_charge(on: Store) {
@@ -122,6 +126,7 @@ async fn a_webhook_settles_a_refund_with_an_unknown_outcome(on: Store) {
     let answer = report(&shop, "1", &charge, 500, data).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     check_refunds(&shop, &charge, &[(500, "shop", 0)]).await;
+    assert_eq!(results(&shop, "refund").await, 1);
     // The provider still loses every response: the retry does not need one.
     let refunded = refund(&shop, "r", &charge, 500).await;
     assert_eq!(refunded.status, 201, "{}", refunded.text());
@@ -312,6 +317,12 @@ async fn check_refunds(shop: &Shop, charge: &str, expected: &[(i64, &str, i64)])
     assert_eq!(found, expected);
     let events = shop.received("refund.succeeded", expected.len()).await;
     assert_eq!(events.len(), expected.len(), "{events:?}");
+}
+
+/// The number of messages with this result.
+async fn results(shop: &Shop, result: &str) -> i64 {
+    let has_it = format!("result = '{result}'");
+    count(&shop.home(), "hapax.inbox_message", &has_it).await
 }
 
 /// The amount, source and excess of each refund of a charge in the ledger.

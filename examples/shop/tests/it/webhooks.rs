@@ -9,7 +9,10 @@ use hapax::{
 use hapax_testkit::http::HttpAnswer;
 use http::Method;
 
-use crate::shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem};
+use crate::{
+    shop::{JSON, PAYMENT, Shop, Store, on_both_stores, problem},
+    uploads::sent::count,
+};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -21,6 +24,7 @@ pub(crate) const SOURCE: [&str; 2] = [
 
 on_both_stores! {
     a_webhook_is_one_ledger_entry_however_often_it_comes,
+    a_refund_under_several_ids_is_one_ledger_entry,
     a_webhook_about_a_known_charge_goes_to_its_tenants_ledger,
     a_known_id_with_another_payload_is_a_conflict,
     two_senders_may_give_their_webhooks_one_id,
@@ -38,12 +42,77 @@ async fn a_webhook_is_one_ledger_entry_however_often_it_comes(on: Store) {
     assert_eq!(again.status, 200, "{}", again.text());
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
     assert_eq!(post(&shop, "psp", "msg_2", &body).await.status, 200);
+    let other = succeeded("refund.succeeded", "ch_foreign", 251);
+    problem(
+        &post(&shop, "psp", "msg_2", &other).await,
+        409,
+        "CONFLICT.inbox.payload_mismatch",
+    );
 
     let entries = shop.entries("?charge_id=ch_foreign").await;
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(entries[0]["source"], "psp");
     assert_eq!(entries[0]["kind"], "charge");
     assert_eq!(entries[0]["amount"], 250);
+    for (outcome, count) in [("accepted", 2.0), ("duplicate", 1.0), ("mismatch", 1.0)] {
+        let messages =
+            format!("hapax_inbox_messages_total{{consumer=\"ledger\",outcome=\"{outcome}\"");
+        let counted = shop.metric(&messages).await;
+        assert!((counted - count).abs() < 0.5, "{outcome}: {counted}");
+    }
+    let rows = "result = 'charge' AND processed_at >= received_at";
+    assert_eq!(count(&shop.home(), "hapax.inbox_message", rows).await, 2);
+}
+
+async fn a_refund_under_several_ids_is_one_ledger_entry(on: Store) {
+    let marketplace = format!("marketplace={OTHER}");
+    let flags = [
+        "--inbox-secret",
+        marketplace.as_str(),
+        "--inbox-dedupe",
+        "refund.succeeded=/data/refund_id",
+    ];
+    let shop = Shop::start(on, &[&SOURCE[..], &flags].concat()).await;
+    let refund = succeeded("refund.succeeded", "ch_1", 250);
+    let later = refund.replace("2026-01-01", "2026-01-02");
+    for (id, body, came) in [
+        ("msg_1", &refund, None),
+        ("msg_2", &refund, Some("replayed")),
+        ("msg_3", &later, Some("replayed")),
+        ("msg_4", &refund.replace("rf_1", "rf_2"), None),
+        // The rest of the payload is not compared, so the shop does not read the other amount.
+        ("msg_5", &refund.replace("250", "251"), Some("replayed")),
+        // Payments are recognized by the id of the message.
+        ("msg_1", &succeeded("payment.succeeded", "ch_1", 900), None),
+    ] {
+        let answer = post(&shop, "psp", id, body).await;
+        assert_eq!(answer.status, 200, "{id}: {}", answer.text());
+        assert_eq!(answer.header("idempotency-status"), came, "{id} {body}");
+    }
+    let without = refund.replace("refund_id", "refund");
+    let refused = post(&shop, "psp", "msg_6", &without).await;
+    problem(&refused, 400, "VALIDATION.request");
+    assert!(
+        refused.text().contains("/data/refund_id"),
+        "{}",
+        refused.text()
+    );
+    // To the inbox, the message of another source is new. The shop recognizes the refund.
+    let again = signed_by(&shop, OTHER, "marketplace", "msg_1", now(), &refund).await;
+    assert_eq!(
+        (again.status, again.header("idempotency-status")),
+        (200, None)
+    );
+    assert_eq!(shop.entries("?charge_id=ch_1").await.len(), 3);
+    for (source, result) in [
+        ("psp", "refund"),
+        ("marketplace", "refund: recorded before"),
+    ] {
+        let fact = r#"message_id = '["refund.succeeded","rf_1"]'"#;
+        let row = format!("{fact} AND source = '{source}' AND result = '{result}'");
+        let found = count(&shop.home(), "hapax.inbox_message", &row).await;
+        assert_eq!(found, 1, "{source}");
+    }
 }
 
 async fn a_webhook_about_a_known_charge_goes_to_its_tenants_ledger(on: Store) {
@@ -115,7 +184,15 @@ async fn another_type_is_accepted_and_ignored(on: Store) {
     assert_eq!(post(&shop, "psp", "msg_1", body).await.status, 200);
     let again = post(&shop, "psp", "msg_1", body).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
+    // No database stores a NUL in a text.
+    let hostile = body.replace("cat.born", &format!("a\\u0000{}", "b".repeat(5_000)));
+    assert_eq!(post(&shop, "psp", "msg_2", &hostile).await.status, 200);
     assert!(shop.entries("").await.is_empty());
+    for result in ["ignored: type \"cat.born\"", "ignored: type \"a__bbb%"] {
+        let condition = format!("result LIKE '{result}'");
+        let found = count(&shop.home(), "hapax.inbox_message", &condition).await;
+        assert_eq!(found, 1, "{result}");
+    }
 }
 
 async fn an_unknown_source_is_not_there_and_a_bad_signature_is_no_entry(on: Store) {

@@ -143,11 +143,41 @@ pub async fn emit<'a>(
     event_id(&id)
 }
 
-/// Takes a message for a consumer, once, in this transaction.
+/// Takes a message for a consumer, once, in this transaction. The call counts the message, because
+/// only the caller knows of the commit.
 ///
 /// # Errors
 /// Fails when the database does.
 pub async fn accept(tx: &mut PgConnection, message: &Message) -> Result<Acceptance, StoreError> {
+    let acceptance = take(tx, message).await?;
+    acceptance.count(&message.consumer);
+    Ok(acceptance)
+}
+
+/// Records that the effect of a new message was written, with the result of the consumer.
+///
+/// # Errors
+/// Fails when the database does, if the message was not accepted or is complete already, and if the
+/// result is longer than
+/// [`MESSAGE_RESULT_BYTES_MAX`](hapax::limits::MESSAGE_RESULT_BYTES_MAX) bytes.
+pub async fn processed(
+    tx: &mut PgConnection,
+    message: &Message,
+    result: Option<&str>,
+) -> Result<(), StoreError> {
+    let processed = sqlx::query(query!("contract/processed"))
+        .persistent(keeps_statements(tx))
+        .bind(&message.consumer)
+        .bind(&message.message_id)
+        .bind(&message.source)
+        .bind(result)
+        .execute(tx)
+        .await;
+    processed.map(drop).map_err(sqlx_error)
+}
+
+/// Takes a message, and leaves it to the caller to count it.
+async fn take(tx: &mut PgConnection, message: &Message) -> Result<Acceptance, StoreError> {
     let accepted = sqlx::query_scalar(query!("contract/accept"))
         .persistent(keeps_statements(tx))
         .bind(&message.consumer)

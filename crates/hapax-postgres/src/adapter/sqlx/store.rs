@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     claim::Turns,
-    error::{sqlx_error, unavailable},
+    error::{own_error, sqlx_error, unavailable},
     idempotency::{Held, OldRow, evaluate, parts},
     postgres::Postgres,
     query,
@@ -71,7 +71,7 @@ impl SqlxStore {
     ) -> Result<Option<ClaimOutcome<Locked>>, StoreError> {
         let mut tx = self.open().await?;
         let locked = self.within(lock(&self.postgres, &mut tx, claim)).await;
-        open_or_end(tx, locked).await
+        open_or_end(tx, locked.map_err(own_error)).await
     }
 
     /// Rolls a transaction back and locks its key again, on the same connection.
@@ -94,7 +94,7 @@ impl SqlxStore {
             lock(&self.postgres, &mut tx, claim).await
         };
         let locked = self.within(again).await;
-        open_or_end(tx, locked).await
+        open_or_end(tx, locked.map_err(own_error)).await
     }
 
     /// Waits for statements of the store, at most as long as one may take.

@@ -13,7 +13,7 @@ use std::{
 use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
-    inbox::{Acceptance, Message},
+    inbox::{Acceptance, Accepted, Message, Processed, ResultError},
     outbox::{Draft, EventError, Sealed},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
@@ -28,7 +28,7 @@ use super::{bound::bound, store::SqlxStore};
 use crate::{
     commit::{Ending, is_taken},
     commit_recovery,
-    error::{lost, sqlx_error, unavailable},
+    error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
     settings::Settings,
 };
@@ -52,6 +52,7 @@ pub struct SqlxTx {
     store: SqlxStore,
     inner: PgTransaction<'static>,
     draft: Draft,
+    accepted: Accepted,
     held: Option<Held>,
 }
 
@@ -66,6 +67,7 @@ impl SqlxTx {
             store: store.clone(),
             inner,
             draft,
+            accepted: Accepted::default(),
             held,
         }
     }
@@ -81,10 +83,13 @@ impl SqlxTx {
             store,
             mut inner,
             mut draft,
+            mut accepted,
             held,
         } = self;
         let events = draft.take_events();
-        let wrote = finish(&store, &mut inner, held.as_ref(), response, &events).await;
+        let processed = accepted.take_new();
+        let written = (&*events, &*processed);
+        let wrote = finish(&store, &mut inner, held.as_ref(), response, written).await;
         if let Err(error) = wrote {
             roll_back_after(inner, &error).await;
             return Err(error);
@@ -96,6 +101,7 @@ impl SqlxTx {
         let unknown = match timeout(max, inner.commit()).await {
             Ok(Ok(())) => {
                 failpoints.hit("postgres.commit.after");
+                accepted.committed();
                 if !events.is_empty() {
                     postgres.notifier().notify();
                 }
@@ -109,6 +115,7 @@ impl SqlxTx {
             return Err(unknown);
         };
         Box::pin(commit_recovery::committed(postgres, &held.claim, response)).await?;
+        accepted.committed();
         postgres.notifier().notify();
         Ok(())
     }
@@ -119,6 +126,7 @@ impl SqlxTx {
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+        self.accepted.rolled_back();
         let Self { store, inner, .. } = self;
         match store.hold_again(inner, &held.claim).await? {
             Some(ClaimOutcome::Open((inner, row))) => {
@@ -147,7 +155,14 @@ impl Transaction for SqlxTx {
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
         still_open(&self.inner)?;
-        super::accept(&mut self.inner, message).await
+        let taken = super::take(&mut self.inner, message).await;
+        let acceptance = taken.map_err(own_error)?;
+        self.accepted.add(message, acceptance);
+        Ok(acceptance)
+    }
+
+    fn record_result(&mut self, result: &str) -> Result<(), ResultError> {
+        self.accepted.record_result(result)
     }
 
     async fn complete(
@@ -163,7 +178,10 @@ impl Transaction for SqlxTx {
                 kept.keep(Some(response)).await?;
             }
             (Effect::Drop, Some(held)) => Box::pin(self.drop_effect(held, response)).await?,
-            (Effect::Drop, None) => roll_back(self.inner).await,
+            (Effect::Drop, None) => {
+                self.accepted.rolled_back();
+                roll_back(self.inner).await;
+            }
         }
         Ok(stands)
     }
@@ -173,6 +191,7 @@ impl Transaction for SqlxTx {
     }
 
     async fn rollback(self) {
+        self.accepted.rolled_back();
         let mut tx = self.inner;
         let alive = timeout(ROLLBACK, savepoint(&mut tx)).await;
         if matches!(alive, Ok(Err(_))) {
@@ -227,13 +246,14 @@ async fn savepoint(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     tx.execute("SAVEPOINT hapax").await.map(drop)
 }
 
-/// Writes what a transaction writes at its end, if it is still open.
+/// Writes what a transaction writes at its end, if it is still open: the response, the events, and
+/// the results of messages.
 async fn finish(
     store: &SqlxStore,
     tx: &mut PgConnection,
     held: Option<&Held>,
     response: Option<&StoredResponse>,
-    events: &[Sealed],
+    (events, processed): (&[Sealed], &[Processed]),
 ) -> Result<(), StoreError> {
     still_open(tx)?;
     let postgres = store.postgres();
@@ -241,7 +261,8 @@ async fn finish(
         ResponseColumns::of(postgres.keyring(), &held.claim.scope, response)
     });
     let stored = stored.transpose()?;
-    let ending = Ending::of(held, None, stored.as_ref(), events, postgres.time());
+    let time = postgres.time();
+    let ending = Ending::of(held, None, stored.as_ref(), events, processed, time);
     let settings = postgres.settings();
     let wrote = write(tx, settings, &ending, stored.is_some());
     let wrote = timeout(settings.statement_max, wrote).await;
@@ -262,7 +283,7 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
     })
 }
 
-/// Writes the response and the events.
+/// Executes the statements of the end.
 async fn write(
     tx: &mut PgConnection,
     settings: &Settings,
@@ -278,7 +299,7 @@ async fn write(
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
         let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
-        wrote.map_err(|error| refused(error, has_response && number == 0))?;
+        wrote.map_err(|error| own_error(refused(error, has_response && number == 0)))?;
     }
     Ok(())
 }

@@ -27,6 +27,8 @@ async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event
             hapax.accept('ledger', $1, sha256('x'), 'bank'),
             hapax.accept('ledger', $1, sha256('x'), 'bank')";
         tx.execute(emit, &[&round]).await.unwrap();
+        let processed = "SELECT hapax.processed('ledger', $1, 'bank', 'applied')";
+        tx.execute(processed, &[&round]).await.unwrap();
         complete(&tx, "k", "{}").await.unwrap();
         tx.commit().await.unwrap();
         assert_eq!(claim(&client, "k").await.unwrap().outcome, "replay");

@@ -80,6 +80,37 @@ async fn a_message_that_another_session_is_taking_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_message_is_recorded_as_processed_once_with_its_result() {
+    let fixture = Fixture::new().await;
+    let process = "SELECT hapax.processed('ledger', $1, 'bank', $2)";
+    let mut client = fixture.database.client().await;
+    for (id, result) in [("m", Some("applied")), ("n", None)] {
+        let tx = client.transaction().await.unwrap();
+        tx.execute(ACCEPT, &[&"ledger", &id, &&b"x"[..]])
+            .await
+            .unwrap();
+        tx.execute(process, &[&id, &result]).await.unwrap();
+        tx.commit().await.unwrap();
+        // Once more, and for a message that was not accepted.
+        for id in [id, "unknown"] {
+            let again = client.execute(process, &[&id, &Some("other")]).await;
+            assert_eq!(state(again), "HX011", "{id}");
+        }
+    }
+    let complete = "SELECT count(*) FROM hapax.inbox_message
+        WHERE processed_at > received_at
+          AND result IS NOT DISTINCT FROM CASE message_id WHEN 'm' THEN 'applied' END";
+    assert_eq!(fixture.count(complete).await, 2);
+    let open = client.execute(ACCEPT, &[&"ledger", &"o", &&b"x"[..]]).await;
+    open.unwrap();
+    let is_open = "SELECT count(*) FROM hapax.inbox_message WHERE processed_at IS NULL";
+    assert_eq!(fixture.count(is_open).await, 1);
+    let long = Some("x".repeat(1025));
+    let refused = client.execute(process, &[&"o", &long]).await;
+    assert_eq!(state(refused), "HX001");
+}
+
+#[tokio::test]
 async fn a_message_without_a_name_or_a_hash_is_refused() {
     let fixture = Fixture::new().await;
     let long = "x".repeat(256);

@@ -143,9 +143,9 @@ async fn statuses_that_do_not_fit_are_refused() {
     let fixture = Fixture::new().await;
     fixture.run(STATUS).await;
     let some = |text: &str| Some(text.to_owned());
-    let mut same = table();
-    same.processed = some("PENDING ");
-    refused(&fixture, same, "are the same status").await;
+    let mut equal = table();
+    equal.processed = some("PENDING ");
+    refused(&fixture, equal, "are the same status").await;
     let mut twice = table();
     twice.published_at = some("status");
     refused(&fixture, twice, "published_at is a column beside").await;

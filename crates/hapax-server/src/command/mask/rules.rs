@@ -24,7 +24,9 @@ const NAMES: [&str; 13] = [
 
 /// A form of values, and what a match has to fulfil. If the pattern has a group, only the group is
 /// masked.
-type Form = (&'static str, fn(&str) -> bool);
+type Form = (&'static str, Condition);
+
+type Condition = fn(&str) -> bool;
 
 /// The forms. They use ASCII classes only, so that the tables of Unicode are not needed.
 const FORMS: [Form; 8] = [
@@ -66,7 +68,7 @@ const PAIR: &str =
 #[derive(Debug)]
 pub(super) struct Rules {
     mask: Mask,
-    forms: Vec<(Regex, fn(&str) -> bool)>,
+    forms: Vec<(Regex, Condition)>,
     pair: Regex,
 }
 
@@ -79,9 +81,7 @@ impl Rules {
         let names: Vec<_> = names.into_iter().collect();
         let names = names.iter().map(AsRef::as_ref).chain(NAMES);
         let usual = FORMS.iter().map(|(form, is)| (*form, *is));
-        let own = patterns
-            .iter()
-            .map(|it| (it.as_str(), any as fn(&str) -> bool));
+        let own = patterns.iter().map(|it| (it.as_str(), any as Condition));
         let forms = usual
             .chain(own)
             .map(|(form, is)| Regex::new(form).map(|form| (form, is)));

@@ -91,6 +91,8 @@ async fn a_death_after_the_thumbnails_are_committed_makes_none_again(on: Store) 
         count(&home, "hapax.delivery", open).await == 0
     })
     .await;
+    let duplicates = "hapax_inbox_messages_total{consumer=\"thumbnails\",outcome=\"duplicate\"";
+    assert!(shop.metric(duplicates).await > 0.5);
     fs::write(&file, content).unwrap();
     check_once(&home, &said["sha256"]).await;
 }

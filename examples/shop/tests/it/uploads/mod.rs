@@ -1,7 +1,7 @@
 //! Tests of uploads: one file, one row and one pair of thumbnails, even after failures.
 
 mod picture;
-mod sent;
+pub(crate) mod sent;
 mod kept;
 mod refused;
 mod hostile;

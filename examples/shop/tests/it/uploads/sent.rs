@@ -94,16 +94,12 @@ pub(super) fn files(home: &Home) -> BTreeSet<String> {
 }
 
 /// Counts rows directly in the database.
-pub(super) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
-    let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
+pub(crate) async fn count(home: &Home, table: &str, condition: &str) -> i64 {
+    let mut sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
     if home.is_in_a_file() {
-        let sql = sql.replace("hapax.", "hapax_");
-        let path = home.path().join("shop.db");
-        let conn = hapax_sqlite::rusqlite::Connection::open(path).unwrap();
-        return conn.query_row(&sql, [], |row| row.get(0)).unwrap();
+        sql = sql.replace("hapax.", "hapax_");
     }
-    let client = home.database().client().await;
-    client.query_one(&sql, &[]).await.unwrap().get(0)
+    home.number(&sql).await
 }
 
 /// Checks that there is one file, one row, one event, one finished job and one pair of thumbnails.

@@ -1,0 +1,196 @@
+//! The suite on PostgreSQL, with a role that has the grants of a service.
+
+use axum::{Router, routing::post};
+use hapax::{idempotency::OnStoreError, key::Tenant, store::StoreError};
+use hapax_http::{Idempotency, Problem, RequestIds, Settings};
+use hapax_postgres::{Postgres, Schema, Statement, Tx};
+use hapax_testkit::{
+    clock::{ManualClock, seeded_random},
+    postgres::Cluster,
+};
+use http::StatusCode;
+
+use super::{Fault, Fixture, check, check_mistake, check_unavailable};
+use crate::stage::{post_json, send};
+
+const INSERT: &str = "INSERT INTO effect VALUES (1)";
+const GRANTS: &str = "CREATE ROLE shop LOGIN;
+    GRANT USAGE ON SCHEMA hapax, public TO shop;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax, public TO shop;
+    GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax, public TO shop;
+    CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'injected' USING ERRCODE = TG_ARGV[0]; END $$";
+
+/// A fault that lets a claim succeed or fails everything.
+const fn of_all(name: &'static str, breaks: &'static str, repairs: &'static str) -> Fault {
+    Fault {
+        name,
+        breaks,
+        repairs,
+        only_claims_fail: false,
+    }
+}
+
+/// A fault of claims, while the tables of the service can be written.
+const fn of_claims(name: &'static str, breaks: &'static str, repairs: &'static str) -> Fault {
+    Fault {
+        only_claims_fail: true,
+        ..of_all(name, breaks, repairs)
+    }
+}
+
+const UNFAULT_KEYS: &str = "DROP TRIGGER fault ON hapax.idempotency_key";
+const UNFAULT_ROWS: &str = "DROP TRIGGER fault ON effect";
+const FAULTS: [Fault; 10] = [
+    of_claims(
+        "missing-table",
+        "ALTER TABLE hapax.idempotency_key RENAME TO gone",
+        "ALTER TABLE hapax.gone RENAME TO idempotency_key",
+    ),
+    of_claims(
+        "no-privilege",
+        "REVOKE ALL ON hapax.idempotency_key FROM shop",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.idempotency_key TO shop",
+    ),
+    of_all(
+        "no-privilege-to-write",
+        "REVOKE INSERT, UPDATE ON hapax.idempotency_key FROM shop",
+        "GRANT INSERT, UPDATE ON hapax.idempotency_key TO shop",
+    ),
+    of_all(
+        "disk-full-for-keys",
+        "CREATE TRIGGER fault BEFORE INSERT ON hapax.idempotency_key
+            FOR EACH ROW EXECUTE FUNCTION fault('53100')",
+        UNFAULT_KEYS,
+    ),
+    of_all(
+        "out-of-memory-for-keys",
+        "CREATE TRIGGER fault BEFORE INSERT ON hapax.idempotency_key
+            FOR EACH ROW EXECUTE FUNCTION fault('53200')",
+        UNFAULT_KEYS,
+    ),
+    of_all(
+        "disk-full-for-rows",
+        "CREATE TRIGGER fault BEFORE INSERT ON effect
+            FOR EACH ROW EXECUTE FUNCTION fault('53100')",
+        UNFAULT_ROWS,
+    ),
+    of_all(
+        "input-and-output-for-rows",
+        "CREATE TRIGGER fault BEFORE INSERT ON effect
+            FOR EACH ROW EXECUTE FUNCTION fault('58030')",
+        UNFAULT_ROWS,
+    ),
+    of_all(
+        "damaged-rows",
+        "CREATE TRIGGER fault BEFORE INSERT ON effect
+            FOR EACH ROW EXECUTE FUNCTION fault('XX001')",
+        UNFAULT_ROWS,
+    ),
+    of_all(
+        "read-only",
+        "ALTER ROLE shop SET default_transaction_read_only = on",
+        "ALTER ROLE shop RESET default_transaction_read_only",
+    ),
+    of_all(
+        "too-many-connections",
+        "ALTER ROLE shop CONNECTION LIMIT 0",
+        "ALTER ROLE shop CONNECTION LIMIT -1",
+    ),
+];
+
+struct Server(Cluster);
+
+impl Server {
+    async fn fresh() -> Self {
+        let server = Self(Cluster::start().await);
+        let owner = server.open("postgres", Schema::Apply).await;
+        let table = "CREATE TABLE effect (number int NOT NULL)";
+        let made = owner.migrate("test", &[(1, "effect", table)]).await;
+        made.unwrap();
+        owner.close();
+        server.run(GRANTS).await;
+        server
+    }
+
+    async fn open(&self, role: &str, schema: Schema) -> Postgres {
+        let url = format!("postgres://{role}@{}/postgres", self.0.address());
+        let (clock, random) = (ManualClock::new().clock(), seeded_random(1));
+        let mut settings = hapax_postgres::Settings::new(url, clock, random);
+        settings.schema = schema;
+        Postgres::open(settings).await.unwrap()
+    }
+}
+
+impl Fixture for Server {
+    type Store = Postgres;
+
+    async fn store(&self) -> Postgres {
+        self.open("shop", Schema::Check).await
+    }
+
+    async fn run(&self, sql: &'static str) {
+        self.0.client().await.batch_execute(sql).await.unwrap();
+        if sql.starts_with("ALTER ROLE") {
+            // It holds for new connections.
+            self.0.terminate_backends("hapax").await;
+        }
+    }
+
+    async fn effects(&self) -> usize {
+        let client = self.0.client().await;
+        let count = "SELECT count(*) FROM effect";
+        let counted: i64 = client.query_one(count, &[]).await.unwrap().get(0);
+        usize::try_from(counted).unwrap()
+    }
+
+    async fn insert(tx: &mut Tx) -> Result<(), StoreError> {
+        tx.execute(INSERT, &[]).await.map(drop)
+    }
+
+    async fn fail(tx: &mut Tx) -> Result<(), StoreError> {
+        tx.execute("INSERT INTO nowhere VALUES (1)", &[])
+            .await
+            .map(drop)
+    }
+
+    fn statement() -> Statement {
+        Statement::new(INSERT, Vec::new())
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_503_or_fails_open() {
+    check(Server::fresh(), &FAULTS);
+}
+
+#[test]
+fn a_statement_that_the_database_refuses_is_no_failure_of_the_store() {
+    check_mistake(Server::fresh());
+}
+
+/// The server ends the connection in the middle of a request (SQLSTATE 57P01).
+#[tokio::test]
+async fn a_connection_that_the_server_ends_is_503_and_its_handler_does_not_run_again() {
+    let server = Server::fresh().await;
+    let random = seeded_random(1);
+    for on_store_error in [OnStoreError::Closed, OnStoreError::Open] {
+        let mut settings = Settings::new(ManualClock::new().clock(), random.clone());
+        settings.tenant = Tenant::new("all").ok();
+        settings.on_store_error = on_store_error;
+        let idempotency = Idempotency::new(server.store().await, settings);
+        let end = async |mut tx: hapax_http::Tx<Tx>| {
+            tx.execute(INSERT, &[]).await?;
+            let end = "SELECT pg_terminate_backend(pg_backend_pid())";
+            tx.query(end, &[]).await?;
+            Ok::<_, Problem>(StatusCode::CREATED)
+        };
+        let layer = idempotency.operation("/ended");
+        let node = Router::new()
+            .route("/ended", post(end).layer(layer))
+            .layer(RequestIds::new(random.clone()));
+        let sent = send(node, post_json("/ended", "k", "{}")).await;
+        check_unavailable(&sent, "/ended", "its connection is ended");
+        assert_eq!(server.effects().await, 0);
+    }
+}
