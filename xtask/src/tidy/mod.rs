@@ -10,6 +10,7 @@ mod direction;
 mod circles;
 mod queries;
 mod pages;
+mod origins;
 mod blocks;
 mod links;
 mod reference;
@@ -44,6 +45,7 @@ const RULES: &[Rule] = &[
     pages::changelog,
     pages::decisions,
     pages::summary,
+    origins::shown,
     blocks::checked,
     links::lead_somewhere,
     links::shaped,

@@ -1,7 +1,8 @@
 //! The OpenAPI description, served at `/openapi.json`.
 //!
-//! The description is written by hand. Tests check that it names exactly the existing routes, and
-//! that the shop responds to valid and invalid requests only with responses that it describes.
+//! The description is written by hand. Tests check that it names exactly the existing routes and
+//! the types of the emitted events, and that the shop responds to valid and invalid requests only
+//! with responses that it describes.
 
 use axum::response::{IntoResponse as _, Response};
 use hapax_http::Query;
@@ -39,6 +40,35 @@ mod tests {
         let literals = code.flat_map(|line| line.split('"').skip(1).step_by(2));
         let routes: BTreeSet<&str> = literals.filter(|it| it.starts_with('/')).collect();
         assert_eq!(described, routes);
+    }
+
+    /// The files that emit events.
+    const EMITTERS: [&str; 6] = [
+        include_str!("orders.rs"),
+        include_str!("payments.rs"),
+        include_str!("refunds.rs"),
+        include_str!("signups.rs"),
+        include_str!("uploads/mod.rs"),
+        include_str!("../checkout/end.rs"),
+    ];
+
+    #[test]
+    fn every_type_of_event_is_a_webhook_that_is_described() {
+        let described: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let webhooks = described["webhooks"].as_object().unwrap();
+        let emitted = EMITTERS.iter().flat_map(|text| {
+            ["NewEvent::json(\"", ".event(\""]
+                .into_iter()
+                .flat_map(|call| text.split(call).skip(1))
+                .filter_map(|rest| rest.split('"').next())
+        });
+        let emitted: BTreeSet<&str> = emitted.collect();
+        let described: BTreeSet<&str> = webhooks.keys().map(String::as_str).collect();
+        assert_eq!(described, emitted);
+        for (kind, webhook) in webhooks {
+            let body = &webhook["post"]["requestBody"]["content"]["application/json"];
+            assert_eq!(body["schema"]["properties"]["type"]["const"], kind.as_str());
+        }
     }
 
     #[test]
