@@ -27,13 +27,13 @@ pub(crate) struct Feed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     messages: Option<String>,
     #[serde(default)]
-    tables: BTreeMap<String, Table>,
+    tables: BTreeMap<String, Followed>,
 }
 
 /// A table and the meaning of its columns.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct Followed {
     #[serde(default = "schema")]
     schema: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +159,7 @@ impl Feed {
     }
 }
 
-impl Table {
+impl Followed {
     fn check(&self, path: &str) -> Result<(), Wrong> {
         let problem = if self.kind.is_some() == self.kind_constant.is_some() {
             ("type", "is missing: set either type or type_constant")

@@ -46,8 +46,8 @@ async fn insert(client: &Client, rows: usize) {
 
 /// The distinct ids that a receiver has got.
 fn ids(receiver: &HttpReceiver) -> BTreeSet<String> {
-    let received = receiver.received();
-    let ids = received.iter().filter_map(|it| it.header("webhook-id"));
+    let requests = receiver.received();
+    let ids = requests.iter().filter_map(|it| it.header("webhook-id"));
     ids.map(str::to_owned).collect()
 }
 
