@@ -81,6 +81,9 @@ pub struct Settings {
     pub mask: Mask,
     /// The effective settings of the host, without secrets.
     pub effective: Vec<Setting>,
+    /// The page of the reference that explains these settings: `hapax-configuration` or
+    /// `configuration`, which is that of the shop. Without it, they are shown without a meaning.
+    pub explained_in: Option<&'static str>,
     /// The destinations of the host's configuration.
     pub configured: BTreeMap<String, Configured>,
     /// The metrics of this process: replays, conflicts and breakers are read from them.
@@ -113,6 +116,7 @@ struct Inner {
     https: bool,
     clock: Clock,
     effective: Vec<Setting>,
+    explained_in: Option<&'static str>,
     samples: Samples,
     live: Arc<Semaphore>,
     closing: watch::Sender<bool>,
@@ -127,6 +131,7 @@ impl Settings {
             https: false,
             mask: Mask::default(),
             effective: Vec::new(),
+            explained_in: None,
             configured: BTreeMap::new(),
             metrics: None,
             live_max: LIVE_MAX,
@@ -165,6 +170,7 @@ impl Console {
             https,
             mask,
             effective,
+            explained_in,
             configured,
             metrics,
             live_max,
@@ -178,6 +184,7 @@ impl Console {
             https,
             clock,
             effective,
+            explained_in,
             samples: Samples::new(metrics),
             live: Arc::new(Semaphore::new(live_max)),
             closing: watch::Sender::new(false),

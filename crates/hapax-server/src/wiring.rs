@@ -374,6 +374,7 @@ fn cx(
     settings.configured = admin::configured(config);
     let layers = context.again.layers()?;
     let effective = crate::command::config::settings(&layers)?;
+    settings.explained_in = Some("hapax-configuration");
     settings.effective = effective
         .into_iter()
         .map(crate::command::config::Setting::shown)
