@@ -65,14 +65,23 @@ async fn show(cx: &CommandContext, id: String) -> Result<(), Failure> {
     Ok(cx.output.table(HEADER, &rows)?)
 }
 
-const HEADER: [&str; 5] = ["ID", "CONSUMER", "SOURCE", "TAKEN", "RESULT"];
+const HEADER: [&str; 6] = [
+    "ID",
+    "CONSUMER",
+    "SOURCE",
+    "RECEIVED",
+    "PROCESSED",
+    "RESULT",
+];
 
-fn row(it: Message) -> [String; 5] {
+fn row(it: Message) -> [String; 6] {
     [
         it.message_id,
         it.consumer,
         it.source,
         it.received_at.to_string(),
+        it.processed_at
+            .map_or_else(String::new, |at| at.to_string()),
         it.result.unwrap_or_default(),
     ]
 }
