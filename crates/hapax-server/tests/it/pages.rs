@@ -155,7 +155,9 @@ async fn no_list_refuses_a_flag_that_its_help_offers() {
             continue;
         }
         let (own, _) = help.split_once("\nGlobal options:").unwrap();
-        let flags = own.lines().filter_map(|line| line.trim().strip_prefix("--"));
+        let flags = own
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("--"));
         for name in flags.map(|flag| flag.split(' ').next().unwrap_or_default()) {
             let value = match (name, verb.as_str()) {
                 // What follows a page is known only to the list itself.
