@@ -278,6 +278,14 @@ mod tests {
     }
 
     #[test]
+    fn an_excerpt_has_no_anchors_and_a_cell_has_no_paragraph() {
+        let html = excerpt(PAGE, &["two".to_owned()], &|_| None).into_string();
+        assert!(html.contains("<h2>A heading</h2>"), "{html}");
+        let cell = inline("the `key` of *one*", &|_| None).into_string();
+        assert_eq!(cell, "the <code>key</code> of <em>one</em>");
+    }
+
+    #[test]
     fn every_page_of_the_reference_is_rendered_without_a_leftover() {
         for page in [
             include_str!("../reference/http.md"),
