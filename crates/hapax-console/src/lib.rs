@@ -84,6 +84,9 @@ pub struct Settings {
     pub mask: Mask,
     /// The effective settings of the host, without secrets.
     pub effective: Vec<Setting>,
+    /// The page of the reference that explains these settings: `hapax-configuration` or
+    /// `configuration`, which is that of the shop. Without it, they are shown without a meaning.
+    pub explained_in: Option<&'static str>,
     /// The destinations of the host's configuration.
     pub configured: BTreeMap<String, Configured>,
     /// The metrics of this process: replays, conflicts and breakers are read from them.
@@ -118,6 +121,7 @@ struct Inner {
     https: bool,
     clock: Clock,
     effective: Vec<Setting>,
+    explained_in: Option<&'static str>,
     samples: Samples,
     test_events: Option<TestEvents>,
     /// Limits the test events that are offered at the same time.
@@ -135,6 +139,7 @@ impl Settings {
             https: false,
             mask: Mask::default(),
             effective: Vec::new(),
+            explained_in: None,
             configured: BTreeMap::new(),
             metrics: None,
             test_events: None,
@@ -174,6 +179,7 @@ impl Console {
             https,
             mask,
             effective,
+            explained_in,
             configured,
             metrics,
             test_events,
@@ -188,6 +194,7 @@ impl Console {
             https,
             clock,
             effective,
+            explained_in,
             samples: Samples::new(metrics),
             test_events,
             tests: Semaphore::new(TESTS_MAX),

@@ -15,33 +15,22 @@ type LeadsTo<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Renders a page without its title. With words, only the parts that contain all of them.
 pub(crate) fn render(text: &str, words: &[String], to: LeadsTo<'_>) -> Html {
-    let mut page = Page {
-        text,
-        events: Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter(),
-        words,
-        is_section_shown: false,
-        to,
-    };
-    let (mut html, mut heading) = (Html::default(), None);
-    while let Some((event, range)) = page.events.next() {
-        let Event::Start(tag) = event else { continue };
-        let block = match tag {
-            Tag::Heading { level, .. } => {
-                heading = page.heading(level, range);
-                None
-            }
-            Tag::List(first_number) => page.list(first_number),
-            Tag::Table(_) => page.table(),
-            tag => {
-                let block = page.element(tag);
-                page.shows(range).then_some(block)
-            }
-        };
-        if let Some(block) = block {
-            html = html.add(heading.take()).add(block);
-        }
-    }
-    html
+    Page::of(text, words, to).render()
+}
+
+/// Renders the parts of a page that contain all words, beside those of other pages: headings have no
+/// anchors, because two pages may have the same ones.
+pub(crate) fn excerpt(text: &str, words: &[String], to: LeadsTo<'_>) -> Html {
+    let mut page = Page::of(text, words, to);
+    page.has_anchors = false;
+    page.render()
+}
+
+/// Renders one paragraph without its element, such as the cell of a table.
+pub(crate) fn inline(text: &str, to: LeadsTo<'_>) -> Html {
+    let mut page = Page::of(text, &[], to);
+    let _paragraph = page.events.next();
+    page.content()
 }
 
 /// A page that is being rendered.
@@ -52,10 +41,47 @@ struct Page<'a> {
     words: &'a [String],
     /// Whether the heading contains all words: then everything below it is shown.
     is_section_shown: bool,
+    /// Whether headings have anchors.
+    has_anchors: bool,
     to: LeadsTo<'a>,
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
+    fn of(text: &'a str, words: &'a [String], to: LeadsTo<'a>) -> Self {
+        Self {
+            text,
+            events: Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter(),
+            words,
+            is_section_shown: false,
+            has_anchors: true,
+            to,
+        }
+    }
+
+    /// Renders all parts, or those that contain all words.
+    fn render(mut self) -> Html {
+        let (mut html, mut heading) = (Html::default(), None);
+        while let Some((event, range)) = self.events.next() {
+            let Event::Start(tag) = event else { continue };
+            let block = match tag {
+                Tag::Heading { level, .. } => {
+                    heading = self.heading(level, range);
+                    None
+                }
+                Tag::List(first_number) => self.list(first_number),
+                Tag::Table(_) => self.table(),
+                tag => {
+                    let block = self.element(tag);
+                    self.shows(range).then_some(block)
+                }
+            };
+            if let Some(block) = block {
+                html = html.add(heading.take()).add(block);
+            }
+        }
+        html
+    }
+
     /// Whether a part of the page contains all words.
     fn contains_words(&self, part: &str) -> bool {
         let part = part.to_lowercase();
@@ -75,7 +101,12 @@ impl Page<'_> {
         };
         let title = self.text[range].trim_matches(['#', ' ', '\n']);
         self.is_section_shown = !self.words.is_empty() && self.contains_words(title);
-        Some(el(tag).attr("id", anchor(title)).add(content))
+        let heading = el(tag).add(content);
+        Some(if self.has_anchors {
+            heading.attr("id", anchor(title))
+        } else {
+            heading
+        })
     }
 
     /// The items of a list that contain all words, or `None` if there are none.
@@ -244,6 +275,14 @@ mod tests {
         assert!(!html.contains("one") && !html.contains("first"), "{html}");
         assert!(self::html(&["nowhere"]).is_empty());
         assert!(self::html(&["heading"]).contains("second"));
+    }
+
+    #[test]
+    fn an_excerpt_has_no_anchors_and_a_cell_has_no_paragraph() {
+        let html = excerpt(PAGE, &["two".to_owned()], &|_| None).into_string();
+        assert!(html.contains("<h2>A heading</h2>"), "{html}");
+        let cell = inline("the `key` of *one*", &|_| None).into_string();
+        assert_eq!(cell, "the <code>key</code> of <em>one</em>");
     }
 
     #[test]

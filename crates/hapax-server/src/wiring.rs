@@ -388,6 +388,7 @@ fn cx(
     settings.test_events = Some(api.test_events());
     let layers = context.again.layers()?;
     let effective = crate::command::config::settings(&layers)?;
+    settings.explained_in = Some("hapax-configuration");
     settings.effective = effective
         .into_iter()
         .map(crate::command::config::Setting::shown)

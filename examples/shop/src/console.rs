@@ -108,5 +108,7 @@ pub(crate) fn settings(
     settings.bounded_by(&server::bounds());
     settings.metrics = Some(render);
     settings.tokens = tokens;
+    settings.effective.clone_from(&config.effective);
+    settings.explained_in = Some("configuration");
     Ok(Some(settings))
 }

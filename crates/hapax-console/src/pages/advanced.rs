@@ -1,4 +1,4 @@
-//! `/console/advanced`: jobs and the audit log.
+//! `/console/advanced`: jobs, the audit log, and where tuning is explained.
 
 use axum::extract::State;
 use hapax::{
@@ -10,14 +10,15 @@ use super::{
     ROWS, Shown, audit,
     list::Listing,
     query::{Known, ListQuery},
+    reference::{self, TUNING},
 };
 use crate::{
     Console,
     fields::url,
     filter::Qualifier,
-    format::{badge, cell, code, none, number, time},
+    format::{badge, cell, code, none, number, open, time},
     guard::PageRequest,
-    html::{Html, el, link},
+    html::{Element, Html, el, link},
     layout::Page,
     table::Table,
 };
@@ -73,9 +74,27 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
             .add(el("h2").add("Jobs"))
             .add(JOBS.table(jobs, is_all, false))
             .add(el("h2").add("Audit log"))
-            .add(log);
+            .add(log)
+            .add(el("h2").add("Tuning"))
+            .add(tuning());
     }
     Ok(Page::new("Jobs and audit", body).filtered(query.into_box()))
+}
+
+/// The links to what determines the speed of relays and consumers.
+fn tuning() -> Element {
+    let item = |to: &str, what: &str| el("li").add(open(to, what));
+    el("ul")
+        .class("links")
+        .add(item(&reference::path(TUNING), "Tune pollers and consumers"))
+        .add(item(
+            "/console/configuration",
+            "The settings of this process",
+        ))
+        .add(item(
+            "/console/destinations",
+            "The lag and the rate of each destination",
+        ))
 }
 
 fn table_of(page_request: &PageRequest, jobs: &[Job], now: Timestamp) -> Table {

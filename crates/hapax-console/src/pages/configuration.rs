@@ -1,13 +1,14 @@
-//! `/console/configuration`: the effective settings and their sources.
+//! `/console/configuration`: the effective settings, their meanings and their sources.
 
 use axum::extract::State;
 
-use super::Shown;
+use super::{Shown, reference};
 use crate::{
-    Console,
-    format::{cell, code, nothing},
+    Console, Setting,
+    fields::url,
+    format::{cell, code, nothing, open},
     guard::PageRequest,
-    html::{Html, el, link},
+    html::{Element, Html, el, link},
     layout::{FilterBox, Page},
     table::Table,
 };
@@ -15,7 +16,9 @@ use crate::{
 /// Shows the settings. The filter consists of words.
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let text = page_request.fields.text("q");
-    let mut table = Table::new("Settings in force", &["Setting", "Value", "From"]);
+    let explained_in = console.0.explained_in;
+    let heads = &["Setting", "Value", "From", "Meaning"];
+    let mut table = Table::new("Settings in force", heads);
     // A caller of a tenant does not see the settings of the host.
     let all = &console.0.effective;
     let all = all
@@ -28,11 +31,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
             .split_whitespace()
             .all(|word| said.contains(word))
         {
-            table.row([
-                code(Some(&it.name)),
-                code(Some(&it.value)),
-                cell(&it.origin),
-            ]);
+            table.row(row(it, explained_in));
         }
     }
     let list = if table.is_empty() {
@@ -44,16 +43,32 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
     } else {
         cell(table)
     };
-    let note = el("p")
-        .class("soft")
-        .add("Secrets are hidden. The settings are described in ")
-        .add(link("/console/reference/configuration", "the reference"))
-        .add(".");
     let filter = FilterBox {
         text: text.to_owned(),
         wrong: None,
         hint: cell("Words in a setting, its value or its origin."),
     };
-    let page = Page::new("Configuration", Html::default().add(list).add(note));
-    Ok(page.filtered(filter))
+    let body = Html::default().add(list).add(note(explained_in, text));
+    Ok(Page::new("Configuration", body).filtered(filter))
+}
+
+/// A setting, with a link to its place in the reference.
+fn row(it: &Setting, explained_in: Option<&str>) -> [Html; 4] {
+    let found = explained_in.and_then(|page| {
+        let (name, meaning) = reference::meaning(page, &it.name)?;
+        let to = url(&reference::path(page), &[("q", &name)]);
+        Some((cell(open(&to, code(Some(&it.name)))), meaning))
+    });
+    let (name, meaning) = found.unwrap_or_else(|| (code(Some(&it.name)), Html::default()));
+    [name, code(Some(&it.value)), cell(&it.origin), meaning]
+}
+
+/// Where the settings are explained: the parts of that page that the filter shows here.
+fn note(explained_in: Option<&str>, text: &str) -> Element {
+    let note = el("p").class("soft").add("Secrets are hidden.");
+    let Some(page) = explained_in else {
+        return note;
+    };
+    let to = url(&reference::path(page), &[("q", text)]);
+    note.add(" ").add(link(&to, "What each setting means"))
 }

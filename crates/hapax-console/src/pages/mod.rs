@@ -18,6 +18,7 @@ mod advanced;
 mod audit;
 mod configuration;
 mod reference;
+mod explanation;
 mod login;
 
 use std::fmt;

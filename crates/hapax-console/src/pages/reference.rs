@@ -1,10 +1,13 @@
 //! `/console/reference`: the reference pages of this version.
 
+use std::borrow::Cow;
+
 use axum::extract::Path;
 use http::StatusCode;
 
-use super::Shown;
+use super::{Shown, explanation};
 use crate::{
+    fields::url,
     format::{cell, nothing, open},
     guard::PageRequest,
     html::{Html, el},
@@ -12,8 +15,16 @@ use crate::{
     markdown,
 };
 
-/// The pages: name, title and text.
-const PAGES: [(&str, &str, &str); 8] = [
+/// A page: name, title and text.
+type Known = (&'static str, &'static str, &'static str);
+
+/// The pages.
+static PAGES: [Known; 11] = [
+    (
+        "commands-by-purpose",
+        "Commands by purpose",
+        include_str!("../../reference/commands-by-purpose.md"),
+    ),
     (
         "http",
         "The HTTP contract",
@@ -22,8 +33,18 @@ const PAGES: [(&str, &str, &str); 8] = [
     ("cli", "Commands", include_str!("../../reference/cli.md")),
     (
         "configuration",
-        "Configuration",
+        "Configuration of the shop",
         include_str!("../../reference/configuration.md"),
+    ),
+    (
+        HAPAX,
+        "Configuration of hapax",
+        include_str!("../../reference/hapax-configuration.md"),
+    ),
+    (
+        TUNING,
+        "Tune pollers and consumers",
+        include_str!("../../reference/tune-pollers-and-consumers.md"),
     ),
     (
         "errors",
@@ -51,55 +72,109 @@ const PAGES: [(&str, &str, &str); 8] = [
         include_str!("../../reference/limits.md"),
     ),
 ];
+const HAPAX: &str = "hapax-configuration";
+/// The page about the settings that decide how fast events are delivered and messages processed.
+pub(super) const TUNING: &str = "tune-pollers-and-consumers";
 
-/// Lists the pages.
-pub(crate) async fn list() -> Page {
-    let item = |(name, title, _): &(&str, &str, &str)| {
-        el("li").add(open(&format!("/console/reference/{name}"), *title))
+/// Lists the pages, or the parts of all pages that contain all words of the filter.
+pub(crate) async fn list(page_request: PageRequest) -> Page {
+    let words = words(&page_request);
+    let body = if words.is_empty() {
+        let item = |(name, title, _): &Known| el("li").add(open(&path(name), *title));
+        cell(el("ul").class("links").all(PAGES.iter().map(item)))
+    } else {
+        let found = Html::all(PAGES.iter().filter_map(|page| excerpt(page, &words)));
+        if found.is_empty() {
+            cell(nothing("No page contains all of these words in one part."))
+        } else {
+            found
+        }
     };
-    let list = el("ul").class("links").all(PAGES.iter().map(item));
-    Page::new("Reference", Html::default().add(list))
+    Page::new("Reference", body).filtered(filter(&page_request))
 }
 
 /// Shows a page, or the parts that contain all words of the filter.
 pub(crate) async fn show(page_request: PageRequest, Path(name): Path<String>) -> Shown {
-    let found = PAGES.iter().find(|(known, _, _)| *known == name);
-    let Some((_, title, text)) = found else {
+    let Some(page) = find(&name) else {
         let why = "There is no such page in the reference.";
         return Ok(Page::problem(StatusCode::NOT_FOUND, "Not found", why));
     };
-    let q = page_request.fields.text("q");
-    let words: Vec<String> = q
-        .to_lowercase()
-        .split_whitespace()
-        .map(str::to_owned)
-        .collect();
-    let said = markdown::render(text, &words, &leads_to);
+    let (_, title, _) = *page;
+    let said = markdown::render(&text(page), &words(&page_request), &leads_from(page));
     let body = if said.is_empty() {
         cell(nothing("Nothing on this page contains all of these words."))
     } else {
         cell(el("div").class("prose").add(said))
     };
-    let filter = FilterBox {
-        text: q.to_owned(),
-        wrong: None,
-        hint: cell("Words: only parts that contain all of them are shown."),
-    };
-    Ok(Page::new(*title, body).filtered(filter))
+    Ok(Page::new(title, body).filtered(filter(&page_request)))
 }
 
-/// The target of a link inside the console; `None` if it does not exist here.
-fn leads_to(target: &str) -> Option<String> {
-    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
-    let heading = if heading.is_empty() {
-        String::new()
-    } else {
-        format!("#{heading}")
-    };
-    if file.is_empty() {
-        return Some(heading);
+/// The setting's name on a page of the reference, and its meaning.
+pub(super) fn meaning(page: &str, setting: &str) -> Option<(String, Html)> {
+    let page = find(page)?;
+    let (name, meaning) = explanation::find(&text(page), setting)?;
+    let meaning = markdown::inline(&meaning, &leads_from(page));
+    Some((name, meaning))
+}
+
+/// The path of a page.
+pub(super) fn path(name: &str) -> String {
+    format!("/console/reference/{name}")
+}
+
+fn find(name: &str) -> Option<&'static Known> {
+    PAGES.iter().find(|(known, ..)| *known == name)
+}
+
+/// The text of a page. The settings of `hapax` are rows of a table, so that each can be found.
+fn text(page: &Known) -> Cow<'static, str> {
+    let (name, _, text) = *page;
+    if name != HAPAX {
+        return Cow::Borrowed(text);
     }
-    let name = file.strip_suffix(".md")?;
-    let known = PAGES.iter().any(|(known, _, _)| *known == name);
-    known.then(|| format!("/console/reference/{name}{heading}"))
+    let (before, _) = text.split_once("```").unwrap_or((text, ""));
+    let defaults = include_str!("../../reference/hapax.default.toml");
+    Cow::Owned(format!("{before}{}", explanation::table(defaults)))
+}
+
+/// The parts of a page that contain all words, below a link to the same parts on the page itself.
+fn excerpt(page: &Known, words: &[String]) -> Option<Html> {
+    let said = markdown::excerpt(&text(page), words, &leads_from(page));
+    if said.is_empty() {
+        return None;
+    }
+    let (name, title, _) = *page;
+    let to = url(&path(name), &[("q", &words.join(" "))]);
+    let heading = el("h2").add(open(&to, title));
+    let said = el("div").class("prose").add(said);
+    Some(Html::default().add(heading).add(said))
+}
+
+fn filter(page_request: &PageRequest) -> FilterBox {
+    FilterBox {
+        text: page_request.fields.text("q").to_owned(),
+        wrong: None,
+        hint: cell("Words: only parts that contain all of them are shown."),
+    }
+}
+
+fn words(page_request: &PageRequest) -> Vec<String> {
+    let text = page_request.fields.text("q").to_lowercase();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Returns the targets of a page's links inside the console; `None` for what does not exist here.
+fn leads_from(page: &Known) -> impl Fn(&str) -> Option<String> {
+    let (page, ..) = *page;
+    move |target| {
+        let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+        let name = match file.strip_suffix(".md") {
+            Some(path) => path.rsplit('/').next()?,
+            None if file.is_empty() => page,
+            None => return None,
+        };
+        let (known, ..) = find(name)?;
+        let dash = if heading.is_empty() { "" } else { "#" };
+        Some(format!("{}{dash}{heading}", path(known)))
+    }
 }

@@ -128,7 +128,7 @@ fn key_step(
         ("Epoch", cell(it.epoch)),
         (
             "Fingerprint",
-            cell(el("code").class("break").add(&key.fingerprint)),
+            cell(el("code").class("break").add(&it.fingerprint)),
         ),
     ]);
     let acts = (page_request.acts() && it.state != KeyState::InProgress).then(|| {

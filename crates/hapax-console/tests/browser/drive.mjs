@@ -30,7 +30,11 @@ const PAGES = [
   "/configuration",
   "/reference",
   "/reference/cli",
+  "/reference?q=lease",
   "/reference/http",
+  "/reference/commands-by-purpose",
+  "/reference/hapax-configuration",
+  "/reference/tune-pollers-and-consumers",
   "/reference/errors",
   "/reference/metrics",
   "/act?act=replay&partition=mail&position=1",
@@ -310,7 +314,7 @@ await test("the filter answers while one types, and the URL is its state", async
   ok((await page.textContent("#filter-note")).includes("did you mean type:"), "what was meant");
   await page.fill("#filter", "");
   await page.waitForSelector("#results table");
-  for (const it of ["/reference/cli", "/configuration", "/deliveries", "/destinations"]) {
+  for (const it of ["/reference", "/reference/cli", "/configuration", "/deliveries", "/destinations"]) {
     await page.goto(`${local}/console${it}`);
     await ready(page);
     const before = await page.textContent("#results");

@@ -107,6 +107,7 @@ async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served 
         origin: origin.to_owned(),
     })
     .into();
+    settings.explained_in = Some("hapax-configuration");
     let metrics = || {
         "hapax_idempotency_requests_total{operation=\"POST /orders\",outcome=\"created\"} 900\n"
             .to_owned()

@@ -68,13 +68,50 @@ const SHOWN: &[(&str, &[&str])] = &[
     ),
     (
         "/console/advanced",
-        &["replay dead letters", "Audit log", "Cancel"],
+        &[
+            "replay dead letters",
+            "Audit log",
+            "Cancel",
+            "/console/reference/tune-pollers-and-consumers",
+        ],
     ),
-    ("/console/configuration", &["relay.lease", "5s", "default"]),
+    (
+        "/console/configuration",
+        &[
+            "relay.lease",
+            "5s",
+            "default",
+            "How long a relay may send no heartbeat",
+            "/console/reference/hapax-configuration?q=relay.lease",
+        ],
+    ),
     ("/console/reference", &["The HTTP contract", "Commands"]),
     ("/console/reference/cli", &["hapax relay", "Exit codes"]),
     ("/console/reference/cli?q=doctor", &["hapax doctor"]),
     ("/console/reference/errors", &["AUTH.forbidden"]),
+    (
+        "/console/reference/hapax-configuration?q=relay.lease",
+        &["How long a relay may send no heartbeat", "5s"],
+    ),
+    (
+        "/console/reference/commands-by-purpose?q=skip+locked",
+        &["FOR UPDATE SKIP LOCKED"],
+    ),
+    (
+        "/console/reference/tune-pollers-and-consumers",
+        &["concurrency", "partitions", "/console/reference/metrics"],
+    ),
+    (
+        "/console/reference?q=connect_timeout",
+        &[
+            "database.connect_timeout",
+            "/console/reference/hapax-configuration?q=connect_timeout",
+        ],
+    ),
+    (
+        "/console/reference?q=hapax_idempotency_requests_total",
+        &["/console/reference/metrics?q=hapax_idempotency_requests_total"],
+    ),
     (
         "/console/act?act=pause&dest=mail",
         &["Nothing is delivered to mail until it is resumed", "Reason"],
@@ -218,6 +255,16 @@ async fn a_filter_leaves_out_what_it_does_not_fit() {
         (
             "/console/reference/cli?q=completions",
             "hapax completions",
+            "hapax doctor",
+        ),
+        (
+            "/console/reference?q=AUTH.forbidden",
+            "/console/reference/errors?q=auth.forbidden",
+            "hapax doctor",
+        ),
+        (
+            "/console/reference?q=no-such-word",
+            "No page contains",
             "hapax doctor",
         ),
         (

@@ -326,6 +326,7 @@ fn settings(tokens: Tokens) -> Settings {
         value: "5s".to_owned(),
         origin: "default".to_owned(),
     }];
+    settings.explained_in = Some("hapax-configuration");
     let held = Configured {
         paused: true,
         ..Configured::default()

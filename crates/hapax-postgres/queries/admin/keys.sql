@@ -11,14 +11,14 @@
 -- progress contains nothing else: as many as requests that are running, and those whose owner died.
 WITH looked AS MATERIALIZED (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
-           body_bytes, created_at, completed_at, expires_at, resource_id,
+           body_bytes, created_at, completed_at, expires_at, resource_id, fingerprint,
            (extract(epoch FROM created_at) / 0.000001)::int8 AS micros,
            hapax.key_lock(tenant, operation, key) AS tie
     FROM (
         (
             SELECT tenant, operation, key, state, epoch, lease_until, recovery_point,
                    response_status, octet_length(response_body)::int8 AS body_bytes, created_at,
-                   completed_at, expires_at, resource_id
+                   completed_at, expires_at, resource_id, fingerprint
             FROM hapax.idempotency_key
             WHERE $11::text = 'all'
               AND created_at <= 'epoch'::timestamptz + $7::int8 * interval '1 microsecond'
@@ -29,7 +29,7 @@ WITH looked AS MATERIALIZED (
         ) UNION ALL (
             SELECT tenant, operation, key, state, epoch, lease_until, recovery_point,
                    response_status, octet_length(response_body)::int8 AS body_bytes, created_at,
-                   completed_at, expires_at, resource_id
+                   completed_at, expires_at, resource_id, fingerprint
             FROM hapax.idempotency_key
             WHERE $11::text = 'prefix'
               AND key >= $3::text COLLATE "C" AND key < $3::text || E'\x7f' COLLATE "C"
@@ -38,7 +38,7 @@ WITH looked AS MATERIALIZED (
         ) UNION ALL (
             SELECT tenant, operation, key, state, epoch, lease_until, recovery_point,
                    response_status, octet_length(response_body)::int8 AS body_bytes, created_at,
-                   completed_at, expires_at, resource_id
+                   completed_at, expires_at, resource_id, fingerprint
             FROM hapax.idempotency_key
             WHERE $11::text = 'in_progress' AND state = 'in_progress'
             ORDER BY lease_until DESC
@@ -47,7 +47,8 @@ WITH looked AS MATERIALIZED (
     ) AS visited
 ), matching AS (
     SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, response_status,
-           body_bytes, created_at, completed_at, expires_at, resource_id, micros, tie
+           body_bytes, created_at, completed_at, expires_at, resource_id, fingerprint, micros,
+           tie
     FROM looked
     WHERE ($1::text IS NULL OR operation = $1::text)
       AND ($2::text IS NULL OR tenant = $2::text)
@@ -68,7 +69,7 @@ WITH looked AS MATERIALIZED (
 SELECT ends.count AS looked, ends.micros AS end_micros, ends.tie AS end_tie,
        tenant, operation, key, state, epoch, lease_until, recovery_point,
        response_status, body_bytes, created_at, completed_at, expires_at, resource_id,
-       matching.micros, matching.tie
+       encode(fingerprint, 'hex') AS fingerprint, matching.micros, matching.tie
 FROM ends
 LEFT JOIN matching ON true
 ORDER BY matching.micros DESC, matching.tie DESC

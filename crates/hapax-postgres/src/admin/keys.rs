@@ -203,6 +203,7 @@ fn summary(row: &Row) -> Result<KeySummary, StoreError> {
         operation: row.get("operation"),
         short_hash: short_hash(&key)?,
         key,
+        fingerprint: row.get("fingerprint"),
         state: KeyState::named(state).ok_or_else(|| corrupt(format!("key in state {state:?}")))?,
         epoch: row.get("epoch"),
         lease_until: moment("lease_until"),
@@ -228,7 +229,6 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> 
         transaction: row.get("xmin"),
     };
     let stored = StoredKey {
-        fingerprint: row.get("fingerprint"),
         on_expired: row.get("on_expired"),
         version: version.to_string(),
         request_bytes: row

@@ -91,6 +91,7 @@ async fn list(cx: &CommandContext, ask: AskKeys) -> Result<(), Failure> {
             it.status.map(|it| it.to_string()).unwrap_or_default(),
             it.resource_id.unwrap_or_default(),
             it.created_at.to_string(),
+            it.fingerprint,
         ]
     };
     let header = [
@@ -102,6 +103,7 @@ async fn list(cx: &CommandContext, ask: AskKeys) -> Result<(), Failure> {
         "STATUS",
         "RESOURCE",
         "CLAIMED",
+        "FINGERPRINT",
     ];
     cx.page(page, header, row)
 }
@@ -138,7 +140,7 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
         "expires",
         format!("{}, then {}", key.expires_at, found.on_expired),
     ));
-    facts.push(fact("fingerprint", found.fingerprint));
+    facts.push(fact("fingerprint", key.fingerprint));
     facts.push(fact("version", found.version));
     facts.extend(key.status.map(|it| fact("status", it.to_string())));
     facts.extend(key.resource_id.map(|it| fact("resource", it)));

@@ -48,7 +48,9 @@ async fn the_relay_serves_the_console_beside_the_admin_api_if_configured(on: Sto
                 .await;
             let settings = settings.unwrap().text();
             assert!(
-                settings.contains("admin.console") && settings.contains("***"),
+                settings.contains("admin.console")
+                    && settings.contains("***")
+                    && settings.contains("Whether browsers use TLS for the console"),
                 "{settings}"
             );
             assert!(!settings.contains(&database.url()), "{settings}");

@@ -11,7 +11,10 @@ use std::{
 
 use expect_test::expect_file;
 
-use crate::hapax::{hapax, run, run_to_end};
+use crate::{
+    hapax::{hapax, run, run_to_end},
+    store::{Home, Store},
+};
 
 /// The text before the help of all commands.
 const HEAD: &str = "\
@@ -140,6 +143,42 @@ fn a_verb_and_a_flag_that_are_not_there_are_found() {
     ] {
         assert_eq!(misunderstood(line, &helps), None, "{line}");
     }
+}
+
+#[tokio::test]
+async fn no_list_refuses_a_flag_that_its_help_offers() {
+    let home = Home::migrated(Store::Sqlite).await;
+    let url = home.url();
+    let mut seen = 0;
+    for (verb, help) in helps() {
+        if !verb.ends_with(" list") {
+            continue;
+        }
+        let (own, _) = help.split_once("\nGlobal options:").unwrap();
+        let flags = own
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("--"));
+        for name in flags.map(|flag| flag.split(' ').next().unwrap_or_default()) {
+            let value = match (name, verb.as_str()) {
+                // What follows a page is known only to the list itself.
+                ("before" | "after", _) => continue,
+                ("state", "deliveries list") => "dead",
+                ("state", "keys list") => "completed",
+                ("state", _) => "running",
+                ("since" | "until", _) => "1h",
+                ("limit" | "attempts-min" | "version", _) => "1",
+                ("event-id", _) => "0190c2f4-3f6e-7aaa-8000-000000000001",
+                _ => "order",
+            };
+            let flag = format!("--{name}={value}");
+            let flags = [flag.as_str(), "--database", url.as_str()];
+            let call: Vec<&str> = verb.split(' ').chain(flags).collect();
+            let ran = run(&call);
+            assert_ne!(ran.code, Some(2), "{call:?}: {}", ran.stderr);
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "only {seen} flags were found");
 }
 
 /// The help text of every command, by its name, such as `dead-letters replay`. The name of the

@@ -270,6 +270,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<KeySummary, StoreError>> {
         operation: row.get("operation")?,
         key,
         short_hash,
+        fingerprint: row.get("fingerprint")?,
         state,
         epoch: row.get("epoch")?,
         lease_until: optional_moment(row, "lease_until")?,
@@ -300,7 +301,6 @@ pub(super) fn record(row: &Row<'_>, view: &View<'_>) -> Result<FoundKey, StoreEr
         let headers = StoredResponse::parse_header_block(&block.unwrap_or_default());
         let body: Option<Vec<u8>> = row.get("response_body")?;
         let stored = StoredKey {
-            fingerprint: row.get("fingerprint")?,
             on_expired: row.get("on_expired")?,
             version: version.to_string(),
             request_bytes: row

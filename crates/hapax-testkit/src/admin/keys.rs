@@ -187,7 +187,7 @@ pub async fn a_completed_key_is_read_with_its_response<S: AdminUnderTest>() {
     assert_eq!(body.content_type.as_deref(), Some("application/json"));
     let kind = ("content-type".to_owned(), "application/json".to_owned());
     assert_eq!(key.headers, [kind]);
-    assert_eq!(key.fingerprint, "01".repeat(32));
+    assert_eq!(summary.fingerprint, "01".repeat(32));
     assert_eq!((key.on_expired.as_str(), key.is_lapsed), ("new", false));
     assert_eq!(key.request_bytes, None);
     assert!(!format!("{key:?}").contains("id"), "{key:?}");

@@ -148,6 +148,8 @@ pub struct KeySummary {
     pub key: String,
     /// The short hash of the key, as in logs, spans and events.
     pub short_hash: String,
+    /// The fingerprint of the request, in hex.
+    pub fingerprint: String,
     /// The state.
     pub state: KeyState,
     /// The number of owners that the key has had.
@@ -185,8 +187,6 @@ pub struct KeyRecord {
     pub summary: KeySummary,
     /// Whether the key is in progress and its lease has expired: the next retry takes it over.
     pub is_lapsed: bool,
-    /// The fingerprint of the request, in hex.
-    pub fingerprint: String,
     /// How a request with this key is handled after the key has expired: `new` or `gone`.
     pub on_expired: String,
     /// The version of the key. It changes whenever the key is used again or finished.

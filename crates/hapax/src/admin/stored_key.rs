@@ -17,8 +17,6 @@ use crate::{
 pub struct StoredKey {
     /// The key as in a list.
     pub summary: KeySummary,
-    /// The fingerprint of the request, in hex.
-    pub fingerprint: String,
     /// How a request with this key is handled after the key has expired: `new` or `gone`.
     pub on_expired: String,
     /// The version of the key.
@@ -56,7 +54,6 @@ impl StoredKey {
         let held = summary.lease_until.unwrap_or(summary.created_at);
         KeyRecord {
             is_lapsed: summary.state == KeyState::InProgress && held <= at,
-            fingerprint: self.fingerprint,
             on_expired: self.on_expired,
             version: self.version,
             request_bytes: self.request_bytes,

@@ -66,7 +66,7 @@ fn named(key: &'static str, flag: &'static str) -> Arg {
 macro_rules! settings {
     ($(#[doc = $help:literal] $kind:ident $($part:literal),*;)*) => {
         /// The flags of all settings, in the order of `--help`.
-        fn settings() -> Vec<Arg> {
+        pub(super) fn settings() -> Vec<Arg> {
             vec![$($kind($($part),*).help($help.trim())),*]
         }
     };

@@ -8,6 +8,7 @@
 
 mod flags;
 mod settings;
+mod effective;
 mod storage;
 mod telemetry;
 mod values;
@@ -66,6 +67,8 @@ pub(crate) struct Config {
     /// Which requests and messages are logged.
     pub(crate) requests: RequestLog,
     pub(crate) telemetry: Telemetry,
+    /// The settings in force, without secrets.
+    pub(crate) effective: Vec<hapax_console::Setting>,
 }
 
 /// The webhook destinations besides the demo's receiver.
@@ -184,6 +187,7 @@ impl Config {
             },
             requests: read_requests(settings)?,
             telemetry: Telemetry::read(settings)?,
+            effective: effective::all(settings),
             data_dir,
             demo,
             tokens,

@@ -97,7 +97,8 @@ impl Settings {
             .ok_or_else(|| wrong(key, node, "takes NAME=VALUE"))
     }
 
-    fn node(&self, key: &str) -> Option<&Node> {
+    /// The value of a setting as it was given, and its source.
+    pub(super) fn node(&self, key: &str) -> Option<&Node> {
         let path: Vec<_> = key.split('.').collect();
         self.0.root().at(&path)
     }

@@ -24,6 +24,7 @@ mod far_sides;
 mod signups;
 mod uploads;
 mod webhooks;
+mod tables;
 mod ledger;
 mod demo;
 mod destinations;

@@ -234,11 +234,30 @@ async fn the_console_is_announced_and_the_root_leads_to_it(on: Store) {
     );
     let page = stage.shop.send(Method::GET, "/console", &[], "").await;
     assert_eq!(page.status, 200, "{}", page.text());
+    check_settings(&stage.shop).await;
     let announced = format!("console at {}", stage.shop.url("/console"));
     let mut shop = stage.shop;
     shop.signal("TERM");
     let (_, output) = shop.ended().await;
     assert!(output.contains(&announced), "{output}");
+}
+
+/// Checks that the console shows the settings of the shop with their meanings, and no secret.
+async fn check_settings(shop: &Shop) {
+    let path = "/console/configuration";
+    let page = shop.send(Method::GET, path, &[], "").await.text();
+    for said in [
+        "idempotency.retention",
+        "24h",
+        "how long responses are stored",
+        "--webhook-schedule",
+        "/console/reference/configuration?q=idempotency.retention",
+    ] {
+        assert!(page.contains(said), "{said}\n{page}");
+    }
+    if !shop.home().is_in_a_file() {
+        assert!(!page.contains(&shop.home().url()), "{page}");
+    }
 }
 
 /// Starts a shop whose events go to the receiver, with one attempt for each.
