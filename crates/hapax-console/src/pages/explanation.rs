@@ -49,9 +49,9 @@ pub(super) fn find(page: &str, setting: &str) -> Option<(String, String)> {
         let Some((names, meaning)) = column.and_then(|at| cells.split_at_checked(at)) else {
             continue;
         };
-        let mut named = names.iter().map(|cell| name_in(cell));
-        let named = named.find(|name| fits(name, setting));
-        if let (Some(name), Some(meaning)) = (named, meaning.first()) {
+        let mut found = names.iter().map(|cell| name_in(cell));
+        let found = found.find(|name| fits(name, setting));
+        if let (Some(name), Some(meaning)) = (found, meaning.first()) {
             return Some((name.to_owned(), meaning.replace('\u{1}', "|")));
         }
     }

@@ -200,79 +200,82 @@ async fn every_page_opens_and_says_what_is_there() {
     }
 }
 
+/// A page with a filter, something that it shows, and something that it leaves out.
+const FILTERED: &[(&str, &str, &str)] = &[
+    (
+        "/console/events?q=type:order.paid",
+        "o-globex",
+        "order.created",
+    ),
+    (
+        "/console/events?q=tenant:globex",
+        "order.paid",
+        "order.created",
+    ),
+    (
+        "/console/events?q=about:order/o-globex",
+        "order.paid",
+        "order.created",
+    ),
+    (
+        "/console/events?q=age%3E1h",
+        "No event matches",
+        "order.created",
+    ),
+    (
+        "/console/deliveries?q=attempt%3E3+state:retrying",
+        "connection refused",
+        "mailbox",
+    ),
+    (
+        "/console/deliveries?q=refused",
+        "connection refused",
+        "mailbox",
+    ),
+    (
+        "/console/deliveries?q=dest:mail",
+        "mailbox",
+        "connection refused",
+    ),
+    (
+        "/console/keys?q=operation:%22POST+/orders%22+tenant:acme",
+        "key-of-acme",
+        "key-of-globex",
+    ),
+    (
+        "/console/keys?q=state:in_progress",
+        "No key matches",
+        "key-of-acme",
+    ),
+    ("/console/inbox?q=consumer:billing", "m-1", "alert"),
+    ("/console/sagas?q=state:running", "saga-2", "saga-1"),
+    ("/console/destinations?q=hoo", ">hooks<", ">mail<"),
+    (
+        "/console/reference/cli?q=completions",
+        "hapax completions",
+        "hapax doctor",
+    ),
+    (
+        "/console/reference?q=AUTH.forbidden",
+        "/console/reference/errors?q=auth.forbidden",
+        "hapax doctor",
+    ),
+    (
+        "/console/reference?q=no-such-word",
+        "No page contains",
+        "hapax doctor",
+    ),
+    (
+        "/console/configuration?q=nothing",
+        "No setting matches",
+        "relay.lease",
+    ),
+];
+
 #[tokio::test]
 async fn a_filter_leaves_out_what_it_does_not_fit() {
     let scene = Scene::local().await;
-    for (path, present, absent) in [
-        (
-            "/console/events?q=type:order.paid",
-            "o-globex",
-            "order.created",
-        ),
-        (
-            "/console/events?q=tenant:globex",
-            "order.paid",
-            "order.created",
-        ),
-        (
-            "/console/events?q=about:order/o-globex",
-            "order.paid",
-            "order.created",
-        ),
-        (
-            "/console/events?q=age%3E1h",
-            "No event matches",
-            "order.created",
-        ),
-        (
-            "/console/deliveries?q=attempt%3E3+state:retrying",
-            "connection refused",
-            "mailbox",
-        ),
-        (
-            "/console/deliveries?q=refused",
-            "connection refused",
-            "mailbox",
-        ),
-        (
-            "/console/deliveries?q=dest:mail",
-            "mailbox",
-            "connection refused",
-        ),
-        (
-            "/console/keys?q=operation:%22POST+/orders%22+tenant:acme",
-            "key-of-acme",
-            "key-of-globex",
-        ),
-        (
-            "/console/keys?q=state:in_progress",
-            "No key matches",
-            "key-of-acme",
-        ),
-        ("/console/inbox?q=consumer:billing", "m-1", "alert"),
-        ("/console/sagas?q=state:running", "saga-2", "saga-1"),
-        ("/console/destinations?q=hoo", ">hooks<", ">mail<"),
-        (
-            "/console/reference/cli?q=completions",
-            "hapax completions",
-            "hapax doctor",
-        ),
-        (
-            "/console/reference?q=AUTH.forbidden",
-            "/console/reference/errors?q=auth.forbidden",
-            "hapax doctor",
-        ),
-        (
-            "/console/reference?q=no-such-word",
-            "No page contains",
-            "hapax doctor",
-        ),
-        (
-            "/console/configuration?q=nothing",
-            "No setting matches",
-            "relay.lease",
-        ),
-    ] {
+    for (path, present, absent) in FILTERED {
         let page = scene.send(Method::GET, path, &[], "").await.text();
         let (_, results) = page.split_once("id=\"results\"").unwrap();
         assert!(results.contains(present), "{path}: {present}\n{results}");
