@@ -129,7 +129,7 @@ async fn the_lines_of_a_request_that_is_resumed_contain_the_states_of_its_key() 
     let body = "{\"first\":\"503 behind\"}";
     pay(&node, "k", body).await;
     let kept = "from_state=\"free\" to_state=\"in_progress\"";
-    check_line(&["outcome=\"released\" status=503", kept]);
+    check_line(&["outcome=\"store_error\" status=503", kept]);
     pay(&node, "k", body).await;
     let completed = "from_state=\"in_progress\" to_state=\"completed\"";
     check_line(&["outcome=\"created\" status=201", completed]);

@@ -153,7 +153,8 @@ async fn a_backlog_is_found_by_its_index_however_long_it_is() {
             "INSERT INTO outbox (topic, payload, published_at)
          SELECT 'a', '{}', CASE WHEN number <= 50000 THEN now() END
          FROM generate_series(1, 100000) AS number; ANALYZE outbox;
-         INSERT INTO hapax.set_aside SELECT 'orders', number, '', now()
+         INSERT INTO hapax.set_aside (source, row_key, problem, set_aside_at)
+         SELECT 'orders', number, '', now()
          FROM generate_series(50001, 50100) AS number",
         )
         .await;
