@@ -132,6 +132,7 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
         run_to_end(command)
     };
     let mut relay = start_relay(&cluster.url(), FEED).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
     eventually(PATIENCE, async || count(&client, READ).await == 1).await;
     found(&doctor(), "ok", "orders: slot and publication can be read");
     let drop_it = "

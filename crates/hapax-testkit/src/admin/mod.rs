@@ -43,6 +43,9 @@ use crate::store::{DeliveriesUnderTest, SagasUnderTest};
 
 /// A store under test with functions for operators.
 pub trait AdminUnderTest: SagasUnderTest + DeliveriesUnderTest {
+    /// Whether the store encrypts responses. The ids of their resources are not stored then.
+    const IS_ENCRYPTED: bool = false;
+
     /// The operators' handle of the store.
     fn admin(&self) -> Arc<dyn Admin>;
 

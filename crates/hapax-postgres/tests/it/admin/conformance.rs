@@ -14,6 +14,8 @@ const REFUSE: &str = "
         AS $$ BEGIN RAISE 'nothing is written here'; END $$";
 
 impl<const POOLED: bool, const ENCRYPTED: bool> AdminUnderTest for Server<POOLED, ENCRYPTED> {
+    const IS_ENCRYPTED: bool = ENCRYPTED;
+
     fn admin(&self) -> Arc<dyn Admin> {
         Arc::new(self.store.clone())
     }

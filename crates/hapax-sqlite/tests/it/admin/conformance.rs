@@ -9,6 +9,8 @@ use hapax_testkit::admin::{AdminUnderTest, Table};
 use crate::conformance::Embedded;
 
 impl<const ENCRYPTED: bool> AdminUnderTest for Embedded<ENCRYPTED> {
+    const IS_ENCRYPTED: bool = ENCRYPTED;
+
     fn admin(&self) -> Arc<dyn Admin> {
         Arc::new(self.store.admin().expect("the store has a handle"))
     }
