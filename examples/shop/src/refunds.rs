@@ -162,7 +162,7 @@ impl Report<'_> {
             excess,
         };
         entry.write(tx, ids).await?;
-        tx.emit(self.event(&refund.id))?;
+        tx.emit(self.event(&refund.id, tenant)?)?;
         Ok(Recorded {
             is_new: true,
             ..refund
@@ -266,12 +266,16 @@ impl Report<'_> {
         made.ok_or_else(|| Problem::internal("the recorded refund is missing"))
     }
 
-    fn event(&self, refund_id: &str) -> NewEvent {
+    /// The event, which belongs to the tenant of the charge even in the transaction of a webhook,
+    /// which has no tenant.
+    fn event(&self, refund_id: &str, tenant: &str) -> Result<NewEvent, Problem> {
+        let tenant = Tenant::new(tenant).map_err(Problem::internal)?;
         let succeeded = Succeeded {
             refund_id,
             charge_id: self.charge_id,
             amount: self.amount,
         };
-        NewEvent::json("refund.succeeded", &succeeded).about("charge", self.charge_id.to_owned())
+        let event = NewEvent::json("refund.succeeded", &succeeded).tenant(tenant);
+        Ok(event.about("charge", self.charge_id.to_owned()))
     }
 }

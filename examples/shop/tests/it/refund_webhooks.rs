@@ -304,7 +304,8 @@ async fn report(shop: &Shop, id: &str, charge: &str, amount: i64, data: Value) -
     post(shop, "psp", id, &body.to_string()).await
 }
 
-/// Checks the amount, source and excess of each refund in the ledger, and that each has one event.
+/// Checks the amount, source and excess of each refund in the ledger, and that each has one event,
+/// of the tenant of the charge.
 async fn check_refunds(shop: &Shop, charge: &str, expected: &[(i64, &str, i64)]) {
     let entries = refunds(shop, charge).await;
     let entries = entries
@@ -317,6 +318,9 @@ async fn check_refunds(shop: &Shop, charge: &str, expected: &[(i64, &str, i64)])
     assert_eq!(found, expected);
     let events = shop.received("refund.succeeded", expected.len()).await;
     assert_eq!(events.len(), expected.len(), "{events:?}");
+    let theirs = "type = 'refund.succeeded' AND tenant = 'alice'";
+    let theirs = count(&shop.home(), "hapax.outbox_event", theirs).await;
+    assert_eq!(usize::try_from(theirs).unwrap(), expected.len());
 }
 
 /// The number of messages with this result.
