@@ -83,13 +83,27 @@ CROSS JOIN LATERAL (
                LIMIT 1
            )) AS due_at
     FROM (
-        SELECT destination, position
-        FROM hapax.delivery
-        WHERE destination >= partition.name AND destination <= partition.name
-          AND state IN ('scheduled', 'retrying', 'blocked')
-          AND (state <> 'scheduled' OR next_at <= now.at)
-        ORDER BY destination, position
-        LIMIT 100
+        (
+            SELECT position
+            FROM hapax.delivery
+            WHERE destination = partition.name AND state IN ('scheduled', 'retrying')
+              AND next_at <= now.at
+            ORDER BY next_at, position
+            LIMIT 100
+        ) UNION ALL (
+            SELECT position
+            FROM (
+                SELECT position, state
+                FROM hapax.delivery
+                WHERE destination >= partition.name AND destination <= partition.name
+                  AND state IN ('scheduled', 'retrying', 'blocked')
+                ORDER BY destination, position
+                LIMIT $5::int8
+            ) AS parked
+            WHERE state <> 'scheduled'
+            ORDER BY position
+            LIMIT 100
+        )
     ) AS first
 ) AS oldest
 CROSS JOIN LATERAL (

@@ -1,7 +1,8 @@
 -- Computes the backlog of a partition in one snapshot: the events after its frontier that are not
 -- settled, counted up to $2 and beyond that estimated from the state of the outbox; the parked
 -- deliveries and the dead letters, counted up to $3 each; when the first of them became due by the
--- time $4, among the first $2 events and the first 100 parked deliveries; and the newest checkpoint.
+-- time $4, among the first $2 events, the first 100 deliveries that are due, and the first 100 that
+-- have failed or are blocked among the first $3 parked ones; and the newest checkpoint.
 -- If none of $2 events is due, an event after them can be: it was written after the last of them, so
 -- that time is returned. The id of the checkpoint is null if the partition was never opened, whose
 -- frontier is where its destination starts, and has the settlement -1 if the sequence has not yet
@@ -71,12 +72,26 @@ END - (
         LIMIT 1
     ))
     FROM (
-        SELECT position
-        FROM hapax.delivery
-        WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
-          AND (state <> 'scheduled' OR next_at <= $4::timestamptz)
-        ORDER BY position
-        LIMIT 100
+        (
+            SELECT position
+            FROM hapax.delivery
+            WHERE destination = $1::text AND state IN ('scheduled', 'retrying')
+              AND next_at <= $4::timestamptz
+            ORDER BY next_at, position
+            LIMIT 100
+        ) UNION ALL (
+            SELECT position
+            FROM (
+                SELECT position, state
+                FROM hapax.delivery
+                WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
+                ORDER BY position
+                LIMIT $3::int8
+            ) AS parked
+            WHERE state <> 'scheduled'
+            ORDER BY position
+            LIMIT 100
+        )
     ) AS due
 ) AS oldest_parked, (
     SELECT coalesce(
