@@ -24,7 +24,6 @@ FROM (
             LIMIT 100000
         )
         WHERE state <> 'scheduled'
-        ORDER BY position
         LIMIT 100
     )
 ) AS due
