@@ -195,8 +195,8 @@ impl Report<'_> {
         Ok(found)
     }
 
-    /// Replaces a refund that the shop has requested by the row that a webhook without the key has
-    /// written about it.
+    /// Replaces a refund that the shop has requested under the key by the row that a webhook without
+    /// the key has written about it. A refund that is named by the shop's id is another one.
     async fn join(
         &self,
         tx: &mut impl Rows,
@@ -204,6 +204,7 @@ impl Report<'_> {
         made: &Recorded,
         pending: Option<Recorded>,
     ) -> Result<(), StoreError> {
+        let pending = pending.filter(|pending| pending.id != self.refund_id);
         if let (Some(pending), Some(key)) = (pending, self.provider_key) {
             let row = params![pending.id, tenant.to_owned()];
             tx.execute(query::REFUND_DROP, row).await?;
