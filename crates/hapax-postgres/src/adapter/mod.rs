@@ -3,8 +3,8 @@
 //! There is one module for each driver, with the same six functions:
 //! [`claim`](tokio_postgres::claim),
 //! `complete` and `release` a key, `emit` an event, `accept` a message and record that it is
-//! `processed`. Each is one statement in the given transaction; none begins or commits it. They write the same rows as the store, so a
-//! service can use both for the same keys.
+//! `processed`. Each is one statement in the given transaction; none begins or commits it. They write
+//! the same rows as the store, so a service can use both for the same keys.
 //!
 //! With the feature `sqlx`, the module `sqlx` also has a store for the layer of `hapax-http`, which
 //! opens the transaction itself.
