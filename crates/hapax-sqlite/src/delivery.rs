@@ -11,6 +11,7 @@ pub(crate) mod start;
 mod due;
 mod lease;
 pub(crate) mod arrival;
+pub(crate) mod sample;
 
 use std::{collections::HashSet, sync::Weak, time::Duration};
 
@@ -36,9 +37,12 @@ use crate::{
 };
 
 use due::Found;
+use sample::DueSample;
 
 /// The largest backlog that is counted event by event; a larger one is a difference of positions.
 const COUNTED: i64 = 10_000;
+/// Events that are examined to find when the first of them became due.
+const SAMPLED: i64 = 1_000;
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
 impl Starts for Sqlite {
@@ -471,13 +475,14 @@ pub(crate) fn backlog(
         let oldest_parked: Option<i64> = conn
             .prepare_cached(query!("delivery/oldest_parked"))?
             .query_row(params![destination, now.as_millis()], |row| row.get(0))?;
-        let oldest_beyond = oldest_beyond(conn, high, |position| !settled.contains(&position))?;
-        let oldest = oldest_parked.into_iter().chain(oldest_beyond).min();
+        let oldest_parked = oldest_parked.map(Timestamp::from_millis);
+        let has_settled = |position: i64| settled.contains(&position);
+        let oldest_beyond = oldest_beyond(conn, high, now, has_settled)?;
         Ok(Backlog {
             events: beyond + parked.unsigned_abs(),
             parked: parked.unsigned_abs(),
             dead: dead.unsigned_abs(),
-            oldest_at: oldest.map(Timestamp::from_millis),
+            oldest_at: oldest_parked.into_iter().chain(oldest_beyond).min(),
             newest,
         })
     };
@@ -512,20 +517,19 @@ fn count_beyond(conn: &Connection, high: i64) -> rusqlite::Result<u64> {
     Ok(last.saturating_sub(high).unsigned_abs())
 }
 
-/// When the first event after a frontier became due, among the first [`COUNTED`].
+/// When the first event after a frontier became due, among the first [`SAMPLED`].
 fn oldest_beyond(
     conn: &Connection,
     high: i64,
-    is_open: impl Fn(i64) -> bool,
-) -> rusqlite::Result<Option<i64>> {
+    now: Timestamp,
+    has_settled: impl Fn(i64) -> bool,
+) -> rusqlite::Result<Option<Timestamp>> {
     let mut ages = conn.prepare_cached(query!("outbox/ages_beyond"))?;
-    let mut rows = ages.query(params![high, COUNTED])?;
-    let mut oldest: Option<i64> = None;
+    let mut rows = ages.query(params![high, SAMPLED])?;
+    let mut sample = DueSample::default();
     while let Some(row) = rows.next()? {
-        if is_open(row.get(0)?) {
-            let due_at: i64 = row.get("due_at")?;
-            oldest = Some(oldest.map_or(due_at, |oldest| oldest.min(due_at)));
-        }
+        let is_settled = has_settled(row.get(0)?);
+        sample.add(is_settled, row.get("created_at")?, row.get("due_at")?);
     }
-    Ok(oldest)
+    Ok(sample.oldest(SAMPLED, now))
 }

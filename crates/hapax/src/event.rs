@@ -107,7 +107,8 @@ impl Payload {
     }
 }
 
-/// An event as a handler emits it. The transaction adds the id, the tenant and the context.
+/// An event as a handler emits it. The transaction adds the id, the context, and its tenant unless
+/// the event has one.
 ///
 /// ```
 /// # use hapax::event::NewEvent;
@@ -129,6 +130,8 @@ pub struct NewEvent {
     pub headers: Headers,
     /// The time before which the event must not be delivered.
     pub available_at: Option<Timestamp>,
+    /// The tenant that the event belongs to, if it is not that of the transaction.
+    pub tenant: Option<Tenant>,
 }
 
 impl NewEvent {
@@ -150,6 +153,7 @@ impl NewEvent {
             payload,
             headers: Headers::new(),
             available_at: None,
+            tenant: None,
         }
     }
 
@@ -181,6 +185,14 @@ impl NewEvent {
     #[must_use]
     pub fn available_at(mut self, moment: Timestamp) -> Self {
         self.available_at = Some(moment);
+        self
+    }
+
+    /// Sets the tenant that the event belongs to, instead of that of the transaction. The
+    /// transaction of a received webhook has no tenant.
+    #[must_use]
+    pub fn tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = Some(tenant);
         self
     }
 }

@@ -162,7 +162,7 @@ impl Report<'_> {
             excess,
         };
         entry.write(tx, ids).await?;
-        tx.emit(self.event(&refund.id))?;
+        tx.emit(self.event(&refund.id, tenant)?)?;
         Ok(Recorded {
             is_new: true,
             ..refund
@@ -195,8 +195,8 @@ impl Report<'_> {
         Ok(found)
     }
 
-    /// Replaces a refund that the shop has requested by the row that a webhook without the key has
-    /// written about it.
+    /// Replaces a refund that the shop has requested under the key by the row that a webhook without
+    /// the key has written about it. A refund that is named by the shop's id is another one.
     async fn join(
         &self,
         tx: &mut impl Rows,
@@ -204,6 +204,7 @@ impl Report<'_> {
         made: &Recorded,
         pending: Option<Recorded>,
     ) -> Result<(), StoreError> {
+        let pending = pending.filter(|pending| pending.id != self.refund_id);
         if let (Some(pending), Some(key)) = (pending, self.provider_key) {
             let row = params![pending.id, tenant.to_owned()];
             tx.execute(query::REFUND_DROP, row).await?;
@@ -266,12 +267,16 @@ impl Report<'_> {
         made.ok_or_else(|| Problem::internal("the recorded refund is missing"))
     }
 
-    fn event(&self, refund_id: &str) -> NewEvent {
+    /// The event, which belongs to the tenant of the charge even in the transaction of a webhook,
+    /// which has no tenant.
+    fn event(&self, refund_id: &str, tenant: &str) -> Result<NewEvent, Problem> {
+        let tenant = Tenant::new(tenant).map_err(Problem::internal)?;
         let succeeded = Succeeded {
             refund_id,
             charge_id: self.charge_id,
             amount: self.amount,
         };
-        NewEvent::json("refund.succeeded", &succeeded).about("charge", self.charge_id.to_owned())
+        let event = NewEvent::json("refund.succeeded", &succeeded).tenant(tenant);
+        Ok(event.about("charge", self.charge_id.to_owned()))
     }
 }

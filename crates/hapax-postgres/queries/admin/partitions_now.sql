@@ -1,8 +1,9 @@
 -- Reads the state of every partition in one snapshot: the declaration of its destination; its
 -- owner, and whether that node is live by the rule of its lease ($2, in milliseconds; see
 -- delivery/attend); and its backlog: the events after its frontier, of which at most $1 are
--- visited, and the deliveries, counted up to $5. An actor of a tenant ($4) only sees the partitions
--- of destinations that take only this tenant's events.
+-- visited, and the deliveries, counted up to $5. If none of $1 events is due, an event after them can
+-- be, which was written after the last of them. An actor of a tenant ($4) only sees the partitions of
+-- destinations that take only this tenant's events.
 -- The destination is compared as a range with one value, so that only the index that starts with
 -- the destination gives the order. With another index, a partition with a small backlog would cost
 -- a scan of the deliveries of all others. For the next due delivery, only one index gives the
@@ -47,11 +48,15 @@ CROSS JOIN now
 LEFT JOIN word ON word.node = partition.node
 CROSS JOIN LATERAL (
     SELECT count(*) AS looked, count(*) FILTER (WHERE waits) AS number,
-           min(due_at) FILTER (WHERE waits) AS oldest
+           coalesce(
+               min(due_at) FILTER (WHERE waits AND due_at <= now.at),
+               CASE WHEN count(*) = $1::int8 THEN max(created_at) END,
+               min(due_at) FILTER (WHERE waits)
+           ) AS oldest
     FROM (
         SELECT (partition.number IS NULL OR shard % partition.partitions = partition.number)
                AND NOT partition.settled @> id AS waits,
-               greatest(created_at, available_at) AS due_at
+               created_at, greatest(created_at, available_at) AS due_at
         FROM hapax.outbox_event
         WHERE id > partition.frontier AND segment <> -1
         ORDER BY id
@@ -78,13 +83,27 @@ CROSS JOIN LATERAL (
                LIMIT 1
            )) AS due_at
     FROM (
-        SELECT destination, position
-        FROM hapax.delivery
-        WHERE destination >= partition.name AND destination <= partition.name
-          AND state IN ('scheduled', 'retrying', 'blocked')
-          AND (state <> 'scheduled' OR next_at <= now.at)
-        ORDER BY destination, position
-        LIMIT 100
+        (
+            SELECT position
+            FROM hapax.delivery
+            WHERE destination = partition.name AND state IN ('scheduled', 'retrying')
+              AND next_at <= now.at
+            ORDER BY next_at, position
+            LIMIT 100
+        ) UNION ALL (
+            SELECT position
+            FROM (
+                SELECT position, state
+                FROM hapax.delivery
+                WHERE destination >= partition.name AND destination <= partition.name
+                  AND state IN ('scheduled', 'retrying', 'blocked')
+                ORDER BY destination, position
+                LIMIT $5::int8
+            ) AS parked
+            WHERE state <> 'scheduled'
+            ORDER BY position
+            LIMIT 100
+        )
     ) AS first
 ) AS oldest
 CROSS JOIN LATERAL (

@@ -1,9 +1,12 @@
 -- Computes the backlog of a partition in one snapshot: the events after its frontier that are not
 -- settled, counted up to $2 and beyond that estimated from the state of the outbox; the parked
 -- deliveries and the dead letters, counted up to $3 each; when the first of them became due by the
--- time $4, among the first $2 events and the first 100 parked deliveries; and the newest checkpoint. Its id is null if the partition was never opened, whose frontier is where its
--- destination starts, and has the settlement -1 if the sequence has not yet reached the checkpoint's
--- number.
+-- time $4, among the first $2 events, the first 100 deliveries that are due, and the first 100 that
+-- have failed or are blocked among the first $3 parked ones; and the newest checkpoint.
+-- If none of $2 events is due, an event after them can be: it was written after the last of them, so
+-- that time is returned. The id of the checkpoint is null if the partition was never opened, whose
+-- frontier is where its destination starts, and has the settlement -1 if the sequence has not yet
+-- reached the checkpoint's number.
 -- Only here: the SQLite store asks in several statements, because it has no round trips.
 WITH partition AS MATERIALIZED (
     SELECT frontier, hapax.positions(settled) - int8multirange(int8range(NULL, frontier, '[]'))
@@ -69,17 +72,36 @@ END - (
         LIMIT 1
     ))
     FROM (
-        SELECT position
-        FROM hapax.delivery
-        WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
-          AND (state <> 'scheduled' OR next_at <= $4::timestamptz)
-        ORDER BY position
-        LIMIT 100
+        (
+            SELECT position
+            FROM hapax.delivery
+            WHERE destination = $1::text AND state IN ('scheduled', 'retrying')
+              AND next_at <= $4::timestamptz
+            ORDER BY next_at, position
+            LIMIT 100
+        ) UNION ALL (
+            SELECT position
+            FROM (
+                SELECT position, state
+                FROM hapax.delivery
+                WHERE destination = $1::text AND state IN ('scheduled', 'retrying', 'blocked')
+                ORDER BY position
+                LIMIT $3::int8
+            ) AS parked
+            WHERE state <> 'scheduled'
+            ORDER BY position
+            LIMIT 100
+        )
     ) AS due
 ) AS oldest_parked, (
-    SELECT min(unread.due_at) FILTER (WHERE NOT partition.settled @> unread.id)
+    SELECT coalesce(
+        min(unread.due_at) FILTER (
+            WHERE unread.due_at <= $4::timestamptz AND NOT partition.settled @> unread.id),
+        CASE WHEN count(*) = $2::int8 THEN max(unread.created_at) END,
+        min(unread.due_at) FILTER (WHERE NOT partition.settled @> unread.id)
+    )
     FROM (
-        SELECT id, greatest(created_at, available_at) AS due_at
+        SELECT id, created_at, greatest(created_at, available_at) AS due_at
         FROM hapax.outbox_event
         WHERE id > partition.frontier AND segment <> -1
         ORDER BY id

@@ -3,8 +3,8 @@
 //! There is one module for each driver, with the same six functions:
 //! [`claim`](tokio_postgres::claim),
 //! `complete` and `release` a key, `emit` an event, `accept` a message and record that it is
-//! `processed`. Each is one statement in the given transaction; none begins or commits it. They write the same rows as the store, so a
-//! service can use both for the same keys.
+//! `processed`. Each is one statement in the given transaction; none begins or commits it. They write
+//! the same rows as the store, so a service can use both for the same keys.
 //!
 //! With the feature `sqlx`, the module `sqlx` also has a store for the layer of `hapax-http`, which
 //! opens the transaction itself.
@@ -126,16 +126,16 @@ fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
 }
 
 /// An event in the words of `contract/emit`.
-struct Emission<'a> {
+struct Emission {
     event: NewEvent,
-    tenant: Option<&'a Tenant>,
+    tenant: Option<Tenant>,
     headers: String,
 }
 
-impl<'a> Emission<'a> {
+impl Emission {
     /// Refuses what could not be carried before the database does: an error of the database would
     /// doom the transaction.
-    fn of(mut event: NewEvent, origin: Origin<'a>) -> Result<Self, StoreError> {
+    fn of(mut event: NewEvent, origin: Origin<'_>) -> Result<Self, StoreError> {
         if event.headers.contains_key("content-type") {
             return Err(StoreError::Event(EventError::Malformed {
                 part: "header",
@@ -150,13 +150,13 @@ impl<'a> Emission<'a> {
         event.headers = sealed.headers;
         Ok(Self {
             headers: serde_json::to_string(&event.headers).expect("texts can be written as JSON"),
-            tenant: origin.tenant,
+            tenant: sealed.tenant,
             event,
         })
     }
 
     fn tenant(&self) -> Option<&str> {
-        self.tenant.map(Tenant::as_str)
+        self.tenant.as_ref().map(Tenant::as_str)
     }
 
     fn about(&self) -> (Option<&str>, Option<&str>) {

@@ -6,8 +6,8 @@
 //! relay. A crash leaves each row either in the table or moved.
 //!
 //! A row that cannot be an event blocks no other row: it stays in the table, is recorded in
-//! `hapax.set_aside` (and marked as failed, where there is a status for it), and is reported. If a description does not fit the table, the source is refused
-//! when it is opened.
+//! `hapax.set_aside` (and marked as failed, where there is a status for it), and is reported. If a
+//! description does not fit the table, the source is refused when it is opened.
 
 mod described;
 mod statement;

@@ -3,7 +3,7 @@
 //! Names are quoted and constants are literals, so a description cannot inject SQL. Rows are
 //! claimed in their order. If an earlier row of its key is locked by another transaction, a row
 //! waits too. Events are inserted and rows are marked in the same statement, which fails as a whole
-//! if their numbers differ.
+//! if their numbers differ, or if a trigger undoes a mark.
 
 use hapax::limits::{PAYLOAD_BYTES_MAX, READ_BYTES};
 
@@ -91,10 +91,12 @@ const COUNTS: &str = "
            (SELECT count(*) FROM refused) AS set_aside,
            ARRAY(SELECT row_key || ': ' || problem FROM refused LIMIT 5) AS examples";
 
-const AGREES: &str = "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked)";
+const AGREES: &str =
+    "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked WHERE is_marked)";
 
-const AGREES_FAILED: &str = "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked)
-    AND (SELECT count(*) FROM refused) = (SELECT count(*) FROM failed)";
+const AGREES_FAILED: &str =
+    "(SELECT count(*) FROM inserted) = (SELECT count(*) FROM marked WHERE is_marked)
+    AND (SELECT count(*) FROM refused) = (SELECT count(*) FROM failed WHERE is_marked)";
 
 /// The condition that a row is not published; none where published rows are deleted.
 pub(super) fn unpublished(table: &TableSource, described: &Described, of: &str) -> Option<String> {
@@ -321,7 +323,9 @@ impl Writer<'_> {
         let Self { table, described } = self;
         let Some(published) = table.published.as_deref() else {
             let (table, same) = (&described.table, self.same("IS NULL"));
-            return format!("DELETE FROM {table} AS source USING judged WHERE {same} RETURNING 1");
+            return format!(
+                "DELETE FROM {table} AS source USING judged WHERE {same} RETURNING true AS is_marked"
+            );
         };
         let mark = match described.column(published) {
             Some(column) if column.of_type == "bool" => "true".to_owned(),
@@ -355,9 +359,16 @@ impl Writer<'_> {
             .to_owned()
     }
 
+    /// Marks rows, and returns whether each one is marked then: a trigger of the table can undo the
+    /// mark, and the row would be moved again without end.
     fn update(&self, set: &str, problem: &str) -> String {
         let (table, same) = (&self.described.table, self.same(problem));
-        format!("UPDATE {table} AS source SET {set} FROM judged WHERE {same} RETURNING 1")
+        let unmarked = unpublished(self.table, self.described, "source.");
+        let unmarked = unmarked.unwrap_or_else(|| "false".to_owned());
+        format!(
+            "UPDATE {table} AS source SET {set} FROM judged WHERE {same} \
+             RETURNING ({unmarked}) IS NOT TRUE AS is_marked"
+        )
     }
 
     fn now(&self, name: &str) -> &'static str {

@@ -22,7 +22,7 @@ use super::{
     events::before,
     view::View,
 };
-use crate::{error::corrupt, lock::has_relay, outbox, query};
+use crate::{delivery::sample::DueSample, error::corrupt, lock::has_relay, outbox, query};
 
 /// The number of partitions that each destination has.
 #[derive(Debug, Default)]
@@ -146,7 +146,7 @@ fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionSta
     };
     Ok(PartitionStatus {
         next: next_retry(view, &opened.name)?,
-        oldest_unread: unread.oldest.map(Timestamp::from_millis),
+        oldest_unread: unread.sample.oldest(PartitionStatus::EVENTS, view.now),
         oldest_parked: oldest_parked.flatten().map(Timestamp::from_millis),
         disabled: opened
             .disabled_at
@@ -174,7 +174,7 @@ fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionSta
 struct Unread {
     looked: i64,
     number: u64,
-    oldest: Option<i64>,
+    sample: DueSample,
 }
 
 fn unread(view: &View<'_>, opened: &Opened, shares: &Shares) -> Result<Unread, AdminError> {
@@ -185,11 +185,10 @@ fn unread(view: &View<'_>, opened: &Opened, shares: &Shares) -> Result<Unread, A
     view.visit(query!("admin/unread"), params, |row| {
         unread.looked += 1;
         let position = row.get("id")?;
-        if shares.has(&opened.name, outbox::shard(row)?) && !settled.contains(&position) {
-            unread.number += 1;
-            let due_at: i64 = row.get("due_at")?;
-            unread.oldest = Some(unread.oldest.map_or(due_at, |oldest| oldest.min(due_at)));
-        }
+        let waits = shares.has(&opened.name, outbox::shard(row)?) && !settled.contains(&position);
+        unread.number += u64::from(waits);
+        let sample = &mut unread.sample;
+        sample.add(!waits, row.get("created_at")?, row.get("due_at")?);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(unread)

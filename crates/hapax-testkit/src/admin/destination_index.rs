@@ -114,6 +114,15 @@ pub async fn the_events_that_a_destination_has_not_read_are_listed<S: AdminUnder
     scene.pass("filed/0", &[]).await;
     let left = list(ops, "filed", &all, 10).await.len();
     assert!(left < unread.len(), "{left} events are left");
+    // A short page examines as many events as a long one.
+    let mut read = 0;
+    let short = pages(1, async |before: Option<String>| {
+        read += 1;
+        let before = before.as_deref();
+        index.unread(ops, "filed", &all, before, 1).await
+    });
+    assert_eq!(short.await.len(), left);
+    assert!(read <= left + 2, "{read} pages for {left} events");
     scene.pass("filed/1", &[]).await;
     assert_eq!(list(ops, "filed", &all, 10).await, [0; 0]);
     assert_eq!(list(ops, "hers", &all, 10).await, unread);

@@ -254,6 +254,7 @@ macro_rules! admin_suite {
             overview {
                 the_overview_counts_what_there_is
                 an_event_that_waits_for_its_time_is_not_late
+                delayed_events_do_not_hide_the_lag
                 the_partitions_of_a_destination_are_added_up
                 a_large_backlog_is_estimated_or_exact_and_says_which
                 an_operator_of_a_tenant_sees_its_own_figures

@@ -93,6 +93,20 @@ pub async fn an_event_that_waits_for_its_time_is_not_late<S: AdminUnderTest>() {
     assert_eq!(lag().await, Duration::from_mins(10));
 }
 
+/// Events that have to wait for their time do not hide one after them that is due, however many they
+/// are.
+pub async fn delayed_events_do_not_hide_the_lag<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    scene.pass("orders", &[]).await;
+    let due = scene.now().after(Duration::from_hours(1));
+    let delayed = (0..1_500).map(|_| NewEvent::json("order.created", &1).available_at(due));
+    scene.write(None, delayed.collect()).await;
+    scene.emit("order.created", None, 1).await;
+    scene.advance(Duration::from_mins(10)).await;
+    let all = scene.admin.overview(&scene.ops).await.must();
+    assert_eq!(all.destinations[0].lag, Some(Duration::from_mins(10)));
+}
+
 /// The partitions of a destination are added up, and destinations are listed by name.
 pub async fn the_partitions_of_a_destination_are_added_up<S: AdminUnderTest>() {
     let scene = Scene::<S>::new().await;

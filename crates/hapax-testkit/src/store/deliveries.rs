@@ -388,6 +388,20 @@ pub async fn an_event_is_late_from_the_time_when_it_is_due<S: DeliveriesUnderTes
     assert_eq!(fixture.backlog(HOOK).await.oldest_at, Some(due));
 }
 
+/// Events that have to wait for their time do not hide one after them that is due, however many they
+/// are.
+pub async fn delayed_events_do_not_hide_one_that_is_due<S: DeliveriesUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    fixture.open(HOOK).await;
+    let start = fixture.clock.now();
+    let due = start.after(Duration::from_hours(1));
+    let delayed = (0..1_500).map(|_| event("delayed").available_at(due));
+    fixture.emit(delayed.collect()).await;
+    fixture.emit(vec![event("behind")]).await;
+    fixture.clock.advance(LATER);
+    assert_eq!(fixture.backlog(HOOK).await.oldest_at, Some(start));
+}
+
 /// A repeated settlement, sent because its commit was not confirmed, does not undo what an operator
 /// did in the meantime.
 pub async fn a_settlement_that_comes_again_undoes_nothing<S: DeliveriesUnderTest>() {

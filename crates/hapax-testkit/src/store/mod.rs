@@ -252,6 +252,7 @@ macro_rules! store_suite {
                 of_a_store_that_was_set_back_every_later_event_is_read
                 a_standing_says_how_far_behind_a_destination_is
                 an_event_is_late_from_the_time_when_it_is_due
+                delayed_events_do_not_hide_one_that_is_due
                 a_disabled_destination_is_enabled_by_opening_it
             }
             arrivals {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{key::Tenant, relay};
 
-/// Maximum number of events that a page of unread events examines.
+/// Number of events that a page of unread events examines, however few of them it may list.
 const UNREAD_LOOK: usize = 200;
 /// Positions before a frontier at which an event may still be unread, because its transaction was
 /// committed late.
@@ -162,8 +162,8 @@ impl DestinationIndex {
         }
         let mut filter = filter.clone();
         filter.after = filter.after.max(Some(read_to.saturating_sub(LATE)));
-        let limit = limit.min(UNREAD_LOOK);
-        let mut page = self.store.events(actor, &filter, before, limit).await?;
+        let events = self.store.events(actor, &filter, before, UNREAD_LOOK);
+        let mut page = events.await?;
         let positions: Vec<i64> = page.items.iter().map(|it| it.position).collect();
         let traces = self.store.traces(&positions).await?;
         let is_unread = |it: &Trace| it.destination == name && it.status == DeliveryStatus::Unread;
@@ -171,6 +171,11 @@ impl DestinationIndex {
             let traces = traces.get(&event.position);
             traces.is_some_and(|traces| traces.iter().any(is_unread))
         });
+        let limit = limit.max(1);
+        if page.items.len() > limit {
+            page.items.truncate(limit);
+            page.next = page.items.last().map(|it| it.position.to_string());
+        }
         Ok(page)
     }
 

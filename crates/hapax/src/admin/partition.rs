@@ -44,7 +44,8 @@ pub struct PartitionStatus {
     pub oldest_unread: Option<Timestamp>,
     /// The parked deliveries, counted up to [`Self::DELIVERIES`].
     pub parked: u64,
-    /// When the first parked delivery became due; none if all of them wait for their time.
+    /// When the first parked delivery became due, among those that were read; none if all of them wait
+    /// for their time.
     pub oldest_parked: Option<Timestamp>,
     /// The dead letters, counted up to [`Self::DELIVERIES`].
     pub dead: u64,

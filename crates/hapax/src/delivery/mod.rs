@@ -380,7 +380,8 @@ pub struct Backlog {
     /// Dead letters.
     pub dead: u64,
     /// When the first undelivered event became due: when it was written, or its `available_at` if
-    /// that is later. If none is due yet, a later time or `None`.
+    /// that is later. If none is due yet, a later time or `None`. If it was not found among the
+    /// events that were examined, no later than that.
     pub oldest_at: Option<Timestamp>,
     /// The newest checkpoint; `None` if the partition was never opened or was removed.
     pub newest: Option<CheckpointId>,

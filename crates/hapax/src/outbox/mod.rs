@@ -31,7 +31,7 @@ pub struct OutboxEvent {
 
 /// Builds the stored event from an emitted one.
 ///
-/// Headers set by the emitter take precedence over `context`.
+/// Headers set by the emitter take precedence over `context`, and its tenant over `tenant`.
 ///
 /// # Errors
 /// Fails if a part is missing, malformed or too long.
@@ -55,7 +55,7 @@ pub fn seal(
     Ok(Event {
         id: EventId::mint(now, random),
         kind: new.kind,
-        tenant: tenant.cloned(),
+        tenant: new.tenant.or_else(|| tenant.cloned()),
         aggregate: new.aggregate,
         sequence: new.sequence,
         payload: new.payload,
@@ -230,6 +230,18 @@ mod tests {
                 "available_at is before the year 1970 or after the year 9999"
             );
         }
+    }
+
+    #[test]
+    fn an_event_belongs_to_the_tenant_of_its_transaction_unless_it_has_one() {
+        let [alice, bob] = ["alice", "bob"].map(|name| Tenant::new(name).unwrap());
+        let check = |event: NewEvent, expected: &Tenant| {
+            let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
+            let sealed = seal(event, Some(&alice), &Headers::new(), at, &random).unwrap();
+            assert_eq!(sealed.tenant.as_ref(), Some(expected));
+        };
+        check(NewEvent::json("a", &1), &alice);
+        check(NewEvent::json("a", &1).tenant(bob.clone()), &bob);
     }
 
     fn check_seal(event: NewEvent) -> Result<Event, EventError> {

@@ -19,6 +19,21 @@ fn the_published_vectors_come_out_byte_for_byte() {
 }
 
 #[test]
+fn the_request_of_the_webhook_contract_is_signed_with_the_secret_on_the_page() {
+    let page = include_str!("../../../../docs/guides/webhook-contract.md");
+    let value = |header: &str| {
+        page.lines()
+            .find_map(|line| line.strip_prefix(header))
+            .unwrap()
+    };
+    let (id, at) = (value("webhook-id: "), value("webhook-timestamp: "));
+    let body = page.lines().find(|line| line.starts_with('{')).unwrap();
+    assert!(page.contains(SECRET));
+    let signature = sign(id, at.parse().unwrap(), body.as_bytes(), &[v1()]);
+    assert_eq!(signature, value("webhook-signature: "));
+}
+
+#[test]
 fn a_sender_with_two_keys_signs_with_both() {
     assert_eq!(sign(ID, AT, BODY, &[v1(), v1a()]), format!("{V1} {V1A}"));
     assert_eq!(sign(ID, AT, BODY, &[]), "");

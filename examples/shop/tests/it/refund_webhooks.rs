@@ -26,6 +26,7 @@ on_both_stores! {
     a_webhook_without_the_key_and_the_request_are_one_refund,
     a_refund_that_was_cut_off_and_its_webhook_are_one_refund,
     a_webhook_that_names_a_pending_refund_by_the_shops_id_can_come_again,
+    a_webhook_that_names_two_refunds_changes_neither,
     a_webhook_and_the_response_at_once_are_one_refund,
     a_refund_that_is_reported_with_another_amount_is_a_conflict,
     a_webhook_about_a_refund_with_bad_members_is_refused,
@@ -188,6 +189,28 @@ async fn a_webhook_that_names_a_pending_refund_by_the_shops_id_can_come_again(on
     check_refunds(&shop, &charge, &[(500, "shop", 0)]).await;
 }
 
+async fn a_webhook_that_names_two_refunds_changes_neither(on: Store) {
+    let shop = start(on, &["--lease", "1m"]).await;
+    let charge = charge(&shop).await;
+    assert_eq!(refund(&shop, "q", &charge, 400).await.status, 201);
+    let (_, key) = made(&shop).await;
+    close(&shop.home().providers(), "refund").await;
+    problem(
+        &refund(&shop, "r", &charge, 400).await,
+        504,
+        "DEPENDENCY.timeout",
+    );
+    let named = "UPDATE shop_refund SET id = 'rf_known' WHERE state = 'pending'";
+    shop.home().change(named).await;
+    let data = json!({ "refund_id": "rf_known", "idempotency_key": key });
+    let answer = report(&shop, "1", &charge, 400, data).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    shop.home().providers().misbehave("any", "ok", 1).await;
+    let refunded = refund(&shop, "r", &charge, 400).await;
+    assert_eq!(refunded.status, 201, "{}", refunded.text());
+    check_refunds(&shop, &charge, &[(400, "shop", 0), (400, "shop", 0)]).await;
+}
+
 async fn a_webhook_and_the_response_at_once_are_one_refund(on: Store) {
     let shop = start(on, &[]).await;
     let charge = charge(&shop).await;
@@ -304,7 +327,8 @@ async fn report(shop: &Shop, id: &str, charge: &str, amount: i64, data: Value) -
     post(shop, "psp", id, &body.to_string()).await
 }
 
-/// Checks the amount, source and excess of each refund in the ledger, and that each has one event.
+/// Checks the amount, source and excess of each refund in the ledger, and that each has one event,
+/// of the tenant of the charge.
 async fn check_refunds(shop: &Shop, charge: &str, expected: &[(i64, &str, i64)]) {
     let entries = refunds(shop, charge).await;
     let entries = entries
@@ -317,6 +341,9 @@ async fn check_refunds(shop: &Shop, charge: &str, expected: &[(i64, &str, i64)])
     assert_eq!(found, expected);
     let events = shop.received("refund.succeeded", expected.len()).await;
     assert_eq!(events.len(), expected.len(), "{events:?}");
+    let theirs = "type = 'refund.succeeded' AND tenant = 'alice'";
+    let theirs = count(&shop.home(), "hapax.outbox_event", theirs).await;
+    assert_eq!(usize::try_from(theirs).unwrap(), expected.len());
 }
 
 /// The number of messages with this result.

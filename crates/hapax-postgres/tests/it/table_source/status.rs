@@ -124,6 +124,24 @@ async fn a_trigger_that_keeps_a_row_from_failing_stops_the_batch() {
     assert!(problems(&fixture).await.is_empty());
 }
 
+/// Otherwise the row would be moved again at once, without end.
+#[tokio::test]
+async fn a_trigger_that_undoes_the_mark_stops_the_batch() {
+    let (fixture, imported) = imported(STATUS, table()).await;
+    fixture
+        .run(
+            "INSERT INTO outbox (topic, payload) VALUES ('a', '{}');
+         CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN new.status := old.status; RETURN new; END';
+         CREATE TRIGGER undo BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION undo()",
+        )
+        .await;
+    assert!(Imported::move_batch(&imported).await.is_err());
+    assert!(events(&fixture).await.is_empty());
+    fixture.run("DROP TRIGGER undo ON outbox").await;
+    assert_eq!(move_batch(&imported).await.rows, 1);
+}
+
 #[tokio::test]
 async fn an_index_that_begins_with_the_status_serves() {
     let (fixture, first) = imported(STATUS, table()).await;
