@@ -105,10 +105,11 @@ async fn claim<K: Keys>(
 
 async fn in_transaction<K: Keys, S: Inner>(
     mut context: RequestContext<K, S>,
-    guard: ClaimGuard<K>,
+    mut guard: ClaimGuard<K>,
     tx: K::Tx,
     end: Instant,
 ) -> Result<Response, Lost<K>> {
+    guard.start();
     let slot = Slot::holding(tx);
     context.parts.extensions.insert(slot.clone());
     let run = context.into_run(end);
@@ -163,6 +164,9 @@ async fn without_the_key<K: Keys, S: Inner>(
     guard: ClaimGuard<K>,
     error: StoreError,
 ) -> Response {
+    if guard.has_started() {
+        return guard.failed(&error.into());
+    }
     // If the row of a key exists but cannot be read, its request may have had its effect.
     let is_taken = matches!(error, StoreError::Corrupt { .. });
     match context.operation.idempotency.settings().on_store_error {
