@@ -107,10 +107,14 @@ impl fmt::Display for Attempts {
     }
 }
 
-/// A CSV cell (RFC 4180) on one line. Text from a server must not create lines.
+/// A CSV cell (RFC 4180) on one line. Text from a server must not create lines, or a formula that a
+/// spreadsheet would execute.
 fn cell(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let clean = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let text: String = text.chars().map(clean).collect();
+    let mut text: String = text.chars().map(clean).collect();
+    if text.starts_with(['=', '+', '-', '@']) {
+        text.insert(0, '\'');
+    }
     if text.contains([',', '"']) {
         write!(f, "\"{}\"", text.replace('"', "\"\""))
     } else {
@@ -137,9 +141,12 @@ mod tests {
         ));
         let times = (Duration::from_micros(57_900), Duration::from_millis(3));
         attempts.push(Attempt::new(2, times, Some(503), code, ""));
+        let formula = Some("=HYPERLINK(1)".to_owned());
+        attempts.push(Attempt::new(3, NO_TIME, Some(400), formula, ""));
         let expected = "attempt,delay_ms,status,code,notes\n\
             1,0,network,,\"no \"\"route\"\", at all\"\n\
-            2,57,5xx,503,DEPENDENCY.unavailable";
+            2,57,5xx,503,DEPENDENCY.unavailable\n\
+            3,0,4xx,400,'=HYPERLINK(1)";
         assert_eq!(attempts.to_string(), expected);
     }
 

@@ -26,6 +26,9 @@ use tower_service::Service;
 
 use crate::problem::{Problem, RATE_LIMIT};
 
+/// Minimum time between two removals of full buckets. Each of them reads all buckets.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// How many requests a tenant may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -138,7 +141,7 @@ impl Buckets {
         if self.tenants.len() >= RATE_TENANTS && !self.tenants.contains_key(tenant) {
             if self.sweep_at <= now {
                 self.tenants.retain(|_, full_at| *full_at > now);
-                self.sweep_at = now.saturating_add(refill);
+                self.sweep_at = now.saturating_add(refill.min(SWEEP));
             }
             if self.tenants.len() >= RATE_TENANTS {
                 return &mut self.others;
@@ -253,5 +256,31 @@ mod tests {
         *millis.lock().unwrap() = 60_000;
         assert_eq!(limit.0.take(Some(&late)), Ok(()));
         assert_eq!(count(), 1);
+    }
+
+    #[test]
+    fn buckets_that_fill_slowly_make_room_as_soon_as_they_are_full() {
+        let millis = Arc::new(Mutex::new(0));
+        let read = Arc::clone(&millis);
+        let stopwatch = Stopwatch::new(move || Duration::from_millis(*read.lock().unwrap()));
+        let hundred = NonZeroU32::new(100).unwrap();
+        let rate = Rate {
+            requests: hundred,
+            period: Duration::from_hours(1),
+            burst: hundred,
+        };
+        let limit = RateLimit::new(rate, stopwatch);
+        // The last of these tenants share a bucket.
+        for number in 0..RATE_TENANTS + 3 {
+            assert_eq!(limit.0.take(Some(&tenant(number))), Ok(()));
+        }
+        // A bucket that has lost one request is full again after 36 s, an empty one after an hour.
+        *millis.lock().unwrap() = 36_000;
+        let late = tenant(RATE_TENANTS + 3);
+        for _ in 0..100 {
+            assert_eq!(limit.0.take(Some(&late)), Ok(()));
+        }
+        assert!(limit.0.take(Some(&late)).is_err());
+        assert_eq!(limit.0.buckets.lock().unwrap().tenants.len(), 1);
     }
 }

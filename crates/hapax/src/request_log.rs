@@ -15,7 +15,8 @@ use crate::{inbox::Message, key::short_hash};
 /// The target of the lines.
 pub const TARGET: &str = "hapax::requests";
 
-/// The outcomes to which the sample applies. Lines with other outcomes are always written.
+/// The outcomes to which the sample applies. Lines with other outcomes, and lines of failures (5xx),
+/// are always written.
 const SAMPLED: [&str; 4] = ["created", "replayed", "accepted", "duplicate"];
 
 /// Which lines are written.
@@ -24,8 +25,8 @@ pub struct RequestLog {
     /// The level of the lines.
     pub level: LineLevel,
     /// The share of the keys and messages that are logged if they end as usual (`created`,
-    /// `replayed`, `accepted`, `duplicate`): 0 is none, 1 is all. Either all of these lines about a
-    /// key are written or none.
+    /// `replayed`, `accepted`, `duplicate`) and not with a failure (5xx) that is stored: 0 is none, 1
+    /// is all. Either all of these lines about a key are written or none.
     pub sample: f64,
 }
 
@@ -113,7 +114,8 @@ impl RequestLog {
     }
 
     fn takes(&self, line: &Line<'_>) -> bool {
-        if self.sample >= 1.0 || !SAMPLED.contains(&line.outcome) {
+        let is_failure = line.status.is_some_and(|status| status >= 500);
+        if self.sample >= 1.0 || is_failure || !SAMPLED.contains(&line.outcome) {
             return true;
         }
         let id = line.key.or(line.event_id).or(line.request_id);
@@ -202,17 +204,21 @@ mod tests {
             sample: 0.0,
             ..RequestLog::default()
         };
-        for outcome in [
-            "mismatch",
-            "in_progress",
-            "released",
-            "store_error",
-            "failed_open",
-            "refused",
+        for (outcome, status) in [
+            ("mismatch", 409),
+            ("in_progress", 409),
+            ("released", 400),
+            ("store_error", 503),
+            ("failed_open", 201),
+            ("refused", 413),
+            // A failure that is stored.
+            ("created", 500),
+            ("replayed", 504),
         ] {
             let line = Line {
                 key: Some("planted"),
                 outcome,
+                status: Some(status),
                 ..Line::default()
             };
             assert!(log.takes(&line), "{outcome}");

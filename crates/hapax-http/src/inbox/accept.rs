@@ -25,7 +25,7 @@ use crate::{
 
 /// The outcome in the log of a message whose handler did not take it. The sender sends it again.
 const RELEASED: &str = "released";
-/// The outcome in the log of a message that the store could not accept.
+/// The outcome in the log of a message that could not be accepted because the store has failed.
 const STORE_ERROR: &str = "store_error";
 
 /// Accepts the message, runs its handler in the same transaction, and writes its line.
@@ -104,7 +104,12 @@ async fn first<T: Transaction, S: Inner>(tx: T, mut run: Run<S>) -> Ended {
     };
     if !takes(&finished) {
         tx.rollback().await;
-        return (RELEASED, finished.into_response());
+        let outcome = if finished.is_store_failure() {
+            STORE_ERROR
+        } else {
+            RELEASED
+        };
+        return (outcome, finished.into_response());
     }
     match tx.commit().await {
         Ok(()) => (note(Acceptance::First), finished.into_response()),

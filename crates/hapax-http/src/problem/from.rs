@@ -117,7 +117,21 @@ impl From<AdminError> for Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn retry_after_is_whole_seconds_and_at_least_one() {
+        for (wait, seconds) in [
+            (Duration::ZERO, 1),
+            (Duration::from_millis(1_001), 2),
+            (Duration::MAX, u64::MAX),
+        ] {
+            let problem = Problem::new(UNAVAILABLE).retry_after(wait);
+            assert_eq!(problem.0.headers["retry-after"], seconds.to_string());
+        }
+    }
 
     #[test]
     fn an_error_of_an_operator_has_the_code_of_its_kind() {

@@ -118,7 +118,9 @@ impl Problem {
     /// Sets `Retry-After`: whole seconds, rounded up, at least one.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let seconds = wait
+            .as_secs()
+            .saturating_add(u64::from(wait.subsec_nanos() > 0));
         let value = HeaderValue::from(seconds.max(1));
         self.0.headers.insert(http::header::RETRY_AFTER, value);
         self

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use hapax::{
-    idempotency::{Disposition, OnStoreError, Taken},
+    idempotency::{Disposition, Taken},
     limits::{RERUN_PAUSE, RERUNS},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
@@ -105,10 +105,11 @@ async fn claim<K: Keys>(
 
 async fn in_transaction<K: Keys, S: Inner>(
     mut context: RequestContext<K, S>,
-    guard: ClaimGuard<K>,
+    mut guard: ClaimGuard<K>,
     tx: K::Tx,
     end: Instant,
 ) -> Result<Response, Lost<K>> {
+    guard.start();
     let slot = Slot::holding(tx);
     context.parts.extensions.insert(slot.clone());
     let run = context.into_run(end);
@@ -165,13 +166,17 @@ async fn without_the_key<K: Keys, S: Inner>(
 ) -> Response {
     // If the row of a key exists but cannot be read, its request may have had its effect.
     let is_taken = matches!(error, StoreError::Corrupt { .. });
-    match context.operation.idempotency.settings().on_store_error {
-        // `guard` is kept until the end, so that duplicates on this node still join.
-        OnStoreError::Open if !is_taken => match guard.remembered() {
-            // The key may have been purged since, but running without a key would be worse.
-            Some(status) => guard.respond(&status),
-            None => unprotected::without_store(context, &error, &guard.claim.scope.key).await,
-        },
-        OnStoreError::Open | OnStoreError::Closed => guard.failed(&unclaimed(error)),
+    let is_open = context.fails_open() && !is_taken;
+    // The key may have been purged since, but running without a key would be worse.
+    if is_open && let Some(status) = guard.remembered() {
+        return guard.respond(&status);
     }
+    if guard.has_started() {
+        return guard.failed(&error.into());
+    }
+    if is_open {
+        // `guard` is kept until the end, so that duplicates on this node still join.
+        return unprotected::without_store(context, &error, &guard.claim.scope.key).await;
+    }
+    guard.failed(&unclaimed(error))
 }

@@ -43,6 +43,8 @@ pub(super) struct ClaimGuard<K: Keys> {
     asked_at: Moment,
     /// Whether the key is already counted in the quota.
     is_counted: bool,
+    /// Whether the handler has started in a transaction that holds the key.
+    has_started: bool,
     line: RequestLine,
     /// The state in which this request found the key, if it is known.
     from_state: Option<&'static str>,
@@ -65,6 +67,7 @@ impl<K: Keys> ClaimGuard<K> {
             joined,
             asked_at: operation.idempotency.settings().moment(),
             is_counted: false,
+            has_started: false,
             line,
             from_state: None,
             released_to: FREE,
@@ -76,6 +79,17 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn confirm(&mut self) {
         self.joined.leader.confirm();
         self.from_state = Some(FREE);
+    }
+
+    /// Records that the handler starts. It must not run again without its key, because another
+    /// request may have taken the key since, or its own commit may have happened.
+    pub(super) fn start(&mut self) {
+        self.has_started = true;
+    }
+
+    /// Whether the handler has started.
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started
     }
 
     /// Records that the key stays in progress if this request stores no response.

@@ -115,15 +115,16 @@ impl<S: Inner> Run<S> {
 
 impl Finished {
     /// Returns what to store: the handler's choice, or else the rule for the status. A failure of
-    /// the store is not an outcome of the request, and is never stored.
+    /// the store is not an outcome of the request, and is not stored, whatever its status.
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
-        let on_failure = if self.is_store_failure {
-            OnFailure::Release
-        } else {
-            on_failure
-        };
-        overruled.unwrap_or_else(|| disposition(self.parts.status.as_u16(), on_failure))
+        overruled.unwrap_or_else(|| {
+            if self.is_store_failure {
+                Disposition::Release
+            } else {
+                disposition(self.parts.status.as_u16(), on_failure)
+            }
+        })
     }
 
     /// Whether the handler has failed because the store cannot be used.
@@ -148,7 +149,8 @@ impl Finished {
     }
 
     /// Splits the response into the part that is stored, and the headers and extensions that belong
-    /// to this exchange only. A problem that is stored does not ask for a retry.
+    /// to this exchange only. An error that is stored does not ask for a retry: a retry with the
+    /// same key receives it again.
     pub(crate) fn split(
         self,
         per_request: &[HeaderName],
@@ -159,8 +161,10 @@ impl Finished {
             ..
         } = self;
         if let Some(IfStored(instead)) = parts.extensions.remove() {
-            parts.headers.remove(RETRY_AFTER);
             body = instead;
+        }
+        if parts.status.is_client_error() || parts.status.is_server_error() {
+            parts.headers.remove(RETRY_AFTER);
         }
         let (headers, exchange) = stored::split(parts.headers, per_request);
         let response = StoredResponse {

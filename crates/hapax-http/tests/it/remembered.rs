@@ -63,6 +63,27 @@ async fn a_failure_is_kept_where_the_operation_says_so() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_is_kept_does_not_ask_for_a_retry() {
+    let stage = Stage::new().await;
+    for status in ["stored", "replayed"] {
+        let refused = stage.post("k", "{\"act\":\"later\"}").await;
+        refused.check_problem(409, "CONFLICT.state");
+        assert_eq!(refused.idempotency(), Some(status));
+        assert_eq!(refused.header("retry-after"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_failure_of_the_store_is_not_kept_whatever_its_status() {
+    let stage = Stage::with(|_| {}, |layer| layer.on_failure(OnFailure::Store)).await;
+    for runs in 1..=2 {
+        let failed = stage.post("k", "{\"act\":\"lose the store\"}").await;
+        failed.check_problem(409, "CONFLICT.state");
+        assert_eq!((failed.idempotency(), stage.runs()), (None, runs));
+    }
+}
+
+#[tokio::test]
 async fn a_failure_that_is_not_kept_asks_for_a_retry() {
     let stage = Stage::new().await;
     let failed = stage.post("k", "{\"act\":\"fail\"}").await;

@@ -303,6 +303,15 @@ async fn effect(
                 .detail("asked to; try again")
                 .retry_after(Duration::from_secs(7)));
         }
+        Some("later") => {
+            let later = Problem::new(problem::CONFLICT);
+            return Err(later.retry_after(Duration::from_secs(7)));
+        }
+        Some("lose the store") => {
+            let source = "asked to".into();
+            let error = hapax::store::StoreError::Unavailable { source };
+            return Err(Problem::new(problem::CONFLICT).caused_by(error));
+        }
         Some("overrule") => return Ok((Extension(Disposition::Release), "once").into_response()),
         Some("insist") => {
             let answer = (StatusCode::BAD_REQUEST, "kept");

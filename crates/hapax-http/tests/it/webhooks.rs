@@ -300,6 +300,9 @@ async fn every_message_writes_one_line_with_its_outcome() {
     };
     receive(&stage, "msg_1", "fail", SECRET).await;
     check("released", "status=500 error_code=\"TRANSIENT.internal\"");
+    receive(&stage, "msg_1", "lose the store", SECRET).await;
+    let unavailable = "status=503 error_code=\"DEPENDENCY.unavailable\"";
+    check("store_error", unavailable);
     let payload = "{\"planted\":1}";
     receive(&stage, "msg_1", payload, SECRET).await;
     let accepted = "status=200 from_state=\"new\" to_state=\"accepted\"";
@@ -313,7 +316,7 @@ async fn every_message_writes_one_line_with_its_outcome() {
     check_line(&["outcome=\"refused\" status=401 error_code=\"AUTH.signature\""]);
     stage.store.close().await.unwrap();
     receive(&stage, "msg_1", payload, SECRET).await;
-    check("store_error", "error_code=\"DEPENDENCY.unavailable\"");
+    check("store_error", unavailable);
 }
 
 #[tokio::test]
@@ -399,6 +402,10 @@ async fn take(
     match &*body {
         "fail" => Err(hapax_http::Problem::internal("asked to")),
         "refuse" => Err(hapax_http::Problem::invalid("type", "is unknown")),
+        "lose the store" => {
+            let source = "asked to".into();
+            Err(hapax::store::StoreError::Unavailable { source }.into())
+        }
         "panic" => panic!("asked to"),
         "say replayed" => Ok([("idempotency-status", "replayed")].into_response()),
         _ => Ok(format!("{} {}", message.source, message.message_id).into_response()),

@@ -193,8 +193,8 @@ impl fmt::Display for DatabaseError {
             write!(f, ", constraint {constraint:?}")?;
         }
         // If a statement cannot run, its message contains a name of the statement and no value of a
-        // row.
-        if self.kind == DatabaseErrorKind::Other {
+        // row. The message of a function that raises an error (class P0) may contain anything.
+        if self.kind == DatabaseErrorKind::Other && !self.code.starts_with("P0") {
             write!(f, ", {}", error_chain(&**self.driver()))?;
         }
         f.write_str(")")
@@ -233,4 +233,19 @@ pub enum DatabaseErrorKind {
     InvalidInput,
     /// Another error that would occur again, such as a missing table or a missing privilege.
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_function_of_the_service_is_not_printed() {
+        let printed = |code: &str| {
+            let refused = DatabaseError::new(DatabaseErrorKind::Other, None, code, "planted");
+            format!("{refused} {refused:?}")
+        };
+        assert!(printed("42P01").contains("planted"));
+        assert!(!printed("P0001").contains("planted"));
+    }
 }

@@ -1,6 +1,8 @@
 //! The suite on PostgreSQL, with a role that has the grants of a service.
 
-use axum::{Router, routing::post};
+use std::sync::{Arc, atomic::Ordering};
+
+use axum::{Router, extract::State, routing::post};
 use hapax::{idempotency::OnStoreError, key::Tenant, store::StoreError};
 use hapax_http::{Idempotency, Problem, RequestIds, Settings};
 use hapax_postgres::{Postgres, Schema, Statement, Tx};
@@ -10,7 +12,7 @@ use hapax_testkit::{
 };
 use http::StatusCode;
 
-use super::{Fault, Fixture, check, check_mistake, check_unavailable};
+use super::{Fault, Fixture, Runs, check, check_mistake, check_unavailable};
 use crate::stage::{post_json, send};
 
 const INSERT: &str = "INSERT INTO effect VALUES (1)";
@@ -193,4 +195,40 @@ async fn a_connection_that_the_server_ends_is_503_and_its_handler_does_not_run_a
         check_unavailable(&sent, "/ended", "its connection is ended");
         assert_eq!(server.effects().await, 0);
     }
+}
+
+/// The run has to be repeated because of a conflict, and from then on keys cannot be claimed. The
+/// conflict may be a key that another request has taken.
+#[tokio::test]
+async fn a_handler_that_has_started_does_not_run_again_without_its_key() {
+    let (server, runs) = (Arc::new(Server::fresh().await), Runs::default());
+    let random = seeded_random(1);
+    let mut settings = Settings::new(ManualClock::new().clock(), random.clone());
+    settings.tenant = Tenant::new("all").ok();
+    settings.on_store_error = OnStoreError::Open;
+    let idempotency = Idempotency::new(server.store().await, settings);
+    let layer = idempotency.operation("/conflict");
+    let node = Router::new()
+        .route("/conflict", post(conflict).layer(layer))
+        .with_state((Arc::clone(&server), Arc::clone(&runs)))
+        .layer(RequestIds::new(random));
+    let sent = send(node, post_json("/conflict", "k", "{}")).await;
+    check_unavailable(&sent, "/conflict", "no key can be claimed");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(server.effects().await, 0);
+}
+
+async fn conflict(
+    State((server, runs)): State<(Arc<Server>, Runs)>,
+    mut tx: hapax_http::Tx<Tx>,
+) -> Result<StatusCode, Problem> {
+    if runs.fetch_add(1, Ordering::SeqCst) > 0 {
+        return Ok(StatusCode::CREATED);
+    }
+    tx.execute(INSERT, &[]).await?;
+    server
+        .run("REVOKE ALL ON hapax.idempotency_key FROM shop")
+        .await;
+    let source = "with another transaction".into();
+    Err(StoreError::Conflict { source }.into())
 }

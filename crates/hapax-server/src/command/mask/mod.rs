@@ -58,6 +58,7 @@ fn mask(
     mut input: impl BufRead,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    skip_byte_order_mark(&mut input)?;
     if format == Some(Format::Csv) {
         return table(rules, input, out);
     }
@@ -67,13 +68,29 @@ fn mask(
     }
     let mut is_first = format.is_none();
     while next_line(&mut input, &mut line)? {
-        if std::mem::take(&mut is_first)
-            && rules::is_the_beginning_of_json(&String::from_utf8_lossy(&line))
-        {
+        if is_first && rules::is_the_beginning_of_json(&String::from_utf8_lossy(&line)) {
             return document(rules, line, input, out);
         }
-        let masked = rules.line(&String::from_utf8_lossy(&line));
+        let text = String::from_utf8_lossy(&line);
+        is_first = is_first && text.trim().is_empty();
+        let masked = rules.line(&text);
         out.write_all(masked.as_bytes()).map_err(LineError::from)?;
+    }
+    Ok(())
+}
+
+/// Skips a byte order mark. Refuses UTF-16, in which no name and no form would be recognized.
+fn skip_byte_order_mark(input: &mut impl BufRead) -> Result<(), Failure> {
+    let start = input.fill_buf()?;
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        let remedy = "convert it to UTF-8 first";
+        return Err(Failure::new(
+            FAILED,
+            format!("the input is UTF-16; {remedy}"),
+        ));
+    }
+    if start.starts_with("\u{feff}".as_bytes()) {
+        input.consume("\u{feff}".len());
     }
     Ok(())
 }
@@ -117,7 +134,11 @@ fn table(rules: &Rules, input: impl BufRead, out: &mut impl Write) -> Result<(),
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
     let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(out);
     let names = reader.byte_headers().map_err(wrong)?.clone();
-    writer.write_byte_record(&names).map_err(wrong)?;
+    // The first row of a file without names has values.
+    let shown = names
+        .iter()
+        .map(|name| rules.line(&String::from_utf8_lossy(name)));
+    writer.write_record(shown).map_err(wrong)?;
     for row in reader.byte_records() {
         let row = row.map_err(wrong)?;
         let cells = row.iter().enumerate().map(|(column, cell)| {
@@ -175,6 +196,29 @@ mod tests {
         let input = "id,Customer Name,note\n1,\"Ann, Lee\",\"mail\na@b.example\"\n2,Bo\n";
         let expected = "id,Customer Name,note\n1,***,\"mail\n***\"\n2,***\n";
         assert_eq!(masked(Some(Format::Csv), input).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_first_row_is_masked_even_if_it_has_no_names() {
+        let shown = masked(Some(Format::Csv), "1,a@b.example\n2,ord-7\n");
+        assert_eq!(shown.unwrap(), "1,***\n2,***\n");
+    }
+
+    #[test]
+    fn what_is_before_the_first_line_does_not_hide_it() {
+        let input = "\u{feff}\n \r\n{\n\"address\": {\n\"a\": 1}}";
+        assert_eq!(
+            masked(None, input).unwrap(),
+            "\n \r\n{\n\"address\": \"***\"}"
+        );
+        let json = masked(Some(Format::Json), "\u{feff}{\"pin\":1}");
+        assert_eq!(json.unwrap(), "{\"pin\":\"***\"}");
+        let rules = Rules::new([""; 0], &[]).unwrap();
+        for format in [None, Some(Format::Json), Some(Format::Csv)] {
+            let wide = &b"\xff\xfep\0i\0n\0=\x001\0"[..];
+            let refused = mask(&rules, format, wide, &mut Vec::<u8>::new());
+            assert_eq!(refused.unwrap_err().code, FAILED);
+        }
     }
 
     #[test]

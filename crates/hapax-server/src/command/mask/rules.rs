@@ -22,8 +22,8 @@ const NAMES: [&str; 13] = [
     "zip",
 ];
 
-/// A form of values, and what a match has to fulfil. If the pattern has a group, only the group is
-/// masked.
+/// A form of values, and what a match has to fulfil. If the pattern has a group, only the group has
+/// to fulfil it and is masked.
 type Form = (&'static str, Condition);
 
 type Condition = fn(&str) -> bool;
@@ -31,7 +31,7 @@ type Condition = fn(&str) -> bool;
 /// The forms. They use ASCII classes only, so that the tables of Unicode are not needed.
 const FORMS: [Form; 8] = [
     // The password of a URL.
-    (r"://[^/ @:]*:([^/ @]+)@", any),
+    (r"://[^/ @:]*:([^/ ]+)@", any),
     (r"(?-u:\b)(?i-u:bearer|basic) +([A-Za-z0-9._~+/=-]+)", any),
     // A JSON web token.
     (
@@ -60,15 +60,24 @@ const FORMS: [Form; 8] = [
     ),
 ];
 
-/// A name and its value in a line of a log or in a header.
-const PAIR: &str =
-    r#"([A-Za-z_][A-Za-z0-9_.-]*)["']?( *[=:] *)("(?:[^"\\]|\\.)*"|'[^']*'|[^ ,;&"'\r\n]+)"#;
+/// A name and its value in a line of a log or in a header. The value is a string, a string whose
+/// quotes are escaped, a string that is cut off, or a word.
+const PAIR: &str = r#"(?x)
+    ([A-Za-z_][A-Za-z0-9_.%\[-]*) \\*["'\]]?
+    (\x20*(?:=>|[=:])\x20*)
+    ( "(?:[^"\\]|\\.)*"
+    | '[^']*'
+    | \\"(?:[^"\\]|\\\\(?:\\.|[^"\\])|\\[^"\\])*\\"
+    | \\*["'][^\r\n]*
+    | [^\x20,;&"'\r\n]+ )"#;
 
 /// The rules of one run.
 #[derive(Debug)]
 pub(super) struct Rules {
     mask: Mask,
     forms: Vec<(Regex, Condition)>,
+    /// The patterns of the operator. A group in them has no meaning.
+    own: Vec<Regex>,
     pair: Regex,
 }
 
@@ -80,14 +89,14 @@ impl Rules {
     ) -> Result<Self, regex::Error> {
         let names: Vec<_> = names.into_iter().collect();
         let names = names.iter().map(AsRef::as_ref).chain(NAMES);
-        let usual = FORMS.iter().map(|(form, is)| (*form, *is));
-        let own = patterns.iter().map(|it| (it.as_str(), any as Condition));
-        let forms = usual
-            .chain(own)
-            .map(|(form, is)| Regex::new(form).map(|form| (form, is)));
+        let forms = FORMS
+            .iter()
+            .map(|(form, is)| Regex::new(form).map(|form| (form, *is)));
+        let own = patterns.iter().map(|pattern| Regex::new(pattern));
         Ok(Self {
             mask: Mask::with(names),
             forms: forms.collect::<Result<_, regex::Error>>()?,
+            own: own.collect::<Result<_, regex::Error>>()?,
             pair: Regex::new(PAIR)?,
         })
     }
@@ -95,7 +104,7 @@ impl Rules {
     /// Masks a line: JSON, or text.
     pub(super) fn line(&self, line: &str) -> String {
         self.json(line)
-            .unwrap_or_else(|| self.forms(&self.pairs(line), MASKED))
+            .unwrap_or_else(|| self.forms(&self.pairs(line)))
     }
 
     /// Masks the cell of a column.
@@ -133,9 +142,19 @@ impl Rules {
         masked.unwrap_or_else(|| string.to_owned())
     }
 
-    /// Masks what is between two strings of JSON. The result is a string, not a number.
+    /// Masks what is between two strings of JSON: a value as a whole, so that the result is JSON.
     fn numbers(&self, between: &str) -> String {
-        self.forms(between, "\"***\"")
+        let mut shown = String::with_capacity(between.len());
+        for part in between.split_inclusive(is_structure) {
+            let value = part.trim_end_matches(is_structure);
+            if value.is_empty() || self.forms(value) == value {
+                shown.push_str(part);
+            } else {
+                shown.push_str("\"***\"");
+                shown.push_str(&part[value.len()..]);
+            }
+        }
+        shown
     }
 
     /// Masks the values of names in a line of text.
@@ -148,8 +167,11 @@ impl Rules {
             rest = &rest[value.start..];
             if self.mask.hides(name) {
                 let mut length = value.len();
-                // The value of a header can have spaces and commas.
-                if sign.contains(':') && !rest.starts_with(['"', '\'']) {
+                let is_quoted = rest.trim_start_matches('\\').starts_with(['"', '\'']);
+                let is_part = rest[..length].contains(['(', '[', '{'])
+                    || rest[length..].starts_with(['"', '\'']);
+                // The value of a header can have spaces and commas, as can what is in brackets.
+                if !is_quoted && (is_part || sign.contains(':')) {
                     length = rest.find(['\r', '\n']).unwrap_or(rest.len());
                 }
                 shown.push_str(MASKED);
@@ -161,23 +183,24 @@ impl Rules {
     }
 
     /// Masks values by their form.
-    fn forms(&self, text: &str, instead: &str) -> String {
+    fn forms(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (form, is) in &self.forms {
             let masked = form.replace_all(&text, |found: &regex::Captures<'_>| {
                 let whole = &found[0];
-                let hidden = found
-                    .iter()
-                    .flatten()
-                    .last()
-                    .map_or(whole, |it| it.as_str());
-                if is(hidden) {
-                    whole.replace(hidden, instead)
+                let start = found.get(0).map_or(0, |it| it.start());
+                let hidden = found.get(1).map(|it| it.start() - start..it.end() - start);
+                let hidden = hidden.unwrap_or(0..whole.len());
+                if is(&whole[hidden.clone()]) {
+                    format!("{}{MASKED}{}", &whole[..hidden.start], &whole[hidden.end..])
                 } else {
                     whole.to_owned()
                 }
             });
             text = masked.into_owned();
+        }
+        for own in &self.own {
+            text = own.replace_all(&text, MASKED).into_owned();
         }
         text
     }
@@ -204,6 +227,11 @@ fn string_length(text: &str) -> usize {
         }
     }
     bytes.len()
+}
+
+/// Whether it separates the values of JSON that are not strings.
+fn is_structure(letter: char) -> bool {
+    matches!(letter, '{' | '}' | '[' | ']' | ',' | ':') || letter.is_whitespace()
 }
 
 fn any(_: &str) -> bool {
@@ -269,6 +297,26 @@ mod tests {
                 "https://x.example/?token=***&n=1",
             ),
             (r#"a name="Ann Lee" n=1"#, "a name=*** n=1"),
+            ("postgres://me:p@ss@db/shop", "postgres://me:***@db/shop"),
+            ("postgres://ann:a@db/shop", "postgres://ann:***@db/shop"),
+            (
+                "user[password]=a&user%5Bpassword%5D=b&n=1",
+                "user[password]=***&user%5Bpassword%5D=***&n=1",
+            ),
+            // As the debug formats of languages write it.
+            (r#"token=Some("a b")"#, "token=***"),
+            (r#"tokens=["a", "b"]"#, "tokens=***"),
+            (
+                r#"{"password"=>"a b", "n"=>1}"#,
+                r#"{"password"=>***, "n"=>1}"#,
+            ),
+            (
+                r#"body="{\"token\":\"a \\\"b\",\"n\":1}" n=1"#,
+                r#"body="{\"token\":***,\"n\":1}" n=1"#,
+            ),
+            // JSON that is cut off.
+            (r#"{"n":1,"password":"a b"#, r#"{"n":1,"password":***"#),
+            (r#"{"n":1,"card":{"number":"4"#, r#"{"n":1,"card":***"#),
         ] {
             assert_eq!(line(text), expected, "{text}");
         }
@@ -288,6 +336,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_pattern_matches_is_masked_as_a_whole() {
+        let patterns = ["(ord|inv)-[0-9]+", "x(y?)z"].map(str::to_owned);
+        let rules = Rules::new([""; 0], &patterns).unwrap();
+        assert_eq!(rules.line("inv-17 of xz"), "*** of ***");
+        assert_eq!(rules.line(r#"{"a":"ord-1"}"#), r#"{"a":"***"}"#);
+    }
+
+    #[test]
     fn json_stays_json() {
         for (text, expected) in [
             (
@@ -295,6 +351,10 @@ mod tests {
                 r#"{"to":"***","n":1.00}"#,
             ),
             (r#"{"n":4111111111111111,"m":[]}"#, r#"{"n":"***","m":[]}"#),
+            (
+                "[-4111111111111111, 0.4111111111111111,4111111111111111.5, 1e5]",
+                r#"["***", "***","***", 1e5]"#,
+            ),
             (r#"{"line":"pin=1 \"x\""}"#, r#"{"line":"pin=*** \"x\""}"#),
             (
                 r#"{"customer":{"name":"Ann"}}"#,
