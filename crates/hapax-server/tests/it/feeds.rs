@@ -186,7 +186,7 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
 #[tokio::test]
 async fn a_feed_that_always_fails_is_never_up() {
     let (cluster, client) = server().await;
-    let configuration = format!("[database]\nstatement_timeout = \"1s\"\n{FEED}");
+    let configuration = format!("[database]\nstatement_timeout = \"2s\"\n{FEED}");
     let mut relay = start_relay(&cluster.url(), &configuration).await;
     eventually(PATIENCE, async || count(&client, READ).await == 1).await;
     let locker = cluster.client().await;
