@@ -159,8 +159,9 @@ async fn begin(store: &Postgres) -> Result<Session, FeedError> {
     // While the server decodes changes that are no events, this transaction waits. PostgreSQL 17
     // can also limit how long a transaction lasts.
     let begin = store.begin_read_committed();
-    let patient = "SELECT set_config(name, '0', true) FROM pg_settings \
-                   WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')";
+    let patient = "SELECT set_config(name, '0', true) FROM unnest( \
+                   '{idle_in_transaction_session_timeout, transaction_timeout}'::text[]) AS name \
+                   WHERE current_setting(name, true) IS NOT NULL";
     session.begin(format!("{begin}; {patient}").into());
     Ok(session)
 }

@@ -6,6 +6,8 @@
 
 use bytes::{Buf as _, Bytes};
 
+use super::Change;
+
 /// A message of the plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -124,7 +126,7 @@ pub(super) fn decode(body: Bytes) -> Result<Message, DecodeError> {
 /// What a message that was cut is about, as far as it is known.
 pub(super) enum Head {
     /// A row of this table.
-    Row(u32),
+    Row { relation: u32, change: Change },
     /// A message. There is no prefix if it is so long that it was cut, too.
     Logical {
         is_transactional: bool,
@@ -135,17 +137,21 @@ pub(super) enum Head {
 /// Reads the first bytes of a message that was cut.
 pub(super) fn head(body: Bytes) -> Result<Head, DecodeError> {
     let mut reader = Reader(body);
-    match reader.byte()? {
-        b'I' | b'U' | b'D' => Ok(Head::Row(reader.int()?)),
+    let change = match reader.byte()? {
+        b'I' => Change::Insert,
+        b'U' => Change::Update,
+        b'D' => Change::Delete,
         b'M' => {
             let (flags, _lsn) = (reader.byte()?, reader.long()?);
-            Ok(Head::Logical {
+            return Ok(Head::Logical {
                 is_transactional: flags & 1 == 1,
                 prefix: reader.name().ok(),
-            })
+            });
         }
-        _ => Err(DecodeError("it is too long")),
-    }
+        _ => return Err(DecodeError("it is too long")),
+    };
+    let relation = reader.int()?;
+    Ok(Head::Row { relation, change })
 }
 
 impl Message {
@@ -399,7 +405,13 @@ mod tests {
     #[test]
     fn the_head_of_a_cut_message_names_its_table_or_prefix() {
         let row = head(Bytes::from_static(b"I\0\0\0\x07N\0\x01t"));
-        assert!(matches!(row, Ok(Head::Row(7))));
+        assert!(matches!(
+            row,
+            Ok(Head::Row {
+                relation: 7,
+                change: Change::Insert,
+            })
+        ));
         let message = head(Bytes::from_static(b"M\x01\0\0\0\0\0\0\0\0hapax\0\x7f"));
         assert!(matches!(
             message,

@@ -317,10 +317,13 @@ impl Stream<'_> {
     async fn cut(&mut self, body: Bytes) -> Result<(), FeedError> {
         let known = body.clone();
         let what = match pgoutput::head(body).map_err(BoxError::from)? {
-            Head::Row(relation) => {
+            Head::Row { relation, change } => {
                 let known = self.relations.get(&relation);
-                let known = known.and_then(|(relation, table)| table.map(|_| relation));
-                known.map(|it| format!("{}.{}", it.schema, it.table))
+                let is_followed =
+                    |table: Option<&FeedTable>| table.is_some_and(|it| it.on.contains(&change));
+                let followed = known.filter(|(_, table)| is_followed(*table));
+                let change = change.as_str();
+                followed.map(|(it, _)| format!("{change} {}.{}", it.schema, it.table))
             }
             // One that is not transactional is outside of all transactions.
             Head::Logical {
