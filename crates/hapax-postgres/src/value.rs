@@ -57,6 +57,7 @@ param! {
     Vec<&[u8]> => BYTEA_ARRAY,
     Vec<Option<&[u8]>> => BYTEA_ARRAY,
     PgLsn => PG_LSN,
+    Option<PgLsn> => PG_LSN,
     Vec<Moment> => TIMESTAMPTZ_ARRAY,
     Vec<Option<Moment>> => TIMESTAMPTZ_ARRAY,
 }

@@ -59,7 +59,7 @@ impl<'a> Appender<'a> {
 
     /// Adds a change; sends the batch if it is complete.
     pub(super) async fn push(&mut self, row: Row) -> Result<(), FeedError> {
-        self.bytes += row.payload.as_ref().map_or(0, Vec::len);
+        self.bytes += row.bytes();
         self.rows.push(row);
         if self.is_batch() {
             self.send().await?;
@@ -67,15 +67,17 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Commits the events together with the position up to which the log was read.
-    pub(super) async fn commit(&mut self, position: u64) -> Result<(), FeedError> {
+    /// Commits the events together with the position up to which the log was read. Fails if the
+    /// position before is not this one.
+    pub(super) async fn commit(&mut self, before: u64, position: u64) -> Result<(), FeedError> {
         self.send().await?;
         let mut session = match self.session.take() {
             Some(session) => session,
             None => begin(self.store).await?,
         };
-        let (position, now) = (PgLsn::from(position), self.store.now());
-        let params: [&dyn Param; 4] = [&self.feed, &self.epoch, &position, &now];
+        let (before, position) = (PgLsn::from(before), PgLsn::from(position));
+        let now = self.store.now();
+        let params: [&dyn Param; 5] = [&self.feed, &self.epoch, &position, &now, &before];
         let failpoints = &self.store.settings().failpoints;
         failpoints.hit("feed.commit.before");
         let committed = session.run(async |link| {
@@ -154,9 +156,12 @@ impl<'a> Appender<'a> {
 
 async fn begin(store: &Postgres) -> Result<Session, FeedError> {
     let mut session = store.session().await?;
-    // While the server decodes changes that are no events, this transaction waits.
+    // While the server decodes changes that are no events, this transaction waits. PostgreSQL 17
+    // can also limit how long a transaction lasts.
     let begin = store.begin_read_committed();
-    let patient = "SET LOCAL idle_in_transaction_session_timeout = 0";
+    let patient = "SELECT set_config(name, '0', true) FROM unnest( \
+                   '{idle_in_transaction_session_timeout, transaction_timeout}'::text[]) AS name \
+                   WHERE current_setting(name, true) IS NOT NULL";
     session.begin(format!("{begin}; {patient}").into());
     Ok(session)
 }

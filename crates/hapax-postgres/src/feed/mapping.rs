@@ -43,6 +43,24 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// The size of its values.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = [
+            &self.problem,
+            &self.event_id,
+            &self.kind,
+            &self.tenant,
+            &self.aggregate_type,
+            &self.aggregate_id,
+            &self.content_type,
+            &self.headers,
+            &self.available_at,
+            &self.created_at,
+        ];
+        let texts = texts.into_iter().flatten().map(String::len);
+        self.payload.as_ref().map_or(0, Vec::len) + texts.sum::<usize>()
+    }
+
     /// A change that cannot be an event, with what is known of it.
     pub(super) fn refused(key: String, problem: impl Into<String>, known: &[u8]) -> Self {
         let known = known.get(..REPORTED_BYTES).unwrap_or(known);
@@ -431,6 +449,17 @@ mod tests {
         let refused = mapped(&of_long, Change::Update, &new, None).unwrap();
         assert!(refused.problem.unwrap().contains("REPLICA IDENTITY FULL"));
         assert!(refused.payload.unwrap().starts_with(b"{\"id\":4"));
+    }
+
+    #[test]
+    fn the_size_of_a_row_is_that_of_all_its_values() {
+        let row = Row {
+            kind: Some("1234".to_owned()),
+            headers: Some("123456".to_owned()),
+            payload: Some(vec![0; 10]),
+            ..Row::default()
+        };
+        assert_eq!(row.bytes(), 20);
     }
 
     #[test]

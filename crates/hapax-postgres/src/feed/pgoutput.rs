@@ -6,6 +6,8 @@
 
 use bytes::{Buf as _, Bytes};
 
+use super::Change;
+
 /// A message of the plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -124,22 +126,32 @@ pub(super) fn decode(body: Bytes) -> Result<Message, DecodeError> {
 /// What a message that was cut is about, as far as it is known.
 pub(super) enum Head {
     /// A row of this table.
-    Row(u32),
-    /// A message with this prefix.
-    Logical(String),
+    Row { relation: u32, change: Change },
+    /// A message. There is no prefix if it is so long that it was cut, too.
+    Logical {
+        is_transactional: bool,
+        prefix: Option<String>,
+    },
 }
 
 /// Reads the first bytes of a message that was cut.
 pub(super) fn head(body: Bytes) -> Result<Head, DecodeError> {
     let mut reader = Reader(body);
-    match reader.byte()? {
-        b'I' | b'U' | b'D' => Ok(Head::Row(reader.int()?)),
+    let change = match reader.byte()? {
+        b'I' => Change::Insert,
+        b'U' => Change::Update,
+        b'D' => Change::Delete,
         b'M' => {
-            let (_flags, _lsn) = (reader.byte()?, reader.long()?);
-            Ok(Head::Logical(reader.name()?))
+            let (flags, _lsn) = (reader.byte()?, reader.long()?);
+            return Ok(Head::Logical {
+                is_transactional: flags & 1 == 1,
+                prefix: reader.name().ok(),
+            });
         }
-        _ => Err(DecodeError("it is too long")),
-    }
+        _ => return Err(DecodeError("it is too long")),
+    };
+    let relation = reader.int()?;
+    Ok(Head::Row { relation, change })
 }
 
 impl Message {
@@ -178,12 +190,12 @@ impl Reader {
         Ok(self.0.split_to(length))
     }
 
-    /// A name that ends with a zero byte.
+    /// A name that ends with a zero byte. In a database without an encoding it may be any bytes.
     fn name(&mut self) -> Result<String, DecodeError> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(SHORT)?;
         let name = self.0.split_to(end);
         self.0.advance(1);
-        String::from_utf8(name.to_vec()).map_err(|_| DecodeError("a name is not UTF-8"))
+        Ok(String::from_utf8_lossy(&name).into_owned())
     }
 
     fn expect(&mut self, kind: u8) -> Result<(), DecodeError> {
@@ -371,6 +383,12 @@ mod tests {
     }
 
     #[test]
+    fn names_of_a_database_without_an_encoding_stop_nothing() {
+        let logical = decode(Bytes::from_static(b"M\x01\0\0\0\0\0\0\0\0\xff\0\0\0\0\0"));
+        assert!(matches!(logical, Ok(Message::Logical { prefix, .. }) if prefix == "\u{fffd}"));
+    }
+
+    #[test]
     fn lengths_and_counts_that_lie_are_refused() {
         for bytes in [
             &b"I\0\0\0\x07N\xff\xff"[..],
@@ -387,9 +405,30 @@ mod tests {
     #[test]
     fn the_head_of_a_cut_message_names_its_table_or_prefix() {
         let row = head(Bytes::from_static(b"I\0\0\0\x07N\0\x01t"));
-        assert!(matches!(row, Ok(Head::Row(7))));
+        assert!(matches!(
+            row,
+            Ok(Head::Row {
+                relation: 7,
+                change: Change::Insert,
+            })
+        ));
         let message = head(Bytes::from_static(b"M\x01\0\0\0\0\0\0\0\0hapax\0\x7f"));
-        assert!(matches!(message, Ok(Head::Logical(prefix)) if prefix == "hapax"));
+        assert!(matches!(
+            message,
+            Ok(Head::Logical {
+                is_transactional: true,
+                prefix: Some(prefix),
+            }) if prefix == "hapax"
+        ));
+        // The prefix is longer than what is left of the message.
+        let message = head(Bytes::from_static(b"M\0\0\0\0\0\0\0\0\0hapax"));
+        assert!(matches!(
+            message,
+            Ok(Head::Logical {
+                is_transactional: false,
+                prefix: None,
+            })
+        ));
         assert!(head(Bytes::from_static(b"R\0\0\0\x07")).is_err());
     }
 }

@@ -1,9 +1,10 @@
 //! The replication slot, compared with the recorded position.
 //!
 //! A position is only valid together with the slot and the history that it was read in. If the slot
-//! is missing, lost or ahead of the position, or if the server has another history since before the
-//! position, then changes may be missing: that is a gap. A promoted standby is no gap if its history
-//! contains the position, which is the case with failover slots.
+//! is missing, lost or ahead of the position, if the server has another history since before the
+//! position, or if there is a slot and no position, then changes may be missing: that is a gap. A
+//! promoted standby is no gap if its history contains the position, which is the case with failover
+//! slots.
 
 use tokio_postgres::types::PgLsn;
 
@@ -32,11 +33,12 @@ struct Slot {
     confirmed: PgLsn,
 }
 
-/// The recorded position of a feed.
+/// What is recorded of a feed. It has no position until its slot is there, and after a gap was
+/// accepted.
 struct Recorded {
     system: String,
     timeline: i64,
-    confirmed: PgLsn,
+    confirmed: Option<PgLsn>,
 }
 
 impl Feeder {
@@ -47,26 +49,35 @@ impl Feeder {
         let slot = self.slot(wire).await?;
         let recorded = self.recorded().await?;
         let server = server(wire).await?;
-        let Some(recorded) = recorded else {
+        // The feed is recorded before its slot is created.
+        let is_unknown = recorded.is_none()
+            && slot
+                .as_ref()
+                .is_some_and(|slot| slot.is_usable && !slot.is_active);
+        if is_unknown {
+            let problem = "the replication slot exists, but no position of this feed is recorded";
+            return Err(self.gap(problem, &server, None).await?);
+        }
+        let position = recorded.as_ref().and_then(|recorded| recorded.confirmed);
+        let (Some(recorded), Some(position)) = (recorded, position) else {
             self.start(wire, slot, &server).await?;
             // The slot knows where it begins.
             return Ok((server, PgLsn::from(0)));
         };
         let Some(slot) = slot else {
             // Another feeder may just have created it and recorded its position.
-            return match self.slot(wire).await? {
-                Some(_) => Err(FeedError::Busy),
-                None => Err(self
-                    .gap("the replication slot is missing", &recorded)
-                    .await?),
-            };
+            if self.slot(wire).await?.is_some() {
+                return Err(FeedError::Busy);
+            }
+            let problem = "the replication slot is missing";
+            return Err(self.gap(problem, &server, Some(position)).await?);
         };
         if slot.is_active {
             return Err(FeedError::Busy);
         }
-        match problem(wire, &server, &slot, &recorded).await? {
-            Some(problem) => Err(self.gap(&problem, &recorded).await?),
-            None => Ok((server, recorded.confirmed)),
+        match problem(wire, &server, &slot, &recorded, position).await? {
+            Some(problem) => Err(self.gap(&problem, &server, Some(position)).await?),
+            None => Ok((server, position)),
         }
     }
 
@@ -89,22 +100,29 @@ impl Feeder {
         if let Some(gap) = row.get::<_, Option<String>>("gap") {
             return Err(FeedError::Gap(gap));
         }
-        let confirmed: Option<PgLsn> = row.get("confirmed_lsn");
-        Ok(confirmed.map(|confirmed| Recorded {
+        Ok(Some(Recorded {
             system: row.get("system_identifier"),
             timeline: row.get("timeline"),
-            confirmed,
+            confirmed: row.get("confirmed_lsn"),
         }))
     }
 
-    /// Records a gap, unless the feed has moved on meanwhile.
-    async fn gap(&self, problem: &str, recorded: &Recorded) -> Result<FeedError, FeedError> {
-        let gap = format!(
-            "{problem}; changes after {} may be missing",
-            recorded.confirmed
-        );
-        let now = self.store.now();
-        let params: [&dyn Param; 4] = [&self.feed.name, &gap, &now, &recorded.confirmed];
+    /// Records a gap after this position, unless the feed has moved on meanwhile.
+    async fn gap(
+        &self,
+        problem: &str,
+        server: &Server,
+        position: Option<PgLsn>,
+    ) -> Result<FeedError, FeedError> {
+        let gap = match position {
+            Some(position) => format!("{problem}; changes after {position} may be missing"),
+            None => format!("{problem}; changes may be missing"),
+        };
+        let (feed, now) = (&self.feed, self.store.now());
+        let (system, timeline) = (&server.system, &server.timeline);
+        let params: [&dyn Param; 7] = [
+            &feed.name, &feed.slot, system, timeline, &gap, &now, &position,
+        ];
         self.store.ask(query!("feed/gap"), &params).await?;
         // The next look reads what is recorded.
         Ok(FeedError::Gap(gap))
@@ -124,6 +142,7 @@ impl Feeder {
             Some(slot) if !slot.is_lost => slot.confirmed,
             lost => {
                 self.check_publication(wire).await?;
+                self.record_start(server, None).await?;
                 if lost.is_some() {
                     let drop_it =
                         format!("SELECT pg_drop_replication_slot({})", literal(&feed.slot));
@@ -132,12 +151,21 @@ impl Feeder {
                 self.create(wire).await?
             }
         };
-        let now = self.store.now();
+        self.record_start(server, Some(position)).await?;
+        let (name, position) = (&feed.name, position.to_string());
+        tracing::info!(feed = name, position, "the feed starts");
+        Ok(())
+    }
+
+    async fn record_start(
+        &self,
+        server: &Server,
+        position: Option<PgLsn>,
+    ) -> Result<(), FeedError> {
+        let (feed, now) = (&self.feed, self.store.now());
         let (system, timeline) = (&server.system, &server.timeline);
         let params: [&dyn Param; 6] = [&feed.name, &feed.slot, system, timeline, &position, &now];
         self.store.ask(query!("feed/start"), &params).await?;
-        let (name, position) = (&feed.name, position.to_string());
-        tracing::info!(feed = name, position, "the feed starts");
         Ok(())
     }
 
@@ -211,8 +239,8 @@ async fn problem(
     server: &Server,
     slot: &Slot,
     recorded: &Recorded,
+    position: PgLsn,
 ) -> Result<Option<String>, FeedError> {
-    let position = recorded.confirmed;
     if server.system != recorded.system {
         let (there, here) = (&recorded.system, &server.system);
         return Ok(Some(format!(

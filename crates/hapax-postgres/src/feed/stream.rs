@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use hapax::{retry::Delays, sink::BoxError, telemetry};
+use hapax::{Timestamp, limits::STORE_BACKOFF, retry::Delays, sink::BoxError, telemetry};
 use tokio::time::timeout;
 use tokio_postgres::types::PgLsn;
 
@@ -35,17 +35,36 @@ const COMMIT_WAIT: Duration = Duration::from_millis(50);
 const IDLE_RECORD: Duration = Duration::from_secs(10);
 /// How long the start of the stream may take: the creation of a slot waits for open transactions.
 const START: Duration = Duration::from_mins(10);
+/// How long a stream must last, after one that failed, to count as one that works.
+const PROVEN: Duration = Duration::from_mins(1);
 /// Microseconds from the Unix epoch to PostgreSQL's epoch.
 const MICROS_TO_2000: i64 = 946_684_800_000_000;
 
 /// The source transaction that is being read.
 struct Open {
     commit_lsn: u64,
-    committed_at: i64,
+    committed_at: Timestamp,
     /// Whether it was appended before.
     is_old: bool,
     /// Changes so far, of all tables.
     changes: u64,
+}
+
+/// The place of a change in the log.
+struct Place {
+    commit_lsn: PgLsn,
+    change: u64,
+    committed_at: Timestamp,
+}
+
+impl Place {
+    /// The key of a change, from which the id of its event is derived. It contains the time of the
+    /// commit, because after a failover or a restore the log may have another transaction at the
+    /// same position.
+    fn key(&self, what: &str) -> String {
+        let (lsn, change, at) = (self.commit_lsn, self.change, self.committed_at);
+        format!("{lsn}.{change} {what} {at}")
+    }
 }
 
 /// The state of a stream.
@@ -77,11 +96,19 @@ impl Feeder {
             Ok(stream) => stream,
             Err(error) => return error,
         };
-        failed.reset();
-        self.report(true, Some(false));
+        let (opened_at, start) = (Instant::now(), stream.confirmed);
+        // A stream that always fails at the same change is not up while it comes to it.
+        let mut is_up = failed.next_delay() == STORE_BACKOFF.0;
+        self.report(is_up, Some(false));
         loop {
             if let Err(error) = stream.step().await {
                 return error;
+            }
+            let has_lasted = opened_at.elapsed() >= PROVEN && stream.is_idle();
+            if !is_up && (stream.confirmed > start || has_lasted) {
+                is_up = true;
+                failed.reset();
+                self.report(true, None);
             }
         }
     }
@@ -128,6 +155,11 @@ impl Feeder {
 }
 
 impl Stream<'_> {
+    /// Whether everything that was received is recorded, or will be with the next position.
+    fn is_idle(&self) -> bool {
+        self.open.is_none() && self.appender.is_empty()
+    }
+
     /// Receives one message, or records and waits if there is none.
     async fn step(&mut self) -> Result<(), FeedError> {
         if let Some(frame) = self.wire.arrived()? {
@@ -187,9 +219,10 @@ impl Stream<'_> {
                 commit_lsn,
                 committed_at,
             } => {
+                let micros = committed_at.saturating_add(MICROS_TO_2000);
                 self.open = Some(Open {
                     commit_lsn,
-                    committed_at,
+                    committed_at: Timestamp::from_millis(micros.div_euclid(1_000)),
                     is_old: commit_lsn < self.confirmed,
                     changes: 0,
                 });
@@ -218,7 +251,16 @@ impl Stream<'_> {
                 is_transactional,
                 prefix,
                 content,
-            } => self.message(is_transactional, &prefix, &content).await,
+            } => {
+                if !self.takes(is_transactional, Some(&prefix)) {
+                    return Ok(());
+                }
+                let Some(place) = self.place()? else {
+                    return Ok(());
+                };
+                let row = mapping::message(&content, place.key("message"));
+                self.appender.push(row).await
+            }
             Message::Other => Ok(()),
         }
     }
@@ -230,7 +272,7 @@ impl Stream<'_> {
         row: &[Datum],
         old: Option<&Old>,
     ) -> Result<(), FeedError> {
-        let Some(position) = self.position()? else {
+        let Some(place) = self.place()? else {
             return Ok(());
         };
         let Some((relation, table)) = self.relations.get(&relation) else {
@@ -243,7 +285,7 @@ impl Stream<'_> {
             table: name,
             ..
         } = relation;
-        let key = format!("{position} {} {schema}.{name}", change.as_str());
+        let key = place.key(&format!("{} {schema}.{name}", change.as_str()));
         let changed = Changed {
             relation,
             change,
@@ -256,61 +298,65 @@ impl Stream<'_> {
         }
     }
 
-    async fn message(
-        &mut self,
-        is_transactional: bool,
-        prefix: &str,
-        content: &Bytes,
-    ) -> Result<(), FeedError> {
+    /// Whether a message becomes an event.
+    fn takes(&self, is_transactional: bool, prefix: Option<&str>) -> bool {
         let feed = &self.feeder.feed;
-        if feed.message_prefix.as_deref() != Some(prefix) {
-            return Ok(());
+        if prefix.is_none() || feed.message_prefix.as_deref() != prefix {
+            return false;
         }
         if !is_transactional {
             // It belongs to no transaction, so it would also be delivered if its sender rolled back.
             let feed = feed.name.as_str();
             tracing::error!(feed, "a message that is not transactional is no event");
             metrics::counter!(telemetry::FEED_SET_ASIDE, "feed" => feed.to_owned()).increment(1);
-            return Ok(());
         }
-        let Some(position) = self.position()? else {
-            return Ok(());
-        };
-        let row = mapping::message(content, format!("{position} message"));
-        self.appender.push(row).await
+        is_transactional
     }
 
     /// Sets a change aside that is too large to be read.
     async fn cut(&mut self, body: Bytes) -> Result<(), FeedError> {
         let known = body.clone();
         let what = match pgoutput::head(body).map_err(BoxError::from)? {
-            Head::Row(relation) => {
+            Head::Row { relation, change } => {
                 let known = self.relations.get(&relation);
-                let known = known.and_then(|(relation, table)| table.map(|_| relation));
-                known.map(|it| format!("{}.{}", it.schema, it.table))
+                let is_followed =
+                    |table: Option<&FeedTable>| table.is_some_and(|it| it.on.contains(&change));
+                let followed = known.filter(|(_, table)| is_followed(*table));
+                let change = change.as_str();
+                followed.map(|(it, _)| format!("{change} {}.{}", it.schema, it.table))
             }
-            Head::Logical(prefix) => {
-                let is_ours = self.feeder.feed.message_prefix == Some(prefix);
-                is_ours.then(|| "message".to_owned())
+            // One that is not transactional is outside of all transactions.
+            Head::Logical {
+                is_transactional,
+                prefix,
+            } => {
+                if !self.takes(is_transactional, prefix.as_deref()) {
+                    return Ok(());
+                }
+                Some("message".to_owned())
             }
         };
-        let (Some(position), Some(what)) = (self.position()?, what) else {
+        let (Some(place), Some(what)) = (self.place()?, what) else {
             return Ok(());
         };
         let problem = format!("the change is larger than {MESSAGE_BYTES_MAX} bytes");
-        let row = Row::refused(format!("{position} {what}"), problem, &known);
+        let row = Row::refused(place.key(&what), problem, &known);
         self.appender.push(row).await
     }
 
-    /// The position of the next change; none if it was appended before.
-    fn position(&mut self) -> Result<Option<String>, FeedError> {
+    /// The place of the next change; none if it was appended before.
+    fn place(&mut self) -> Result<Option<Place>, FeedError> {
         let Some(open) = &mut self.open else {
             let outside: BoxError = "a change is outside of a transaction".into();
             return Err(outside.into());
         };
         open.changes += 1;
-        let position = format!("{}.{}", PgLsn::from(open.commit_lsn), open.changes);
-        Ok((!open.is_old).then_some(position))
+        let place = Place {
+            commit_lsn: PgLsn::from(open.commit_lsn),
+            change: open.changes,
+            committed_at: open.committed_at,
+        };
+        Ok((!open.is_old).then_some(place))
     }
 
     fn learn(&mut self, relation: Relation) {
@@ -343,9 +389,7 @@ impl Stream<'_> {
             return Err(outside.into());
         };
         self.received = self.received.max(end_lsn);
-        let lag = self.feeder.store.now().0.as_millis() * 1_000;
-        let lag = lag.saturating_sub(open.committed_at.saturating_add(MICROS_TO_2000));
-        self.lag(lag.max(0));
+        self.lag(self.feeder.store.now().0.since(open.committed_at));
         let is_due = self.recorded_at.elapsed() >= COMMIT_WAIT && !self.appender.is_empty();
         if self.appender.is_full() || is_due {
             self.record().await?;
@@ -359,14 +403,14 @@ impl Stream<'_> {
             return self.record().await;
         }
         if self.received > self.confirmed && self.recorded_at.elapsed() >= IDLE_RECORD {
-            self.lag(0);
+            self.lag(Duration::ZERO);
             return self.record().await;
         }
         Ok(())
     }
 
     async fn record(&mut self) -> Result<(), FeedError> {
-        self.appender.commit(self.received).await?;
+        self.appender.commit(self.confirmed, self.received).await?;
         self.confirmed = self.received;
         self.recorded_at = Instant::now();
         self.status(false).await
@@ -379,9 +423,26 @@ impl Stream<'_> {
         Ok(())
     }
 
-    fn lag(&self, micros: i64) {
-        let lag = Duration::from_micros(micros.unsigned_abs());
+    fn lag(&self, lag: Duration) {
         let feed = self.feeder.feed.name.clone();
         metrics::gauge!(telemetry::FEED_LAG, "feed" => feed).set(lag.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_history_has_other_keys_at_the_same_position() {
+        let place = |millis| Place {
+            commit_lsn: PgLsn::from(0x1_0000_0028),
+            change: 2,
+            committed_at: Timestamp::from_millis(millis),
+        };
+        let key = place(1_000).key("insert public.outbox");
+        let expected = "1/28.2 insert public.outbox 1970-01-01T00:00:01.000Z";
+        assert_eq!(key, expected);
+        assert_ne!(place(1_001).key("insert public.outbox"), expected);
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_postgres::{
     Config,
-    config::{Host, SslMode},
+    config::{self, Host, SslMode},
     tls::{MakeTlsConnect, TlsConnect as _},
 };
 
@@ -111,6 +111,9 @@ impl Wire {
     }
 
     async fn start(&mut self, config: &Config) -> Result<(), BoxError> {
+        if config.get_channel_binding() == config::ChannelBinding::Require {
+            return Err("channel_binding=require is not supported for feeds".into());
+        }
         let user = config.get_user().ok_or("the URL names no user")?;
         let database = config.get_dbname().unwrap_or(user);
         let name = config.get_application_name().unwrap_or("hapax");
@@ -461,6 +464,18 @@ mod tests {
             wire.incoming.put_i32(length);
             assert!(wire.buffered().is_err(), "{length}");
         }
+    }
+
+    #[tokio::test]
+    async fn channel_binding_that_is_required_is_refused_and_not_left_out() {
+        let config: Config = "postgres://a:secret@db/a?channel_binding=require"
+            .parse()
+            .unwrap();
+        let refused = wire().start(&config).await.unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "channel_binding=require is not supported for feeds"
+        );
     }
 
     #[test]

@@ -11,6 +11,8 @@ use super::{Place, Secret, Wrong};
 
 /// Longest name of a replication slot in bytes.
 const SLOT_MAX: usize = 63;
+/// Longest prefix of messages in bytes.
+const PREFIX_MAX: usize = 255;
 
 /// A source of changes, and which of them become events.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -101,8 +103,12 @@ impl Feed {
         if slot.is_empty() || slot.len() > SLOT_MAX || !slot.bytes().all(may) {
             return wrong("slot", "must be 1 to 63 of a-z, 0-9 and _");
         }
-        if self.messages.as_ref().is_some_and(String::is_empty) {
-            return wrong("messages", "must be the prefix of the messages");
+        let is_prefix = |prefix: &String| (1..=PREFIX_MAX).contains(&prefix.len());
+        if self.messages.as_ref().is_some_and(|it| !is_prefix(it)) {
+            return wrong(
+                "messages",
+                "must be the prefix of the messages, 1 to 255 bytes",
+            );
         }
         match &self.database {
             None if is_pooled => {
@@ -120,6 +126,26 @@ impl Feed {
         }
         for (table, described) in &self.tables {
             described.check(&format!("feeds.{name}.tables.{table}"))?;
+            // Every event would be a change that becomes an event.
+            if self.database.is_none() && described.schema == "hapax" {
+                return wrong(
+                    &format!("tables.{table}.schema"),
+                    "must not be the one to which the feed writes",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a feed that has the slot of another one, where both read the database of the relay.
+    pub(super) fn check_slots(feeds: &BTreeMap<String, Self>) -> Result<(), Wrong> {
+        let mut slots = BTreeMap::new();
+        for (name, feed) in feeds.iter().filter(|(_, feed)| feed.database.is_none()) {
+            if let Some(other) = slots.insert(feed.slot(name), name) {
+                let problem =
+                    format!("is also the slot of feeds.{other}: only one feed can read it");
+                return Err(Wrong::at(format!("feeds.{name}.slot"), problem));
+            }
         }
         Ok(())
     }

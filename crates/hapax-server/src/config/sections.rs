@@ -200,6 +200,7 @@ impl Config {
         for (name, feed) in &self.feeds {
             feed.check(name, self.database.pooled)?;
         }
+        Feed::check_slots(&self.feeds)?;
         for (name, spec) in &self.destinations {
             let checked = spec.check(name, Written::InConfiguration);
             checked.map_err(|wrong| {

@@ -1,9 +1,14 @@
 //! Tests of `hapax relay` with feeds: kills, destinations that are down, and gaps as operators see
 //! them.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use hapax_testkit::{http::HttpReceiver, postgres::Cluster, program::Ran, wait::eventually};
+use hapax_testkit::{
+    http::HttpReceiver,
+    postgres::Cluster,
+    program::Ran,
+    wait::{eventually, pace},
+};
 use serde_json::Value;
 use tokio_postgres::Client;
 
@@ -125,12 +130,7 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hapax.toml");
     fs::write(&path, FEED).unwrap();
-    let doctor = || {
-        let mut command = hapax(&["doctor", "--json", "--database-only"]);
-        command.args(["--database", &cluster.url(), "--config"]);
-        command.arg(&path);
-        run_to_end(command)
-    };
+    let doctor = || doctor(&cluster, &path);
     let mut relay = start_relay(&cluster.url(), FEED).await;
     eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
     eventually(PATIENCE, async || count(&client, READ).await == 1).await;
@@ -183,6 +183,66 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
     relay.stop().await;
 }
 
+/// An append that fails always does so after the stream was opened.
+#[tokio::test]
+async fn a_feed_that_always_fails_is_never_up() {
+    let (cluster, client) = server().await;
+    let configuration = format!("[database]\nstatement_timeout = \"2s\"\n{FEED}");
+    let mut relay = start_relay(&cluster.url(), &configuration).await;
+    eventually(PATIENCE, async || count(&client, READ).await == 1).await;
+    let locker = cluster.client().await;
+    let lock = "BEGIN; LOCK TABLE hapax.outbox_event IN SHARE MODE";
+    locker.batch_execute(lock).await.unwrap();
+    insert(&client, 1).await;
+    let failed = "no events were appended; trying again";
+    relay.logged(failed).await;
+    for _ in 0..50 {
+        let metrics = relay.get("/metrics").await.text();
+        assert!(
+            metrics.contains("hapax_feed_up{feed=\"orders\"} 0"),
+            "{metrics}"
+        );
+        pace(Duration::from_millis(100)).await;
+    }
+    locker.batch_execute("ROLLBACK").await.unwrap();
+    eventually(PATIENCE, async || {
+        let metrics = relay.get("/metrics").await.text();
+        metrics.contains("hapax_feed_up{feed=\"orders\"} 1")
+    })
+    .await;
+    assert_eq!(count(&client, EVENTS).await, 1);
+    relay.stop().await;
+}
+
+/// The role of a feed needs no privilege on the tables, nor on their schema.
+#[tokio::test]
+async fn the_doctor_names_what_a_publication_lacks() {
+    let (cluster, client) = server().await;
+    client
+        .batch_execute(
+            "CREATE ROLE feeder LOGIN REPLICATION;
+             CREATE SCHEMA shop;
+             CREATE TABLE shop.orders (id int PRIMARY KEY);
+             CREATE PUBLICATION hapax_shop FOR TABLE shop.orders WITH (publish = 'insert');
+             INSERT INTO hapax.feed (name, slot, system_identifier, timeline, updated_at)
+             VALUES ('old', 'hapax_old', '1', 1, now())",
+        )
+        .await
+        .unwrap();
+    let url = cluster.url().replace("postgres@", "feeder@");
+    let feed = format!(
+        "[feeds.shop]\ndatabase = \"{url}\"\n[feeds.shop.tables.orders]\nschema = \"shop\"\n\
+         on = [\"insert\", \"delete\"]\ntype_constant = \"order.{{operation}}\"\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    fs::write(&path, feed).unwrap();
+    let ran = doctor(&cluster, &path);
+    let lacks = "publication hapax_shop does not publish changes of kind delete";
+    found(&ran, "error", lacks);
+    found(&ran, "note", "old: the feed is not configured here");
+}
+
 #[test]
 fn a_feed_that_cannot_work_is_refused_by_its_setting() {
     for (feed, problem) in [
@@ -201,6 +261,14 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
             "feeds.a.tables.b.on",
         ),
         (
+            "[feeds.a.tables.outbox_event]\nschema = \"hapax\"\ntype = \"type\"\n",
+            "feeds.a.tables.outbox_event.schema must not be",
+        ),
+        (
+            "[feeds.a-b]\nmessages = \"m\"\n[feeds.a_b]\nmessages = \"n\"\n",
+            "feeds.a_b.slot is also the slot of feeds.a-b",
+        ),
+        (
             "[database]\npooled = true\n[feeds.a]\nmessages = \"m\"\n",
             "feeds.a.database is missing",
         ),
@@ -213,6 +281,13 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
         let ran = run_to_end(check).ended(2);
         assert!(ran.stderr.contains(problem), "{feed}: {}", ran.stderr);
     }
+}
+
+fn doctor(cluster: &Cluster, configuration: &Path) -> Ran {
+    let mut command = hapax(&["doctor", "--json", "--database-only"]);
+    command.args(["--database", &cluster.url(), "--config"]);
+    command.arg(configuration);
+    run_to_end(command)
 }
 
 /// Requires a finding of the doctor.

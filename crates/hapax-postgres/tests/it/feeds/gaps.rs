@@ -74,6 +74,49 @@ async fn a_slot_that_was_made_again_is_a_gap() {
     running.stop().await;
 }
 
+/// The database of the store is restored from a backup while the feeder has nothing to do: neither
+/// its epoch nor its connection says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_restored_under_a_feeder_is_a_gap() {
+    let fed = Fed::new(OUTBOX).await;
+    let running = fed.run(feed()).await;
+    fed.sql("CREATE TABLE backup AS SELECT confirmed_lsn FROM hapax.feed")
+        .await;
+    fed.sql(&insert(1, 3)).await;
+    let released = "SELECT count(*) FROM pg_replication_slots, backup
+        WHERE confirmed_flush_lsn > backup.confirmed_lsn";
+    eventually(PATIENCE, async || fed.count(released).await == 1).await;
+    fed.sql("UPDATE hapax.feed SET confirmed_lsn = backup.confirmed_lsn FROM backup")
+        .await;
+    fed.sql(&insert(4, 6)).await;
+    let found = gap(&fed.plain).await;
+    assert!(found.contains("past the feed's position"), "{found}");
+    running.stop().await;
+}
+
+/// The backup is older than the feed, or the feed has another name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_without_a_recorded_position_is_a_gap() {
+    let fed = begun().await;
+    fed.sql("DELETE FROM hapax.feed").await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let stopped = "SELECT count(*) FROM hapax.feed WHERE gap IS NOT NULL";
+    eventually(PATIENCE, async || fed.count(stopped).await == 1).await;
+    let found = gap(&fed.plain).await;
+    assert!(
+        found.contains("no position of this feed is recorded"),
+        "{found}"
+    );
+    let actor = Actor::new("alice");
+    let accepted = fed.store.accept_gap(&actor, "orders", "renamed").await;
+    assert_eq!(accepted.unwrap(), found);
+    fed.has_started().await;
+    fed.sql(&insert(4, 4)).await;
+    let last = "SELECT count(*) FROM hapax.outbox_event WHERE payload = '4'";
+    eventually(PATIENCE, async || fed.count(last).await == 1).await;
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_whose_log_was_removed_is_a_gap() {
     const LOST: &str = "SELECT count(*) FROM pg_replication_slots WHERE wal_status = 'lost'";

@@ -76,3 +76,27 @@ async fn a_hostile_message_is_set_aside_and_stops_no_other() {
     );
     running.stop().await;
 }
+
+/// Any role may send such messages, and one that the feed cannot get past would stop it for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_cut_stops_no_other() {
+    let fed = Fed::new(PUBLICATION).await;
+    let running = fed.run(messages()).await;
+    for start in [
+        "false, 'other'",
+        "false, 'hapax'",
+        "true, repeat('p', 2000)",
+        "true, 'hapax'",
+    ] {
+        fed.sql(&format!(
+            "SELECT pg_logical_emit_message({start}, repeat('x', 68000000))"
+        ))
+        .await;
+    }
+    fed.sql("SELECT pg_logical_emit_message(true, 'hapax', '{\"type\": \"c\", \"payload\": 1}')")
+        .await;
+    assert_eq!(fed.events(1, "type").await, ["c"]);
+    let problems = texts(&fed.plain, "SELECT problem FROM hapax.set_aside").await;
+    assert_eq!(problems, ["the change is larger than 67108864 bytes"]);
+    running.stop().await;
+}

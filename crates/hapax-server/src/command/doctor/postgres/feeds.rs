@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hapax_postgres::{
-    Settings,
+    Change, Feed as Described, Settings,
     tokio_postgres::{Client, SimpleQueryRow},
 };
 use secrecy::ExposeSecret as _;
@@ -22,9 +22,8 @@ pub(super) async fn check(
     settings: &Settings,
     client: &Client,
 ) -> Result<Vec<Finding>, QueryError> {
-    let mut findings = Vec::new();
+    let mut findings = recorded(context, client).await?;
     for (name, feed) in &context.config.feeds {
-        findings.extend(gap(client, name).await?);
         let mut source = settings.clone();
         match feed.url() {
             Ok(Some(url)) => url.expose_secret().clone_into(&mut source.url),
@@ -34,33 +33,75 @@ pub(super) async fn check(
                 continue;
             }
         }
-        match hapax_postgres::dial(&source).await {
-            Ok(client) => findings.extend(source_of(&client, name, feed).await?),
-            Err(why) => findings.push(error(
+        let (why, remedy) = match hapax_postgres::dial(&source).await {
+            Ok(client) => match source_of(&client, name, feed).await {
+                Ok(found) => {
+                    findings.extend(found);
+                    continue;
+                }
+                Err(why) => (error_chain(&why), "look into the log of the source"),
+            },
+            Err(why) => {
+                let remedy = "check the URL of the source, and pg_hba.conf on its server";
+                (error_chain(&why), remedy)
+            }
+        };
+        findings.push(error(name, why, remedy));
+    }
+    Ok(findings)
+}
+
+/// What the database says of feeds: gaps, and feeds that are not configured any more.
+async fn recorded(context: &Context, client: &Client) -> Result<Vec<Finding>, QueryError> {
+    let is_there = first_text(client, "SELECT to_regclass('hapax.feed') IS NOT NULL").await?;
+    if is_there != "t" {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    for row in rows(
+        client,
+        "SELECT name, slot, gap FROM hapax.feed ORDER BY name",
+    )
+    .await?
+    {
+        let column = |index: usize| row.get(index).unwrap_or_default();
+        let (name, slot, gap) = (column(0), column(1), column(2));
+        if !context.config.feeds.contains_key(name) {
+            let found = format!(
+                "{name}: the feed is not configured here; if it was removed, its slot {slot} keeps log"
+            );
+            let remedy = format!(
+                "at the source: SELECT pg_drop_replication_slot({}); here: DELETE FROM hapax.feed \
+                 WHERE name = {}",
+                literal(slot),
+                literal(name)
+            );
+            findings.push(Finding::note(CHECK, found, remedy));
+        } else if !gap.is_empty() {
+            let remedy = format!(
+                "add the missing events, if they matter; then hapax feeds accept-gap {name} \
+                 --reason ..."
+            );
+            findings.push(error(
                 name,
-                error_chain(&why),
-                "check the URL of the source, and pg_hba.conf on its server",
-            )),
+                format!("the feed stops at a gap: {gap}"),
+                remedy,
+            ));
         }
     }
     Ok(findings)
 }
 
-/// The gap at which a feed stops.
-async fn gap(client: &Client, name: &str) -> Result<Option<Finding>, QueryError> {
-    let is_there = first_text(client, "SELECT to_regclass('hapax.feed') IS NOT NULL").await?;
-    if is_there != "t" {
-        return Ok(None);
-    }
-    let find = "SELECT gap FROM hapax.feed WHERE gap IS NOT NULL AND name = ";
-    let gap = first_text(client, &format!("{find}{}", literal(name))).await?;
-    let remedy = format!(
-        "add the missing events, if they matter; then hapax feeds accept-gap {name} --reason ..."
-    );
-    Ok((!gap.is_empty()).then(|| error(name, format!("the feed stops at a gap: {gap}"), remedy)))
-}
-
 async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
+    if first_text(client, "SELECT pg_is_in_recovery()").await? == "t" {
+        let remedy = "if the URL names several hosts, add target_session_attrs=read-write: the feed \
+                      itself looks for the primary";
+        return Ok(vec![error(
+            name,
+            "this server is a read-only standby",
+            remedy,
+        )]);
+    }
     let mut findings = Vec::new();
     if first_text(client, "SHOW wal_level").await? != "logical" {
         let remedy = "set wal_level = logical in postgresql.conf of the source, and restart it";
@@ -140,27 +181,60 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     Ok(findings)
 }
 
-/// The publication: whether it contains the tables, and whether changes of them have a key.
+/// The publication: whether it is there, and whether it sends the changes that become events.
 async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
     let described = feed.described(name);
     let publication = &described.publication;
+    let find = format!(
+        "SELECT pubinsert, pubupdate, pubdelete FROM pg_publication WHERE pubname = {}",
+        literal(publication)
+    );
+    let found = rows(client, &find).await?;
+    let Some(row) = found.first() else {
+        let remedy =
+            format!("as the owner of the tables: CREATE PUBLICATION {publication} FOR TABLE ...");
+        let found = format!("there is no publication {publication}");
+        return Ok(vec![error(name, found, remedy)]);
+    };
+    let mut findings = Vec::new();
+    for (column, change) in [Change::Insert, Change::Update, Change::Delete]
+        .into_iter()
+        .enumerate()
+    {
+        let is_used = described.tables.iter().any(|it| it.on.contains(&change));
+        if is_used && row.get(column) != Some("t") {
+            let found = format!(
+                "publication {publication} does not publish changes of kind {}",
+                change.as_str()
+            );
+            let remedy =
+                format!("ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete')");
+            findings.push(error(name, found, remedy));
+        }
+    }
+    findings.extend(tables(client, name, &described).await?);
+    Ok(findings)
+}
+
+/// The tables: whether the publication contains them, and whether their changes have a key.
+async fn tables(
+    client: &Client,
+    name: &str,
+    described: &Described,
+) -> Result<Vec<Finding>, QueryError> {
+    let publication = &described.publication;
+    // The role may lack the privilege to use the schemas.
     let find = format!(
         "SELECT format('%s.%s', schemaname, tablename), relreplident,
                 relreplident = 'd' AND NOT EXISTS (
                     SELECT FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary)
          FROM pg_publication_tables
-         JOIN pg_class ON pg_class.oid = format('%I.%I', schemaname, tablename)::regclass
-         WHERE pubname = {0}
-         UNION ALL SELECT '', '', false FROM pg_publication WHERE pubname = {0}",
+         JOIN pg_namespace ON nspname = schemaname
+         JOIN pg_class ON relnamespace = pg_namespace.oid AND relname = tablename
+         WHERE pubname = {}",
         literal(publication)
     );
     let found = rows(client, &find).await?;
-    if found.is_empty() {
-        let remedy =
-            format!("as the owner of the tables: CREATE PUBLICATION {publication} FOR TABLE ...");
-        let found = format!("there is no publication {publication}");
-        return Ok(vec![error(name, found, remedy)]);
-    }
     let in_it: BTreeSet<&str> = found.iter().filter_map(|row| row.get(0)).collect();
     let lacks_key = |row: &&SimpleQueryRow| row.get(1) == Some("n") || row.get(2) == Some("t");
     let without: BTreeSet<&str> = found
@@ -173,13 +247,13 @@ async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Fin
         let of_table = format!("{}.{}", table.schema, table.table);
         if !in_it.contains(of_table.as_str()) {
             let found = format!("table {of_table} is not in publication {publication}");
-            let remedy = format!("ALTER PUBLICATION {publication} ADD TABLE {of_table}");
+            let remedy = format!(
+                "ALTER PUBLICATION {publication} ADD TABLE {of_table}; if it is partitioned, ALTER \
+                 PUBLICATION {publication} SET (publish_via_partition_root)"
+            );
             findings.push(error(name, found, remedy));
         }
-        let changes = table
-            .on
-            .iter()
-            .any(|on| *on != hapax_postgres::Change::Insert);
+        let changes = table.on.iter().any(|on| *on != Change::Insert);
         if changes && without.contains(of_table.as_str()) {
             let found =
                 format!("table {of_table} has no replica identity: its updates and deletes fail");
