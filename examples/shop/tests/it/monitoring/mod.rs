@@ -23,7 +23,7 @@ use traffic::Traffic;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Metrics that neither a shop on SQLite nor its client exports in this test, and the reason.
-const UNSEEN: [(&str, &str); 6] = [
+const UNSEEN: [(&str, &str); 9] = [
     (
         telemetry::IDEMPOTENCY_FENCED,
         "an owner has to be paused for longer than its lease",
@@ -42,6 +42,9 @@ const UNSEEN: [(&str, &str); 6] = [
     ),
     (telemetry::SOURCE_MOVED, "the shop has no table source"),
     (telemetry::SOURCE_SET_ASIDE, "the shop has no table source"),
+    (telemetry::FEED_UP, "the shop has no feed"),
+    (telemetry::FEED_GAP, "the shop has no feed"),
+    (telemetry::FEED_SET_ASIDE, "the shop has no feed"),
 ];
 
 /// Alerts that the load causes, and whether they fire at once or are pending.
