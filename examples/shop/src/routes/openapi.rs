@@ -43,10 +43,11 @@ mod tests {
     }
 
     /// The files that emit events.
-    const EMITTERS: [&str; 6] = [
+    const EMITTERS: [&str; 7] = [
         include_str!("orders.rs"),
+        include_str!("customers.rs"),
         include_str!("payments.rs"),
-        include_str!("refunds.rs"),
+        include_str!("../refunds.rs"),
         include_str!("signups.rs"),
         include_str!("uploads/mod.rs"),
         include_str!("../checkout/end.rs"),

@@ -92,7 +92,7 @@ async fn a_death_after_the_thumbnails_are_committed_makes_none_again(on: Store) 
     })
     .await;
     let duplicates = "hapax_inbox_messages_total{consumer=\"thumbnails\",outcome=\"duplicate\"";
-    assert!(shop.metric(duplicates).await > 0.5);
+    eventually(PATIENCE, async || shop.metric(duplicates).await > 0.5).await;
     fs::write(&file, content).unwrap();
     check_once(&home, &said["sha256"]).await;
 }
