@@ -17,9 +17,10 @@ const NOUNS: [&[&str]; 7] = [
     &["uploads.", "thumbnails."],
 ];
 
-/// The failpoints of an operator's process beside a shop. The tests of the SQLite store kill one at
-/// each of them (`admin::crash`).
-const OPERATORS: &str = "sqlite.admin.";
+/// The failpoints of processes that the torture tests do not start: of an operator's process beside
+/// a shop, which the tests of the SQLite store kill at each of them (`admin::crash`), and of a feed,
+/// where the tests of the server kill the relay (`feeds`).
+const ELSEWHERE: [&str; 2] = ["sqlite.admin.", "feed."];
 
 /// A test of each failpoint, on SQLite.
 macro_rules! on_sqlite {
@@ -92,7 +93,7 @@ fn every_failpoint_in_the_sources_has_its_test() {
     for folder in ["crates", "examples/shop/src"] {
         find(&root.join(folder), &mut named);
     }
-    named.retain(|it| !it.starts_with(OPERATORS));
+    named.retain(|it| !ELSEWHERE.iter().any(|start| it.starts_with(start)));
     let on_postgresql = NOUNS
         .iter()
         .flat_map(|noun| failpoints(noun))
