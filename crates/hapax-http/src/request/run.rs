@@ -115,7 +115,7 @@ impl<S: Inner> Run<S> {
 
 impl Finished {
     /// Returns what to store: the handler's choice, or else the rule for the status. A failure of
-    /// the store is not an outcome of the request, and is not stored, whatever its status.
+    /// the store is not an outcome of the request, and is not stored under any status.
     pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
         overruled.unwrap_or_else(|| {

@@ -77,7 +77,7 @@ async fn a_hostile_message_is_set_aside_and_stops_no_other() {
     running.stop().await;
 }
 
-/// Any role may send such messages, and one that the feed cannot get past would stop it for good.
+/// Any role may send such messages, and one that the feed cannot skip would stop it permanently.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_cut_stops_no_other() {
     let fed = Fed::new(PUBLICATION).await;

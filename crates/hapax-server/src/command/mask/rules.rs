@@ -5,7 +5,7 @@ use regex::Regex;
 use serde::de::IgnoredAny;
 
 /// Names that are masked in addition to those of [`Mask`]. An operator needs them to see what
-/// happened; whoever gets a copy does not.
+/// happened; the reader of a copy does not.
 const NAMES: [&str; 13] = [
     "address",
     "birth",
