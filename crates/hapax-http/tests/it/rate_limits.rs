@@ -39,7 +39,7 @@ async fn a_request_beyond_the_limit_claims_no_key_and_a_replay_counts_too() {
 }
 
 #[tokio::test]
-async fn one_tenants_requests_are_not_limited_by_anothers() {
+async fn one_tenants_requests_are_not_limited_by_those_of_another() {
     let (stage, _) = stage().await;
     for _ in 0..3 {
         ask(&stage, "1").await;
