@@ -4,7 +4,7 @@
 //! is missing, lost or ahead of the position, if the server has another history since before the
 //! position, or if there is a slot and no position, then changes may be missing: that is a gap. A
 //! promoted standby is no gap if its history contains the position, which is the case with failover
-//! slots.
+//! slots. The primary that it has replaced is not read, if it runs again.
 
 use tokio_postgres::types::PgLsn;
 
@@ -246,6 +246,15 @@ async fn problem(
         return Ok(Some(format!(
             "the server {there} was replaced by the server {here}"
         )));
+    }
+    // No gap: the feed continues once the URL leads to the promoted server.
+    if server.timeline < recorded.timeline {
+        let (here, there) = (server.timeline, recorded.timeline);
+        let problem = format!(
+            "the server is on timeline {here} and the feed on timeline {there}: its standby was \
+             promoted, and the URL still leads to the earlier primary"
+        );
+        return Err(FeedError::Source(problem.into()));
     }
     if !slot.is_usable {
         return Ok(Some("the slot is of another database or plugin".to_owned()));
