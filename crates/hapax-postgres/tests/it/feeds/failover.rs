@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hapax_postgres::{Feed, Postgres};
 use hapax_testkit::{
-    postgres::{Cluster, Database, connect},
+    postgres::{Database, connect},
     wait::{eventually, pace},
 };
 
@@ -30,7 +30,7 @@ async fn has_failover_slots(fed: &Fed) -> bool {
 }
 
 /// Requires that the feed creates no slot, which a standby would not have.
-async fn is_refused(fed: Fed) {
+async fn is_refused(fed: &Fed) {
     fed.cluster.settings(&[("log_statement", "all")]).await;
     let running = fed.run_from(&fed.cluster.url(), kept());
     eventually(PATIENCE, async || {
@@ -45,13 +45,14 @@ async fn is_refused(fed: Fed) {
 }
 
 /// Kills the primary under a feed and promotes its standby. Requires that the rows of the standby
-/// are the events, each once, without a gap. The tables of Hapax are in a database of the same
-/// server, or in this one.
-async fn survives(mut fed: Fed, elsewhere: Option<&Database>) {
+/// are the events, each once, without a gap. The tables of Hapax are in the database of the source,
+/// or in the other one.
+async fn survives(fed: &mut Fed, elsewhere: Option<&Database>) {
     let primary = fed.cluster.client().await;
     let slot = "SELECT pg_create_physical_replication_slot('standby', true)";
     primary.batch_execute(slot).await.unwrap();
     let standby = fed.cluster.standby().await;
+    // A feed receives nothing that the standby does not have.
     let follow = [
         ("primary_slot_name", "standby"),
         ("hot_standby_feedback", "on"),
@@ -107,20 +108,20 @@ async fn survives(mut fed: Fed, elsewhere: Option<&Database>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn from_postgresql_17_on_a_failover_slot_survives_and_before_it_is_refused() {
-    let fed = Fed::new(OUTBOX).await;
+    let mut fed = Fed::new(OUTBOX).await;
     if has_failover_slots(&fed).await {
-        survives(fed, None).await;
+        survives(&mut fed, None).await;
     } else {
-        is_refused(fed).await;
+        is_refused(&fed).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_store_elsewhere_a_failover_slot_survives_or_is_refused_before_postgresql_17() {
-    let fed = Fed::new(OUTBOX).await;
+    let mut fed = Fed::new(OUTBOX).await;
     if has_failover_slots(&fed).await {
-        survives(fed, Some(&Database::fresh().await)).await;
+        survives(&mut fed, Some(&Database::fresh().await)).await;
     } else {
-        is_refused(fed).await;
+        is_refused(&fed).await;
     }
 }
