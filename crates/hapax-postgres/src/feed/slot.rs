@@ -260,7 +260,8 @@ async fn problem(
         return Ok(Some("the slot is of another database or plugin".to_owned()));
     }
     if slot.is_lost {
-        let problem = "the server has removed log that the slot needed (max_slot_wal_keep_size)";
+        let problem = "the server has invalidated the slot (max_slot_wal_keep_size, \
+                       idle_replication_slot_timeout)";
         return Ok(Some(problem.to_owned()));
     }
     if slot.confirmed > position {

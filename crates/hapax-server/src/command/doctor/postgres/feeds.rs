@@ -149,8 +149,9 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     let mut findings = Vec::new();
     match row.get(0) {
         Some("lost") => {
-            let found = format!("slot {slot} is lost: the server has removed log that it needed");
-            let remedy = "raise max_slot_wal_keep_size, and keep the feed running";
+            let found = format!("slot {slot} is lost: the server has invalidated it");
+            let remedy = "raise max_slot_wal_keep_size and idle_replication_slot_timeout, and keep the \
+                          feed running";
             findings.push(error(name, found, remedy));
         }
         Some("unreserved") => {
