@@ -4,7 +4,7 @@
 //! is missing, lost or ahead of the position, if the server has another history since before the
 //! position, or if there is a slot and no position, then changes may be missing: that is a gap. A
 //! promoted standby is no gap if its history contains the position, which is the case with failover
-//! slots.
+//! slots. The primary that it has replaced is not read, if it runs again.
 
 use tokio_postgres::types::PgLsn;
 
@@ -247,11 +247,21 @@ async fn problem(
             "the server {there} was replaced by the server {here}"
         )));
     }
+    // No gap: the feed continues once the URL leads to the promoted server.
+    if server.timeline < recorded.timeline {
+        let (here, there) = (server.timeline, recorded.timeline);
+        let problem = format!(
+            "the server is on timeline {here} and the feed on timeline {there}: its standby was \
+             promoted, and the URL still leads to the earlier primary"
+        );
+        return Err(FeedError::Source(problem.into()));
+    }
     if !slot.is_usable {
         return Ok(Some("the slot is of another database or plugin".to_owned()));
     }
     if slot.is_lost {
-        let problem = "the server has removed log that the slot needed (max_slot_wal_keep_size)";
+        let problem = "the server has invalidated the slot (max_slot_wal_keep_size, \
+                       idle_replication_slot_timeout)";
         return Ok(Some(problem.to_owned()));
     }
     if slot.confirmed > position {

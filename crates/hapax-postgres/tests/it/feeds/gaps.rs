@@ -200,6 +200,33 @@ async fn a_position_that_a_promoted_standby_never_had_is_a_gap() {
     running.stop().await;
 }
 
+/// It runs again, and the URL still leads to it. The position is one of the promoted standby.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_a_standby_has_replaced_is_not_read_and_is_no_gap() {
+    const IDENTIFY: &str = "received replication command: IDENTIFY_SYSTEM";
+    let fed = begun().await;
+    fed.sql("CREATE TABLE backup AS SELECT timeline, confirmed_lsn FROM hapax.feed")
+        .await;
+    fed.sql("UPDATE hapax.feed SET timeline = 2, confirmed_lsn = confirmed_lsn + 1000000000")
+        .await;
+    fed.cluster
+        .settings(&[("log_replication_commands", "on")])
+        .await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    eventually(PATIENCE, async || {
+        fed.cluster.log().matches(IDENTIFY).count() > 1
+    })
+    .await;
+    fed.sql(
+        "UPDATE hapax.feed SET timeline = backup.timeline, confirmed_lsn = backup.confirmed_lsn
+         FROM backup",
+    )
+    .await;
+    fed.sql(&insert(4, 6)).await;
+    assert_eq!(fed.events(6, "payload").await, numbers(6));
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_server_is_a_gap() {
     let fed = begun().await;

@@ -149,8 +149,9 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     let mut findings = Vec::new();
     match row.get(0) {
         Some("lost") => {
-            let found = format!("slot {slot} is lost: the server has removed log that it needed");
-            let remedy = "raise max_slot_wal_keep_size, and keep the feed running";
+            let found = format!("slot {slot} is lost: the server has invalidated it");
+            let remedy = "raise max_slot_wal_keep_size and idle_replication_slot_timeout, and keep the \
+                          feed running";
             findings.push(error(name, found, remedy));
         }
         Some("unreserved") => {
@@ -174,11 +175,33 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
             format!("over a replication connection: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)");
         findings.push(warning(name, found, remedy));
     }
+    if row.get(3) == Some("true") {
+        findings.extend(standbys(client, name).await?);
+    }
     if row.get(2) == Some("f") {
         let found = format!("nothing reads slot {slot}, so the server keeps its log");
         findings.push(warning(name, found, "start a relay with this feed"));
     }
     Ok(findings)
+}
+
+/// The standbys for which a failover slot waits: whether each of them is connected.
+async fn standbys(client: &Client, name: &str) -> Result<Vec<Finding>, QueryError> {
+    // Before PostgreSQL 17 there is no such setting.
+    let find = "SELECT named FROM unnest(string_to_array(
+            replace(current_setting('synchronized_standby_slots', true), ' ', ''), ',')) AS named
+         LEFT JOIN pg_replication_slots ON slot_name = named
+         WHERE named <> '' AND active IS NOT TRUE";
+    let found = rows(client, find).await?;
+    let absent = found.iter().filter_map(|row| row.get(0)).map(|slot| {
+        let found = format!(
+            "synchronized_standby_slots names {slot}, which no standby reads: the feed receives \
+             nothing until one does"
+        );
+        let remedy = "start the standby, or remove its slot from synchronized_standby_slots";
+        error(name, found, remedy)
+    });
+    Ok(absent.collect())
 }
 
 /// The publication: whether it is there, and whether it sends the changes that become events.
