@@ -3,11 +3,11 @@
 //!
 //! Writers, reader and a relay whose sink keeps nothing share one process. Rows are committed at a
 //! low rate, for the delay from the commit to the sink; then as fast as possible; then a backlog is
-//! written while nothing reads, and drained. The command prints `RATE BYTES P50_MS P99_MS DRAINED`,
-//! where `BYTES` is the WAL of a row; only the first two if nothing reads.
+//! committed while nothing reads, and drained. The command prints `RATE BYTES P50_MS P99_MS
+//! DRAINED`, where `BYTES` is the WAL of a row, or only the first two if nothing reads.
 
 use std::{
-    future::pending,
+    future::{Future, pending},
     iter::repeat_n,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -40,8 +40,7 @@ const WRITERS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Milliseconds between two rows at the low rate.
 const BETWEEN_MS: u64 = 10;
-/// Number of rows at the low rate that are not counted, while connections are opened and statements
-/// prepared.
+/// Number of rows before counting starts at the low rate, while statements are prepared.
 const FIRST: usize = 20;
 /// Rows of one transaction of the backlog, and events of one batch of the sink.
 const BATCH: usize = 1_000;
@@ -52,24 +51,23 @@ const TABLE: &str = "\
 CREATE TABLE bench_outbox (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topic        text NOT NULL,
-    owner        text NOT NULL,
     payload      text NOT NULL,
     published_at timestamptz
 );
 CREATE PUBLICATION hapax_bench FOR TABLE bench_outbox WITH (publish = 'insert')";
 /// Rows of about 100 bytes, with the numbers from `$1` to `$2`.
 const ROWS: &str = "\
-SELECT 'order.created', 'ord_' || n % 1000,
+SELECT 'order.created',
        '{\"n\":' || n || ',\"customer_id\":\"cus_bench\",\"amount\":1299,\"currency\":\"EUR\",'
            || '\"note\":\"two mugs, blue\"}'
 FROM generate_series($1::int8, $2::int8) AS n";
-const STARTED: &str = "SELECT count(*) FROM hapax.feed WHERE confirmed_lsn IS NOT NULL";
 const LOG_END: &str = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8";
+const STARTED: &str = "SELECT count(*) FROM hapax.feed WHERE confirmed_lsn IS NOT NULL";
 
 /// Writes rows, and reads them as events.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Flags {
-    /// An empty database, as postgres://USER@HOST:PORT/NAME; its server needs wal_level = logical
+    /// An empty database, as postgres://USER@HOST:PORT/NAME, with `wal_level = logical`
     #[arg(long, value_name = "URL")]
     database: String,
     /// Milliseconds at each of the two rates
@@ -78,19 +76,20 @@ pub(crate) struct Flags {
     /// Number of rows of the backlog
     #[arg(long, default_value_t = 200_000)]
     rows: u64,
+    /// How rows become events
     kind: Kind,
 }
 
 /// How rows become events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
-    /// They do not
+    /// Nothing reads them
     Nothing,
     /// A feed reads them from the log
     Feed,
     /// A table source moves them
     TableSource,
-    /// They are events: `hapax.emit` writes them
+    /// `hapax.emit` writes events instead
     Emit,
 }
 
@@ -100,27 +99,26 @@ impl Flags {
         let window = Duration::from_millis(self.window_ms.max(1));
         let writer = Arc::new(Writer::open(&self.database, self.kind).await?);
         if self.kind == Kind::Nothing {
-            let start = writer.mark().await?;
-            let rate = writer.rate(window).await?;
-            return Ok(format!("{rate} {}", writer.bytes_since(start).await?));
+            let [rate, bytes] = writer.full_speed(window, ready(Ok(()))).await?;
+            return Ok(format!("{rate} {bytes}"));
         }
         let reader = Reader::open(&self.database, self.kind, &writer).await?;
-        let running = reader.start();
-        reader.has_started(&writer).await?;
+        let (relay, tasks) = reader.start();
         let counted = (self.window_ms / BETWEEN_MS).max(1);
         let [median, tail] = reader.delays(&writer, counted).await?;
-        let start = writer.mark().await?;
-        let rate = writer.rate(window).await?;
-        reader.sink.until(writer.rows()).await?;
-        running.stop().await;
-        let bytes = writer.bytes_since(start).await?;
+        let settled = async {
+            reader.sink.until(writer.rows()).await?;
+            relay.drain().await;
+            Ok(())
+        };
+        let [rate, bytes] = writer.full_speed(window, settled).await?;
+        drop(tasks);
         let drained = reader.drained(&writer, self.rows.max(1)).await?;
-        reader.store.close();
         Ok(format!("{rate} {bytes} {median} {tail} {drained}"))
     }
 }
 
-/// Writes rows and numbers them, starting at 1.
+/// Writes rows and numbers them.
 struct Writer {
     pool: Pool,
     sql: String,
@@ -129,22 +127,14 @@ struct Writer {
 
 impl Writer {
     async fn open(url: &str, kind: Kind) -> anyhow::Result<Self> {
-        let sql = match kind {
-            Kind::Emit => format!(
-                "SELECT hapax.emit(topic, payload, 'order', owner) \
-                 FROM ({ROWS}) AS row (topic, owner, payload)"
-            ),
-            _ => format!("INSERT INTO bench_outbox (topic, owner, payload) {ROWS}"),
+        let sql = if kind == Kind::Emit {
+            format!("SELECT hapax.emit(topic, payload) FROM ({ROWS}) AS row (topic, payload)")
+        } else {
+            format!("INSERT INTO bench_outbox (topic, payload) {ROWS}")
         };
-        let pool = pool(url, WRITERS)?;
-        let client = pool.get().await.context("cannot connect to the database")?;
-        client.batch_execute(TABLE).await?;
-        drop(client);
-        Ok(Self {
-            pool,
-            sql,
-            last: AtomicU64::new(0),
-        })
+        let (pool, last) = (pool(url, WRITERS)?, AtomicU64::new(0));
+        pool.get().await?.batch_execute(TABLE).await?;
+        Ok(Self { pool, sql, last })
     }
 
     /// The number of rows so far.
@@ -162,27 +152,28 @@ impl Writer {
         Ok(())
     }
 
-    /// Commits rows as fast as possible, one per transaction. Returns their number per second.
-    async fn rate(self: &Arc<Self>, window: Duration) -> anyhow::Result<f64> {
+    /// Commits rows as fast as possible, one per transaction. Returns their number per second, and
+    /// the bytes that the log has grown by until everything is settled, per row.
+    async fn full_speed(
+        self: &Arc<Self>,
+        window: Duration,
+        settled: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<[f64; 2]> {
+        let (rows, start) = (self.rows(), self.log_end().await?);
         let writer = Arc::clone(self);
         let said = measured(WRITERS, WARM_UP, window, move || {
             let writer = Arc::clone(&writer);
             async move { writer.write(1).await }
         });
-        Ok(Transacted::read(&said.await?)?.rate)
+        let rate = Transacted::read(&said.await?)?.rate;
+        settled.await?;
+        let bytes = (self.log_end().await? - start).unsigned_abs();
+        Ok([rate, to_f64(bytes) / to_f64(self.rows() - rows)])
     }
 
-    /// The number of rows and the end of the log.
-    async fn mark(&self) -> anyhow::Result<(u64, i64)> {
+    async fn log_end(&self) -> anyhow::Result<i64> {
         let client = self.pool.get().await?;
-        let end = client.query_one(LOG_END, &[]).await?;
-        Ok((self.rows(), end.try_get(0)?))
-    }
-
-    /// Bytes of WAL per row since a mark.
-    async fn bytes_since(&self, (rows, end): (u64, i64)) -> anyhow::Result<f64> {
-        let (rows_now, end_now) = self.mark().await?;
-        Ok(to_f64((end_now - end).unsigned_abs()) / to_f64(rows_now - rows))
+        Ok(client.query_one(LOG_END, &[]).await?.try_get(0)?)
     }
 }
 
@@ -201,21 +192,23 @@ impl Reader {
         let store = store.context("cannot open the store")?;
         let mut imported = None;
         if kind == Kind::TableSource {
-            let source = Imported::open(&store, table()).await?;
+            let mut table = TableSource::new(NAME, "bench_outbox");
+            table.kind = Some("topic".to_owned());
+            let source = Imported::open(&store, table).await?;
             let client = writer.pool.get().await?;
             client.batch_execute(source.index()).await?;
             imported = Some(source);
         }
-        let feeder = (kind == Kind::Feed).then(|| Feeder::new(&store, settings, feed()));
         Ok(Self {
-            store,
-            feeder,
+            feeder: (kind == Kind::Feed).then(|| Feeder::new(&store, settings, feed())),
             imported,
+            store,
             sink: Arc::default(),
         })
     }
 
-    fn start(&self) -> Running {
+    /// Starts to read and to deliver. Dropping the tasks ends the reading.
+    fn start(&self) -> (RelayHandle, JoinSet<()>) {
         let mut tasks = JoinSet::new();
         if let Some(feeder) = self.feeder.clone() {
             tasks.spawn(feeder.run(pending()));
@@ -227,26 +220,21 @@ impl Reader {
         let settings = relay::Settings::new(clock(), random());
         let notifier = self.store.notifier();
         let relay = Relay::spawn(&self.store, destinations, &settings, &notifier);
-        Running { relay, tasks }
+        (relay, tasks)
     }
 
-    /// Waits until the feed has a position: rows before it never become events.
-    async fn has_started(&self, writer: &Writer) -> anyhow::Result<()> {
-        if self.feeder.is_none() {
-            return Ok(());
-        }
-        let client = writer.pool.get().await?;
-        eventually(PATIENCE, async || {
-            let started = client.query_one(STARTED, &[]).await;
-            started.is_ok_and(|row| row.get::<_, i64>(0) > 0)
-        })
-        .await;
-        Ok(())
-    }
-
-    /// Commits the first rows at the low rate. Returns the median of the delay until each is offered
-    /// and its 99th percentile, in milliseconds.
+    /// Commits the first rows, at the low rate. Returns the median and the 99th percentile of the
+    /// delay until they are offered, in milliseconds.
     async fn delays(&self, writer: &Writer, counted: u64) -> anyhow::Result<[f64; 2]> {
+        if self.feeder.is_some() {
+            // Rows before the position of a new feed never become events.
+            let client = writer.pool.get().await?;
+            eventually(PATIENCE, async || {
+                let started = client.query_one(STARTED, &[]).await;
+                started.is_ok_and(|row| row.get::<_, i64>(0) > 0)
+            })
+            .await;
+        }
         let mut commits = Vec::new();
         let mut due = Instant::now();
         for _ in 0..counted + FIRST as u64 {
@@ -257,13 +245,12 @@ impl Reader {
         }
         self.sink.until(writer.rows()).await?;
         let mut delays = Histogram::new();
-        // One writer commits them, so events arrive in the order of commits.
+        // One row after the other is committed, so events arrive in this order.
         for (committed, arrived) in commits.iter().zip(&*self.sink.times()).skip(FIRST) {
             // The sink may have the event before the writer knows that its commit has succeeded.
             delays.record(arrived.saturating_duration_since(*committed));
         }
-        let millis = |thousandths| delays.quantile(thousandths).as_secs_f64() * 1e3;
-        Ok([millis(500), millis(990)])
+        Ok([500, 990].map(|thousandths| delays.quantile(thousandths).as_secs_f64() * 1e3))
     }
 
     /// Commits a backlog while nothing reads. Returns the events per second at which it is drained.
@@ -279,26 +266,12 @@ impl Reader {
         client.batch_execute("VACUUM ANALYZE").await?;
         client.batch_execute("CHECKPOINT").await?;
         let start = Instant::now();
-        let running = self.start();
+        let (relay, _tasks) = self.start();
         self.sink.until(writer.rows()).await?;
         let last = self.sink.times().last().copied();
-        let last = last.context("no event was offered")?;
-        running.stop().await;
-        Ok(to_f64(backlog) / last.duration_since(start).as_secs_f64())
-    }
-}
-
-/// A relay, and the feeder or the mover beside it.
-struct Running {
-    relay: RelayHandle,
-    tasks: JoinSet<()>,
-}
-
-impl Running {
-    /// Settles what was offered, and stops.
-    async fn stop(mut self) {
-        self.relay.drain().await;
-        self.tasks.shutdown().await;
+        relay.drain().await;
+        let took = last.context("no event was offered")? - start;
+        Ok(to_f64(backlog) / took.as_secs_f64())
     }
 }
 
@@ -311,11 +284,11 @@ impl Arrivals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all rows were offered. Fails if there were more offers than rows.
+    /// Waits until all rows were offered. Fails if there are more offers than rows.
     async fn until(&self, rows: u64) -> anyhow::Result<()> {
         eventually(PATIENCE, async || self.times().len() as u64 >= rows).await;
         let offers = self.times().len() as u64;
-        ensure!(offers == rows, "{offers} events were offered of {rows} rows");
+        ensure!(offers == rows, "{rows} rows were offered {offers} times");
         Ok(())
     }
 }
@@ -335,14 +308,6 @@ impl Sink for Arrivals {
     }
 }
 
-fn table() -> TableSource {
-    let mut table = TableSource::new(NAME, "bench_outbox");
-    table.kind = Some("topic".to_owned());
-    table.aggregate_type_constant = Some("order".to_owned());
-    table.aggregate_id = Some("owner".to_owned());
-    table
-}
-
 fn feed() -> Feed {
     Feed {
         name: NAME.to_owned(),
@@ -356,8 +321,6 @@ fn feed() -> Feed {
             on: vec![Change::Insert],
             kind: Some("topic".to_owned()),
             payload: Some("payload".to_owned()),
-            aggregate_type_constant: Some("order".to_owned()),
-            aggregate_id: Some("owner".to_owned()),
             ..FeedTable::default()
         }],
         message_prefix: None,

@@ -259,7 +259,7 @@ impl Flags {
             embedded(bench),
             on_postgres(bench),
             of_relay(bench),
-            vec![("feed", Box::pin(relay::feeds(bench)))],
+            of_feeds(bench),
             console::every(bench),
         ];
         let mut all: Vec<Chosen<'a>> = Part::ALL
@@ -377,6 +377,11 @@ fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
         ("neighbours", Box::pin(relay::neighbours(bench))),
         ("tenants", Box::pin(relay::tenants(bench))),
     ]
+}
+
+/// The measurements of feeds.
+fn of_feeds(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    vec![("feed", Box::pin(relay::feeds(bench)))]
 }
 
 /// The path of a program of this project. If it was not given, it is built into the folder of this
