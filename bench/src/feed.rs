@@ -7,7 +7,7 @@
 //! DRAINED`, where `BYTES` is the WAL of a row, or only the first two if nothing reads.
 
 use std::{
-    future::{Future, pending},
+    future::pending,
     iter::repeat_n,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -109,7 +109,7 @@ impl Flags {
         let settled = async {
             reader.sink.until(writer.rows()).await?;
             relay.drain().await;
-            Ok(())
+            anyhow::Ok(())
         };
         let [rate, bytes] = writer.full_speed(window, settled).await?;
         drop(tasks);

@@ -35,7 +35,7 @@ pub(in crate::run) async fn feeds(bench: &Bench) -> anyhow::Result<Section> {
     let window = given.window / 2;
     let (window_ms, rows) = (window.as_millis().to_string(), given.jobs.to_string());
     let rounds = given.rounds.min(3);
-    let series = |name, unit, side| Series::new(format!("{name}, {side}"), unit);
+    let series = |name: &str, unit, side: &str| Series::new(format!("{name}, {side}"), unit);
     let mut sides = SIDES.map(|(_, side)| FIGURES.map(|(name, unit)| series(name, unit, side)));
     for round in 0..rounds {
         for turn in turns(SIDES.len(), round) {
