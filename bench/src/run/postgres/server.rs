@@ -20,8 +20,8 @@ const STOCK: [(&str, &str); 4] = [
 /// Reads the settings that affect the figures.
 const TOLD: &str = "\
 SELECT name, current_setting(name) FROM unnest(ARRAY[
-    'wal_level', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'shared_buffers',
-    'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
+    'wal_level', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method',
+    'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
 ]) WITH ORDINALITY AS told (name, place) ORDER BY place";
 
 /// A server with its version and settings.
