@@ -14,6 +14,7 @@ mod delay;
 mod backlog;
 mod relay;
 mod queue;
+mod feed;
 mod receive;
 mod publish;
 mod run;
@@ -66,6 +67,8 @@ enum Part {
     Relay(relay::Flags),
     /// Fills or drains a queue table whose rows are deleted when they are done
     Queue(queue::Flags),
+    /// Writes rows of an outbox table, and reads them as events
+    Feed(feed::Flags),
     /// Publishes to a broker
     Publish(publish::Flags),
     /// Receives webhooks
@@ -99,6 +102,7 @@ fn start(part: Part) -> anyhow::Result<()> {
         Part::Relay(flags) => tell(flags.run()),
         Part::Publish(flags) => tell(flags.run()),
         Part::Queue(flags) => tell(flags.run()),
+        Part::Feed(flags) => tell(flags.run()),
         Part::Receive(flags) => alone()?.block_on(flags.run()),
     }
 }

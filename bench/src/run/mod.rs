@@ -118,6 +118,7 @@ struct Bench {
     // Declared before the server, so that it is dropped first: its database is on the server.
     deep: OnceCell<relay::Deep>,
     server: OnceCell<Server>,
+    logical: OnceCell<Server>,
 }
 
 /// The store of a shop.
@@ -148,6 +149,12 @@ impl Bench {
     async fn server(&self) -> anyhow::Result<&Server> {
         let start = || Server::start(&self.dir, self.postgres.as_deref());
         self.server.get_or_try_init(start).await
+    }
+
+    /// A PostgreSQL server with logical decoding, which is started on first use.
+    async fn logical(&self) -> anyhow::Result<&Server> {
+        let start = || Server::logical(&self.dir, self.postgres.as_deref());
+        self.logical.get_or_try_init(start).await
     }
 
     /// The program of the shop, which is built on first use.
@@ -220,11 +227,9 @@ impl Flags {
                 missing.join(", ")
             );
         }
-        let server = bench.server.get().map(ToString::to_string);
-        let server = server.unwrap_or_default();
         let texts: Vec<_> = written
             .iter()
-            .map(|it| (it.part, self.text(it, &machine.to_string(), &server)))
+            .map(|it| (it.part, self.text(it, &machine, &bench)))
             .collect();
         let (out, is_kept) = self.out(&bench.dir);
         let kept = match fs::read_to_string(&out) {
@@ -237,12 +242,14 @@ impl Flags {
     }
 
     /// The text of a part, with the PostgreSQL server if the part uses one.
-    fn text(&self, written: &Written, machine: &str, server: &str) -> String {
+    fn text(&self, written: &Written, machine: &Machine, bench: &Bench) -> String {
         let kind = if self.quick { " --quick" } else { "" };
         let server = match written.part {
-            Part::Embedded => "",
-            Part::Postgres | Part::Relay | Part::Console => server,
+            Part::Embedded => None,
+            Part::Postgres | Part::Relay | Part::Console => bench.server.get(),
+            Part::Feed => bench.logical.get(),
         };
+        let server = server.map(ToString::to_string).unwrap_or_default();
         written.text(&format!("{machine}{server}"), kind)
     }
 
@@ -252,6 +259,7 @@ impl Flags {
             embedded(bench),
             on_postgres(bench),
             of_relay(bench),
+            of_feeds(bench),
             console::every(bench),
         ];
         let mut all: Vec<Chosen<'a>> = Part::ALL
@@ -311,6 +319,7 @@ impl Flags {
             postgres: self.postgres.clone(),
             deep: OnceCell::new(),
             server: OnceCell::new(),
+            logical: OnceCell::new(),
         })
     }
 
@@ -368,6 +377,11 @@ fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
         ("neighbours", Box::pin(relay::neighbours(bench))),
         ("tenants", Box::pin(relay::tenants(bench))),
     ]
+}
+
+/// The measurements of feeds.
+fn of_feeds(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    vec![("feed", Box::pin(relay::feeds(bench)))]
 }
 
 /// The path of a program of this project. If it was not given, it is built into the folder of this

@@ -1,4 +1,4 @@
-//! `RESULTS.md`: a part for each store, one for the relay and one for the console.
+//! `RESULTS.md`: a part for each store, one for the relay, one for feeds and one for the console.
 //!
 //! A run that has measured a part completely replaces it and keeps the others.
 
@@ -18,19 +18,28 @@ pub(super) enum Part {
     Postgres,
     /// The relay on PostgreSQL
     Relay,
+    /// An outbox table with a feed, with a table source, and `hapax.emit`
+    Feed,
     /// The pages of the web console
     Console,
 }
 
 impl Part {
     /// All parts, in the order of the page.
-    pub(super) const ALL: [Self; 4] = [Self::Embedded, Self::Postgres, Self::Relay, Self::Console];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Embedded,
+        Self::Postgres,
+        Self::Relay,
+        Self::Feed,
+        Self::Console,
+    ];
 
     fn heading(self) -> &'static str {
         match self {
             Self::Embedded => "# Figures of the embedded store",
             Self::Postgres => "# PostgreSQL",
             Self::Relay => "# Relay",
+            Self::Feed => "# Feed",
             Self::Console => "# Console",
         }
     }
@@ -42,6 +51,7 @@ impl fmt::Display for Part {
             Self::Embedded => "embedded",
             Self::Postgres => "postgres",
             Self::Relay => "relay",
+            Self::Feed => "feed",
             Self::Console => "console",
         })
     }

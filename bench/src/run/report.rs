@@ -213,8 +213,11 @@ impl fmt::Display for Section {
 /// The command of the harness.
 pub(super) const COMMAND: &str = "cargo run --release -p bench -- run";
 
-/// The table of targets.
+/// The table of targets; nothing without targets.
 pub(super) fn summary(sections: &[Section]) -> String {
+    if sections.iter().all(|section| section.verdicts.is_empty()) {
+        return String::new();
+    }
     let mut text = String::from(
         "| target | figure | wanted | measured (median) | | `--only` |\n|---|---|---:|---:|---|---|\n",
     );

@@ -60,6 +60,21 @@ fn the_figures_of_the_relay_are_measured_and_written_down() {
 }
 
 #[test]
+fn the_figures_of_feeds_are_measured_and_written_down() {
+    let page = run(&["feed"]);
+    assert!(page.starts_with("# Feed\n"), "{page}");
+    for line in [
+        "wal_level = logical",
+        "| rows committed, no reader |",
+        "| bytes of WAL per event, a table source |",
+        "| commit to offer, 100/s: p99, `hapax.emit` |",
+        "| drained, a feed |",
+    ] {
+        assert!(page.contains(line), "{line} is missing:\n{page}");
+    }
+}
+
+#[test]
 fn the_pages_of_the_console_are_measured_and_written_down() {
     let page = run(&["console"]);
     assert!(page.starts_with("# Console\n"), "{page}");

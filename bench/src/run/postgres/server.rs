@@ -20,8 +20,8 @@ const STOCK: [(&str, &str); 4] = [
 /// Reads the settings that affect the figures.
 const TOLD: &str = "\
 SELECT name, current_setting(name) FROM unnest(ARRAY[
-    'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method', 'shared_buffers',
-    'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
+    'wal_level', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method',
+    'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'autovacuum', 'max_connections', 'jit'
 ]) WITH ORDINALITY AS told (name, place) ORDER BY place";
 
 /// A server with its version and settings.
@@ -36,9 +36,29 @@ pub(in crate::run) struct Server {
 impl Server {
     /// Starts a private server below `dir`, or uses the one at `url`.
     pub(in crate::run) async fn start(dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
+        Self::with(dir, url, &STOCK).await
+    }
+
+    /// The same with logical decoding, which the server at `url` may not have.
+    pub(in crate::run) async fn logical(dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
+        let mut given = None;
+        if let Some(url) = url {
+            let client = connect(&without_tls(url)).await?;
+            let level = client.query_one("SHOW wal_level", &[]).await?;
+            given = Some(url).filter(|_| level.get::<_, &str>(0) == "logical");
+        }
+        let settings = [&STOCK[..], &[("wal_level", "logical")]].concat();
+        Self::with(dir, given, &settings).await
+    }
+
+    async fn with(
+        dir: &Path,
+        url: Option<&str>,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let cluster = match url {
             Some(_) => None,
-            None => Some(Cluster::start_in(dir, &STOCK).await),
+            None => Some(Cluster::start_in(dir, settings).await),
         };
         let url = url.map(str::to_owned);
         let url = url.or_else(|| cluster.as_ref().map(Cluster::url));

@@ -15,12 +15,14 @@ mod webhooks;
 mod brokers;
 mod neighbours;
 mod tenants;
+mod feeds;
 
 use std::time::Duration;
 
 pub(super) use brokers::broker_sinks;
 pub(super) use deep::Deep;
 pub(super) use drain::drain;
+pub(super) use feeds::feeds;
 pub(super) use growth::growth;
 pub(super) use latency::latency;
 pub(super) use memory::memory;
@@ -36,7 +38,7 @@ pub(super) struct Sizes {
     rounds: usize,
     /// Number of events of a drain.
     events: u64,
-    /// Number of jobs of a drain by another queue library.
+    /// Number of jobs of a drain by another queue library, and of rows of a drain by a feed.
     jobs: u64,
     /// Number of events in the deep backlog.
     deep: u64,

@@ -59,7 +59,7 @@ impl Flags {
     /// The route of the service.
     pub(super) async fn orders(self, kind: Kind, answer: Answer) -> anyhow::Result<MethodRouter> {
         make_tables(&self.database).await?;
-        let pool = self.pool()?;
+        let pool = pool(&self.database, self.pool)?;
         Ok(match kind {
             Kind::Insert => insert::orders(pool, answer),
             Kind::Transaction => transaction::orders(pool, answer),
@@ -67,14 +67,15 @@ impl Flags {
             Kind::Select => select::orders(pool, answer).await?,
         })
     }
+}
 
-    fn pool(&self) -> anyhow::Result<Pool> {
-        let config = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
-        let manager = Manager::from_config(self.database.parse()?, NoTls, config);
-        Ok(Pool::builder(manager).max_size(self.pool.max(1)).build()?)
-    }
+/// A pool of connections.
+pub(crate) fn pool(url: &str, size: usize) -> anyhow::Result<Pool> {
+    let config = ManagerConfig {
+        recycling_method: RecyclingMethod::Fast,
+    };
+    let manager = Manager::from_config(url.parse()?, NoTls, config);
+    Ok(Pool::builder(manager).max_size(size.max(1)).build()?)
 }
 
 /// Creates the tables of the shop if they are missing.

@@ -525,6 +525,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_database_is_dropped_with_its_replication_slots() {
+        const LEFT: &str = "SELECT (SELECT count(*) FROM pg_replication_slots)
+            + (SELECT count(*) FROM pg_database WHERE datname LIKE 'hapax%')";
+        let cluster = Cluster::start_with(&[("wal_level", "logical")]).await;
+        let database = Database::on(&cluster.url()).await;
+        let made = "SELECT pg_create_logical_replication_slot('slot', 'pgoutput')";
+        database.client().await.batch_execute(made).await.unwrap();
+        let count: i64 = one(&cluster.client().await, LEFT).await;
+        assert_eq!(count, 2);
+        drop(database);
+        let count: i64 = one(&cluster.client().await, LEFT).await;
+        assert_eq!(count, 0);
+    }
+
+    #[tokio::test]
     async fn a_dropped_cluster_leaves_no_server_and_no_files() {
         let cluster = Cluster::start().await;
         let (url, path) = (cluster.url(), cluster.directory.path().to_owned());

@@ -24,7 +24,7 @@ use crate::name::unused;
 
 const SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
-/// A database for one test. Dropping the value drops it on the server.
+/// A database for one test. Dropping the value drops it on the server, with its replication slots.
 #[derive(Debug)]
 pub struct Database {
     server: String,
@@ -129,6 +129,14 @@ impl Drop for Database {
                     return;
                 };
                 tokio::spawn(connection);
+                // A database with a slot cannot be dropped, nor a slot that is in use.
+                let slots = format!(
+                    "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots
+                     WHERE database = '{name}' AND active;
+                     SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+                     WHERE database = '{name}'"
+                );
+                let _dropped = client.batch_execute(&slots).await;
                 let drop_it = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
                 // A database that cannot be dropped is left on the server.
                 let _dropped = client.batch_execute(&drop_it).await;
