@@ -42,8 +42,8 @@ pub(in crate::run) async fn feeds(bench: &Bench) -> anyhow::Result<Section> {
             let database = bench.logical().await?.database().await?;
             let url = database.url();
             let of = ["feed", SIDES[turn].0, "--database", &url];
-            let sizes = ["--window-ms", &window_ms, "--rows", &rows];
-            let said = parts::run(folder.path(), &[&of[..], &sizes[..]].concat()).await?;
+            let flags = ["--window-ms", &window_ms, "--rows", &rows];
+            let said = parts::run(folder.path(), &[&of[..], &flags[..]].concat()).await?;
             for (series, figure) in sides[turn].iter_mut().zip(said.split_whitespace()) {
                 series.push(figure.parse()?);
             }

@@ -13,7 +13,7 @@ use super::{Fed, OUTBOX, count, feed, insert, texts};
 use crate::fixture::{PATIENCE, settings};
 
 /// PostgreSQL doubles the time between two looks of a standby at the slots, up to 30 s.
-const SYNC_PATIENCE: Duration = Duration::from_secs(120);
+const SYNC_PATIENCE: Duration = Duration::from_mins(2);
 const SYNCED: &str = "SELECT count(*) FROM pg_replication_slots
     WHERE slot_name = 'hapax_orders' AND synced AND NOT temporary";
 
