@@ -103,6 +103,10 @@ async fn a_test_event_that_is_not_taken_fails_with_the_reason(on: Store) {
         relay.state("orders").await == "delivering"
     })
     .await;
+    // A relay delivers before its destinations are in the list.
+    let url = database.url();
+    let shown = ["destinations", "show", "orders", "--database", &url];
+    eventually(PATIENCE, async || run(&shown).code == Some(0)).await;
     relay.stop().await;
     let ran = test_with(&database, "orders", "").await.ended(4);
     assert!(ran.stderr.contains("declared neither"), "{ran:?}");

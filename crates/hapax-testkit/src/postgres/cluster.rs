@@ -143,18 +143,7 @@ impl Cluster {
         &self,
         spoil: impl FnOnce(&Path, &Path, &Path),
     ) -> Result<Self, String> {
-        let mut other = self.copied(spoil).await;
-        if other.is_launched().await {
-            Ok(other)
-        } else {
-            Err(other.log())
-        }
-    }
-
-    /// Another server, not started, on a copy of this one's files at one moment: see
-    /// [`after_power_loss`](Self::after_power_loss).
-    async fn copied(&self, spoil: impl FnOnce(&Path, &Path, &Path)) -> Self {
-        let other = Self::in_directory(&tempfile::env::temp_dir());
+        let mut other = Self::in_directory(&tempfile::env::temp_dir());
         {
             let postmaster = self.postmaster.as_ref().map(Child::id);
             let _frozen = Frozen::family(postmaster.expect("the server runs")).await;
@@ -165,7 +154,11 @@ impl Cluster {
         for lock in ["postmaster.pid", "postmaster.opts"] {
             let _gone = fs::remove_file(other.data().join(lock));
         }
-        other
+        if other.is_launched().await {
+            Ok(other)
+        } else {
+            Err(other.log())
+        }
     }
 
     async fn make(&mut self, settings: &[(&str, &str)]) {
@@ -185,28 +178,17 @@ impl Cluster {
         self.launch().await;
     }
 
-    /// Creates a read-only standby of this server with streaming replication. It has none of the
-    /// slots of this server.
+    /// Creates a read-only standby of this server with streaming replication.
     ///
     /// # Panics
     /// Panics if the copy cannot be made or does not start.
     pub async fn standby(&self) -> Self {
-        let mut standby = self.copied(|_, _, _| {}).await;
-        let data = standby.data();
-        let slots = fs::read_dir(data.join("pg_replslot")).expect("there is a folder of slots");
-        for slot in slots.flatten() {
-            let _not_copied = fs::remove_dir_all(slot.path());
-        }
-        let signal = data.join("standby.signal");
-        fs::write(&signal, "").expect("the signal file can be created");
-        standby.programs.own(&signal);
-        let conninfo = format!(
-            "primary_conninfo = 'host=127.0.0.1 port={} user=postgres dbname=postgres'\n",
-            self.port
-        );
-        let configuration = data.join("postgresql.auto.conf");
-        let before = fs::read_to_string(&configuration).expect("there is a configuration");
-        fs::write(&configuration, before + &conninfo).expect("the configuration can be written");
+        let mut standby = Self::in_directory(&tempfile::env::temp_dir());
+        let mut copy = standby.programs.command("pg_basebackup");
+        copy.arg("--dbname").arg(self.url());
+        copy.arg("--pgdata").arg(standby.data());
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+        succeed(copy).await;
         standby.launch().await;
         standby
     }

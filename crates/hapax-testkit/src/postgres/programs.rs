@@ -14,8 +14,8 @@ use std::{
 
 use crate::guard::guard;
 
-/// The programs that every server needs. A restored server also needs `pg_dump` and `psql`, which
-/// small builds do not include.
+/// The programs that every server needs. A standby also needs `pg_basebackup`, and a restored
+/// server `pg_dump` and `psql`, which small builds do not include.
 const NEEDED: &[&str] = &["postgres", "initdb", "pg_ctl"];
 const DEBIAN: &str = "/usr/lib/postgresql";
 const INSTALL: &str = "no PostgreSQL programs (postgres, initdb, pg_ctl): install \

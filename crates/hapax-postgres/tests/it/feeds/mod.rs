@@ -5,7 +5,6 @@ mod messages;
 mod mapped;
 mod crashes;
 mod gaps;
-mod failover;
 
 use hapax_postgres::{Change, Feed, FeedTable, Feeder, Postgres};
 use hapax_testkit::{postgres::Cluster, wait::eventually};
