@@ -8,6 +8,7 @@
 mod pgoutput;
 
 use bytes::Bytes;
+use hapax_postgres::Change;
 use libfuzzer_sys::fuzz_target;
 use pgoutput::{Message, decode, head};
 
