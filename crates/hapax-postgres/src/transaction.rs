@@ -22,7 +22,7 @@ use crate::{
     commit::Ending,
     commit_recovery,
     connection::Link,
-    error::{lost, own_error, store_error},
+    error::{lost, own_error, store_error, unavailable},
     idempotency::{Held, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     phase::Phase,
@@ -371,8 +371,14 @@ impl Transaction for Tx {
             (Effect::Drop, None, phase) => {
                 self.accepted.rolled_back();
                 self.session.rollback().await;
-                if let Some(phase) = phase {
-                    phase.refuse(&self.store, response).await?;
+                match phase {
+                    Some(phase) => phase.refuse(&self.store, response).await?,
+                    // The first statement was cut off, for example by the client's deadline, and the
+                    // claim with it: there is no key under which the response could be stored.
+                    None if self.doom.is_some() => {
+                        return Err(unavailable("the claim of the key was interrupted"));
+                    }
+                    None => {}
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! Pipelined claims: the claim is sent together with the first statement, which saves a round trip
 //! and is equally safe.
 
+use std::time::Duration;
+
 use hapax::{
     idempotency::{Claim, Taken},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
@@ -124,6 +126,24 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         2
     );
     fixture.idle().await;
+}
+
+/// The claim is cut off together with the statement, so nothing may say that a response is stored.
+#[tokio::test]
+async fn a_first_statement_that_is_cut_off_stores_no_response_and_says_so() {
+    let fixture = Fixture::new().await;
+    let lock = "BEGIN; LOCK TABLE note IN ACCESS EXCLUSIVE MODE";
+    fixture.run(lock).await;
+    let mut tx = ride(&fixture, claim("k")).await;
+    let execute = tx.execute(INSERT, &[&"late"]);
+    let outcome = tokio::time::timeout(Duration::from_millis(200), execute).await;
+    assert!(outcome.is_err(), "the statement did not wait for the lock");
+    let kept = tx.complete(&response("late"), Effect::Drop).await;
+    assert_matches!(kept, Err(StoreError::Unavailable { .. }));
+    fixture.run("ROLLBACK").await;
+    let outcome = fixture.store.claim(claim("k")).await.unwrap();
+    assert_matches!(outcome, ClaimOutcome::Open(_));
+    assert!(fixture.notes().await.is_empty());
 }
 
 #[tokio::test]
