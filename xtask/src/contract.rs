@@ -1,5 +1,5 @@
-//! Python and Node packages of the tests: for the examples of the SQL contract, for probing the
-//! HTTP APIs, and for decoding OTLP.
+//! Packages of the tests: Python and Node for the examples of the SQL contract, for probing the HTTP
+//! APIs, and for decoding OTLP, and a PostgreSQL with failover slots.
 //!
 //! The packages are pinned. They are installed in folders under the target directory, and installed
 //! again when their list changes. Python and Node must be installed: no test is skipped because
@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     metadata::metadata,
+    postgres,
     tool::{self, Tool},
 };
 
@@ -53,6 +54,7 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     python(&root.join(PROBER), &target.join("prober"))?;
     python(&root.join(COLLECTOR), &target.join("otlp"))?;
     python(&root.join(ORACLES), &target.join("oracles"))?;
+    postgres::link_failover(&target.join("postgresql-17"))?;
     let (sources, target) = (root.join(SOURCES), target.join("sql-contract"));
     let list = sources.join("python/requirements.txt");
     python(&list, &target.join("python"))?;

@@ -29,6 +29,8 @@ const TESTS: &str = "test --package hapax-postgres --all-features --test it --";
 /// Tests that are left out of the first run: `bad_days` needs a standby, which is not available for
 /// every version, and `conformance` has separate runs.
 const ELSEWHERE: &[&str] = &["--skip", "bad_days::", "--skip", "conformance::"];
+/// Tests of failover slots, which not every version has.
+const FAILOVER: &[&str] = &["--skip", "feeds::failover::"];
 
 /// Runs the matrix for these versions, or for all.
 pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<()> {
@@ -46,8 +48,12 @@ pub(crate) fn matrix(steps: &mut Steps, arguments: &[String]) -> anyhow::Result<
         let programs = postgres::programs_of(version)?;
         let server = Server::start(&programs)?;
         let name = |what: &str| format!("PostgreSQL {version}, {what}");
+        let mut others = ELSEWHERE.to_vec();
+        if !postgres::has_failover_slots(version) {
+            others.extend(FAILOVER);
+        }
         steps.run(&name("all other tests"), || {
-            run(&programs, &server, "direct", ELSEWHERE)
+            run(&programs, &server, "direct", &others)
         })?;
         for way in ways {
             let conformance = &["conformance::"];

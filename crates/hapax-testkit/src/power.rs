@@ -80,6 +80,11 @@ impl Frozen {
         }
         frozen
     }
+
+    /// Kills the processes with SIGKILL, before any of them continues.
+    pub fn kill(self) {
+        signal("KILL", &self.0);
+    }
 }
 
 impl Drop for Frozen {

@@ -13,7 +13,7 @@ use std::{
 use anyhow::bail;
 
 pub(crate) use programs::Programs;
-pub(crate) use releases::{asked, programs_of};
+pub(crate) use releases::{asked, has_failover_slots, link_failover, programs_of};
 pub(crate) use server::Server;
 
 /// The environment variable with the URL of the server for the tests.

