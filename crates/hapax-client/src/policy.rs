@@ -1,9 +1,9 @@
 //! Which attempts may be repeated.
 //!
 //! A status allows another attempt if it indicates a temporary condition and not an error of the
-//! request, and if the response is not stored under the key: every attempt would receive it again. Whether another attempt is safe is a separate question: a request with a key, or with
-//! an idempotent method, may always be sent again; any other request only if no byte of it was
-//! sent.
+//! request, and if the response is not stored under the key: every attempt would receive it again.
+//! Whether another attempt is safe is a separate question: a request with a key, or with an
+//! idempotent method, may always be sent again; any other request only if no byte of it was sent.
 
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ pub(crate) fn wants_key(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PATCH)
 }
 
-/// Whether a protected operation says that this response is stored under the key. A response that was
-/// stored by an earlier attempt is replayed.
+/// Whether a protected operation says that this response is stored under the key, by this attempt or
+/// by an earlier one.
 pub(crate) fn is_stored(headers: &HeaderMap) -> bool {
     let status = headers.get(IDEMPOTENCY_STATUS);
     status.is_some_and(|value| value == "stored" || value == "replayed")
