@@ -26,7 +26,7 @@ use crate::{
     attempt::Attempts,
     destination,
     operation::{Operation, Step},
-    policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, wants_key},
+    policy::{IDEMPOTENCY_KEY, Policy, REQUEST_TIMEOUT, Seen, is_repeatable, is_stored, wants_key},
     shared::Shared,
     stopped::Stopped,
     trace,
@@ -226,6 +226,7 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
             let seen = Seen::Answer {
                 status,
                 retry_after,
+                is_stored: is_stored(answer.headers()),
             };
             (seen, note.unwrap_or_default())
         }

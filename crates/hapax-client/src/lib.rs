@@ -7,7 +7,9 @@
 //! crash of the client.
 //!
 //! The client retries after network errors, 408, 425, 429, 500, 502, 503, 504, and 409 with
-//! `Retry-After`. A POST or PATCH without a key is not retried after any byte of it was sent.
+//! `Retry-After`, unless `Idempotency-Status` says that the response is stored under the key: every
+//! attempt would receive it again. A POST or PATCH without a key is not retried after any byte of it
+//! was sent.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]

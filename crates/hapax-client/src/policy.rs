@@ -1,14 +1,14 @@
 //! Which attempts may be repeated.
 //!
 //! A status allows another attempt if it indicates a temporary condition and not an error of the
-//! request. Whether another attempt is safe is a separate question: a request with a key, or with
-//! an idempotent method, may always be sent again; any other request only if no byte of it was
-//! sent.
+//! request, and if the response is not stored under the key: every attempt would receive it again.
+//! Whether another attempt is safe is a separate question: a request with a key, or with an
+//! idempotent method, may always be sent again; any other request only if no byte of it was sent.
 
 use std::time::Duration;
 
 use hapax::retry::{Backoff, Budget};
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 /// The header with the idempotency key.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -41,6 +41,8 @@ pub(crate) enum Seen {
         status: StatusCode,
         /// The wait that the response asks for.
         retry_after: Option<Duration>,
+        /// Whether every attempt receives this response, because it is stored under the key.
+        is_stored: bool,
     },
     /// No response was received, and the request was not sent.
     NotSent,
@@ -57,7 +59,8 @@ impl Seen {
             Self::Answer {
                 status,
                 retry_after,
-            } => passes(status, retry_after.is_some()),
+                is_stored,
+            } => !is_stored && passes(status, retry_after.is_some()),
             Self::NotSent | Self::Lost | Self::TimedOut => true,
         }
     }
@@ -80,6 +83,13 @@ pub(crate) fn is_repeatable(method: &Method, has_key: bool) -> bool {
 /// Whether the client generates a key for a request without one.
 pub(crate) fn wants_key(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PATCH)
+}
+
+/// Whether a protected operation says that this response is stored under the key, by this attempt or
+/// by an earlier one.
+pub(crate) fn is_stored(headers: &HeaderMap) -> bool {
+    let status = headers.get(IDEMPOTENCY_STATUS);
+    status.is_some_and(|value| value == "stored" || value == "replayed")
 }
 
 /// Whether the code of a problem says that the same request will fail again, regardless of the

@@ -72,9 +72,10 @@ impl Output {
         written(b"\x1b[H\x1b[2J")
     }
 
-    /// Prints a line.
+    /// Prints a line for people. With CSV it goes to standard error, because a program reads only
+    /// the table.
     pub(crate) fn line(self, line: impl Display) -> io::Result<()> {
-        written(format!("{line}\n").as_bytes())
+        self.beside(&format!("{line}\n"))
     }
 
     /// Prints a table. Columns are padded to their widest cell, except for the last one. In CSV the
@@ -92,6 +93,16 @@ impl Output {
         written(text.as_bytes())
     }
 
+    /// Prints a table that is not the result of the command, but explains it. With CSV it goes to
+    /// standard error, as lines do.
+    pub(crate) fn side_table<const N: usize>(
+        self,
+        header: [&str; N],
+        rows: &[[String; N]],
+    ) -> io::Result<()> {
+        self.beside(&table(header, rows))
+    }
+
     /// Prints a text unchanged.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
         written(text.as_bytes())
@@ -100,6 +111,14 @@ impl Output {
     /// Prints bytes unchanged.
     pub(crate) fn bytes(self, bytes: &[u8]) -> io::Result<()> {
         written(bytes)
+    }
+
+    fn beside(self, text: &str) -> io::Result<()> {
+        if self.csv {
+            io::stderr().lock().write_all(text.as_bytes())
+        } else {
+            written(text.as_bytes())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use hapax::{key::IdempotencyKey, sink::BoxError};
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use serde::Deserialize;
 
-use crate::{attempt::Attempts, policy::IDEMPOTENCY_STATUS, stopped::Stopped};
+use crate::{attempt::Attempts, policy::is_stored, stopped::Stopped};
 
 /// Maximum length of the code of a problem in bytes.
 const CODE_BYTES_MAX: usize = 128;
@@ -133,10 +133,7 @@ pub(super) fn fate(
     code: Option<&str>,
     in_doubt: bool,
 ) -> Fate {
-    let by_operation = headers
-        .get(IDEMPOTENCY_STATUS)
-        .is_some_and(|value| value == "stored" || value == "replayed");
-    if status.is_success() || by_operation || code == Some(PAYLOAD_MISMATCH) {
+    if status.is_success() || is_stored(headers) || code == Some(PAYLOAD_MISMATCH) {
         Fate::Known
     } else if !in_doubt && !status.is_server_error() {
         Fate::Nothing
@@ -148,6 +145,7 @@ pub(super) fn fate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::IDEMPOTENCY_STATUS;
 
     #[test]
     fn the_code_of_a_problem_is_read_and_nothing_else_is() {

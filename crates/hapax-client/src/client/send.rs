@@ -20,7 +20,7 @@ use crate::{
     attempt::Attempts,
     journal::{Begun, Intent},
     operation::{Operation, Step},
-    policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen},
+    policy::{IDEMPOTENCY_KEY, REQUEST_TIMEOUT, Seen, is_stored},
     stopped::Stopped,
     trace,
 };
@@ -219,6 +219,7 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             let seen = Seen::Answer {
                 status,
                 retry_after,
+                is_stored: is_stored(&came.headers),
             };
             let code = came.body.as_ref();
             let code = code.and_then(|body| answer::code(&came.headers, body));

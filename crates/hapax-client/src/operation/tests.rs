@@ -16,6 +16,7 @@ fn answer(status: u16, retry_after: Option<u64>) -> Seen {
     Seen::Answer {
         status: StatusCode::from_u16(status).unwrap(),
         retry_after: retry_after.map(Duration::from_secs),
+        is_stored: false,
     }
 }
 

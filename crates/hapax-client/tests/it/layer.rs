@@ -64,6 +64,18 @@ async fn a_post_gets_a_key_and_the_same_request_is_sent_until_it_is_answered() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_stored_under_the_key_ends_the_operation() {
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(503).header("idempotency-status", "stored"));
+    let answer = send(quick(), request(Method::POST, &receiver.url("/a")))
+        .await
+        .unwrap();
+    let outcome: &Retried = answer.extensions().get().unwrap();
+    assert_eq!((answer.status().as_u16(), outcome.attempts.len()), (503, 1));
+    assert_eq!(outcome.stopped, Stopped::Final);
+}
+
+#[tokio::test]
 async fn a_key_that_stands_on_the_request_stays() {
     let receiver = HttpReceiver::start().await;
     let mut request = request(Method::POST, &receiver.url("/a"));

@@ -31,6 +31,18 @@ async fn an_answer_that_stands_is_not_asked_for_again() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_stored_under_the_key_is_not_asked_for_again() {
+    for status in [408, 429, 500, 502, 503, 504] {
+        for said in ["stored", "replayed"] {
+            let stored = HttpReply::status(status).header("idempotency-status", said);
+            check(stored, 1, Stopped::Final).await;
+        }
+        let bypassed = HttpReply::status(status).header("idempotency-status", "bypassed");
+        check(bypassed, 5, Stopped::Exhausted).await;
+    }
+}
+
+#[tokio::test]
 async fn a_conflict_is_asked_for_again_only_with_retry_after() {
     check(HttpReply::status(409), 1, Stopped::Final).await;
     let in_progress = HttpReply::status(409).header("retry-after", "0");

@@ -80,7 +80,14 @@ pub(crate) async fn handle<K: Keys, S: Inner>(
 ) -> Result<Response, Infallible> {
     let arrived = Instant::now();
     let (parts, body) = request.into_parts();
-    let parsed = match ParsedRequest::read(&operation, &parts, body).await {
+    let reading = Reading {
+        operation: &operation,
+        parts: &parts,
+        arrived,
+    };
+    let parsed = ParsedRequest::read(&operation, &parts, body).await;
+    reading.end();
+    let parsed = match parsed {
         Ok(parsed) => parsed,
         Err(refusal) => return Ok(refused(&operation, &parts, arrived, &refusal)),
     };
@@ -253,6 +260,28 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
             self.operation.idempotency.settings().handler_max,
         );
         self.deadline.map_or(end, |deadline| deadline.min(end))
+    }
+}
+
+/// A request whose body is being read. If it is dropped, because its client has disconnected, it
+/// writes its line.
+struct Reading<'a, K: Keys> {
+    operation: &'a ProtectedOperation<K>,
+    parts: &'a Parts,
+    arrived: Instant,
+}
+
+impl<K: Keys> Reading<'_, K> {
+    /// Ends without a line. The caller writes it.
+    fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<K: Keys> Drop for Reading<'_, K> {
+    fn drop(&mut self) {
+        let refusal = Refusal::disconnected(self.parts);
+        refused(self.operation, self.parts, self.arrived, &refusal);
     }
 }
 

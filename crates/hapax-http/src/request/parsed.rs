@@ -24,7 +24,7 @@ use crate::{
     header::{self, IDEMPOTENCY_KEY, echo},
     operation::{KeyPolicy, MediaType, ProtectedOperation},
     phased::Handover,
-    problem::{self, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
+    problem::{self, BODY_INCOMPLETE, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
     request_id::RequestId,
 };
 
@@ -52,6 +52,19 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// Creates the refusal of a request whose client has disconnected before its body was read.
+    pub(super) fn disconnected(parts: &Parts) -> Self {
+        Self::new(
+            Problem::new(BODY_INCOMPLETE),
+            sent(parts).ok().flatten().as_deref(),
+        )
+    }
+
+    fn new(problem: Problem, sent: Option<&str>) -> Self {
+        let key = sent.and_then(|key| IdempotencyKey::new(key).ok());
+        Self { problem, key }
+    }
+
     /// Returns the response, with the key if it was parsed.
     pub(super) fn response(&self, id: &RequestId) -> Response {
         let mut response = problem::write_out(&self.problem, id);
@@ -74,14 +87,11 @@ impl<'a> ParsedRequest<'a> {
         parts: &'a Parts,
         body: Body,
     ) -> Result<Self, Refusal> {
-        let sent = sent(parts).map_err(|problem| Refusal { problem, key: None })?;
+        let sent = sent(parts).map_err(|problem| Refusal::new(problem, None))?;
         let parsed = sent.clone();
         Self::read_under(operation, parts, body, sent)
             .await
-            .map_err(|problem| {
-                let key = parsed.and_then(|key| IdempotencyKey::new(&*key).ok());
-                Refusal { problem, key }
-            })
+            .map_err(|problem| Refusal::new(problem, parsed.as_deref()))
     }
 
     async fn read_under<K: Keys>(

@@ -1,8 +1,9 @@
 //! Tests of the request log: one line for each request, on both stores, without secrets.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body, extract::State, routing::post};
+use futures_util::{FutureExt as _, stream};
 use hapax::{
     idempotency::{OnExpired, OnStoreError},
     key::{Tenant, short_hash},
@@ -136,6 +137,21 @@ async fn a_client_that_disconnects_leaves_a_line() {
     })
     .await;
     assert!(lines(&log)[0].contains("outcome=\"created\""), "{log}");
+}
+
+#[tokio::test]
+async fn a_client_that_disconnects_while_its_body_is_read_leaves_a_line() {
+    log::listen();
+    let stage = Stage::new().await;
+    let mut request = post_json("/effects", "k", "");
+    *request.body_mut() = Body::from_stream(stream::pending::<Result<Vec<u8>, io::Error>>());
+    // The request is dropped after it has been polled once.
+    let sent = send(stage.router.clone(), request).now_or_never();
+    assert!(sent.is_none());
+    let hash = format!("key_hash=\"{}\"", short_hash("k"));
+    let incomplete = "outcome=\"refused\" status=400 error_code=\"VALIDATION.body.incomplete\"";
+    check_line(&[incomplete, hash.as_str()]);
+    assert_eq!(stage.runs(), 0);
 }
 
 #[tokio::test]

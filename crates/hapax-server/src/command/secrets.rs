@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, output: Output) -> Result<ExitCode, Failure> {
     if output.json {
         output.json(&json!({ "secret": secret }))?;
     } else {
-        output.line(secret)?;
+        output.text(&format!("{secret}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -243,6 +243,54 @@ async fn the_doctor_names_what_a_publication_lacks() {
     found(&ran, "note", "old: the feed is not configured here");
 }
 
+#[tokio::test]
+async fn the_doctor_names_columns_that_a_delete_does_not_send() {
+    const DELETES: &str = "replica identity of table public.orders lacks status, tenant, which the \
+        feed reads: deletes are set aside";
+    const UPDATES: &str = "lacks note, which the feed reads: an update that leaves a long value";
+    let (cluster, client) = server().await;
+    client
+        .batch_execute(
+            "CREATE TABLE orders (
+                id int PRIMARY KEY, status text NOT NULL, tenant text NOT NULL, note text);
+             CREATE PUBLICATION hapax_shop FOR TABLE orders",
+        )
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    let configure = |on: &str, payload: &str| {
+        let feed = format!(
+            "[feeds.shop.tables.orders]\non = [{on}]\nwhen = {{ status = [\"paid\"] }}\n{payload}\
+             type_constant = \"order.{{operation}}\"\ntenant = \"tenant\"\naggregate_id = \"id\"\n\
+             aggregate_type_constant = \"order\"\n"
+        );
+        fs::write(&path, feed).unwrap();
+    };
+    configure("\"insert\", \"update\"", "");
+    not_found(&doctor(&cluster, &path), "replica identity");
+    configure("\"update\"", "payload = \"note\"\n");
+    found(&doctor(&cluster, &path), "warning", UPDATES);
+    configure("\"insert\", \"delete\"", "");
+    let ran = doctor(&cluster, &path);
+    found(&ran, "warning", DELETES);
+    assert!(
+        ran.stdout
+            .contains("ALTER TABLE public.orders REPLICA IDENTITY FULL"),
+        "{ran:?}"
+    );
+    let alter = "CREATE UNIQUE INDEX identity ON orders (id, status, tenant);
+        ALTER TABLE orders REPLICA IDENTITY USING INDEX identity";
+    client.batch_execute(alter).await.unwrap();
+    not_found(&doctor(&cluster, &path), "replica identity");
+    let alter = "ALTER TABLE orders REPLICA IDENTITY DEFAULT";
+    client.batch_execute(alter).await.unwrap();
+    found(&doctor(&cluster, &path), "warning", DELETES);
+    let alter = "ALTER TABLE orders REPLICA IDENTITY FULL";
+    client.batch_execute(alter).await.unwrap();
+    not_found(&doctor(&cluster, &path), "replica identity");
+}
+
 #[test]
 fn a_feed_that_cannot_work_is_refused_by_its_setting() {
     for (feed, problem) in [
@@ -301,4 +349,16 @@ fn found(ran: &Ran, severity: &str, text: &str) {
     };
     let findings = findings.as_array().unwrap();
     assert!(findings.iter().any(fits), "{findings:#?}");
+}
+
+/// Requires that no finding of the doctor contains the text.
+#[track_caller]
+fn not_found(ran: &Ran, text: &str) {
+    let findings = ran.json();
+    let mut found = findings
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["found"].as_str());
+    assert!(!found.any(|it| it.contains(text)), "{}", ran.stdout);
 }

@@ -21,6 +21,7 @@ on_both_stores! {
     a_dead_letter_is_edited_and_replayed_by_a_verb,
     a_name_under_which_a_relay_carries_is_not_free,
     a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people,
+    every_command_that_prints_a_table_prints_only_the_table_as_csv,
     new_events_are_followed,
     the_status_is_shown_at_a_glance,
 }
@@ -295,6 +296,75 @@ async fn the_status_is_shown_at_a_glance(on: Store) {
     let refused = run(&["status", "--watch", "1ms", "--database", &url]).ended(2);
     assert!(refused.stderr.contains("at least 500ms"), "{refused:?}");
     relay.stop().await;
+}
+
+/// What is not a row of the table goes to standard error, so that a program can read the output.
+async fn every_command_that_prints_a_table_prints_only_the_table_as_csv(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(422));
+    database.emit("order.created", 2).await;
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    let url = database.url();
+    let mut dead = json!(null);
+    eventually(PATIENCE, async || {
+        dead = call(&url, &["dead-letters", "list"]).ended(0).json()["items"].clone();
+        dead.as_array().unwrap().len() == 2
+    })
+    .await;
+    let (event, position) = (
+        dead[0]["event_id"].as_str().unwrap(),
+        dead[0]["position"].to_string(),
+    );
+    let tables: [(&[&str], &str); 16] = [
+        (&["status"], "destination,"),
+        (
+            &["doctor", "--database-only"],
+            "severity,check,found,remedy",
+        ),
+        (&["keys", "list"], "operation,"),
+        (&["events", "list"], "id,"),
+        (&["events", "show", event], "destination,state,when,why"),
+        (&["deliveries", "list"], ""),
+        (&["dead-letters", "list"], ""),
+        (
+            &["dead-letters", "show", "orders", &position],
+            "destination,state,when,why",
+        ),
+        (&["dead-letters", "jobs"], ""),
+        (&["inbox", "list"], "id,"),
+        (&["sagas", "list"], "id,"),
+        (&["destinations", "list"], "name,"),
+        (&["destinations", "show", "orders"], "name,sink,"),
+        (&["destinations", "log"], "at,actor,"),
+        (&["config", "show"], "setting,value,from"),
+        (&["migrate", "--check"], ""),
+    ];
+    for (verb, header) in tables {
+        let ran = run(&[verb, &["--csv", "--database", &url]].concat());
+        check_csv(&ran, header, verb);
+        let ran = run(&[verb, &["--json", "--database", &url]].concat());
+        assert!(ran.code.is_some_and(|code| code < 3), "{verb:?}: {ran:?}");
+        ran.json();
+    }
+    let ran = run(&["status", "--csv", "--database", &url]).ended(0);
+    assert_eq!(ran.stdout.lines().count(), 2, "{ran:?}");
+    for beside in ["2 events committed", "need a decision: 2"] {
+        assert!(ran.stderr.contains(beside), "{beside}: {ran:?}");
+    }
+    relay.stop().await;
+}
+
+/// Requires that the output is one table: each record has as many cells as the header, and no cell
+/// is left over.
+#[track_caller]
+fn check_csv(ran: &Ran, header: &str, verb: &[&str]) {
+    assert!(ran.stdout.starts_with(header), "{verb:?}: {ran:?}");
+    let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
+    for record in reader.records() {
+        let record = record.unwrap_or_else(|error| panic!("{verb:?}: {error}: {ran:?}"));
+        assert!(!record.is_empty(), "{verb:?}: {ran:?}");
+    }
 }
 
 /// Writes a file, and returns its path.

@@ -75,7 +75,8 @@ async fn replace(shop: &Shop, order: &HttpAnswer) -> HttpAnswer {
     shop.send(Method::PUT, path, &headers, ORDER).await
 }
 
-async fn check_counted(shop: &Shop, operation: &str, outcome: &str) {
+/// Checks that one request on this operation has ended with this outcome.
+pub(crate) async fn check_counted(shop: &Shop, operation: &str, outcome: &str) {
     let line = format!(
         "hapax_idempotency_requests_total{{operation=\"{operation}\",outcome=\"{outcome}\"}}"
     );

@@ -1,7 +1,7 @@
 //! Tests of the tables that are exported as CSV: the retries of a client, the outcomes of repeated
 //! requests, and the messages of a consumer. A value that differs in every run has a placeholder.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, fs, process::Command, time::Duration};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply},
@@ -18,6 +18,7 @@ use crate::{
 on_both_stores! {
     the_outcomes_of_repeated_requests_are_a_table,
     the_messages_of_a_consumer_are_a_table,
+    the_demo_writes_what_it_observes_as_three_tables,
 }
 
 #[tokio::test]
@@ -93,6 +94,67 @@ async fn the_messages_of_a_consumer_are_a_table(on: Store) {
         table.push(format!("{},{},*,*,{result}", row["id"], row["source"]));
     }
     assert_eq!(table, ["ev_001,psp,*,*,refund", "ev_001,psp,*,*,replayed"]);
+}
+
+async fn the_demo_writes_what_it_observes_as_three_tables(on: Store) {
+    let shop = Shop::start(on, &["--webhook-schedule", "0s,50ms,50ms"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
+    demo.arg("--csv").arg(folder.path());
+    demo.args(["--shop", &shop.url("")]);
+    spawn_blocking(|| run_to_end(demo)).await.unwrap().ended(0);
+    let written = |name: &str| rows(&fs::read_to_string(folder.path().join(name)).unwrap());
+
+    let retries = written("retries.csv");
+    assert_eq!(retries[0].join(","), "attempt,delay_ms,status,code,notes");
+    assert_eq!(retries[1][..4], ["1", "0", "timeout", ""]);
+    let last = retries.last().unwrap();
+    assert_eq!(last[2..], ["2xx", "201", "success"], "{retries:?}");
+
+    let replays = written("replays.csv");
+    let header = "key,payload_hash,status,http_code,result_id,notes";
+    assert_eq!(replays[0].join(","), header);
+    let [_, first, again, other] = &replays[..] else {
+        panic!("not three rows: {replays:?}");
+    };
+    assert_eq!((&first[0], &first[1]), (&again[0], &again[1]));
+    assert_eq!(first[4], again[4]);
+    assert_eq!(
+        [&first[2], &first[3], &first[5]],
+        ["completed", "201", "stored"]
+    );
+    assert_eq!(
+        [&again[2], &again[3], &again[5]],
+        ["completed", "201", "replayed"]
+    );
+    assert!(other[0] == first[0] && other[1] != first[1], "{replays:?}");
+    let conflict = [
+        "conflict",
+        "409",
+        "",
+        "CONFLICT.idempotency.payload_mismatch",
+    ];
+    assert_eq!(other[2..], conflict);
+
+    let inbox = written("inbox.csv");
+    assert_eq!(
+        inbox[0].join(","),
+        "event_id,source,first_seen,processed,result"
+    );
+    let [_, first, again] = &inbox[..] else {
+        panic!("not two rows: {inbox:?}");
+    };
+    assert_eq!(
+        (&first[0], &first[1][..], &first[4][..]),
+        (&again[0], "shop", "ok")
+    );
+    assert!(first[2] <= again[2] && again[4] == "replayed", "{inbox:?}");
+}
+
+/// The cells of a table without quoted cells.
+fn rows(csv: &str) -> Vec<Vec<String>> {
+    let cells = |line: &str| line.split(',').map(str::to_owned).collect();
+    csv.lines().map(cells).collect()
 }
 
 /// The only row that a command prints as CSV: its cells by the names of their columns.

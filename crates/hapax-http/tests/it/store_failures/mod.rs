@@ -9,6 +9,7 @@ mod postgres;
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -125,6 +126,29 @@ pub(crate) fn check_mistake<F: Fixture>(made: impl Future<Output = F>) {
     assert_eq!(outcomes(&counted), released, "{counted:#?}");
 }
 
+/// Checks a handler that stores something outside the database and cannot: it says so with the error
+/// of a store as the cause, and the request counts like any other failure of the store.
+pub(crate) fn check_outside<F: Fixture>(made: impl Future<Output = F>) {
+    log::listen();
+    let counted = count(async {
+        let fixture = made.await;
+        for on_store_error in [OnStoreError::Closed, OnStoreError::Open] {
+            let (node, runs) = node(&fixture, on_store_error).await;
+            for path in ["/outside", "/outside-phased"] {
+                let sent = ask_once(&node, &runs, path, &format!("{on_store_error:?}")).await;
+                check_unavailable(&sent, path, "outside");
+                check_line(&[UNAVAILABLE]);
+            }
+        }
+        assert_eq!(fixture.effects().await, 0);
+    });
+    let failed = Outcomes {
+        store_error: 4,
+        ..Outcomes::default()
+    };
+    assert_eq!(outcomes(&counted), failed, "{counted:#?}");
+}
+
 async fn check_fault<F: Fixture>(
     fixture: &F,
     fault: &Fault,
@@ -237,6 +261,11 @@ async fn node<F: Fixture>(fixture: &F, on_store_error: OnStoreError) -> (Router,
             "/phased",
             post(phases::<F>).layer(operation("/phased").phased()),
         )
+        .route("/outside", post(outside).layer(operation("/outside")))
+        .route(
+            "/outside-phased",
+            post(outside).layer(operation("/outside-phased").phased()),
+        )
         .with_state(Arc::clone(&runs))
         .layer(RequestIds::new(random));
     (router, runs)
@@ -269,6 +298,12 @@ async fn mistake<F: Fixture>(
     runs.fetch_add(1, Ordering::SeqCst);
     F::fail(&mut tx).await?;
     Ok(StatusCode::CREATED)
+}
+
+async fn outside(State(runs): State<Runs>) -> Problem {
+    runs.fetch_add(1, Ordering::SeqCst);
+    let source = io::Error::from(io::ErrorKind::StorageFull).into();
+    Problem::from(StoreError::Unavailable { source }).detail("the file could not be stored")
 }
 
 async fn plan<F: Fixture>(State(runs): State<Runs>) -> WritePlan<<F::Store as Keys>::Statement> {

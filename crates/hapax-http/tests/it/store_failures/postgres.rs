@@ -12,7 +12,7 @@ use hapax_testkit::{
 };
 use http::StatusCode;
 
-use super::{Fault, Fixture, Runs, check, check_mistake, check_unavailable};
+use super::{Fault, Fixture, Runs, check, check_mistake, check_outside, check_unavailable};
 use crate::stage::{post_json, send};
 
 const INSERT: &str = "INSERT INTO effect VALUES (1)";
@@ -169,6 +169,11 @@ fn a_store_that_cannot_be_used_is_503_or_fails_open() {
 #[test]
 fn a_statement_that_the_database_refuses_is_no_failure_of_the_store() {
     check_mistake(Server::fresh());
+}
+
+#[test]
+fn a_handler_that_cannot_store_a_file_has_a_failure_of_the_store() {
+    check_outside(Server::fresh());
 }
 
 /// The server ends the connection in the middle of a request (SQLSTATE 57P01).

@@ -7,7 +7,7 @@ use hapax_sqlite::{Settings, Sqlite, Statement, Tx, rusqlite::Connection};
 use hapax_testkit::clock::{ManualClock, seeded_random};
 use tempfile::TempDir;
 
-use super::{Fault, Fixture, ask, check, check_mistake, check_unavailable, node};
+use super::{Fault, Fixture, ask, check, check_mistake, check_outside, check_unavailable, node};
 
 /// A row that needs new pages of the file.
 const INSERT: &str = "INSERT INTO effect VALUES (zeroblob(100000))";
@@ -101,6 +101,11 @@ fn a_store_that_cannot_be_used_is_503_or_fails_open() {
 #[test]
 fn a_statement_that_the_database_refuses_is_no_failure_of_the_store() {
     check_mistake(File::fresh());
+}
+
+#[test]
+fn a_handler_that_cannot_store_a_file_has_a_failure_of_the_store() {
+    check_outside(File::fresh());
 }
 
 #[tokio::test]

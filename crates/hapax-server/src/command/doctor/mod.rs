@@ -87,6 +87,23 @@ impl Finding {
             remedy: remedy.into(),
         }
     }
+
+    /// Its cells in a table.
+    fn row(&self) -> [String; 4] {
+        let severity = match self.severity {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let (check, found, remedy) = (self.check, &self.found, &self.remedy);
+        [
+            severity.to_owned(),
+            check.to_owned(),
+            found.clone(),
+            remedy.clone(),
+        ]
+    }
 }
 
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
@@ -137,19 +154,12 @@ fn print(findings: &[Finding], output: crate::output::Output) -> std::io::Result
     if output.json {
         return output.json(&findings);
     }
+    if output.csv {
+        let rows: Vec<_> = findings.iter().map(Finding::row).collect();
+        return output.table(["SEVERITY", "CHECK", "FOUND", "REMEDY"], &rows);
+    }
     for finding in findings {
-        let Finding {
-            severity,
-            check,
-            found,
-            remedy,
-        } = finding;
-        let severity = match severity {
-            Severity::Ok => "ok",
-            Severity::Note => "note",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        };
+        let [severity, check, found, remedy] = finding.row();
         output.line(format_args!("{severity:<8} {check}: {found}"))?;
         if !remedy.is_empty() {
             output.line(format_args!("         -> {remedy}"))?;

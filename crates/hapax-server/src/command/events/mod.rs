@@ -194,7 +194,7 @@ pub(super) fn show(cx: &CommandContext, event: &EventDetail) -> Result<(), Failu
         format!("{bytes} bytes of {kind}")
     });
     facts.push(["payload".to_owned(), payload]);
-    out.table(["EVENT", ""], &facts)?;
+    out.side_table(["EVENT", ""], &facts)?;
     out.line("")?;
     let mut rows = Vec::new();
     for trace in &event.destinations {

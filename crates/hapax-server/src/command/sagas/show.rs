@@ -40,7 +40,7 @@ pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
     if !saga.input.is_empty() {
         facts.push(fact("input", text(&saga.input)));
     }
-    out.table(["SAGA", ""], &facts)?;
+    out.side_table(["SAGA", ""], &facts)?;
     out.line("")?;
     let rows: Vec<_> = saga.steps.into_iter().flatten().map(step).collect();
     let header = [
@@ -56,7 +56,7 @@ pub(super) fn tell(cx: &CommandContext, saga: SagaView) -> Result<(), Failure> {
     let signals: Vec<_> = saga.signals.into_iter().flatten().map(signal).collect();
     if !signals.is_empty() {
         out.line("")?;
-        out.table(["TOLD", "WHEN", "WHAT"], &signals)?;
+        out.side_table(["TOLD", "WHEN", "WHAT"], &signals)?;
     }
     Ok(())
 }

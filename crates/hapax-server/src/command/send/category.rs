@@ -17,6 +17,21 @@ pub(super) struct Category {
     pub(super) is_again: bool,
 }
 
+impl Category {
+    /// The category of a response that is stored under the key: the same command would only receive
+    /// it again.
+    pub(super) fn of_stored(self) -> Self {
+        if !self.is_again {
+            return self;
+        }
+        Self {
+            hint: "this response is stored: to have the request executed again, use another key",
+            is_again: false,
+            ..self
+        }
+    }
+}
+
 const VALIDATION: Category = of(10, "fix the request");
 const AUTH: Category = again(
     11,
@@ -114,6 +129,14 @@ mod tests {
             check(status, None, Some(code));
         }
         check(201, None, None);
+    }
+
+    #[test]
+    fn a_stored_response_is_not_asked_for_again() {
+        let stored = DEPENDENCY.of_stored();
+        assert!(!stored.is_again && stored.hint.contains("another key"));
+        assert_eq!(stored.code, DEPENDENCY.code);
+        assert_eq!(CONFLICT.of_stored(), CONFLICT);
     }
 
     #[test]

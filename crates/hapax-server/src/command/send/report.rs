@@ -29,6 +29,13 @@ pub(super) fn answer(
     let key = answer.key.as_ref();
     let kept = Kept { key, has_journal };
     let category = category(answer.status, answer.code.as_deref());
+    let category = category.map(|it| {
+        if is_stored(answer) {
+            it.of_stored()
+        } else {
+            it
+        }
+    });
     if output.json {
         output.json(&object(answer))?;
     } else {
@@ -96,6 +103,12 @@ impl Kept<'_> {
         };
         format!("{hint}, with --key {word}, {why}")
     }
+}
+
+/// Whether every request with this key receives this response.
+fn is_stored(answer: &Answer) -> bool {
+    let status = answer.headers.get("idempotency-status");
+    status.is_some_and(|value| value == "stored" || value == "replayed")
 }
 
 /// A word quoted for a shell.

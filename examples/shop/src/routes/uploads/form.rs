@@ -5,6 +5,7 @@
 //! but never becomes part of a path.
 
 use axum::body::Body;
+use hapax::store::StoreError;
 use hapax_http::problem::{self, Problem};
 use http::{HeaderMap, header};
 use multer::{Field, Multipart};
@@ -78,7 +79,11 @@ fn refused(reason: NotStored) -> Problem {
             Problem::new(problem::UNAVAILABLE)
                 .detail("the file could not be stored; nothing was changed")
                 .retry_after(RETRY_AFTER)
-                .caused_by(error)
+                // The folder is part of the shop's store: the request is counted as it is if the
+                // database cannot be used.
+                .caused_by(StoreError::Unavailable {
+                    source: error.into(),
+                })
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Tests of uploads if the disk for request bodies is full: the upload is rejected, and nothing is
-//! lost.
+//! Tests of uploads if the disk for request bodies or for the files is full: the upload is rejected,
+//! and nothing is lost.
 
 use super::{
     picture::heavy,
     sent::{form, post},
 };
 use crate::{
-    failing::{limit_files, patient},
+    failing::{check_counted, limit_files, patient},
     shop::{Home, Shop, Store, problem},
 };
 
@@ -39,5 +39,25 @@ async fn a_body_for_which_the_disk_has_no_room_is_503_and_its_retry_is_taken_onc
         assert_eq!(taken.header("idempotency-status"), Some(status));
     }
     assert_eq!(home.number("SELECT count(*) FROM shop_upload").await, 2);
+    shop.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_for_which_the_disk_has_no_room_is_a_failure_of_the_store() {
+    let home = Home::fresh(Store::Postgres).await;
+    let shop = Shop::spawn(patient(&home), home.clone());
+    let send = async || {
+        let form = form("a.png", "image/png", &heavy(MEBIBYTE / 2));
+        post(shop.url("/uploads"), "k", form).await.unwrap()
+    };
+    // The body fits into memory, and the file does not fit onto the disk.
+    let limit = (MEBIBYTE / 4).to_string() + ":unlimited";
+    limit_files(&shop, &limit);
+    let refused = send().await;
+    problem(&refused, 503, "DEPENDENCY.unavailable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    check_counted(&shop, "POST /uploads", "store_error").await;
+    limit_files(&shop, "unlimited:unlimited");
+    assert_eq!(send().await.header("idempotency-status"), Some("stored"));
     shop.stop().await;
 }

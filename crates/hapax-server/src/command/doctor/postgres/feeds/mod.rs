@@ -1,5 +1,7 @@
 //! Checks of feeds: the source, its slot, and its publication.
 
+mod replica_identity;
+
 use std::collections::BTreeSet;
 
 use hapax_postgres::{
@@ -236,6 +238,7 @@ async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Fin
         }
     }
     findings.extend(tables(client, name, &described).await?);
+    findings.extend(replica_identity::check(client, name, &described).await?);
     Ok(findings)
 }
 
