@@ -1,7 +1,13 @@
 //! Tests of the tables that are exported as CSV: the retries of a client, the outcomes of repeated
 //! requests, and the messages of a consumer. A value that differs in every run has a placeholder.
 
-use std::{collections::HashMap, fs, process::Command, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply},
@@ -99,7 +105,7 @@ async fn the_messages_of_a_consumer_are_a_table(on: Store) {
 async fn the_demo_writes_what_it_observes_as_three_tables(on: Store) {
     let shop = Shop::start(on, &["--webhook-schedule", "0s,50ms,50ms"]).await;
     let folder = tempfile::tempdir().unwrap();
-    let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
+    let mut demo = Command::new(built("examples/demo"));
     demo.arg("--csv").arg(folder.path());
     demo.args(["--shop", &shop.url("")]);
     spawn_blocking(|| run_to_end(demo)).await.unwrap().ended(0);
@@ -149,6 +155,12 @@ async fn the_demo_writes_what_it_observes_as_three_tables(on: Store) {
         (&again[0], "shop", "ok")
     );
     assert!(first[2] <= again[2] && again[4] == "replayed", "{inbox:?}");
+}
+
+/// A program of this package that is built beside the shop.
+fn built(program: &str) -> PathBuf {
+    let shop = Path::new(env!("CARGO_BIN_EXE_shop"));
+    shop.with_file_name(program)
 }
 
 /// The cells of a table without quoted cells.
