@@ -36,7 +36,7 @@ use crate::{
 /// Idempotency keys of a service in one store: creates the layers of its operations.
 ///
 /// Clones share the cache and all other state.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Idempotency<K: Keys>(Arc<Shared<K>>);
 
 #[derive(Debug)]
@@ -275,12 +275,6 @@ impl<K: Keys> Idempotency<K> {
 
     pub(crate) fn flights(&self) -> &SingleFlight<KeyStatus> {
         &self.0.flights
-    }
-}
-
-impl<K: Keys> Clone for Idempotency<K> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

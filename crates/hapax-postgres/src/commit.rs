@@ -175,9 +175,7 @@ impl Crashed {
             QueryError::Failed(error)
                 if self.at == Place::Key && error.code().is_some_and(is_taken) =>
             {
-                StoreError::Conflict {
-                    source: error.into(),
-                }
+                StoreError::conflict(error)
             }
             QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
             QueryError::Failed(error) => own_error(store_error(error)),

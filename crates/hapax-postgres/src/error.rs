@@ -119,15 +119,11 @@ pub(crate) fn store_error(error: tokio_postgres::Error) -> StoreError {
         return if is_wire(&error) {
             unavailable(error)
         } else {
-            StoreError::Statement {
-                source: error.into(),
-            }
+            StoreError::statement(error)
         };
     };
     if is_stale(&error) {
-        return StoreError::Conflict {
-            source: error.into(),
-        };
+        return StoreError::conflict(error);
     }
     let state = state.clone();
     let fatal = error.as_db_error().is_some_and(is_fatal);
@@ -161,9 +157,7 @@ fn sorted(
         StoreError::Unavailable { source }
     } else {
         let refused = DatabaseError::new(kind(state), constraint, state.code(), source);
-        StoreError::Statement {
-            source: refused.into(),
-        }
+        StoreError::statement(refused)
     }
 }
 
@@ -186,7 +180,6 @@ fn kind(state: &SqlState) -> DatabaseErrorKind {
 pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-    let source = |error: sqlx::Error| error.into();
     let sqlx::Error::Database(outcome) = &error else {
         return match error {
             sqlx::Error::Io(_)
@@ -196,9 +189,7 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
             | sqlx::Error::PoolClosed
             | sqlx::Error::BeginFailed
             | sqlx::Error::WorkerCrashed => unavailable(error),
-            error => StoreError::Statement {
-                source: source(error),
-            },
+            error => StoreError::statement(error),
         };
     };
     let outcome = outcome.downcast_ref::<PgDatabaseError>();
@@ -206,14 +197,12 @@ pub(crate) fn sqlx_error(error: sqlx::Error) -> StoreError {
     let constraint = outcome.constraint().map(str::to_owned);
     let state = SqlState::from_code(outcome.code());
     if is_outdated(&state, outcome.routine()) {
-        return StoreError::Conflict {
-            source: source(error),
-        };
+        return StoreError::conflict(error);
     }
     if is_given_again(&state, outcome.schema(), outcome.table()) {
         return unavailable(error);
     }
-    sorted(&state, fatal, constraint, source(error))
+    sorted(&state, fatal, constraint, error.into())
 }
 
 /// Whether it is not known what became of the statement: the connection is gone.
@@ -264,9 +253,7 @@ pub(crate) fn no_connection(error: PoolError) -> StoreError {
 
 /// A store that cannot do anything now.
 pub(crate) fn unavailable(source: impl Into<BoxError>) -> StoreError {
-    StoreError::Unavailable {
-        source: source.into(),
-    }
+    StoreError::unavailable(source)
 }
 
 /// A stored row that cannot be read.

@@ -224,9 +224,9 @@ impl Tx {
     fn check(&self) -> Result<(), StoreError> {
         match self.doom {
             None => Ok(()),
-            Some(Doom::Failed) => Err(StoreError::Statement {
-                source: "an earlier statement of this transaction failed".into(),
-            }),
+            Some(Doom::Failed) => Err(StoreError::statement(
+                "an earlier statement of this transaction failed",
+            )),
             Some(Doom::Conflict) => Err(lost("an earlier statement caused a conflict")),
             Some(Doom::NotClaimed) => Err(StoreError::NotClaimed),
         }

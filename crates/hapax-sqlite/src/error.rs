@@ -186,9 +186,7 @@ impl OpenError {
 /// statement cannot be prepared, for instance because its table is missing, the store cannot be used.
 pub(crate) fn own_error(error: rusqlite::Error) -> StoreError {
     match error {
-        error @ rusqlite::Error::SqlInputError { .. } => StoreError::Unavailable {
-            source: error.into(),
-        },
+        error @ rusqlite::Error::SqlInputError { .. } => StoreError::unavailable(error),
         error => store_error(error).of_own_statement(),
     }
 }
@@ -197,9 +195,7 @@ pub(crate) fn own_error(error: rusqlite::Error) -> StoreError {
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-        Some(code) if passes(code) => StoreError::Unavailable {
-            source: error.into(),
-        },
+        Some(code) if passes(code) => StoreError::unavailable(error),
         _ => refused(error),
     }
 }
@@ -208,9 +204,7 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
 /// has its kind.
 fn refused(error: rusqlite::Error) -> StoreError {
     let rusqlite::Error::SqliteFailure(told, message) = &error else {
-        return StoreError::Statement {
-            source: error.into(),
-        };
+        return StoreError::statement(error);
     };
     let kind = kind(*told);
     // "UNIQUE constraint failed: shop_order.number"
@@ -219,9 +213,7 @@ fn refused(error: rusqlite::Error) -> StoreError {
         .and_then(|it| it.split_once("constraint failed: "));
     let constraint = constraint.map(|(_, named)| named.to_owned());
     let code = told.extended_code.to_string();
-    StoreError::Statement {
-        source: DatabaseError::new(kind, constraint, code, error).into(),
-    }
+    StoreError::statement(DatabaseError::new(kind, constraint, code, error))
 }
 
 fn kind(outcome: rusqlite::ffi::Error) -> DatabaseErrorKind {
@@ -248,9 +240,7 @@ fn kind(outcome: rusqlite::ffi::Error) -> DatabaseErrorKind {
 
 /// The error of a store that is unavailable for a reason that does not come from SQLite.
 pub(crate) fn unavailable(reason: &'static str) -> StoreError {
-    StoreError::Unavailable {
-        source: reason.into(),
-    }
+    StoreError::unavailable(reason)
 }
 
 /// The error for a stored row that cannot be read.
@@ -265,9 +255,7 @@ pub(crate) fn encrypted(what: &str) -> impl Fn(KeyringError) -> StoreError {
 
 /// The error for a value that cannot be encrypted now.
 pub(crate) fn not_encrypted(error: KeyringError) -> StoreError {
-    StoreError::Unavailable {
-        source: error.into(),
-    }
+    StoreError::unavailable(error)
 }
 
 /// Whether the same statement may succeed later, after the problem with the disk or file is fixed.

@@ -13,7 +13,7 @@ use hapax::{
     keyring::Keyring,
     limits::{PURGE_ROWS, READ_BYTES},
     outbox::{OutboxEvent, Sealed, unseal, unseal_to_show},
-    store::{Batch, Outbox, Source, StoreError},
+    store::{Batch, Outbox, Source, StoreError, until_unreadable},
 };
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
 
@@ -217,19 +217,6 @@ pub(crate) fn shard(row: &Row<'_>) -> rusqlite::Result<u8> {
     let folded = folded ^ folded >> 8;
     let folded = folded ^ folded >> 4;
     Ok(folded.to_le_bytes()[0] % SHARDS)
-}
-
-/// Returns the rows before the first unreadable one, or its error if it is the first.
-pub(crate) fn until_unreadable<R>(rows: Vec<Result<R, StoreError>>) -> Result<Vec<R>, StoreError> {
-    let mut readable = Vec::with_capacity(rows.len());
-    for row in rows {
-        match row {
-            Ok(row) => readable.push(row),
-            Err(error) if readable.is_empty() => return Err(error),
-            Err(_) => break,
-        }
-    }
-    Ok(readable)
 }
 
 /// The columns whose bytes a read counts.

@@ -192,15 +192,9 @@ impl Fate {
         match (self, result) {
             (_, Some(Err(error))) => Err(error),
             (Self::Committed, Some(Ok(value))) => Ok(value),
-            (Self::Committed, None) => Err(StoreError::Statement {
-                source: "the write panicked".into(),
-            }),
-            (Self::Refused(reason), _) => Err(StoreError::Statement {
-                source: reason.as_str().into(),
-            }),
-            (Self::Violated(error), _) => Err(StoreError::Statement {
-                source: error.clone().into(),
-            }),
+            (Self::Committed, None) => Err(StoreError::statement("the write panicked")),
+            (Self::Refused(reason), _) => Err(StoreError::statement(reason.as_str())),
+            (Self::Violated(error), _) => Err(StoreError::statement(error.clone())),
             (Self::Lost(reason), _) => {
                 let source = format!("the group was rolled back: {reason}").into();
                 Err(StoreError::Unavailable { source })

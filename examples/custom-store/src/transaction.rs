@@ -67,9 +67,7 @@ impl Tx {
             let kind = DatabaseErrorKind::CheckViolation;
             let constraint = Some("row_is_not_empty".to_owned());
             let refused = DatabaseError::new(kind, constraint, "empty", "the row is empty");
-            return Err(StoreError::Statement {
-                source: refused.into(),
-            });
+            return Err(StoreError::statement(refused));
         }
         self.rows.push(insert.0);
         Ok(())

@@ -46,6 +46,7 @@ impl<K: Keys, S> Layer<S> for WebhookLayer<K> {
 }
 
 /// A service whose requests are verified messages, each processed once.
+#[derive(Clone)]
 pub struct Verified<K: Keys, S> {
     inner: S,
     inbox: Arc<Inbox<K>>,
@@ -69,15 +70,6 @@ where
         let inner = std::mem::replace(&mut self.inner, ready);
         let inbox = Arc::clone(&self.inbox);
         Box::pin(async move { Ok(take(inbox, inner, request).await) })
-    }
-}
-
-impl<K: Keys, S: Clone> Clone for Verified<K, S> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            inbox: Arc::clone(&self.inbox),
-        }
     }
 }
 

@@ -29,6 +29,7 @@ impl<K: Keys, S> Layer<S> for OperationLayer<K> {
 }
 
 /// A service under the idempotency contract.
+#[derive(Clone)]
 pub struct Protected<K: Keys, S> {
     inner: S,
     operations: ProtectedOperations<K>,
@@ -79,15 +80,6 @@ where
             response
         });
         Box::pin(context.instrument(span))
-    }
-}
-
-impl<K: Keys, S: Clone> Clone for Protected<K, S> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            operations: Arc::clone(&self.operations),
-        }
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
 ///
 /// POST and PATCH are protected, and the methods added with [`OperationLayer::also`]. All other
 /// methods pass through unchanged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OperationLayer<K: Keys>(Arc<OperationBuilder<K>>);
 
 impl<K: Keys> OperationLayer<K> {
@@ -286,12 +286,6 @@ impl<K: Keys> fmt::Debug for Phasing<K> {
         f.debug_struct("Phasing")
             .field("kept_headers", &self.kept_headers)
             .finish_non_exhaustive()
-    }
-}
-
-impl<K: Keys> Clone for OperationLayer<K> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

@@ -181,11 +181,9 @@ impl<T: Transaction> Owner<T> {
             drop(turn);
             committed
         });
-        committing.await.unwrap_or_else(|error| {
-            Err(StoreError::Statement {
-                source: error.into(),
-            })
-        })
+        committing
+            .await
+            .unwrap_or_else(|error| Err(StoreError::statement(error)))
     }
 
     /// Renews the lease until the request is finished.

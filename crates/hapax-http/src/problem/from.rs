@@ -143,9 +143,7 @@ mod tests {
         );
         let invalid = AdminError::invalid("since", "must be a time");
         check(invalid, "VALIDATION.member", Some("since"));
-        let unavailable = StoreError::Unavailable {
-            source: "no connection".into(),
-        };
+        let unavailable = StoreError::unavailable("no connection");
         check(unavailable.into(), "DEPENDENCY.unavailable", None);
         check(AdminError::Busy, "DEPENDENCY.unavailable", None);
     }

@@ -651,10 +651,7 @@ impl Far {
     async fn strike(&self, what: &str) -> Result<(), Problem> {
         match what {
             "503" => {
-                return Err(StoreError::Unavailable {
-                    source: "asked to".into(),
-                }
-                .into());
+                return Err(StoreError::unavailable("asked to").into());
             }
             "429" => return Err(Problem::new(problem::RATE_LIMIT)),
             "panic" => panic!("asked to"),

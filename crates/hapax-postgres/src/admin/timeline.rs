@@ -9,10 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hapax::{
     Timestamp,
-    admin::{
-        Actor, AdminError, FoundKey, MatchingEvents, Message, RequestSeek, Timeline, TimelineAdmin,
-        TimelineSource, timeline_of_event, timeline_of_key,
-    },
+    admin::{Actor, AdminError, FoundKey, MatchingEvents, Message, RequestSeek, TimelineSource},
     outbox::OutboxEvent,
 };
 
@@ -32,27 +29,6 @@ const LOOK: i64 = 20_000;
 const TAKEN: usize = 100;
 /// Sagas that one query reads.
 const LOOK_SAGAS: i64 = 2_000;
-
-#[async_trait]
-impl TimelineAdmin for Postgres {
-    async fn timeline_of_event(
-        &self,
-        actor: &Actor,
-        event: Arc<OutboxEvent>,
-    ) -> Result<Timeline, AdminError> {
-        timeline_of_event(self, actor, event).await
-    }
-
-    async fn timeline_of_key(
-        &self,
-        actor: &Actor,
-        tenant: Option<&str>,
-        operation: Option<&str>,
-        key: &str,
-    ) -> Result<Timeline, AdminError> {
-        timeline_of_key(self, actor, tenant, operation, key).await
-    }
-}
 
 #[async_trait]
 impl TimelineSource for Postgres {

@@ -25,6 +25,7 @@ use hapax::{
     store::StoreError,
     telemetry::{self, error_chain},
 };
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::{connection::QueryError, outbox::is_refused, postgres::Postgres, settings::Settings};
@@ -53,53 +54,74 @@ pub struct Feed {
 }
 
 /// A table, which of its changes become events, and the meaning of its columns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct FeedTable {
     /// The table's schema.
+    #[serde(default = "schema")]
     pub schema: String,
-    /// The table.
+    /// The table. A configuration may omit it if the section has the same name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// The changes that become events.
+    #[serde(default = "on")]
     pub on: Vec<Change>,
     /// Values, as text, that columns must have: a row with another value is no event.
+    #[serde(default)]
     pub when: BTreeMap<String, Vec<String>>,
     /// The columns of which the payload consists as a JSON object; all columns if empty. Only without
     /// `payload`.
+    #[serde(default)]
     pub columns: Vec<String>,
     /// The column of the payload.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// The payload's media type; JSON, or bytes if the column holds bytes, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The column of the event's own id, a UUID; one is derived from the position in the log when
     /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     /// The column of the event's type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The type of every event, in which `{operation}` is replaced by `insert`, `update` or
     /// `delete`.
+    #[serde(rename = "type_constant", skip_serializing_if = "Option::is_none")]
     pub kind_constant: Option<String>,
     /// The column of the headers: an object, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<String>,
     /// The column of the aggregate's type.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_type: Option<String>,
     /// The type of every aggregate, where no column says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_type_constant: Option<String>,
     /// The column of the aggregate's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_id: Option<String>,
     /// The column of the event's place within its aggregate.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<String>,
     /// The column of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The tenant of every event, where no column says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_constant: Option<String>,
     /// The column of the moment before which the event must not be delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_at: Option<String>,
     /// The column of the moment when the row was written; that of the append when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
 }
 
 /// A kind of change of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Change {
     /// The row is new.
     Insert,
@@ -241,4 +263,12 @@ impl Feeder {
             gauge(telemetry::FEED_GAP).set(f64::from(u8::from(is_at_gap)));
         }
     }
+}
+
+fn schema() -> String {
+    "public".to_owned()
+}
+
+fn on() -> Vec<Change> {
+    vec![Change::Insert]
 }

@@ -167,13 +167,13 @@ pub(crate) async fn seize(
 
 impl SagaRows for Tx {
     async fn start_saga(&mut self, saga: &NewSaga) -> Result<bool, StoreError> {
-        saga.check().map_err(refused)?;
+        saga.check().map_err(StoreError::statement)?;
         let headers = if saga.headers.is_empty() {
             self.context()
         } else {
             &saga.headers
         };
-        let headers = serde_json::to_string(headers).map_err(refused)?;
+        let headers = serde_json::to_string(headers).map_err(StoreError::statement)?;
         let time = self.store().time();
         let under = self.scope().cloned();
         let start =
@@ -190,7 +190,7 @@ impl SagaRows for Tx {
         name: &str,
         payload: &[u8],
     ) -> Result<bool, StoreError> {
-        Signal::check(name, payload).map_err(refused)?;
+        Signal::check(name, payload).map_err(StoreError::statement)?;
         let time = self.store().time();
         let signalled = self.ask(async |link| rows::tell(link, id, name, payload, time).await);
         let is_there = signalled.await?;
@@ -244,11 +244,4 @@ fn columns(kinds: &[Kind]) -> (Vec<&str>, Vec<i64>) {
 fn states(state: Option<State>) -> Vec<&'static str> {
     let asked = state.as_ref().map_or(&State::ALL[..], std::slice::from_ref);
     asked.iter().map(|state| state.as_str()).collect()
-}
-
-/// The error for a value that cannot be written because it is not valid.
-fn refused(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Statement {
-        source: error.into(),
-    }
 }

@@ -23,6 +23,7 @@ use hapax::{
     key::Tenant,
     store::{Batch, Past, Source, StoreError},
 };
+use serde::{Deserialize, Serialize};
 
 pub use error::TableSourceError;
 pub use moving::Moved;
@@ -30,66 +31,90 @@ pub use moving::Moved;
 use crate::postgres::Postgres;
 use moving::Mover;
 
-/// Rows that one transaction moves, unless the description says otherwise.
-const BATCH: usize = 500;
-
 /// The description of an outbox table: the meaning of its columns.
 ///
 /// Names are always quoted, so they may contain any character.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct TableSource {
-    /// The source's name, in logs and in `hapax.set_aside`.
+    /// The source's name, in logs and in `hapax.set_aside`. In a configuration, it is the name of
+    /// the section.
+    #[serde(skip)]
     pub name: String,
     /// The table's schema; the connection's search path finds it when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
     /// The table.
     pub table: String,
     /// The columns of its primary key, or of another unique index; none may be null.
+    #[serde(default = "key")]
     pub key: Vec<String>,
     /// The columns that rows are moved in order of; the key's when empty. None may be null.
+    #[serde(default)]
     pub order: Vec<String>,
     /// The column that says that a row is published: a timestamp, a boolean, or a status (a text or
     /// an enum).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
     /// The status of rows that are not published; `pending` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
     /// The status of rows that are published; `processed` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub processed: Option<String>,
     /// The status of rows that cannot be events; they keep their status when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// The column of the moment when a row was marked, beside a mark that is no moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub published_at: Option<String>,
     /// Whether rows are deleted when they are moved. In that case no column marks them.
+    #[serde(default)]
     pub delete: bool,
     /// The most rows that one transaction moves.
+    #[serde(default = "batch")]
     pub batch: usize,
     /// The column of the event's own id, a UUID; one is derived from table and key when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     /// The column of the event's type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The type of every event, where no column says it.
+    #[serde(rename = "type_constant", skip_serializing_if = "Option::is_none")]
     pub kind_constant: Option<String>,
     /// The column of the payload: `json`, `jsonb`, a text or `bytea`.
+    #[serde(default = "payload")]
     pub payload: String,
     /// The payload's media type; JSON, or bytes where the column holds bytes, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The column of the headers: an object, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub headers: Option<String>,
     /// The column of the aggregate's type.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_type: Option<String>,
     /// The type of every aggregate, where no column says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_type_constant: Option<String>,
     /// The column of the aggregate's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_id: Option<String>,
     /// The column of the event's place within its aggregate.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<String>,
     /// The column of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The tenant of every event, where no column says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_constant: Option<String>,
     /// The column of the moment before which the event must not be delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub available_at: Option<String>,
     /// The column of the moment when the row was written; that of the move when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
 }
 
@@ -102,7 +127,7 @@ impl TableSource {
             name: name.into(),
             schema: None,
             table: table.into(),
-            key: vec!["id".to_owned()],
+            key: key(),
             order: Vec::new(),
             published: Some("published_at".to_owned()),
             pending: None,
@@ -110,11 +135,11 @@ impl TableSource {
             failed: None,
             published_at: None,
             delete: false,
-            batch: BATCH,
+            batch: batch(),
             event_id: None,
             kind: None,
             kind_constant: None,
-            payload: "payload".to_owned(),
+            payload: payload(),
             content_type: None,
             headers: None,
             aggregate_type: None,
@@ -229,4 +254,16 @@ impl Source for Imported {
     ) -> Result<Past, StoreError> {
         Source::read_past(&self.store, head, beyond, shards, except, limit).await
     }
+}
+
+fn key() -> Vec<String> {
+    vec!["id".to_owned()]
+}
+
+fn payload() -> String {
+    "payload".to_owned()
+}
+
+fn batch() -> usize {
+    500
 }

@@ -105,9 +105,7 @@ async fn order(store: &SqlxStore, key: &str, text: &str) -> Result<StoredRespons
     match store.claim(claim(key)).await? {
         ClaimOutcome::Open(tx) => handle(tx, text).await,
         ClaimOutcome::Taken(Taken::Replay { response, .. }) => Ok(response),
-        ClaimOutcome::Taken(taken) => Err(StoreError::Unavailable {
-            source: format!("{taken:?}").into(),
-        }),
+        ClaimOutcome::Taken(taken) => Err(StoreError::unavailable(format!("{taken:?}"))),
     }
 }
 

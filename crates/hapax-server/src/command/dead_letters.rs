@@ -7,7 +7,7 @@ use hapax::admin::{AdminError, Job, JobFilter};
 
 use super::{
     Context, Failure,
-    filters::{AttemptArgs, EventArgs, PageArgs},
+    filters::{AttemptArgs, DeliveryArgs, EventArgs, PageArgs},
 };
 use crate::admin::{
     ListQuery,
@@ -31,13 +31,13 @@ enum Verb {
     #[command(after_help = "Example:\n  hapax dead-letters show billing 4711")]
     Show {
         #[command(flatten)]
-        one: One,
+        one: DeliveryArgs,
     },
     /// Make one dead letter due again, as if it had never been tried
     #[command(after_help = "Example:\n  hapax dead-letters replay billing 4711 --yes")]
     Replay {
         #[command(flatten)]
-        one: One,
+        one: DeliveryArgs,
         /// JSON merge patch (RFC 7396) applied to the payload before it is delivered again to this
         /// destination
         #[arg(long, value_name = "JSON")]
@@ -51,7 +51,7 @@ enum Verb {
     )]
     Discard {
         #[command(flatten)]
-        one: One,
+        one: DeliveryArgs,
         /// Reason, kept in the audit log
         #[arg(long)]
         reason: String,
@@ -142,15 +142,6 @@ impl FilterArgs {
     }
 }
 
-/// One dead letter.
-#[derive(Debug, clap::Args)]
-struct One {
-    /// Destination as listed; if it has several partitions, the partition, such as orders/3
-    destination: String,
-    /// Position as listed
-    position: i64,
-}
-
 pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failure> {
     let cx = CommandContext::open(&context).await?;
     match args.verb {
@@ -198,8 +189,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 }
 
 /// Shows the event of a dead letter, with its attempts at this destination alone.
-async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
-    let One {
+async fn show(cx: &CommandContext, one: &DeliveryArgs) -> Result<(), Failure> {
+    let DeliveryArgs {
         destination,
         position,
     } = one;
@@ -215,11 +206,11 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
 
 async fn replay(
     cx: &CommandContext,
-    one: &One,
+    one: &DeliveryArgs,
     patch: Option<&str>,
     consent: Consent,
 ) -> Result<(), Failure> {
-    let One {
+    let DeliveryArgs {
         destination,
         position,
     } = one;
@@ -244,11 +235,11 @@ async fn replay(
 
 async fn discard(
     cx: &CommandContext,
-    one: &One,
+    one: &DeliveryArgs,
     reason: &str,
     consent: Consent,
 ) -> Result<(), Failure> {
-    let One {
+    let DeliveryArgs {
         destination,
         position,
     } = one;

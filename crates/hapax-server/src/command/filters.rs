@@ -28,6 +28,15 @@ pub(super) struct EventArgs {
     until: Option<String>,
 }
 
+/// One delivery.
+#[derive(Debug, clap::Args)]
+pub(super) struct DeliveryArgs {
+    /// Destination as listed; if it has several partitions, the partition, such as orders/3
+    pub(super) destination: String,
+    /// Position as listed
+    pub(super) position: i64,
+}
+
 /// Which deliveries, by their attempts.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AttemptArgs {

@@ -1,27 +1,24 @@
 //! `hapax deliveries retry`: makes a delivery due now, instead of when its next attempt is due.
 
-use super::Failure;
+use super::{Failure, filters::DeliveryArgs};
 use crate::admin::command_context::{CommandContext, Consent};
 
 /// One delivery that waits for its next attempt.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Destination as listed; if it has several partitions, the partition, such as orders/3
-    destination: String,
-    /// Position as listed
-    position: i64,
+    #[command(flatten)]
+    delivery: DeliveryArgs,
     #[command(flatten)]
     consent: Consent,
 }
 
 pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> {
-    let Args {
+    let DeliveryArgs {
         destination,
         position,
-        consent,
-    } = args;
+    } = args.delivery;
     let question = format!("Retry delivery {position} of {destination} now?");
-    cx.confirm(consent, &question)?;
+    cx.confirm(args.consent, &question)?;
     let store = cx.store();
     let retried = store.retry_delivery_now(&cx.actor, &destination, position);
     retried.await?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hapax_postgres::{Change, FeedTable};
+use hapax_postgres::FeedTable;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
@@ -29,64 +29,7 @@ pub(crate) struct Feed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     messages: Option<String>,
     #[serde(default)]
-    tables: BTreeMap<String, Followed>,
-}
-
-/// A table and the meaning of its columns.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Followed {
-    #[serde(default = "schema")]
-    schema: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    table: Option<String>,
-    #[serde(default = "on")]
-    on: Vec<On>,
-    #[serde(default)]
-    when: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
-    columns: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    payload: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content_type: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    event_id: Option<String>,
-    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    #[serde(
-        default,
-        rename = "type_constant",
-        skip_serializing_if = "Option::is_none"
-    )]
-    kind_constant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    headers: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    aggregate_type: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    aggregate_type_constant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    aggregate_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sequence: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tenant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tenant_constant: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    available_at: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    created_at: Option<String>,
-}
-
-/// A kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum On {
-    Insert,
-    Update,
-    Delete,
+    tables: BTreeMap<String, FeedTable>,
 }
 
 impl Feed {
@@ -125,7 +68,7 @@ impl Feed {
             _ => {}
         }
         for (table, described) in &self.tables {
-            described.check(&format!("feeds.{name}.tables.{table}"))?;
+            check_table(&format!("feeds.{name}.tables.{table}"), described)?;
             // Every event would be a change that becomes an event.
             if self.database.is_none() && described.schema == "hapax" {
                 return wrong(
@@ -170,76 +113,48 @@ impl Feed {
     /// The feed in the form that the store expects.
     pub(crate) fn described(&self, name: &str) -> hapax_postgres::Feed {
         let slot = self.slot(name);
+        let mut tables = self.tables.clone();
+        for (name, table) in &mut tables {
+            if table.table.is_empty() {
+                table.table.clone_from(name);
+            }
+        }
         hapax_postgres::Feed {
             name: name.to_owned(),
             publication: self.publication.clone().unwrap_or_else(|| slot.clone()),
             slot,
             failover: self.failover,
-            tables: self
-                .tables
-                .iter()
-                .map(|(name, table)| table.described(name))
-                .collect(),
+            tables: tables.into_values().collect(),
             message_prefix: self.messages.clone(),
         }
     }
 }
 
-impl Followed {
-    fn check(&self, path: &str) -> Result<(), Wrong> {
-        let problem = if self.kind.is_some() == self.kind_constant.is_some() {
-            ("type", "is missing: set either type or type_constant")
-        } else if self.on.is_empty() {
-            ("on", "must contain insert, update or delete")
-        } else if self.payload.is_some() && !self.columns.is_empty() {
-            ("columns", "cannot be combined with payload")
-        } else if self.payload.is_none() && self.content_type.is_some() {
-            ("content_type", "needs payload")
-        } else if self.tenant.is_some() && self.tenant_constant.is_some() {
-            ("tenant", "cannot be combined with tenant_constant")
-        } else if self.aggregate_type.is_some() && self.aggregate_type_constant.is_some() {
-            (
-                "aggregate_type",
-                "cannot be combined with aggregate_type_constant",
-            )
-        } else if self.aggregate_id.is_some()
-            != (self.aggregate_type.is_some() || self.aggregate_type_constant.is_some())
-        {
-            ("aggregate_id", "and the aggregate's type need each other")
-        } else {
-            return Ok(());
-        };
-        Err(Wrong::at(format!("{path}.{}", problem.0), problem.1))
-    }
-
-    fn described(&self, name: &str) -> FeedTable {
-        let on = self.on.iter().map(|on| match on {
-            On::Insert => Change::Insert,
-            On::Update => Change::Update,
-            On::Delete => Change::Delete,
-        });
-        FeedTable {
-            schema: self.schema.clone(),
-            table: self.table.clone().unwrap_or_else(|| name.to_owned()),
-            on: on.collect(),
-            when: self.when.clone(),
-            columns: self.columns.clone(),
-            payload: self.payload.clone(),
-            content_type: self.content_type.clone(),
-            event_id: self.event_id.clone(),
-            kind: self.kind.clone(),
-            kind_constant: self.kind_constant.clone(),
-            headers: self.headers.clone(),
-            aggregate_type: self.aggregate_type.clone(),
-            aggregate_type_constant: self.aggregate_type_constant.clone(),
-            aggregate_id: self.aggregate_id.clone(),
-            sequence: self.sequence.clone(),
-            tenant: self.tenant.clone(),
-            tenant_constant: self.tenant_constant.clone(),
-            available_at: self.available_at.clone(),
-            created_at: self.created_at.clone(),
-        }
-    }
+/// Finds the first setting of a table that is not valid.
+fn check_table(path: &str, table: &FeedTable) -> Result<(), Wrong> {
+    let problem = if table.kind.is_some() == table.kind_constant.is_some() {
+        ("type", "is missing: set either type or type_constant")
+    } else if table.on.is_empty() {
+        ("on", "must contain insert, update or delete")
+    } else if table.payload.is_some() && !table.columns.is_empty() {
+        ("columns", "cannot be combined with payload")
+    } else if table.payload.is_none() && table.content_type.is_some() {
+        ("content_type", "needs payload")
+    } else if table.tenant.is_some() && table.tenant_constant.is_some() {
+        ("tenant", "cannot be combined with tenant_constant")
+    } else if table.aggregate_type.is_some() && table.aggregate_type_constant.is_some() {
+        (
+            "aggregate_type",
+            "cannot be combined with aggregate_type_constant",
+        )
+    } else if table.aggregate_id.is_some()
+        != (table.aggregate_type.is_some() || table.aggregate_type_constant.is_some())
+    {
+        ("aggregate_id", "and the aggregate's type need each other")
+    } else {
+        return Ok(());
+    };
+    Err(Wrong::at(format!("{path}.{}", problem.0), problem.1))
 }
 
 /// Requires the URL of a PostgreSQL server.
@@ -248,12 +163,4 @@ fn server(url: &SecretString) -> Result<(), String> {
         Place::Server(_) => Ok(()),
         Place::File(_) => Err("must be a PostgreSQL URL".to_owned()),
     }
-}
-
-fn schema() -> String {
-    "public".to_owned()
-}
-
-fn on() -> Vec<On> {
-    vec![On::Insert]
 }

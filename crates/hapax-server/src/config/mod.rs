@@ -19,6 +19,5 @@ pub(crate) use hapax_sinks::secret::Secret;
 pub(crate) use layers::{DEFAULT, read_layers};
 pub(crate) use place::Place;
 pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
-pub(crate) use sources::Source;
 pub(crate) use span::Span;
 pub(crate) use telemetry::Telemetry;

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
+use hapax_postgres::TableSource;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Place, Secret, Span, Telemetry, Wrong, feeds::Feed, sources::Source};
+use super::{Place, Secret, Span, Telemetry, Wrong, feeds::Feed, sources};
 use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// All settings.
@@ -22,7 +23,7 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) destinations: BTreeMap<String, Spec>,
     #[serde(default)]
-    pub(crate) sources: BTreeMap<String, Source>,
+    pub(crate) sources: BTreeMap<String, TableSource>,
     #[serde(default)]
     pub(crate) feeds: BTreeMap<String, Feed>,
 }
@@ -195,7 +196,7 @@ impl Config {
         self.retention.check()?;
         self.telemetry.check()?;
         for (name, source) in &self.sources {
-            source.check(name)?;
+            sources::check(name, source)?;
         }
         for (name, feed) in &self.feeds {
             feed.check(name, self.database.pooled)?;

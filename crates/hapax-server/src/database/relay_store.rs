@@ -8,15 +8,12 @@ use hapax::{
     notify::Notifier,
     store::{Deliveries, Outbox, Sagas},
 };
-use hapax_postgres::{Feeder, Imported, Postgres};
+use hapax_postgres::{Feeder, Imported, Postgres, TableSource};
 use hapax_sqlite::Sqlite;
 use secrecy::ExposeSecret as _;
 
 use super::{DatabaseError, sqlite};
-use crate::{
-    config::{Feed, Source},
-    environment,
-};
+use crate::{config::Feed, environment};
 
 /// A store whose events `hapax relay` can deliver.
 pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
@@ -38,7 +35,7 @@ pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
     /// Opens the existing outbox tables of services. The error names the one that cannot be opened.
     fn sources(
         &self,
-        sources: &BTreeMap<String, Source>,
+        sources: &BTreeMap<String, TableSource>,
     ) -> impl Future<Output = Result<Vec<Imported>, DatabaseError>> + Send;
 
     /// The feeders of the configuration. The error names the feed that cannot be run.
@@ -69,12 +66,14 @@ impl RelayStore for Postgres {
 
     async fn sources(
         &self,
-        sources: &BTreeMap<String, Source>,
+        sources: &BTreeMap<String, TableSource>,
     ) -> Result<Vec<Imported>, DatabaseError> {
         let mut opened = Vec::new();
         for (name, source) in sources {
-            let table = Imported::open(self, source.described(name)).await;
-            opened.push(table.map_err(|error| {
+            let mut table = source.clone();
+            table.name.clone_from(name);
+            let imported = Imported::open(self, table).await;
+            opened.push(imported.map_err(|error| {
                 let why = environment::error_chain(&error);
                 DatabaseError(format!("sources.{name}: {why}"))
             })?);
@@ -123,7 +122,7 @@ impl RelayStore for Sqlite {
 
     async fn sources(
         &self,
-        sources: &BTreeMap<String, Source>,
+        sources: &BTreeMap<String, TableSource>,
     ) -> Result<Vec<Imported>, DatabaseError> {
         match sources.keys().next() {
             None => Ok(Vec::new()),

@@ -139,8 +139,6 @@ fn fail(act: &AuditedTransaction<'_>, job: &Job, error: &AdminError) -> Result<(
 fn store_error(error: AdminError) -> StoreError {
     match error {
         AdminError::Store(error) => error,
-        other => StoreError::Unavailable {
-            source: other.into(),
-        },
+        other => StoreError::unavailable(other),
     }
 }

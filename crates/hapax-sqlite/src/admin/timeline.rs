@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, FoundKey, MatchingEvents, Message, MessageFilter, RequestSeek, Timeline,
-        TimelineAdmin, TimelineSource, timeline_of_event, timeline_of_key,
+        Actor, AdminError, FoundKey, MatchingEvents, Message, MessageFilter, RequestSeek,
+        TimelineSource,
     },
     outbox::OutboxEvent,
 };
@@ -28,27 +28,6 @@ const LOOK_BYTES: u64 = 64 * 1024 * 1024;
 const TAKEN: usize = 100;
 /// Sagas that one query reads.
 const LOOK_SAGAS: usize = 2_000;
-
-#[async_trait]
-impl TimelineAdmin for SqliteAdmin {
-    async fn timeline_of_event(
-        &self,
-        actor: &Actor,
-        event: Arc<OutboxEvent>,
-    ) -> Result<Timeline, AdminError> {
-        timeline_of_event(self, actor, event).await
-    }
-
-    async fn timeline_of_key(
-        &self,
-        actor: &Actor,
-        tenant: Option<&str>,
-        operation: Option<&str>,
-        key: &str,
-    ) -> Result<Timeline, AdminError> {
-        timeline_of_key(self, actor, tenant, operation, key).await
-    }
-}
 
 #[async_trait]
 impl TimelineSource for SqliteAdmin {

@@ -7,7 +7,7 @@ use hapax::{
     delivery::{Parked, ParkedState},
     keyring::Keyring,
     limits::READ_BYTES,
-    store::StoreError,
+    store::{StoreError, until_unreadable},
 };
 use rusqlite::{Connection, Row, params};
 
@@ -83,7 +83,7 @@ impl Found {
     }
 
     pub(super) fn end(self) -> Result<Vec<Parked>, StoreError> {
-        outbox::until_unreadable(self.parked)
+        until_unreadable(self.parked)
     }
 
     fn due(

@@ -181,13 +181,13 @@ impl SagaRecords for Sqlite {
 
 impl SagaRows for Tx {
     async fn start_saga(&mut self, saga: &NewSaga) -> Result<bool, StoreError> {
-        saga.check().map_err(refused)?;
+        saga.check().map_err(StoreError::statement)?;
         let headers = if saga.headers.is_empty() {
             self.context()
         } else {
             &saga.headers
         };
-        let headers = serde_json::to_string(headers).map_err(refused)?;
+        let headers = serde_json::to_string(headers).map_err(StoreError::statement)?;
         let (saga, key) = (saga.clone(), self.scope().cloned());
         self.ask(move |ctx| {
             let now = ctx.now();
@@ -217,7 +217,7 @@ impl SagaRows for Tx {
         name: &str,
         payload: &[u8],
     ) -> Result<bool, StoreError> {
-        Signal::check(name, payload).map_err(refused)?;
+        Signal::check(name, payload).map_err(StoreError::statement)?;
         let (id, name, payload) = (id.to_owned(), name.to_owned(), payload.to_vec());
         self.ask(move |ctx| {
             let now = ctx.now().as_millis();
@@ -321,7 +321,7 @@ fn kinds_json(kinds: &[Kind]) -> Result<String, StoreError> {
         .iter()
         .map(|kind| (&kind.name, kind.version))
         .collect();
-    serde_json::to_string(&kinds).map_err(refused)
+    serde_json::to_string(&kinds).map_err(StoreError::statement)
 }
 
 fn purge(conn: &Connection, before: i64) -> rusqlite::Result<u64> {
@@ -347,11 +347,4 @@ fn change(
 
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// The error for a value that cannot be written because of its content.
-fn refused(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Statement {
-        source: error.into(),
-    }
 }

@@ -279,7 +279,5 @@ impl InteractiveTransaction {
 
 /// The error for a transaction in which an earlier statement failed.
 fn doom() -> StoreError {
-    StoreError::Statement {
-        source: "an earlier statement of this transaction failed".into(),
-    }
+    StoreError::statement("an earlier statement of this transaction failed")
 }

@@ -104,9 +104,7 @@ impl WriterContext {
         let run = || self.guard.foreign(|| run(&self.conn));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(result) => result.map_err(store_error),
-            Err(panic) => Err(StoreError::Statement {
-                source: panic_message(&*panic).into(),
-            }),
+            Err(panic) => Err(StoreError::statement(panic_message(&*panic))),
         }
     }
 

@@ -81,7 +81,6 @@ pub use stored_key::{StoredKey, key_object, key_tenant, only_key};
 pub use test_event::{TEST_EVENT, offer_test_event};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
-pub use timeline_assembly::{timeline_of_event, timeline_of_key};
 pub use timeline_source::{FoundKey, MatchingEvents, RequestSeek, TimelineSource};
 
 /// Maximum number of rows on a page.

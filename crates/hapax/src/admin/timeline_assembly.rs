@@ -9,66 +9,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
+
 use super::{
     Actor, AdminError, Emitted, FoundKey, KeyFilter, PAGE_MAX, RequestSeek, SagaLook, Timeline,
-    TimelineSource, Trace,
+    TimelineAdmin, TimelineSource, Trace,
 };
 use crate::{clock::Timestamp, key::Tenant, outbox::OutboxEvent};
-
-/// The timeline of the request that emitted an event, for an event that the actor may see.
-///
-/// # Errors
-/// Fails if the store cannot be read.
-pub async fn timeline_of_event<S: TimelineSource + ?Sized>(
-    store: &S,
-    actor: &Actor,
-    event: Arc<OutboxEvent>,
-) -> Result<Timeline, AdminError> {
-    let wrote = store.transaction_of(event.position).await?;
-    let hash = event.event.headers.get(RequestSeek::KEY_HASH).cloned();
-    let key = match &hash {
-        Some(hash) => key_of(store, actor, &event, hash, wrote).await?,
-        None => None,
-    };
-    let (mut timeline, key) = if let Some(key) = key {
-        of_record(store, actor, key).await?
-    } else {
-        let at = event.event.created_at;
-        let seek = RequestSeek {
-            hash,
-            tenant: event.event.tenant.clone(),
-            transaction: store.in_key(wrote),
-            others: Vec::new(),
-            from: at,
-            until: at,
-        };
-        (look(store, actor, &seek, None).await?, None)
-    };
-    let has_it = |it: &Emitted| it.event.position == event.position;
-    if !timeline.events.iter().any(has_it) {
-        // The event is outside of the range that was searched.
-        timeline.is_whole = false;
-        let found = vec![(event, wrote)];
-        let more = emitted(store, actor, found, key.as_ref()).await?;
-        timeline.events.extend(more);
-    }
-    Ok(timeline)
-}
-
-/// The timeline of a key. Operation and tenant may be omitted if only one key matches.
-///
-/// # Errors
-/// Fails like [`TimelineAdmin::timeline_of_key`](super::TimelineAdmin::timeline_of_key).
-pub async fn timeline_of_key<S: TimelineSource + ?Sized>(
-    store: &S,
-    actor: &Actor,
-    tenant: Option<&str>,
-    operation: Option<&str>,
-    key: &str,
-) -> Result<Timeline, AdminError> {
-    let key = store.found_key(actor, tenant, operation, key).await?;
-    Ok(of_record(store, actor, key).await?.0)
-}
 
 /// Maximum time between a key and its events: first a short one, then a long one, because clocks
 /// may differ.
@@ -78,6 +25,56 @@ const HASH_LETTERS: usize = 16;
 /// Maximum number of keys with the same hash that are read. A client may use a key for several
 /// operations and tenants.
 const CANDIDATES: usize = 10;
+
+#[async_trait]
+impl<S: TimelineSource> TimelineAdmin for S {
+    async fn timeline_of_event(
+        &self,
+        actor: &Actor,
+        event: Arc<OutboxEvent>,
+    ) -> Result<Timeline, AdminError> {
+        let wrote = self.transaction_of(event.position).await?;
+        let hash = event.event.headers.get(RequestSeek::KEY_HASH).cloned();
+        let key = match &hash {
+            Some(hash) => key_of(self, actor, &event, hash, wrote).await?,
+            None => None,
+        };
+        let (mut timeline, key) = if let Some(key) = key {
+            of_record(self, actor, key).await?
+        } else {
+            let at = event.event.created_at;
+            let seek = RequestSeek {
+                hash,
+                tenant: event.event.tenant.clone(),
+                transaction: self.in_key(wrote),
+                others: Vec::new(),
+                from: at,
+                until: at,
+            };
+            (look(self, actor, &seek, None).await?, None)
+        };
+        let has_it = |it: &Emitted| it.event.position == event.position;
+        if !timeline.events.iter().any(has_it) {
+            // The event is outside of the range that was searched.
+            timeline.is_whole = false;
+            let found = vec![(event, wrote)];
+            let more = emitted(self, actor, found, key.as_ref()).await?;
+            timeline.events.extend(more);
+        }
+        Ok(timeline)
+    }
+
+    async fn timeline_of_key(
+        &self,
+        actor: &Actor,
+        tenant: Option<&str>,
+        operation: Option<&str>,
+        key: &str,
+    ) -> Result<Timeline, AdminError> {
+        let key = self.found_key(actor, tenant, operation, key).await?;
+        Ok(of_record(self, actor, key).await?.0)
+    }
+}
 
 async fn of_record<S: TimelineSource + ?Sized>(
     store: &S,

@@ -1,7 +1,6 @@
 //! What a store reads for timelines, from which they are assembled.
 //!
-//! A store implements [`TimelineSource`] and calls [`timeline_of_event`](super::timeline_of_event)
-//! and [`timeline_of_key`](super::timeline_of_key).
+//! A store that implements [`TimelineSource`] implements [`TimelineAdmin`](super::TimelineAdmin).
 
 use std::{sync::Arc, time::Duration};
 

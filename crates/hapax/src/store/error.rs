@@ -71,6 +71,24 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The store cannot be used now.
+    pub fn unavailable(source: impl Into<BoxError>) -> Self {
+        let source = source.into();
+        Self::Unavailable { source }
+    }
+
+    /// The transaction conflicted with another one.
+    pub fn conflict(source: impl Into<BoxError>) -> Self {
+        let source = source.into();
+        Self::Conflict { source }
+    }
+
+    /// A statement failed, and would fail again.
+    pub fn statement(source: impl Into<BoxError>) -> Self {
+        let source = source.into();
+        Self::Statement { source }
+    }
+
     /// The refusal of the database, if the database caused this error.
     pub fn database_error(&self) -> Option<&DatabaseError> {
         let Self::Statement { source } = self else {

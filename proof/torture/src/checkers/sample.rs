@@ -228,18 +228,27 @@ impl Sample {
     }
 
     /// Repeats an operation and records this response.
-    pub(super) fn repeat(
-        &mut self,
-        operation: &Operation,
-        is_altered: bool,
-        word: &str,
-        response: Value,
-    ) {
-        self.repeat_at(operation, is_altered, word, response, SECOND);
+    pub(super) fn repeat(&mut self, operation: &Operation, word: &str, response: Value) {
+        self.attempt(operation, false, word, response, SECOND);
     }
 
     /// The same, at this moment.
     pub(super) fn repeat_at(
+        &mut self,
+        operation: &Operation,
+        word: &str,
+        response: Value,
+        at: u64,
+    ) {
+        self.attempt(operation, false, word, response, at);
+    }
+
+    /// The same, of a request that was altered.
+    pub(super) fn repeat_altered(&mut self, operation: &Operation, word: &str, response: Value) {
+        self.attempt(operation, true, word, response, SECOND);
+    }
+
+    fn attempt(
         &mut self,
         operation: &Operation,
         is_altered: bool,
@@ -314,7 +323,7 @@ impl Sample {
     fn acknowledge(&mut self, operation: &Operation, status: u16, body: &Value) {
         for idempotency_status in ["stored", "replayed"] {
             let response = response(status, idempotency_status, body);
-            self.repeat(operation, false, "ok", response);
+            self.repeat(operation, "ok", response);
         }
     }
 }

@@ -21,7 +21,7 @@ fn a_run_without_violations_has_none() {
 fn a_key_that_ran_again_is_found() {
     check(&[1], |run| {
         let again = response(201, "stored", &json!({ "id": "ch_1" }));
-        run.repeat(&Operation::payment("alice", 2), false, "ok", again);
+        run.repeat(&Operation::payment("alice", 2), "ok", again);
     });
 }
 
@@ -29,15 +29,12 @@ fn a_key_that_ran_again_is_found() {
 fn a_second_effect_of_a_key_is_found() {
     check(&[1, 6], |run| {
         let again = json!({ "id": "ord_8", "note": "alice/0", "amount": 1000, "version": 1 });
-        push(run, "orders", again);
+        run.push("orders", again);
     });
     check(&[1], |run| {
         run.rows["orders"][0]["version"] = json!(3);
-        run.deliver(
-            "order.updated",
-            "ord_1/3",
-            &json!({ "id": "ord_1", "version": 3 }),
-        );
+        let data = json!({ "id": "ord_1", "version": 3 });
+        run.deliver("order.updated", "ord_1/3", &data);
     });
 }
 
@@ -65,11 +62,8 @@ fn retries_beyond_their_budget_are_found() {
 #[test]
 fn an_unrequested_effect_is_found() {
     check(&[1], |run| {
-        push(
-            run,
-            "messages",
-            json!({ "charge_id": "ch_x", "amount": 10 }),
-        );
+        let row = json!({ "charge_id": "ch_x", "amount": 10 });
+        run.push("messages", row);
     });
 }
 
@@ -85,18 +79,18 @@ fn an_acknowledged_effect_that_is_lost_is_found() {
 fn a_note_that_differs_from_the_outcome_of_its_commit_is_found() {
     check(&[2, 5], |run| run.rows["notes"] = json!([]));
     check(&[2, 6], |run| {
-        push(run, "notes", json!({ "id": "note-1" }));
+        run.push("notes", json!({ "id": "note-1" }));
     });
     // The outcome of the third commit is unknown: the note may exist, with its event.
     check(&[], |run| {
-        push(run, "notes", json!({ "id": "note-2" }));
+        run.push("notes", json!({ "id": "note-2" }));
         run.deliver("note.written", "note-2", &json!({ "id": "note-2" }));
     });
     check(&[5], |run| {
         run.deliver("note.written", "note-2", &json!({ "id": "note-2" }));
     });
     check(&[1, 6], |run| {
-        push(run, "notes", json!({ "id": "note-3" }));
+        run.push("notes", json!({ "id": "note-3" }));
     });
 }
 
@@ -122,11 +116,11 @@ fn a_message_that_was_mistaken_for_one_of_another_source_is_found() {
         let message = Operation::message("bob", 5);
         let outcome = json!({ "code": "CONFLICT.inbox.payload_mismatch" });
         let operation = Operation::market("bob", 14, &message);
-        run.repeat(&operation, false, "fail", response(409, "", &outcome));
+        run.repeat(&operation, "fail", response(409, "", &outcome));
     });
     check(&[8], |run| {
         let again = run.rows["market"][0].clone();
-        push(run, "market", again);
+        run.push("market", again);
     });
 }
 
@@ -165,15 +159,9 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
     };
     check(&[1], |run| {
         run.push("orders", order("ord_9"));
-        run.deliver(
-            "order.created",
-            "ord_9",
-            &json!({ "id": "ord_9", "version": 1 }),
-        );
-        run.add(
-            "feed.jsonl",
-            json!({ "what": "accepted", "id": "ev_ord_9" }),
-        );
+        let data = json!({ "id": "ord_9", "version": 1 });
+        run.deliver("order.created", "ord_9", &data);
+        accept(run, "ev_ord_9");
     });
     check(&[2, 5], |run| {
         let orders = run.rows["orders"].as_array_mut().unwrap();
@@ -183,7 +171,7 @@ fn more_effects_of_a_deleted_key_than_its_purges_explain_are_found() {
     check(&[11], |run| {
         let amount = Operation::payment("alice", 63).body["amount"].clone();
         let again = json!({ "kind": "charge", "id": "ch_2", "amount": amount });
-        run.add("payment.jsonl", json!({ "status": 201, "object": again }));
+        provide(run, "payment.jsonl", &again);
     });
 }
 
@@ -192,15 +180,9 @@ fn only_events_of_orders_that_a_restore_removed_may_lack_their_rows() {
     // The forfeited order may have reached every receiver. So may an order acknowledged just before
     // the backup, but only if its row exists.
     check(&[5], |run| {
-        run.deliver(
-            "order.created",
-            "ord_9",
-            &json!({ "id": "ord_9", "version": 1 }),
-        );
-        run.add(
-            "feed.jsonl",
-            json!({ "what": "accepted", "id": "ev_ord_9" }),
-        );
+        let data = json!({ "id": "ord_9", "version": 1 });
+        run.deliver("order.created", "ord_9", &data);
+        accept(run, "ev_ord_9");
     });
     // Events that are committed after the restore must arrive.
     check(&[6], |run| {
@@ -244,12 +226,7 @@ fn slow_responses_and_much_memory_during_a_flood_are_found() {
     ] {
         check(expected, |run| {
             inject(run, "flood of members", "Flood(Members(0))", took_effect);
-            let line = run
-                .lines
-                .get_mut("faults.jsonl")
-                .unwrap()
-                .last_mut()
-                .unwrap();
+            let line = last_fault(run);
             line["healthz_ms"] = json!({ "p99": p99 });
             line["peak"] = json!(peak);
         });
@@ -267,35 +244,19 @@ fn late_events_beside_an_unresolved_destination_are_found() {
     ] {
         check(expected, |run| {
             inject(run, "silent name server", "SilentNameServer", true);
-            let line = run
-                .lines
-                .get_mut("faults.jsonl")
-                .unwrap()
-                .last_mut()
-                .unwrap();
-            line["watched"] = json!([40 * SECOND, 60 * SECOND]);
+            last_fault(run)["watched"] = json!([40 * SECOND, 60 * SECOND]);
             for number in 0..20 {
-                let (operation, id) = (
-                    Operation::order("bob", 100 + number),
-                    format!("ord_b{number}"),
-                );
+                let operation = Operation::order("bob", 100 + number);
+                let id = format!("ord_b{number}");
                 let outcome = json!({
                     "id": id, "version": 1, "note": operation.body["note"],
                     "amount": operation.body["amount"],
                 });
-                run.repeat_at(
-                    &operation,
-                    false,
-                    "ok",
-                    response(201, "stored", &outcome),
-                    45 * SECOND,
-                );
+                let stored = response(201, "stored", &outcome);
+                run.repeat_at(&operation, "ok", stored, 45 * SECOND);
                 run.push("orders", outcome.clone());
                 run.deliver("order.created", &id, &outcome);
-                run.add(
-                    "feed.jsonl",
-                    json!({ "what": "accepted", "id": format!("ev_{id}") }),
-                );
+                accept(run, &format!("ev_{id}"));
                 let feed = run.lines.get_mut("feed.jsonl").unwrap();
                 let arrived = feed.iter_mut().rfind(|it| it["what"] == "arrived").unwrap();
                 let wait = if number < late {
@@ -337,17 +298,9 @@ fn the_segments_of_a_history_are_read_as_one() {
 fn a_rejected_effect_that_exists_is_found() {
     check(&[2], |run| {
         let operation = Operation::message("alice", 7);
-        push(
-            run,
-            "messages",
-            json!({ "charge_id": "ch_alice_7", "amount": 1070 }),
-        );
-        run.repeat(
-            &operation,
-            false,
-            "fail",
-            response(200, "stored", &Value::Null),
-        );
+        let row = json!({ "charge_id": "ch_alice_7", "amount": 1070 });
+        run.push("messages", row);
+        run.repeat(&operation, "fail", response(200, "stored", &Value::Null));
     });
 }
 
@@ -355,7 +308,7 @@ fn a_rejected_effect_that_exists_is_found() {
 fn a_response_without_an_explanation_is_found() {
     check(&[2], |run| {
         let operation = Operation::signup("alice", 8);
-        run.repeat(&operation, false, "fail", response(404, "", &Value::Null));
+        run.repeat(&operation, "fail", response(404, "", &Value::Null));
     });
 }
 
@@ -364,7 +317,7 @@ fn a_failure_that_no_kill_causes_is_found() {
     let failed = |run: &mut Sample, status: u64| {
         let mut failed = response(201, "", &Value::Null);
         (failed["status"], failed["final"]) = (json!(status), json!(false));
-        run.repeat(&Operation::payment("alice", 2), false, "info", failed);
+        run.repeat(&Operation::payment("alice", 2), "info", failed);
     };
     for status in [409, 503, 504] {
         check(&[], |run| failed(run, status));
@@ -379,41 +332,22 @@ fn a_failure_that_no_kill_causes_is_found() {
 
 #[test]
 fn an_order_that_the_api_does_not_return_or_returns_with_other_content_is_found() {
-    let plant = |change: fn(&mut Value)| {
-        move |run: &mut Sample| {
+    let changes: [fn(&mut Value); 7] = [
+        |listed| drop(listed["orders"].as_array_mut().unwrap().remove(0)),
+        |listed| listed["orders"][0]["tenant"] = json!("bob"),
+        |listed| listed["read"]["ord_1"]["amount"] = json!(1),
+        |listed| listed["orders"][0]["order"]["amount"] = json!(1),
+        |listed| listed["read"]["ord_1"] = json!({ "status": 404 }),
+        |listed| drop(listed["ledger"].as_array_mut().unwrap().remove(0)),
+        |listed| listed["ledger"][0]["amount"] = json!(1),
+    ];
+    for change in changes {
+        check(&[2], |run| {
             let mut listed = listed(&run.rows);
             change(&mut listed);
             run.listed = Some(listed);
-        }
-    };
-    check(
-        &[2],
-        plant(|listed| drop(listed["orders"].as_array_mut().unwrap().remove(0))),
-    );
-    check(
-        &[2],
-        plant(|listed| listed["orders"][0]["tenant"] = json!("bob")),
-    );
-    check(
-        &[2],
-        plant(|listed| listed["read"]["ord_1"]["amount"] = json!(1)),
-    );
-    check(
-        &[2],
-        plant(|listed| listed["orders"][0]["order"]["amount"] = json!(1)),
-    );
-    check(
-        &[2],
-        plant(|listed| listed["read"]["ord_1"] = json!({ "status": 404 })),
-    );
-    check(
-        &[2],
-        plant(|listed| drop(listed["ledger"].as_array_mut().unwrap().remove(0))),
-    );
-    check(
-        &[2],
-        plant(|listed| listed["ledger"][0]["amount"] = json!(1)),
-    );
+        });
+    }
 }
 
 #[test]
@@ -430,30 +364,25 @@ fn an_event_that_differs_from_the_response_is_found() {
 
 #[test]
 fn an_event_without_one_effect_at_the_demos_receiver_is_found() {
+    let see = |run: &mut Sample, change: &dyn Fn(&mut Vec<Value>)| {
+        let hook = run.lines["hook.jsonl"].iter();
+        let seen = hook.map(|line| json!({ "event_id": line["id"], "effects": 1 }));
+        let mut seen: Vec<_> = seen.collect();
+        change(&mut seen);
+        let mut listed = listed(&run.rows);
+        listed["demo"] = json!(seen);
+        run.listed = Some(listed);
+    };
     for (effects, expected) in [(1, &[][..]), (0, &[6]), (2, &[8])] {
         check(expected, |run| {
-            let hook = run.lines["hook.jsonl"].iter();
-            let seen = hook.map(|line| json!({ "event_id": line["id"], "effects": 1 }));
-            let mut seen: Vec<_> = seen.collect();
-            seen[0]["effects"] = json!(effects);
-            let mut listed = listed(&run.rows);
-            listed["demo"] = json!(seen);
-            run.listed = Some(listed);
+            see(run, &|seen| seen[0]["effects"] = json!(effects));
         });
     }
-    for is_known in [true, false] {
-        check(&[6], |run| {
-            let hook = run.lines["hook.jsonl"].iter();
-            let seen = hook.map(|line| json!({ "event_id": line["id"], "effects": 1 }));
-            let mut seen: Vec<_> = seen.skip(usize::from(is_known)).collect();
-            if !is_known {
-                seen.push(json!({ "event_id": "ev_unknown", "effects": 1 }));
-            }
-            let mut listed = listed(&run.rows);
-            listed["demo"] = json!(seen);
-            run.listed = Some(listed);
-        });
-    }
+    check(&[6], |run| see(run, &|seen| drop(seen.remove(0))));
+    check(&[6], |run| {
+        let unknown = json!({ "event_id": "ev_unknown", "effects": 1 });
+        see(run, &|seen| seen.push(unknown.clone()));
+    });
 }
 
 #[test]
@@ -461,11 +390,7 @@ fn a_duplicate_of_a_held_event_is_explained_only_by_the_kill() {
     for (kind, expected) in [("kill during delivery", &[][..]), ("duplicate node", &[7])] {
         check(expected, |run| {
             inject(run, kind, "KillDelivering", true);
-            remove(run, "hook.jsonl", "ev_rf_1");
-            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-            let body = body.to_string();
-            run.arrive("hook.jsonl", "ev_rf_1", "held", 40 * SECOND, Some(&body));
-            run.arrive("hook.jsonl", "ev_rf_1", "normal", 41 * SECOND, None);
+            repeat_after(run, "hook.jsonl", "held", 40, 41);
         });
     }
 }
@@ -485,15 +410,12 @@ fn a_capture_of_another_amount_is_found() {
 fn a_checkout_may_fail_only_because_its_provider_never_got_the_call() {
     for (why, expected) in [("absent: it lost every call", &[][..]), ("tired", &[2])] {
         check(expected, |run| {
-            push(run, "sagas", json!({ "id": "chk_9", "state": "failed" }));
-            run.deliver(
-                "checkout.failed",
-                "chk_9",
-                &json!({ "checkout_id": "chk_9" }),
-            );
+            run.push("sagas", json!({ "id": "chk_9", "state": "failed" }));
+            let data = json!({ "checkout_id": "chk_9" });
+            run.deliver("checkout.failed", "chk_9", &data);
             let outcome = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
             let operation = Operation::checkout("alice", 9, true);
-            run.repeat(&operation, false, "fail", response(409, "stored", &outcome));
+            run.repeat(&operation, "fail", response(409, "stored", &outcome));
         });
     }
 }
@@ -507,16 +429,12 @@ fn an_accepted_checkout_may_fail_because_of_its_provider_or_its_address() {
     ] {
         check(expected, |run| {
             let row = json!({ "id": "chk_9", "state": "failed", "reason_code": why });
-            push(run, "sagas", row);
+            run.push("sagas", row);
             let outcome = json!({ "checkout_id": "chk_9" });
             run.deliver("checkout.failed", "chk_9", &outcome);
             let operation = Operation::checkout("alice", 9, is_shippable);
-            run.repeat(
-                &operation,
-                false,
-                "ok",
-                response(202, "stored", &json!({ "id": "chk_9" })),
-            );
+            let accepted = response(202, "stored", &json!({ "id": "chk_9" }));
+            run.repeat(&operation, "ok", accepted);
         });
     }
 }
@@ -525,12 +443,8 @@ fn an_accepted_checkout_may_fail_because_of_its_provider_or_its_address() {
 fn a_replay_that_differs_in_a_byte_is_found() {
     check(&[3], |run| {
         let other = json!({ "id": "ch_1", "more": 1 });
-        run.repeat(
-            &Operation::payment("alice", 2),
-            false,
-            "ok",
-            response(201, "replayed", &other),
-        );
+        let replayed = response(201, "replayed", &other);
+        run.repeat(&Operation::payment("alice", 2), "ok", replayed);
     });
 }
 
@@ -540,16 +454,12 @@ fn an_altered_request_that_was_executed_is_found() {
         .altered()
         .expect("it has an amount");
     check(&[4], |run| {
-        run.repeat(
-            &altered,
-            true,
-            "ok",
-            response(201, "replayed", &json!({ "id": "ch_1" })),
-        );
+        let outcome = response(201, "replayed", &json!({ "id": "ch_1" }));
+        run.repeat_altered(&altered, "ok", outcome);
     });
     check(&[4], |run| {
         let altered = json!({ "kind": "charge", "id": "ch_2", "amount": 1021 });
-        run.add("payment.jsonl", json!({ "status": 201, "object": altered }));
+        provide(run, "payment.jsonl", &altered);
     });
 }
 
@@ -559,14 +469,8 @@ fn an_event_without_an_effect_is_found() {
         run.deliver("user.signed_up", "usr_9", &json!({ "user_id": "usr_9" }));
     });
     check(&[5], |run| {
-        let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-        run.arrive(
-            "hook.jsonl",
-            "ev_twin",
-            "normal",
-            SECOND,
-            Some(&body.to_string()),
-        );
+        let body = refunded();
+        run.arrive("hook.jsonl", "ev_twin", "normal", SECOND, Some(&body));
     });
 }
 
@@ -619,16 +523,7 @@ fn a_duplicate_is_explained_by_a_close_fault_of_its_owner() {
     ] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
-            remove(run, file, "ev_rf_1");
-            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-            run.arrive(
-                file,
-                "ev_rf_1",
-                "normal",
-                at * SECOND,
-                Some(&body.to_string()),
-            );
-            run.arrive(file, "ev_rf_1", "normal", again * SECOND, None);
+            repeat(run, file, at, again);
         });
     }
 }
@@ -639,19 +534,8 @@ fn a_replay_explains_the_events_of_its_window() {
     for (first, found) in [(33, true), (36, false), (43, false), (45, true)] {
         let expected: &[usize] = if found { &[7] } else { &[] };
         check(expected, |run| {
-            let (from, until) = (40 * SECOND, 41 * SECOND);
-            run.add(
-                "faults.jsonl",
-                json!({
-                    "fault": "replay", "injection": "Replay", "took_effect": true, "from": from,
-                    "until": until,
-                }),
-            );
-            remove(run, "feed.jsonl", "ev_rf_1");
-            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-            let (feed, body) = ("feed.jsonl", body.to_string());
-            run.arrive(feed, "ev_rf_1", "normal", first * SECOND, Some(&body));
-            run.arrive(feed, "ev_rf_1", "normal", 46 * SECOND, None);
+            inject(run, "replay", "Replay", true);
+            repeat(run, "feed.jsonl", first, 46);
         });
     }
 }
@@ -757,16 +641,7 @@ fn a_duplicate_mail_without_an_explanation_is_found() {
 #[test]
 fn a_lost_response_explains_a_duplicate() {
     check(&[], |run| {
-        remove(run, "hook.jsonl", "ev_rf_1");
-        let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-        run.arrive(
-            "hook.jsonl",
-            "ev_rf_1",
-            "response lost",
-            50 * SECOND,
-            Some(&body.to_string()),
-        );
-        run.arrive("hook.jsonl", "ev_rf_1", "normal", 51 * SECOND, None);
+        repeat_after(run, "hook.jsonl", "response lost", 50, 51);
     });
 }
 
@@ -774,11 +649,11 @@ fn a_lost_response_explains_a_duplicate() {
 fn a_second_effect_of_a_message_is_found() {
     check(&[8], |run| {
         let again = run.rows["messages"][0].clone();
-        push(run, "messages", again);
+        run.push("messages", again);
     });
     check(&[8], |run| {
         let again = run.rows["remote"][0].clone();
-        push(run, "remote", again);
+        run.push("remote", again);
     });
 }
 
@@ -800,18 +675,15 @@ fn money_that_moved_twice_or_without_a_reason_is_found() {
     for kind in ["charge", "capture", "authorization"] {
         check(&[11], |run| {
             let again = json!({ "kind": kind, "id": "x", "amount": 1020 });
-            run.add("payment.jsonl", json!({ "status": 201, "object": again }));
+            provide(run, "payment.jsonl", &again);
         });
     }
     check(&[11], |run| {
         let again = json!({ "kind": "refund", "charge": "ch_1", "amount": 10 });
-        run.add("payment.jsonl", json!({ "status": 201, "object": again }));
+        provide(run, "payment.jsonl", &again);
     });
     check(&[11], |run| {
-        run.add(
-            "shipping.jsonl",
-            json!({ "status": 201, "object": { "kind": "cancellation" } }),
-        );
+        provide(run, "shipping.jsonl", &json!({ "kind": "cancellation" }));
     });
     check(&[6, 11], |run| {
         run.rows["sagas"][0]["state"] = json!("needs_attention");
@@ -820,11 +692,8 @@ fn money_that_moved_twice_or_without_a_reason_is_found() {
         }
         let remote = run.rows["remote"].as_array_mut().unwrap();
         remote.retain(|row| row["event_id"] != "ev_chk_1");
-        push(
-            run,
-            "unfinished",
-            json!({ "destination": "hook", "state": "retrying" }),
-        );
+        let row = json!({ "destination": "hook", "state": "retrying" });
+        run.push("unfinished", row);
     });
 }
 
@@ -846,7 +715,7 @@ fn an_entry_of_the_ledger_that_is_missing_or_there_twice_is_found() {
         });
         check(&[11], |run| {
             let again = run.rows["ledger"][at].clone();
-            push(run, "ledger", again);
+            run.push("ledger", again);
         });
     }
     check(&[11], |run| run.rows["ledger"][1]["amount"] = json!(530));
@@ -863,21 +732,21 @@ fn a_webhook_about_a_refund_that_had_an_effect_or_was_rejected_is_found() {
     let notice = Operation::notice("alice", 15, &refund);
     let repeat = |run: &mut Sample, status: u16| {
         let outcome = json!({ "code": "CONFLICT.refund.differs" });
-        run.repeat(&notice, false, "ok", response(status, "", &outcome));
+        run.repeat(&notice, "ok", response(status, "", &outcome));
     };
     check(&[], |run| repeat(run, 200));
     check(&[2], |run| repeat(run, 409));
     check(&[11], |run| {
         repeat(run, 200);
         let again = json!({ "kind": "refund", "charge_id": "ch_1", "amount": 520 });
-        push(run, "ledger", again);
+        run.push("ledger", again);
     });
 }
 
 #[test]
 fn a_checkout_that_was_started_twice_is_found() {
     check(&[1, 6, 11], |run| {
-        push(run, "sagas", json!({ "id": "chk_2", "state": "completed" }));
+        run.push("sagas", json!({ "id": "chk_2", "state": "completed" }));
     });
 }
 
@@ -886,15 +755,9 @@ fn an_attempt_before_retry_after_is_found() {
     for (again, expected) in [(51, &[12][..]), (52, &[])] {
         check(expected, |run| {
             remove(run, "hook.jsonl", "ev_rf_1");
-            let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
             run.arrive("hook.jsonl", "ev_rf_1", "busy", 50 * SECOND, None);
-            run.arrive(
-                "hook.jsonl",
-                "ev_rf_1",
-                "normal",
-                again * SECOND,
-                Some(&body.to_string()),
-            );
+            let (hook, body) = ("hook.jsonl", refunded());
+            run.arrive(hook, "ev_rf_1", "normal", again * SECOND, Some(&body));
         });
     }
 }
@@ -910,7 +773,7 @@ fn a_redirect_that_was_followed_is_found() {
 fn an_operation_without_a_final_response_is_found() {
     check(&[13], |run| {
         let operation = Operation::signup("alice", 8);
-        run.repeat(&operation, false, "info", Value::Null);
+        run.repeat(&operation, "info", Value::Null);
     });
 }
 
@@ -923,10 +786,7 @@ fn a_backlog_that_does_not_drain_is_found() {
 fn a_checkpoint_of_a_fenced_owner_is_found() {
     for (fenced, expected) in [(0, &[][..]), (1, &[10])] {
         check(expected, |run| {
-            run.add(
-                "sizes.jsonl",
-                json!({ "resident": {}, "disk": { "fenced": fenced } }),
-            );
+            measure(run, &json!({}), &json!({ "fenced": fenced }));
         });
     }
 }
@@ -937,10 +797,7 @@ fn growing_memory_is_found() {
         check(expected, |run| {
             for sample in 1..=30 {
                 let bytes = (40 + sample * step) << 20;
-                run.add(
-                    "sizes.jsonl",
-                    json!({ "resident": { "shop-0": bytes }, "disk": {} }),
-                );
+                measure(run, &json!({ "shop-0": bytes }), &json!({}));
             }
         });
     }
@@ -949,16 +806,10 @@ fn growing_memory_is_found() {
 #[test]
 fn too_much_memory_or_wal_is_found() {
     check(&[14], |run| {
-        run.add(
-            "sizes.jsonl",
-            json!({ "resident": { "shop-0": 900 << 20 }, "disk": { "wal": 1 } }),
-        );
+        measure(run, &json!({ "shop-0": 900 << 20 }), &json!({ "wal": 1 }));
     });
     check(&[14], |run| {
-        run.add(
-            "sizes.jsonl",
-            json!({ "resident": {}, "disk": { "wal": 900 << 20 } }),
-        );
+        measure(run, &json!({}), &json!({ "wal": 900 << 20 }));
     });
 }
 
@@ -983,7 +834,7 @@ fn a_sample_without_a_count_of_checkpoints_does_not_count() {
         (json!({ "fenced": 0 }), false),
     ] {
         let mut run = Sample::sound();
-        run.add("sizes.jsonl", json!({ "resident": {}, "disk": disk }));
+        measure(&mut run, &json!({}), &disk);
         let coverage = coverage(&run.artifacts());
         let never = missing(&coverage);
         let is_named = never.contains(&"samples of the checkpoint log");
@@ -1022,13 +873,6 @@ fn check(expected: &[usize], plant: impl FnOnce(&mut Sample)) {
     assert_eq!(broken, expected, "{found:?}");
 }
 
-fn push(run: &mut Sample, table: &str, row: Value) {
-    run.rows[table]
-        .as_array_mut()
-        .expect("it is a list")
-        .push(row);
-}
-
 /// Removes every line about an event from a receiver's ledger.
 fn remove(run: &mut Sample, file: &'static str, id: &str) {
     let lines = run.lines.get_mut(file).expect("there are lines");
@@ -1047,9 +891,39 @@ fn inject(run: &mut Sample, kind: &str, injection: &str, took_effect: bool) {
 
 /// Has an event arrive at a receiver at these seconds, and at no other time.
 fn repeat(run: &mut Sample, file: &'static str, first: u64, again: u64) {
+    repeat_after(run, file, "normal", first, again);
+}
+
+/// The same, in this mode the first time.
+fn repeat_after(run: &mut Sample, file: &'static str, mode: &str, first: u64, again: u64) {
     remove(run, file, "ev_rf_1");
-    let body = json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } });
-    let body = body.to_string();
-    run.arrive(file, "ev_rf_1", "normal", first * SECOND, Some(&body));
+    run.arrive(file, "ev_rf_1", mode, first * SECOND, Some(&refunded()));
     run.arrive(file, "ev_rf_1", "normal", again * SECOND, None);
+}
+
+/// The body of the event `ev_rf_1`.
+fn refunded() -> String {
+    json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } }).to_string()
+}
+
+/// The feed accepts an event.
+fn accept(run: &mut Sample, id: &str) {
+    run.add("feed.jsonl", json!({ "what": "accepted", "id": id }));
+}
+
+/// The last fault of the run.
+fn last_fault(run: &mut Sample) -> &mut Value {
+    let faults = run.lines.get_mut("faults.jsonl").expect("there are lines");
+    faults.last_mut().expect("there is a fault")
+}
+
+/// Adds a measurement of memory and disk.
+fn measure(run: &mut Sample, resident: &Value, disk: &Value) {
+    let line = json!({ "resident": resident, "disk": disk });
+    run.add("sizes.jsonl", line);
+}
+
+/// Adds an effect at a provider.
+fn provide(run: &mut Sample, file: &'static str, object: &Value) {
+    run.add(file, json!({ "status": 201, "object": object }));
 }

@@ -278,9 +278,7 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
         return Ok(());
     }
     let source = "the transaction was rolled back when a savepoint in it did not begin";
-    Err(StoreError::Statement {
-        source: source.into(),
-    })
+    Err(StoreError::statement(source))
 }
 
 /// Executes the statements of the end.
@@ -310,12 +308,10 @@ fn refused(error: sqlx::Error, is_key: bool) -> StoreError {
     let state = refusal.and_then(|refusal| refusal.code().map(|code| SqlState::from_code(&code)));
     match state {
         // Another program has written the key without its lock. The request looks the key up.
-        Some(state) if is_key && is_taken(&state) => StoreError::Conflict {
-            source: error.into(),
-        },
-        Some(state) if state == SqlState::IN_FAILED_SQL_TRANSACTION => StoreError::Statement {
-            source: "an earlier statement of this transaction failed".into(),
-        },
+        Some(state) if is_key && is_taken(&state) => StoreError::conflict(error),
+        Some(state) if state == SqlState::IN_FAILED_SQL_TRANSACTION => {
+            StoreError::statement("an earlier statement of this transaction failed")
+        }
         _ => sqlx_error(error),
     }
 }

@@ -131,9 +131,7 @@ pub(crate) async fn order(
 fn replayed(known: Taken) -> Result<StoredResponse, StoreError> {
     match known {
         Taken::Replay { response, .. } => Ok(response),
-        Taken::InProgress => Err(StoreError::Unavailable {
-            source: "in progress".into(),
-        }),
+        Taken::InProgress => Err(StoreError::unavailable("in progress")),
         other => panic!("the key is {other:?}"),
     }
 }
