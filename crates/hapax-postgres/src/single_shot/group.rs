@@ -385,7 +385,7 @@ impl<'a> Group<'a> {
         let calls = calls(statements);
         let failed_at = |statement| move |cause| PipelineError { statement, cause };
         let prepared = session.run(async |link| link.prepare_all(&calls).await);
-        let prepared = until(self.prepared_by, prepared).await;
+        let prepared = until(self.prepared_by, Box::pin(prepared)).await;
         let prepared = prepared.unwrap_or(Err(QueryError::Lost));
         let prepared = prepared.map_err(failed_at(PREPARING))?;
         let mut sql = vec![query!("outbox/emit")];

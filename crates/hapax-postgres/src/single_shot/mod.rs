@@ -111,7 +111,7 @@ async fn once(
     if member.is_late() {
         return Err(StoreError::TimedOut);
     }
-    let session = until(member.deadline, store.session()).await;
+    let session = until(member.deadline, Box::pin(store.session())).await;
     let mut session = session.unwrap_or(Err(StoreError::TimedOut))?;
     let has_lane = lane.is_some();
     let group = if has_lane {
@@ -156,7 +156,7 @@ async fn once(
 /// Runs a request with a regular claim, which waits for a while if the key is in use.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Duration>, StoreError> {
     // Whatever is dropped at the deadline is rolled back.
-    let written = until(member.deadline, written(store, member)).await;
+    let written = until(member.deadline, Box::pin(written(store, member))).await;
     let tx = match written.unwrap_or(Err(StoreError::TimedOut))? {
         ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
         ClaimOutcome::Open(tx) => tx,

@@ -14,6 +14,7 @@ use hapax_testkit::{
     proxy::{Deed, Moment, Trap},
     wait::eventually,
 };
+use tokio::time::{Instant, timeout};
 
 use super::day::{Day, SHORT, Way, ask, order};
 use crate::fixture::{INSERT, PATIENCE, shot};
@@ -32,6 +33,20 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
             day.settle(way, &key, Ok(response(&key))).await;
         }
     }
+}
+
+/// The deadline passes while the result of the commit is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_out() {
+    let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
+    let mut planned = shot("k");
+    planned.deadline = Some((Instant::now() + SHORT * 2).into_std());
+    let trap = day.proxy.once(Moment::commit(), Deed::SwallowAfter);
+    let outcome = timeout(PATIENCE / 2, day.node.execute_plan(planned)).await;
+    check_committed(&trap);
+    assert_matches!(outcome, Ok(Ok(ClaimOutcome::Open(_))));
+    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
