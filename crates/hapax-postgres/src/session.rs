@@ -40,8 +40,8 @@ pub(crate) struct Session {
     /// Whether a pipeline was sent and has not completed.
     in_flight: bool,
     max: Duration,
-    /// When the statements of a pipeline are cancelled.
-    deadline: Option<Instant>,
+    /// When the statements of a pipeline are cancelled, and the first of them that may be.
+    cancel: Option<(Instant, usize)>,
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
@@ -59,7 +59,7 @@ impl Session {
             begin: None,
             in_flight: false,
             max,
-            deadline: None,
+            cancel: None,
         }
     }
 
@@ -68,10 +68,14 @@ impl Session {
         self.begin = Some(begin);
     }
 
-    /// Sets when the statements of the pipelines that follow are cancelled. The last statement of a
-    /// pipeline, which is the commit, is not: its result is waited for a little longer.
-    pub(crate) fn cancel_at(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+    /// Sets when the statements of the pipelines that follow are cancelled, from the statement
+    /// `first` on.
+    ///
+    /// The one that opens the transaction must not be: without it, each of the others would be
+    /// committed on its own. The last one, which is the commit, is not either. Their results are
+    /// waited for a little longer.
+    pub(crate) fn cancel_at(&mut self, deadline: Option<Instant>, first: usize) {
+        self.cancel = deadline.map(|deadline| (deadline, first));
     }
 
     /// Whether a transaction was opened.
@@ -156,18 +160,18 @@ impl Session {
             begin,
             in_flight,
             max,
-            deadline,
+            cancel,
         } = self;
         let link = link
             .as_ref()
             .expect("a session has its connection until it ends");
-        let max = deadline.map_or(*max, |deadline| {
+        let max = cancel.map_or(*max, |(deadline, _)| {
             (*max).min(deadline.saturating_duration_since(Instant::now()) + ROLLBACK)
         });
         let begin = begin.take();
         let begin = begin
             .map(|begin| Box::pin(async move { link.none(&begin).await }) as QueuedStatement<'_>);
-        let flight = pipeline(link, *deadline, begin, statements(link));
+        let flight = pipeline(link, *cancel, begin, statements(link));
         let results = timeout(max, flight).await;
         let results = results.unwrap_or(Err(PipelineError {
             statement: 0,
@@ -321,13 +325,13 @@ async fn cancelled_at(
     if let Ok(completed) = timeout_at(deadline, &mut *statement).await {
         return completed;
     }
-    link.cancel(ROLLBACK).await;
+    Box::pin(link.cancel(ROLLBACK)).await;
     statement.await
 }
 
 async fn pipeline(
     link: &Link,
-    deadline: Option<Instant>,
+    cancel: Option<(Instant, usize)>,
     begin: Option<QueuedStatement<'_>>,
     statements: Vec<QueuedStatement<'_>>,
 ) -> Result<Vec<Vec<Row>>, PipelineError> {
@@ -346,10 +350,12 @@ async fn pipeline(
     let mut rows = Vec::with_capacity(statements.len());
     let mut failed = None;
     for (number, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
-        let completed = match (completed, deadline) {
+        let completed = match (completed, cancel) {
             (Some(completed), _) => completed,
             // After a failure, those that follow fail without being cancelled.
-            (None, Some(deadline)) if number < last && failed.is_none() => {
+            (None, Some((deadline, first)))
+                if (ahead + first..last).contains(&number) && failed.is_none() =>
+            {
                 cancelled_at(deadline, link, statement).await
             }
             (None, _) => statement.await,

@@ -343,7 +343,7 @@ impl<'a> Group<'a> {
         let keys = Keys::of(&self.members, self.store.time());
         let params = keys.params();
         let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
-        session.cancel_at(self.deadline);
+        session.cancel_at(self.deadline, BEGIN + 1);
         let results = session.pipeline(|link| {
             vec![
                 Box::pin(link.none(&self.begin)) as QueuedStatement<'_>,
@@ -403,7 +403,8 @@ impl<'a> Group<'a> {
             .settings()
             .failpoints
             .hit("postgres.commit.before");
-        session.cancel_at(self.deadline);
+        // The transaction is open already if the keys were claimed first.
+        session.cancel_at(self.deadline, usize::from(claim.is_some()));
         let results = session.pipeline(|link| {
             let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(calls.len() + 4);
             if let (Some(claim), Some(keys)) = (claim, &keys) {

@@ -113,6 +113,25 @@ async fn a_member_whose_time_runs_out_costs_its_group_no_request() {
     assert_eq!(fixture.notes().await.len(), 10);
 }
 
+/// The deadline passes while the transaction is opened, runs or commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_committed_or_has_timed_out_wherever_its_deadline_falls() {
+    let fixture = Fixture::new().await;
+    fixture.store.execute_plan(shot("before")).await.unwrap();
+    let mut committed = vec!["before".to_owned()];
+    for number in 0..300 {
+        let key = format!("k{number:03}");
+        let due = due_in(Duration::from_micros(number * 30), shot(&key));
+        match fixture.store.execute_plan(due).await {
+            Ok(ClaimOutcome::Open(_)) => committed.push(key),
+            Err(StoreError::TimedOut) => {}
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    fixture.idle().await;
+    assert_eq!(fixture.notes().await, committed);
+}
+
 /// A slow statement takes no lock. The connections that were cancelled are replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_statements_are_cancelled_and_leave_connections_for_the_others() {

@@ -86,6 +86,26 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
     }
 }
 
+/// The look-up of the key runs into its time limit, which does not mean that nothing was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_stays_unknown_while_the_key_cannot_be_read() {
+    let day = Day::new().await;
+    for way in [Way::Handler, Way::PlannedRequest] {
+        let key = format!("{way:?}");
+        let trap = day.proxy.once(Moment::commit(), Deed::HoldAfter);
+        let node = day.node.clone();
+        let asked = key.clone();
+        let ordered = tokio::spawn(async move { order(&node, way, &asked).await });
+        trap.sprung().await;
+        day.good.run("BEGIN; LOCK TABLE hapax.idempotency_key").await;
+        day.proxy.reset();
+        let outcome = ordered.await.unwrap();
+        day.good.run("ROLLBACK").await;
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
+        day.settle(way, &key, outcome).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_commit_whose_key_has_expired_since_stays_unknown() {
     let day = Day::new().await;
