@@ -49,6 +49,23 @@ async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_
         .await;
 }
 
+/// Without a transaction, each statement of the pipeline would be committed on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
+    let day = Day::new().await;
+    let mut planned = shot("k");
+    planned.deadline = Some((Instant::now() + SHORT / 2).into_std());
+    let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    let begun = Moment::containing("SET LOCAL lock_timeout");
+    let trap = day.proxy.once(begun, Deed::SwallowAfter);
+    let outcome = day.node.execute_plan(planned).await;
+    assert_eq!((trap.count(), cancelled.count()), (1, 0));
+    assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
+    day.proxy.heal().await;
+    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     let day = Day::new().await;
@@ -97,7 +114,9 @@ async fn a_lost_answer_stays_unknown_while_the_key_cannot_be_read() {
         let asked = key.clone();
         let ordered = tokio::spawn(async move { order(&node, way, &asked).await });
         trap.sprung().await;
-        day.good.run("BEGIN; LOCK TABLE hapax.idempotency_key").await;
+        day.good
+            .run("BEGIN; LOCK TABLE hapax.idempotency_key")
+            .await;
         day.proxy.reset();
         let outcome = ordered.await.unwrap();
         day.good.run("ROLLBACK").await;
