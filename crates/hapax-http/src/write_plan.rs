@@ -105,12 +105,6 @@ impl Conflicts {
             conflict.expect_err("mapping an error does not make it a success")
         })
     }
-
-    /// Whether a failure violates one of these constraints.
-    pub(crate) fn knows(&self, error: &StoreError) -> bool {
-        let violated = error.constraint();
-        violated.is_some_and(|it| self.0.iter().any(|(named, _)| named == it))
-    }
 }
 
 impl<S> Default for Plan<S> {

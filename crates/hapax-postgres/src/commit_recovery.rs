@@ -25,7 +25,7 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 ///
 /// # Errors
 /// `Conflict` if it was not committed and the request may run again; `Unavailable` if the outcome
-/// cannot be determined.
+/// cannot be determined, whatever the reason: any other error would say that nothing was changed.
 pub(crate) async fn committed(
     store: &Postgres,
     claim: &Claim,
@@ -36,12 +36,13 @@ pub(crate) async fn committed(
     loop {
         match hold(store, claim).await {
             Ok(found) => return conclude(found, response, may_expire(store, claim)).await,
-            Err(error @ StoreError::Unavailable { .. }) => {
-                if Instant::now() + PAUSE >= end {
-                    return Err(error);
-                }
+            Err(error) if Instant::now() + PAUSE >= end => {
+                return Err(match error {
+                    StoreError::Unavailable { .. } => error,
+                    error => unavailable(error),
+                });
             }
-            Err(error) => return Err(error),
+            Err(_) => {}
         }
         sleep(PAUSE).await;
     }

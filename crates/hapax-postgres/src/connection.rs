@@ -341,6 +341,17 @@ impl Link {
         let _rolled_back = timeout(patience, client.batch_execute("ROLLBACK")).await;
     }
 
+    /// Asks the server, on another connection, to cancel the running statement, and waits up to
+    /// `patience` until the request has arrived. This connection is closed when it is given back,
+    /// because a late cancellation would stop its next user.
+    pub(crate) async fn cancel(&self, patience: Duration) {
+        self.taint();
+        let token = self.object().cancel_token();
+        let asked = token.cancel_query(self.shared.connector.clone());
+        // Best effort: a statement that continues is limited by its own timeout.
+        let _asked = timeout(patience, asked).await;
+    }
+
     /// Draws conclusions from a failure. If the server accepts no writes, its connections are
     /// closed, because the address may lead to another server now. If the prepared statements no
     /// longer fit, the connection is closed.

@@ -8,7 +8,7 @@ use hapax::{
     outbox::Sealed,
     store::{ClaimOutcome, StoreError},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     idempotency::{ResponseColumns, retention},
@@ -23,6 +23,7 @@ pub(crate) struct Member {
     pub(crate) events: Vec<Sealed>,
     pub(crate) response: StoredResponse,
     pub(crate) stored: ResponseColumns,
+    pub(crate) deadline: Option<Instant>,
     pub(crate) turn: Turn,
     pub(crate) reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
 }
@@ -31,6 +32,12 @@ impl Member {
     /// Whether the caller still waits for the result. Called once, just before the request starts.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.reply.is_closed() && self.turn.take()
+    }
+
+    /// Whether the time of the request has run out.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Sends the outcome to the caller.

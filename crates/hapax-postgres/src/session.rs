@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout, timeout_at},
+};
 use tokio_postgres::Row;
 
 use crate::{
@@ -20,7 +23,7 @@ use crate::{
     error::is_wire,
 };
 
-/// How long a rollback may take before the connection is closed.
+/// How long a rollback or a cancellation may take before the connection is closed.
 const ROLLBACK: Duration = Duration::from_secs(2);
 
 /// One statement of a pipeline.
@@ -37,6 +40,8 @@ pub(crate) struct Session {
     /// Whether a pipeline was sent and has not completed.
     in_flight: bool,
     max: Duration,
+    /// When the statements of a pipeline are cancelled, and the first of them that may be.
+    cancel: Option<(Instant, usize)>,
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
@@ -54,12 +59,23 @@ impl Session {
             begin: None,
             in_flight: false,
             max,
+            cancel: None,
         }
     }
 
     /// Sets the statement that opens the transaction. It is sent with the first pipeline.
     pub(crate) fn begin(&mut self, begin: Cow<'static, str>) {
         self.begin = Some(begin);
+    }
+
+    /// Sets when the statements of the pipelines that follow are cancelled, from the statement
+    /// `first` on.
+    ///
+    /// The one that opens the transaction must not be: without it, each of the others would be
+    /// committed on its own. The last one, which is the commit, is not either. Their results are
+    /// waited for a little longer.
+    pub(crate) fn cancel_at(&mut self, deadline: Option<Instant>, first: usize) {
+        self.cancel = deadline.map(|deadline| (deadline, first));
     }
 
     /// Whether a transaction was opened.
@@ -144,14 +160,19 @@ impl Session {
             begin,
             in_flight,
             max,
+            cancel,
         } = self;
         let link = link
             .as_ref()
             .expect("a session has its connection until it ends");
+        let max = cancel.map_or(*max, |(deadline, _)| {
+            (*max).min(deadline.saturating_duration_since(Instant::now()) + ROLLBACK)
+        });
         let begin = begin.take();
         let begin = begin
             .map(|begin| Box::pin(async move { link.none(&begin).await }) as QueuedStatement<'_>);
-        let results = timeout(*max, pipeline(begin, statements(link))).await;
+        let flight = pipeline(link, *cancel, begin, statements(link));
+        let results = timeout(max, flight).await;
         let results = results.unwrap_or(Err(PipelineError {
             statement: 0,
             cause: QueryError::Lost,
@@ -295,7 +316,22 @@ async fn send(statement: &mut QueuedStatement<'_>) -> Option<Completed> {
     .await
 }
 
+/// Waits for a statement until `deadline`, and then has the server cancel it.
+async fn cancelled_at(
+    deadline: Instant,
+    link: &Link,
+    statement: &mut QueuedStatement<'_>,
+) -> Completed {
+    if let Ok(completed) = timeout_at(deadline, &mut *statement).await {
+        return completed;
+    }
+    Box::pin(link.cancel(ROLLBACK)).await;
+    statement.await
+}
+
 async fn pipeline(
+    link: &Link,
+    cancel: Option<(Instant, usize)>,
     begin: Option<QueuedStatement<'_>>,
     statements: Vec<QueuedStatement<'_>>,
 ) -> Result<Vec<Vec<Row>>, PipelineError> {
@@ -310,12 +346,19 @@ async fn pipeline(
             break;
         }
     }
+    let last = statements.len().saturating_sub(1);
     let mut rows = Vec::with_capacity(statements.len());
     let mut failed = None;
     for (number, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
-        let completed = match completed {
-            Some(completed) => completed,
-            None => statement.await,
+        let completed = match (completed, cancel) {
+            (Some(completed), _) => completed,
+            // After a failure, those that follow fail without being cancelled.
+            (None, Some((deadline, first)))
+                if (ahead + first..last).contains(&number) && failed.is_none() =>
+            {
+                cancelled_at(deadline, link, statement).await
+            }
+            (None, _) => statement.await,
         };
         match completed {
             Ok(found) if number >= ahead => rows.push(found),

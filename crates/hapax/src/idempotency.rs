@@ -248,7 +248,8 @@ pub struct PlannedRequest<S> {
     pub events: Vec<NewEvent>,
     /// The response to send when everything is committed.
     pub response: StoredResponse,
-    /// When to give the request up, unless the store has started it by then. `None` means never.
+    /// When to give the request up, unless the store has started it by then and cannot interrupt it.
+    /// `None` means never.
     pub deadline: Option<Instant>,
 }
 

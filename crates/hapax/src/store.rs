@@ -152,8 +152,9 @@ pub trait Keys: KeyMaintenance {
     /// Claims the key, executes the statements, stores the response and commits, in one step.
     ///
     /// If the deadline passes before the store has started the request, the result is `TimedOut`
-    /// and the request never starts. If it has started, the call waits for the result, because the
-    /// request may commit.
+    /// and the request never starts. If it has started, it may commit: a store that can interrupt a
+    /// statement rolls the request back, which is also `TimedOut`, and otherwise the call waits for the
+    /// result. The result of a commit is always waited for.
     fn execute_plan(
         &self,
         planned: PlannedRequest<Self::Statement>,

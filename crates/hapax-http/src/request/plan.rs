@@ -1,5 +1,7 @@
 //! Single-shot operations: the handler returns a write plan, and the store executes it.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use hapax::{
     idempotency::{Disposition, PlannedRequest, Taken, evaluate_claim},
@@ -14,6 +16,10 @@ use super::{
 };
 use crate::write_plan::{self, Conflicts, Plan};
 
+/// How long it may take to store a response without an effect, even if the time of the request has
+/// run out.
+const STORED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Runs the handler and passes its plan to the store.
 pub(super) async fn plan<K: Keys, S: Inner>(
     context: RequestContext<K, S>,
@@ -25,7 +31,7 @@ pub(super) async fn plan<K: Keys, S: Inner>(
     match finished.verdict(guard.operation.policy.on_failure) {
         Disposition::Release => not_run(guard, finished).await,
         Disposition::WithEffect => carry_out(guard, plan, finished, end).await,
-        Disposition::EffectFree => carry_out(guard, Plan::default(), finished, end).await,
+        Disposition::EffectFree => store(guard, finished, end).await,
     }
 }
 
@@ -44,16 +50,29 @@ async fn carry_out<K: Keys>(
         Ok(response) => return response,
         Err(failed) => failed,
     };
-    if !conflicts.knows(&error) {
+    if !is_of_the_plan(&error) {
         return failed(guard, error);
     }
-    // The problem is stored, like one that a handler raises, and nothing else is.
-    let problem = conflicts.problem(error);
-    let finished = Finished::problem(&problem, &guard.id).await;
+    // Nothing was changed. The problem is treated like one that a handler raises.
+    let finished = Finished::problem(&conflicts.problem(error), &guard.id).await;
+    if finished.verdict(guard.operation.policy.on_failure) == Disposition::Release {
+        return guard.not_stored(finished);
+    }
+    store(guard, finished, end).await
+}
+
+/// Stores a response and nothing else.
+async fn store<K: Keys>(guard: ClaimGuard<K>, finished: Finished, end: Instant) -> Response {
+    let end = end.max(Instant::now() + STORED_WITHIN);
     match write(guard, Plan::default(), finished, end).await {
         Ok(response) => response,
         Err((guard, error)) => failed(guard, error),
     }
+}
+
+/// Whether the plan has failed, and not the store: the plan was refused, or its time has run out.
+fn is_of_the_plan(error: &StoreError) -> bool {
+    matches!(error, StoreError::Event(_) | StoreError::TimedOut) || error.database_error().is_some()
 }
 
 /// Passes a plan to the store. Returns the key with the error if the store fails.
@@ -81,10 +100,9 @@ async fn write<K: Keys>(
 }
 
 fn failed<K: Keys>(guard: ClaimGuard<K>, error: StoreError) -> Response {
-    let is_the_plans = matches!(error, StoreError::Event(_)) || error.database_error().is_some();
     // If the store is unavailable, it may have committed the plan before.
     let is_unknown = matches!(error, StoreError::Unavailable { .. });
-    guard.failed(&if is_the_plans || is_unknown {
+    guard.failed(&if is_unknown {
         error.into()
     } else {
         unclaimed(error)

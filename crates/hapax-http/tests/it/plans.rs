@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use hapax::event::NewEvent;
+use hapax::{event::NewEvent, idempotency::OnFailure};
 use hapax_http::{Json, Problem, Tx, WritePlan, problem};
 use hapax_sqlite::Statement;
 use http::StatusCode;
@@ -186,6 +186,29 @@ async fn a_plan_that_does_not_begin_in_the_clients_time_never_begins() {
     assert_eq!(retry.idempotency(), Some("stored"));
 }
 
+#[tokio::test]
+async fn a_plan_that_fails_is_kept_where_the_service_says_so() {
+    let stage = staged(|it| it.on_failure = OnFailure::Store).await;
+    for (key, act, time) in [
+        ("a", "panic", "30000"),
+        ("b", "bad event", "30000"),
+        ("c", "twice", "30000"),
+        ("d", "hang", "100"),
+    ] {
+        let mut request = post_json("/plans", key, &format!("{{\"act\":\"{act}\"}}"));
+        let time = time.parse().unwrap();
+        request.headers_mut().insert("x-request-timeout", time);
+        let first = stage.send(request).await;
+        assert!(first.status.is_server_error(), "{act}: {first:?}");
+        assert_eq!(first.idempotency(), Some("stored"), "{act}");
+        assert_eq!(first.json()["retryable"], false, "{act}");
+        let again = plan(&stage, key, &format!("{{\"act\":\"{act}\"}}")).await;
+        again.check_replays(&first);
+    }
+    let left = (stage.runs(), stage.effects().await, stage.events().await);
+    assert_eq!(left, (4, 0, 0));
+}
+
 async fn stage() -> Stage {
     staged(|_| {}).await
 }
@@ -222,6 +245,11 @@ async fn planning(
     let write_plan = WritePlan::new(created).statement(insert.clone());
     match asked["act"].as_str() {
         Some("panic") => panic!("asked to"),
+        Some("hang") => std::future::pending().await,
+        Some("twice") => {
+            let same = Statement::new("INSERT INTO effect VALUES (1)", []);
+            Ok(write_plan.statement(same.clone()).statement(same))
+        }
         Some("refuse") => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             Err(Problem::new(problem::CONFLICT)

@@ -9,7 +9,8 @@
 //!
 //! A group consists of the requests that wait while other groups are in flight: there is no timer.
 //! A claim waits for no lock, so the groups of two nodes cannot deadlock by their keys. By their
-//! rows they can, and the members of the group that the database aborts are run one by one.
+//! rows they can, and the members of the group that the database aborts are run one by one. So are
+//! the members of a group that is cancelled because the time of one of them has run out.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,7 +24,10 @@ use hapax::{
     idempotency::{Taken, evaluate_claim},
     store::ClaimOutcome,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
@@ -35,13 +39,16 @@ use crate::{
     postgres::{Handle, Postgres},
     query,
     session::{PipelineError, QueuedStatement, Session},
-    single_shot::{alone, resolved},
+    single_shot::{alone, resolved, until},
     statement::calls,
     value::{Moment, Param, millis},
 };
 
 /// How long a group waits for a row that another transaction holds.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
+/// How long a group waits until its statements are prepared. The server locks their tables for that,
+/// and `lock_timeout` of the transaction does not apply yet.
+const PREPARE: Duration = Duration::from_secs(1);
 /// Requests of one group that go on alone at once.
 const ALONE: usize = 4;
 /// Number of groups that claim first after an optimistic claim has failed.
@@ -51,6 +58,8 @@ pub(crate) const CAREFUL: u32 = 16;
 const BEGIN: usize = 0;
 /// The statement of a group's pipeline that claims its keys.
 const CLAIM: usize = 1;
+/// The place of a failure to prepare the statements of the members: nothing was sent.
+const PREPARING: usize = usize::MAX;
 
 /// Writes groups until the store is dropped or closed.
 pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes: usize) {
@@ -223,7 +232,7 @@ async fn claim_first(store: &Postgres, members: &[Member]) -> Outcome {
 }
 
 async fn failed_pipeline(session: Session, failed: &PipelineError) -> Outcome {
-    if failed.cause.is_unknown() {
+    if is_unknown(failed) {
         session.discard();
         return Outcome::Unknown;
     }
@@ -240,6 +249,12 @@ pub(crate) fn is_not_free(statement: usize, error: &tokio_postgres::Error) -> bo
     statement == CLAIM && error.code().is_some_and(|code| not_free.contains(code))
 }
 
+/// Whether the pipeline may have been committed all the same.
+pub(crate) fn is_unknown(failed: &PipelineError) -> bool {
+    let is_cut = failed.statement == PREPARING && matches!(failed.cause, QueryError::Lost);
+    failed.cause.is_unknown() && !is_cut
+}
+
 /// Whether this is a statement on the store's own tables, and not one of a member.
 pub(crate) fn is_own(statement: usize) -> bool {
     statement <= CLAIM
@@ -250,18 +265,34 @@ pub(crate) struct Group<'a> {
     store: &'a Postgres,
     members: Vec<&'a Member>,
     begin: String,
+    /// When its statements are cancelled.
+    deadline: Option<Instant>,
+    /// Until when its statements must be prepared.
+    prepared_by: Option<Instant>,
 }
 
 impl<'a> Group<'a> {
     /// A group, whose members delay one another while they are in flight: it does not wait long for
     /// a row that is locked.
     pub(crate) fn of(store: &'a Postgres, members: Vec<&'a Member>) -> Self {
+        let now = Instant::now();
+        let earliest = members.iter().filter_map(|member| member.deadline).min();
+        // A member with little time left does not end the group of the others at once.
+        let wait = if members.len() > 1 {
+            LOCK_WAIT
+        } else {
+            Duration::ZERO
+        };
+        let deadline = earliest.map(|earliest| earliest.max(now + wait));
+        let prepared_by = now + PREPARE;
         let millis = LOCK_WAIT.as_millis();
         let begin = format!("{}; SET LOCAL lock_timeout = {millis}", store.begin());
         Self {
             store,
             members,
             begin,
+            deadline,
+            prepared_by: Some(deadline.map_or(prepared_by, |it| it.min(prepared_by))),
         }
     }
 
@@ -271,6 +302,8 @@ impl<'a> Group<'a> {
             store,
             members: vec![member],
             begin: store.begin().into_owned(),
+            deadline: member.deadline,
+            prepared_by: member.deadline,
         }
     }
 
@@ -310,6 +343,7 @@ impl<'a> Group<'a> {
         let keys = Keys::of(&self.members, self.store.time());
         let params = keys.params();
         let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
+        session.cancel_at(self.deadline, BEGIN + 1);
         let results = session.pipeline(|link| {
             vec![
                 Box::pin(link.none(&self.begin)) as QueuedStatement<'_>,
@@ -351,7 +385,9 @@ impl<'a> Group<'a> {
         let calls = calls(statements);
         let failed_at = |statement| move |cause| PipelineError { statement, cause };
         let prepared = session.run(async |link| link.prepare_all(&calls).await);
-        let prepared = prepared.await.map_err(failed_at(CLAIM + 1))?;
+        let prepared = until(self.prepared_by, Box::pin(prepared)).await;
+        let prepared = prepared.unwrap_or(Err(QueryError::Lost));
+        let prepared = prepared.map_err(failed_at(PREPARING))?;
         let mut sql = vec![query!("outbox/emit")];
         sql.extend(claim);
         let ready = session.ready(&sql).await.map_err(failed_at(BEGIN))?;
@@ -367,6 +403,8 @@ impl<'a> Group<'a> {
             .settings()
             .failpoints
             .hit("postgres.commit.before");
+        // The transaction is open already if the keys were claimed first.
+        session.cancel_at(self.deadline, usize::from(claim.is_some()));
         let results = session.pipeline(|link| {
             let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(calls.len() + 4);
             if let (Some(claim), Some(keys)) = (claim, &keys) {

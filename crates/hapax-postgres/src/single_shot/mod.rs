@@ -3,6 +3,9 @@
 //! Concurrent requests are written by one transaction in one pipeline (`group`). A request that is
 //! not finished by that (its key is taken, a statement fails, the result of the commit is lost) is
 //! run alone by this module: in one pipeline, or with a regular claim if its key is not free.
+//!
+//! At its deadline a request is rolled back: the server cancels the running statement. A commit that
+//! was sent is not cancelled, and its result is the result of the request.
 
 pub(crate) mod group;
 
@@ -15,19 +18,22 @@ use hapax::{
     outbox::{Draft, Sealed},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     claim::hold,
     commit_recovery,
     connection::QueryError,
     emit::Columns,
-    error::{own_error, store_error, unavailable},
+    error::{lost, own_error, store_error, unavailable},
     idempotency::{Held, ResponseColumns},
     member::Member,
     postgres::Postgres,
     query,
-    single_shot::group::{CAREFUL, Group, is_not_free, is_own},
+    single_shot::group::{CAREFUL, Group, is_not_free, is_own, is_unknown},
     statement::{Statement, calls},
     transaction::Tx,
 };
@@ -57,6 +63,7 @@ pub(crate) async fn run(
         events: draft.into_events(),
         stored,
         response,
+        deadline: deadline.map(Instant::from_std),
         turn: turn.clone(),
         reply,
     };
@@ -101,8 +108,13 @@ async fn once(
     member: &Member,
     lane: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<ClaimOutcome<Duration>, StoreError> {
-    let mut session = store.session().await?;
-    let group = if lane.is_some() {
+    if member.is_late() {
+        return Err(StoreError::TimedOut);
+    }
+    let session = until(member.deadline, Box::pin(store.session())).await;
+    let mut session = session.unwrap_or(Err(StoreError::TimedOut))?;
+    let has_lane = lane.is_some();
+    let group = if has_lane {
         Group::of(store, vec![member])
     } else {
         Group::of_one(store, member)
@@ -116,7 +128,7 @@ async fn once(
         Err(failed) => failed,
     };
     drop(lane.take());
-    if failed.cause.is_unknown() {
+    if is_unknown(&failed) {
         session.discard();
         Box::pin(commit_recovery::committed(
             store,
@@ -135,12 +147,29 @@ async fn once(
         }
         QueryError::Failed(error) if is_own(failed.statement) => Err(own_error(store_error(error))),
         QueryError::Failed(error) => Err(store_error(error)),
+        QueryError::Lost if member.is_late() => Err(StoreError::TimedOut),
+        QueryError::Lost if has_lane => Err(lost("its statements were not prepared in time")),
         QueryError::Lost => Err(QueryError::Lost.into()),
     }
 }
 
 /// Runs a request with a regular claim, which waits for a while if the key is in use.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Duration>, StoreError> {
+    // Whatever is dropped at the deadline is rolled back.
+    let written = until(member.deadline, Box::pin(written(store, member))).await;
+    let tx = match written.unwrap_or(Err(StoreError::TimedOut))? {
+        ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
+        ClaimOutcome::Open(tx) => tx,
+    };
+    let fresh_for = tx.complete(&member.response, Effect::Keep).await?;
+    if !member.events.is_empty() {
+        store.notifier().notify();
+    }
+    Ok(ClaimOutcome::Open(fresh_for))
+}
+
+/// Claims the key of a request and runs its statements, without committing them.
+async fn written(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Tx>, StoreError> {
     let (session, row) = match hold(store, &member.claim).await? {
         ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
         ClaimOutcome::Open((session, row)) => (session, row),
@@ -155,11 +184,15 @@ async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Dura
         tx.rollback().await;
         return Err(error);
     }
-    let fresh_for = tx.complete(&member.response, Effect::Keep).await?;
-    if !member.events.is_empty() {
-        store.notifier().notify();
+    Ok(ClaimOutcome::Open(tx))
+}
+
+/// Waits for `run`, at most until `deadline`; `None` if it was dropped.
+pub(crate) async fn until<R>(deadline: Option<Instant>, run: impl Future<Output = R>) -> Option<R> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, run).await.ok(),
+        None => Some(run.await),
     }
-    Ok(ClaimOutcome::Open(fresh_for))
 }
 
 impl Tx {

@@ -7,6 +7,7 @@ mod bad_days;
 mod contract;
 mod cut_over;
 mod groups;
+mod deadlines;
 mod pipelined;
 mod encryption;
 mod plans;

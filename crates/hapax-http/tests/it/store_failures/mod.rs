@@ -22,7 +22,7 @@ use axum::{
     routing::{post, put},
 };
 use hapax::{
-    idempotency::OnStoreError,
+    idempotency::{OnFailure, OnStoreError},
     key::Tenant,
     store::{Keys, Phases, StoreError},
 };
@@ -72,6 +72,9 @@ pub(crate) trait Fixture: Sized + 'static {
 
     /// The plan's statement that writes a handler's row.
     fn statement() -> <Self::Store as Keys>::Statement;
+
+    /// A plan's statement that violates a constraint.
+    fn refused() -> <Self::Store as Keys>::Statement;
 }
 
 /// A way in which a store cannot be used.
@@ -112,15 +115,17 @@ pub(crate) fn check_mistake<F: Fixture>(made: impl Future<Output = F>) {
     let counted = count(async {
         let fixture = made.await;
         for on_store_error in [OnStoreError::Closed, OnStoreError::Open] {
-            let (node, runs) = node(&fixture, on_store_error).await;
-            let sent = ask(&node, "/mistaken", "k").await;
-            assert_eq!(sent.status, StatusCode::INTERNAL_SERVER_ERROR, "{sent:?}");
-            assert_eq!(sent.idempotency(), None);
-            assert_eq!(runs.load(Ordering::SeqCst), 1);
+            for path in ["/mistaken", "/mistaken-plan"] {
+                let (node, runs) = node(&fixture, on_store_error).await;
+                let sent = ask(&node, path, "k").await;
+                sent.check_problem(500, "INTERNAL.statement");
+                assert_eq!(sent.idempotency(), None, "{path}");
+                assert_eq!(runs.load(Ordering::SeqCst), 1, "{path}");
+            }
         }
     });
     let released = Outcomes {
-        released: 2,
+        released: 4,
         ..Outcomes::default()
     };
     assert_eq!(outcomes(&counted), released, "{counted:#?}");
@@ -147,6 +152,22 @@ pub(crate) fn check_outside<F: Fixture>(made: impl Future<Output = F>) {
         ..Outcomes::default()
     };
     assert_eq!(outcomes(&counted), failed, "{counted:#?}");
+}
+
+/// Checks that a service that stores failures stores that of a plan whose statement is refused.
+pub(crate) async fn check_kept_mistake<F: Fixture>(fixture: &F) {
+    let (node, runs) = node_with(fixture, |settings| {
+        settings.on_failure = OnFailure::Store;
+    })
+    .await;
+    let first = ask(&node, "/mistaken-plan", "k").await;
+    first.check_problem(500, "INTERNAL.statement");
+    assert_eq!(first.idempotency(), Some("stored"));
+    ask(&node, "/mistaken-plan", "k")
+        .await
+        .check_replays(&first);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.effects().await, 0);
 }
 
 async fn check_fault<F: Fixture>(
@@ -227,11 +248,15 @@ fn check_bypassed(sent: &Sent, path: &str, fault: &str) {
 
 /// A node of a service with a route for each mode.
 async fn node<F: Fixture>(fixture: &F, on_store_error: OnStoreError) -> (Router, Runs) {
+    node_with(fixture, |settings| settings.on_store_error = on_store_error).await
+}
+
+async fn node_with<F: Fixture>(fixture: &F, set: impl FnOnce(&mut Settings)) -> (Router, Runs) {
     let (runs, random) = (Runs::default(), seeded_random(1));
     let mut settings = Settings::new(ManualClock::new().clock(), random.clone());
     settings.tenant = Some(Tenant::new("all").unwrap());
-    settings.on_store_error = on_store_error;
     settings.cache_bytes = 0;
+    set(&mut settings);
     let idempotency = Idempotency::new(fixture.store().await, settings);
     let operation = |path| idempotency.operation(path);
     let pipelined = |path| operation(path).claim_pipelined();
@@ -256,6 +281,10 @@ async fn node<F: Fixture>(fixture: &F, on_store_error: OnStoreError) -> (Router,
         .route(
             "/planned",
             post(plan::<F>).layer(operation("/planned").single_shot()),
+        )
+        .route(
+            "/mistaken-plan",
+            post(mistaken_plan::<F>).layer(operation("/mistaken-plan").single_shot()),
         )
         .route(
             "/phased",
@@ -309,6 +338,15 @@ async fn outside(State(runs): State<Runs>) -> Problem {
 async fn plan<F: Fixture>(State(runs): State<Runs>) -> WritePlan<<F::Store as Keys>::Statement> {
     runs.fetch_add(1, Ordering::SeqCst);
     WritePlan::new(StatusCode::CREATED).statement(F::statement())
+}
+
+async fn mistaken_plan<F: Fixture>(
+    State(runs): State<Runs>,
+) -> WritePlan<<F::Store as Keys>::Statement> {
+    runs.fetch_add(1, Ordering::SeqCst);
+    WritePlan::new(StatusCode::CREATED)
+        .statement(F::statement())
+        .statement(F::refused())
 }
 
 async fn phases<F: Fixture>(

@@ -1,9 +1,16 @@
 //! The suite on PostgreSQL, with a role that has the grants of a service.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::{Router, extract::State, routing::post};
-use hapax::{idempotency::OnStoreError, key::Tenant, store::StoreError};
+use hapax::{
+    idempotency::{OnFailure, OnStoreError},
+    key::Tenant,
+    store::StoreError,
+};
 use hapax_http::{Idempotency, Problem, RequestIds, Settings};
 use hapax_postgres::{Postgres, Schema, Statement, Tx};
 use hapax_testkit::{
@@ -12,7 +19,10 @@ use hapax_testkit::{
 };
 use http::StatusCode;
 
-use super::{Fault, Fixture, Runs, check, check_mistake, check_outside, check_unavailable};
+use super::{
+    Fault, Fixture, Runs, check, check_kept_mistake, check_mistake, check_outside,
+    check_unavailable, node_with,
+};
 use crate::stage::{post_json, send};
 
 const INSERT: &str = "INSERT INTO effect VALUES (1)";
@@ -159,6 +169,10 @@ impl Fixture for Server {
     fn statement() -> Statement {
         Statement::new(INSERT, Vec::new())
     }
+
+    fn refused() -> Statement {
+        Statement::new("INSERT INTO effect VALUES (NULL)", Vec::new())
+    }
 }
 
 #[test]
@@ -174,6 +188,43 @@ fn a_statement_that_the_database_refuses_is_no_failure_of_the_store() {
 #[test]
 fn a_handler_that_cannot_store_a_file_has_a_failure_of_the_store() {
     check_outside(Server::fresh());
+}
+
+#[tokio::test]
+async fn a_plan_that_the_database_refuses_is_kept_where_the_service_says_so() {
+    check_kept_mistake(&Server::fresh().await).await;
+}
+
+/// The statement waits behind a lock. A failure that is stored is stored in spite of that.
+#[tokio::test]
+async fn a_plan_that_waits_for_a_lock_is_504_in_the_clients_time() {
+    let server = Server::fresh().await;
+    let blocker = server.0.client().await;
+    for (on_failure, first, second) in [
+        (OnFailure::Release, None, None),
+        (OnFailure::Store, Some("stored"), Some("replayed")),
+    ] {
+        let (node, _) = node_with(&server, |settings| settings.on_failure = on_failure).await;
+        let lock = "BEGIN; LOCK TABLE effect IN ACCESS EXCLUSIVE MODE";
+        blocker.batch_execute(lock).await.unwrap();
+        for status in [first, second] {
+            let mut request = post_json("/planned", "k", "{}");
+            let time = "500".parse().unwrap();
+            request.headers_mut().insert("x-request-timeout", time);
+            let sent = send(node.clone(), request);
+            let sent = tokio::time::timeout(Duration::from_secs(10), sent).await;
+            let sent = sent.expect("the deadline was ignored");
+            sent.check_problem(504, "DEPENDENCY.timeout");
+            assert_eq!(sent.idempotency(), status, "{on_failure:?}");
+            assert_eq!(sent.header("idempotency-key"), Some("k"));
+            assert_eq!(sent.header("retry-after"), None);
+        }
+        blocker.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(server.effects().await, 0, "{on_failure:?}");
+    }
+    let (node, _) = node_with(&server, |_| {}).await;
+    let retry = send(node, post_json("/planned", "l", "{}")).await;
+    assert_eq!(retry.idempotency(), Some("stored"));
 }
 
 /// The server ends the connection in the middle of a request (SQLSTATE 57P01).

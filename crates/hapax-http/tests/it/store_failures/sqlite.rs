@@ -7,7 +7,10 @@ use hapax_sqlite::{Settings, Sqlite, Statement, Tx, rusqlite::Connection};
 use hapax_testkit::clock::{ManualClock, seeded_random};
 use tempfile::TempDir;
 
-use super::{Fault, Fixture, ask, check, check_mistake, check_outside, check_unavailable, node};
+use super::{
+    Fault, Fixture, ask, check, check_kept_mistake, check_mistake, check_outside,
+    check_unavailable, node,
+};
 
 /// A row that needs new pages of the file.
 const INSERT: &str = "INSERT INTO effect VALUES (zeroblob(100000))";
@@ -91,6 +94,10 @@ impl Fixture for File {
     fn statement() -> Statement {
         Statement::new(INSERT, Vec::new())
     }
+
+    fn refused() -> Statement {
+        Statement::new("INSERT INTO effect VALUES (NULL)", Vec::new())
+    }
 }
 
 #[test]
@@ -106,6 +113,11 @@ fn a_statement_that_the_database_refuses_is_no_failure_of_the_store() {
 #[test]
 fn a_handler_that_cannot_store_a_file_has_a_failure_of_the_store() {
     check_outside(File::fresh());
+}
+
+#[tokio::test]
+async fn a_plan_that_the_database_refuses_is_kept_where_the_service_says_so() {
+    check_kept_mistake(&File::fresh().await).await;
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use hapax_testkit::{
     proxy::{Deed, Moment, Trap},
     wait::eventually,
 };
+use tokio::time::{Instant, timeout};
 
 use super::day::{Day, SHORT, Way, ask, order};
 use crate::fixture::{INSERT, PATIENCE, shot};
@@ -32,6 +33,37 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
             day.settle(way, &key, Ok(response(&key))).await;
         }
     }
+}
+
+/// The deadline passes while the result of the commit is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_out() {
+    let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
+    let mut planned = shot("k");
+    planned.deadline = Some((Instant::now() + SHORT * 2).into_std());
+    let trap = day.proxy.once(Moment::commit(), Deed::SwallowAfter);
+    let outcome = timeout(PATIENCE / 2, day.node.execute_plan(planned)).await;
+    check_committed(&trap);
+    assert_matches!(outcome, Ok(Ok(ClaimOutcome::Open(_))));
+    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+        .await;
+}
+
+/// Without a transaction, each statement of the pipeline would be committed on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
+    let day = Day::new().await;
+    let mut planned = shot("k");
+    planned.deadline = Some((Instant::now() + SHORT / 2).into_std());
+    let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    let begun = Moment::containing("SET LOCAL lock_timeout");
+    let trap = day.proxy.once(begun, Deed::SwallowAfter);
+    let outcome = day.node.execute_plan(planned).await;
+    assert_eq!((trap.count(), cancelled.count()), (1, 0));
+    assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
+    day.proxy.heal().await;
+    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,6 +100,28 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
             day.proxy.heal().await;
             day.settle(way, &key, outcome).await;
         }
+    }
+}
+
+/// The look-up of the key runs into its time limit, which does not mean that nothing was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_stays_unknown_while_the_key_cannot_be_read() {
+    let day = Day::new().await;
+    for way in [Way::Handler, Way::PlannedRequest] {
+        let key = format!("{way:?}");
+        let trap = day.proxy.once(Moment::commit(), Deed::HoldAfter);
+        let node = day.node.clone();
+        let asked = key.clone();
+        let ordered = tokio::spawn(async move { order(&node, way, &asked).await });
+        trap.sprung().await;
+        day.good
+            .run("BEGIN; LOCK TABLE hapax.idempotency_key")
+            .await;
+        day.proxy.reset();
+        let outcome = ordered.await.unwrap();
+        day.good.run("ROLLBACK").await;
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
+        day.settle(way, &key, outcome).await;
     }
 }
 

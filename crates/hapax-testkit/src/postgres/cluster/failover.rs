@@ -56,8 +56,8 @@ impl Cluster {
              SELECT pg_backup_start('standby', fast => true)",
             quoted(name)
         );
-        let begun = client.batch_execute(&begin).await;
-        begun.unwrap_or_else(|error| panic!("{begin}: {error}"));
+        let outcome = client.batch_execute(&begin).await;
+        outcome.unwrap_or_else(|error| panic!("{begin}: {error}"));
         let mut standby = Self::of(self.programs.clone(), &tempfile::env::temp_dir());
         {
             // No file vanishes while it is copied.
