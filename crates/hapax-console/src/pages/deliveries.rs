@@ -90,7 +90,7 @@ static LETTERS: Kind = Kind {
 pub(crate) async fn list(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut query = ListQuery::of(&page_request, &DELIVERIES);
     let states = query.states(&DeliveryStatus::STORED, |it| it.as_str());
-    let body = rows(&console, &page_request, &mut query, states, &PARKED).await?;
+    let (body, _) = rows(&console, &page_request, &mut query, states, &PARKED).await?;
     let note = el("p").class("soft").add(
         "An event that arrived at the first attempt is not listed here: its own page shows that \
          attempt.",
@@ -103,8 +103,8 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 pub(crate) async fn dead(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let mut query = ListQuery::of(&page_request, &DEAD);
     let states = vec![DeliveryStatus::Dead];
-    let body = rows(&console, &page_request, &mut query, states, &LETTERS).await?;
-    let acts = (page_request.acts() && query.is_right()).then(|| many(&query));
+    let (body, has_matches) = rows(&console, &page_request, &mut query, states, &LETTERS).await?;
+    let acts = (page_request.acts() && has_matches).then(|| many(&query));
     let page = Page::new("Dead letters", Html::default().add(acts).add(body));
     Ok(page.filtered(query.into_box()))
 }
@@ -124,17 +124,18 @@ fn many(query: &ListQuery) -> Element {
         .add(link(&to("discard-dead"), "Discard all matches").class("button"))
 }
 
+/// A page of the list, and whether this page or a later one may have a row.
 async fn rows(
     console: &Console,
     page_request: &PageRequest,
     query: &mut ListQuery,
     states: Vec<DeliveryStatus>,
     kind: &Kind,
-) -> Result<Html, super::Trouble> {
+) -> Result<(Html, bool), super::Trouble> {
     let now = console.0.clock.now();
     let events = filter_of(query, now);
     if !query.is_right() {
-        return Ok(Html::default());
+        return Ok((Html::default(), false));
     }
     let filter = DeliveryFilter {
         events,
@@ -171,12 +172,14 @@ async fn rows(
     }
     let q = query.filter.to_string();
     let next = found.next.as_deref();
+    let has_matches = !table.is_empty() || next.is_some();
     let list = kind.listing.paged(page_request, &q, table, next);
-    Ok(if has_boxes {
+    let list = if has_boxes {
         cell(selection(kind, list))
     } else {
         list
-    })
+    };
+    Ok((list, has_matches))
 }
 
 /// The form with the actions on selected rows. The actions have a separate page that asks for a

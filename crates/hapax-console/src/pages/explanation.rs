@@ -2,6 +2,7 @@
 //!
 //! The file of defaults of `hapax` explains each setting in the comment above it. [`table`] makes a
 //! Markdown table of it, so that both programs have pages with the same kind of tables.
+//! [`constants`] does the same for the limits, which are a Rust file.
 
 use std::fmt::Write as _;
 
@@ -29,8 +30,26 @@ pub(super) fn table(file: &str) -> String {
                 "| `{section}.{name}` | {remark} | {such_as}`{value}` |"
             );
         } else {
-            let gap = if meaning.is_empty() { "" } else { " " };
-            let _ = write!(meaning, "{gap}{text}");
+            append(&mut meaning, text);
+        }
+    }
+    table
+}
+
+/// A Markdown table of the public constants of a Rust file, each with the comment above it. A
+/// constant is one line.
+pub(super) fn constants(file: &str) -> String {
+    let mut table = "| limit | meaning | value |\n|---|---|---|\n".to_owned();
+    let mut meaning = String::new();
+    for line in file.lines() {
+        if let Some(comment) = line.strip_prefix("///") {
+            // The links between the constants have no target here.
+            let text = comment.trim().replace("[`", "`").replace("`]", "`");
+            append(&mut meaning, &text);
+        } else if let Some((name, value)) = constant(line) {
+            let (meaning_cell, value) = (cell(&meaning), cell(value));
+            let _ = writeln!(table, "| `{name}` | {meaning_cell} | `{value}` |");
+            meaning.clear();
         }
     }
     table
@@ -82,6 +101,19 @@ fn assigned(line: &str) -> Option<(&str, &str)> {
     name.chars().all(is_name).then_some((name, value))
 }
 
+/// A line such as `pub const NAME: TYPE = VALUE;`.
+fn constant(line: &str) -> Option<(&str, &str)> {
+    let (name, declared) = line.strip_prefix("pub const ")?.split_once(": ")?;
+    let (_, value) = declared.split_once(" = ")?;
+    Some((name, value.trim_end_matches(';')))
+}
+
+/// Appends a line of a comment.
+fn append(meaning: &mut String, line: &str) {
+    let gap = if meaning.is_empty() { "" } else { " " };
+    let _ = write!(meaning, "{gap}{line}");
+}
+
 /// The name of a section, with `NAME` in the place of a name that the operator chooses.
 fn general(section: &str) -> String {
     let named = NAMED.iter().find(|it| section.starts_with(*it));
@@ -109,6 +141,24 @@ mod tests {
             | `destinations.NAME.concurrency` | how many at once | such as `32` |\n\
             | `destinations.NAME.sink.file` | Exactly one: | such as `{ path = \"/a\" }` |\n";
         assert_eq!(table(FILE), expected);
+    }
+
+    #[test]
+    fn every_constant_of_a_file_is_a_row_with_its_comment() {
+        let file = "//! Limits.\n\nuse std::time::Duration;\n\n/// Bytes of a\n/// key, see [`B`].\n\
+            pub const A_MAX: usize = 4 * 1024;\n/// How long: a|b.\n\
+            pub const B: (Duration, u8) = (Duration::from_secs(1), 7);\n";
+        let expected = "| limit | meaning | value |\n|---|---|---|\n\
+            | `A_MAX` | Bytes of a key, see `B`. | `4 * 1024` |\n\
+            | `B` | How long: a\\|b. | `(Duration::from_secs(1), 7)` |\n";
+        assert_eq!(constants(file), expected);
+        let limits = include_str!("../../reference/limits.rs");
+        let rows = constants(limits).lines().count() - 2;
+        assert_eq!(rows, limits.matches("pub const ").count());
+        assert!(
+            !constants(limits).contains("|  |"),
+            "a limit has no meaning"
+        );
     }
 
     #[test]

@@ -66,13 +66,10 @@ static PAGES: [Known; 11] = [
         "The SQL contract",
         include_str!("../../reference/sql-contract.md"),
     ),
-    (
-        "limits",
-        "Limits",
-        include_str!("../../reference/limits.md"),
-    ),
+    (LIMITS, "Limits", include_str!("../../reference/limits.md")),
 ];
 const HAPAX: &str = "hapax-configuration";
+const LIMITS: &str = "limits";
 /// The page about the settings that decide how fast events are delivered and messages processed.
 pub(super) const TUNING: &str = "tune-pollers-and-consumers";
 
@@ -126,15 +123,17 @@ fn find(name: &str) -> Option<&'static Known> {
     PAGES.iter().find(|(known, ..)| *known == name)
 }
 
-/// The text of a page. The settings of `hapax` are rows of a table, so that each can be found.
+/// The text of a page. The book includes a file in two of them; here each setting or limit of the
+/// file is a row of a table, so that it can be found.
 fn text(page: &Known) -> Cow<'static, str> {
     let (name, _, text) = *page;
-    if name != HAPAX {
-        return Cow::Borrowed(text);
-    }
+    let table = match name {
+        HAPAX => explanation::table(include_str!("../../reference/hapax.default.toml")),
+        LIMITS => explanation::constants(include_str!("../../reference/limits.rs")),
+        _ => return Cow::Borrowed(text),
+    };
     let (before, _) = text.split_once("```").unwrap_or((text, ""));
-    let defaults = include_str!("../../reference/hapax.default.toml");
-    Cow::Owned(format!("{before}{}", explanation::table(defaults)))
+    Cow::Owned(format!("{before}{table}"))
 }
 
 /// The parts of a page that contain all words, below a link to the same parts on the page itself.
@@ -176,5 +175,22 @@ fn leads_from(page: &Known) -> impl Fn(&str) -> Option<String> {
         let (known, ..) = find(name)?;
         let dash = if heading.is_empty() { "" } else { "#" };
         Some(format!("{}{dash}{heading}", path(known)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_is_rendered_without_a_leftover() {
+        for page in &PAGES {
+            let (name, text) = (page.0, text(page));
+            let html = markdown::render(&text, &[], &leads_from(page)).into_string();
+            assert!(html.len() > text.len() / 2, "{name}");
+            for leftover in ["```", "](", "{{#"] {
+                assert!(!html.contains(leftover), "{name}: {leftover}\n{html}");
+            }
+        }
     }
 }

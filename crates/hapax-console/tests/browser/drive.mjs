@@ -37,6 +37,8 @@ const PAGES = [
   "/reference/tune-pollers-and-consumers",
   "/reference/errors",
   "/reference/metrics",
+  "/reference/limits",
+  "/reference/sql-contract",
   "/act?act=replay&partition=mail&position=1",
   "/act?act=edit&partition=search&position=2",
   "/act?act=decide&saga=checkout-1&decision=done&step=charge",
@@ -251,7 +253,7 @@ await test("labels and words are in their places on every page", async () => {
   await close();
 });
 
-await test("on a phone the cells of a row begin at one edge, and the current page is in view", async () => {
+await test("on a phone the cells of a row begin at one edge, empty ones take no space, and the current page is in view", async () => {
   const { page, close } = await look({ viewport: { width: 360, height: 720 } });
   for (const it of PAGES) {
     await page.goto(`${local}/console${it}`);
@@ -269,6 +271,9 @@ await test("on a phone the cells of a row begin at one edge, and the current pag
       ok(labels.length <= 1, `${it}: labels at ${labels}`);
       ok(values.length <= 1, `${it}: values at ${values}`);
     }
+    const empty = await page.$$eval("main tbody td", (cells) =>
+      cells.filter((td) => td.offsetParent && !td.innerText.trim() && !td.querySelector("input, svg")).map((td) => td.dataset.head));
+    equal(empty, [], `${it}: empty cells`);
     const isInView = await page.evaluate(() => {
       const here = document.querySelector("body > nav [aria-current]");
       if (!here) return true;

@@ -90,6 +90,10 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("/console/reference/cli?q=doctor", &["hapax doctor"]),
     ("/console/reference/errors", &["AUTH.forbidden"]),
     (
+        "/console/reference/limits",
+        &["KEY_BYTES_MAX", "Maximum length of an idempotency key"],
+    ),
+    (
         "/console/reference/hapax-configuration?q=relay.lease",
         &["How long a relay may send no heartbeat", "5s"],
     ),
@@ -197,6 +201,7 @@ async fn every_page_opens_and_says_what_is_there() {
                 "{path}: {said}\n{page}"
             );
         }
+        assert!(!page.contains("{{#"), "{path}\n{page}");
     }
 }
 

@@ -50,6 +50,34 @@ async fn selected_dead_letters_are_replayed_and_what_is_not_dead_is_left_alone()
 }
 
 #[tokio::test]
+async fn actions_on_many_dead_letters_are_offered_only_if_there_are_any() {
+    const OFFERS: [&str; 3] = ["all matches", "Select dead letters", "replay-selected"];
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let page = ops.see("/console/dead-letters").await;
+    assert!(
+        page.contains(OFFERS[1]) && page.contains(OFFERS[2]),
+        "{page}"
+    );
+    let page = ops.see("/console/dead-letters?q=dest:mail").await;
+    assert!(
+        page.contains("Replay all matches") && page.contains("Discard all matches"),
+        "{page}"
+    );
+    let check_nothing_is_offered = async |path: &str| {
+        let page = ops.see(path).await;
+        for offer in OFFERS {
+            assert!(!page.contains(offer), "{path}: {offer}\n{page}");
+        }
+    };
+    check_nothing_is_offered("/console/dead-letters?q=dest:hooks").await;
+    let none = "DELETE FROM hapax.delivery WHERE state = 'dead'";
+    scene.client.batch_execute(none).await.unwrap();
+    check_nothing_is_offered("/console/dead-letters").await;
+    check_nothing_is_offered("/console/dead-letters?q=dest:mail").await;
+}
+
+#[tokio::test]
 async fn a_delivery_that_waits_is_retried_now_alone_or_with_others() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;

@@ -1,0 +1,1 @@
+../../hapax/src/limits.rs
