@@ -4,13 +4,10 @@
 //! The number of a transaction is its id. The row of an event contains all of it, and the row of a
 //! key only the low half, in its `xmin`.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use hapax::{
     Timestamp,
     admin::{Actor, AdminError, FoundKey, MatchingEvents, Message, RequestSeek, TimelineSource},
-    outbox::OutboxEvent,
 };
 
 use super::{events, inbox, keys};

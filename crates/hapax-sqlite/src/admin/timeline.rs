@@ -3,7 +3,7 @@
 //!
 //! The number of a transaction is the position of its first event.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use async_trait::async_trait;
 use hapax::{
@@ -12,7 +12,6 @@ use hapax::{
         Actor, AdminError, FoundKey, MatchingEvents, Message, MessageFilter, RequestSeek,
         TimelineSource,
     },
-    outbox::OutboxEvent,
 };
 use rusqlite::params;
 
