@@ -3,7 +3,7 @@
 use axum::extract::State;
 use hapax::{
     Timestamp,
-    admin::{Content, Emitted, KeyRecord, KeyState, Timeline},
+    admin::{Content, DeliveryStatus, Emitted, KeyRecord, KeyState, Timeline, Trace},
 };
 
 use super::{Shown, Trouble, event_trace};
@@ -211,6 +211,12 @@ fn event_step(
             .add(time(message.received_at, now))
             .add(result)
     });
+    let is_delivered = |trace: &Trace| trace.status == DeliveryStatus::Delivered;
+    let elsewhere = (taken.is_empty() && traces.iter().any(is_delivered)).then(|| {
+        let said = "No inbox of this database has accepted the event. If its consumer has its own \
+                    database, its row is there, and only the status of its response is known here.";
+        el("p").class("soft").add(said)
+    });
     let inside = cell(head)
         .add(
             el("details")
@@ -224,6 +230,7 @@ fn event_step(
             position,
             now,
         ))
-        .add(Html::all(messages));
+        .add(Html::all(messages))
+        .add(elsewhere);
     step("Event", inside)
 }

@@ -447,6 +447,31 @@ async fn lists_have_pages_that_follow_each_other() {
 }
 
 #[tokio::test]
+async fn the_timeline_ends_with_the_consumer_or_says_that_its_inbox_is_elsewhere() {
+    const ELSEWHERE: &str = "No inbox of this database has accepted the event";
+    const TIMELINE: &str = "/console/timeline?key=key-of-acme";
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    assert!(!ops.see(TIMELINE).await.contains(ELSEWHERE));
+    let delivered = "INSERT INTO hapax.attempt
+            (destination, position, number, started_at, duration_ms, outcome, status, response_head)
+        SELECT 'hooks', id, 1, now(), 5, 'delivered', 200, ''
+        FROM hapax.outbox_event WHERE type = 'order.created'";
+    scene.client.batch_execute(delivered).await.unwrap();
+    let page = ops.see(TIMELINE).await;
+    assert!(page.contains(ELSEWHERE), "{page}");
+    let accepted = "INSERT INTO hapax.inbox_message
+            (consumer, message_id, source, payload_hash, received_at, processed_at, result)
+        SELECT 'ledger', event_id::text, 'shop', sha256('m'), now(), now(), 'booked'
+        FROM hapax.outbox_event WHERE type = 'order.created'";
+    scene.client.batch_execute(accepted).await.unwrap();
+    let page = ops.see(TIMELINE).await;
+    assert!(page.contains("Accepted by <code>ledger</code>"), "{page}");
+    assert!(page.contains(": booked"), "{page}");
+    assert!(!page.contains(ELSEWHERE), "{page}");
+}
+
+#[tokio::test]
 async fn what_is_nobodys_business_is_masked() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use metrics::counter;
+use tracing::Level;
 
 use crate::{
     clock::Timestamp,
@@ -28,6 +29,25 @@ pub(super) struct Tried {
     pub(super) started_at: Timestamp,
     pub(super) duration: Duration,
     pub(super) outcome: Outcome,
+}
+
+/// If the level is off, nothing is formatted.
+macro_rules! write_arrival {
+    ($level:expr, $queue:ident, $tried:ident, $status:ident) => {
+        tracing::event!(
+            $level,
+            destination = $queue.partition,
+            event_id = %$tried.item.event.event.id,
+            event_type = $tried.item.event.event.kind,
+            correlation_id = $tried.item.event.event.headers.get("correlation_id"),
+            attempt = $tried.item.attempts + 1,
+            status = $status,
+            from_state = state_of(&$tried.item),
+            to_state = "delivered",
+            duration_us = u64::try_from($tried.duration.as_micros()).unwrap_or(u64::MAX),
+            "the event is delivered"
+        )
+    };
 }
 
 impl DeliveryQueue {
@@ -175,6 +195,7 @@ impl DeliveryQueue {
         let age = now.since(item.event.event.created_at).as_secs_f64();
         self.counted.age.record(age);
         self.counted.arrived.increment(1);
+        self.log_arrival(tried, status);
         if item.attempts == 0 && !item.parked {
             self.arrivals.note(tried, status);
         } else {
@@ -198,7 +219,7 @@ impl DeliveryQueue {
             destination = self.partition, event_id = %item.event.event.id,
             correlation_id = item.event.event.headers.get("correlation_id"),
             attempt, error_code = error.error_type(), error = one_line(error),
-            from_state = if item.parked { "retrying" } else { "offered" }, to_state = "dead",
+            from_state = state_of(&item), to_state = "dead",
             "the event is a dead letter"
         );
         if self.destination.order == Order::KeySkip {
@@ -232,8 +253,8 @@ impl DeliveryQueue {
                 destination = self.partition, event_id = %item.event.event.id,
                 correlation_id = item.event.event.headers.get("correlation_id"),
                 attempt, error_code = error.error_type(), error = one_line(error),
-                from_state = if item.parked { "retrying" } else { "offered" },
-                to_state = "retrying", %next_at, "the delivery is parked"
+                from_state = state_of(&item), to_state = "retrying", %next_at,
+                "the delivery is parked"
             );
         }
         let waiting = self.lane.hold_up(&item);
@@ -276,6 +297,16 @@ impl DeliveryQueue {
             && let Some(key) = item.order_key.as_ref().or(item.held_key.as_ref())
         {
             self.pending.release.push(key.clone());
+        }
+    }
+
+    /// Logs an attempt that succeeded. If an earlier one failed, which is logged at `info`, so is
+    /// this one. A first attempt is logged at `debug`, because a relay makes thousands per second.
+    fn log_arrival(&self, tried: &Tried, status: Option<u16>) {
+        if tried.item.attempts == 0 {
+            write_arrival!(Level::DEBUG, self, tried, status);
+        } else {
+            write_arrival!(Level::INFO, self, tried, status);
         }
     }
 
@@ -378,6 +409,16 @@ pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
         SinkError::Declined { .. } => AttemptOutcome::Declined,
         SinkError::Rejected { .. } => AttemptOutcome::Rejected,
         SinkError::Gone { .. } => AttemptOutcome::Gone,
+    }
+}
+
+/// The state of a delivery before its attempt, for log lines.
+const fn state_of(item: &Item) -> &'static str {
+    match (item.parked, item.attempts) {
+        (false, _) => "offered",
+        // It was scheduled or blocked.
+        (true, 0) => "parked",
+        (true, _) => "retrying",
     }
 }
 

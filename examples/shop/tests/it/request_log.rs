@@ -1,4 +1,5 @@
-//! Tests of the request log: requests, webhooks, the thumbnail job and the demo's receiver.
+//! Tests of the log lines of requests, webhooks, the thumbnail job, the demo's receiver, and
+//! deliveries.
 
 use hapax::key::short_hash;
 use hapax_testkit::wait::eventually;
@@ -58,6 +59,50 @@ async fn the_lines_of_requests_can_be_turned_off_and_sampled() {
         assert!(!shop.log().contains("\"created\""), "{}", shop.log());
         shop.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_delivery_is_logged_at_debug_and_at_info_if_an_earlier_attempt_failed() {
+    for level in ["debug", "info"] {
+        let flags = ["--log", "json", "--log-level", level];
+        let shop = Shop::start(Store::Sqlite, &flags).await;
+        shop.post("/orders", Some("planted-1"), ORDER).await;
+        shop.received("order.created", 1).await;
+        shop.misbehave(r#"{"mode":"fail","count":1}"#).await;
+        shop.post("/orders", Some("planted-2"), ORDER).await;
+        let expected: &[&str] = match level {
+            "debug" => &["DEBUG 1", "INFO 2"],
+            _ => &["INFO 2"],
+        };
+        eventually(PATIENCE, async || delivered(&shop) == expected).await;
+        assert!(!shop.log().contains("planted"), "{}", shop.log());
+        shop.stop().await;
+    }
+}
+
+/// The level and the attempt of each delivery to the demo's receiver that the log reports, in
+/// order.
+fn delivered(shop: &Shop) -> Vec<String> {
+    let log = shop.log();
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let is_delivery = |line: &Value| {
+        let fields = &line["fields"];
+        fields["to_state"] == "delivered"
+            && fields["destination"] == "demo"
+            && fields["event_type"] == "order.created"
+            && fields["status"] == 200
+            && fields["correlation_id"].is_string()
+            && fields["duration_us"].is_u64()
+    };
+    lines
+        .filter(is_delivery)
+        .filter_map(|line| {
+            let level = line["level"].as_str()?;
+            Some(format!("{level} {}", line["fields"]["attempt"]))
+        })
+        .collect()
 }
 
 /// The outcomes in the lines of requests and messages in which a field has this value, in order.
