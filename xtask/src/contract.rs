@@ -20,18 +20,12 @@ use crate::{
 };
 
 const TOOLS: &[Tool] = &[
-    Tool {
-        probe: "python3 -m pip --version",
-        install: "apt-get install python3 python3-pip",
-    },
-    Tool {
-        probe: "node --version",
-        install: "apt-get install nodejs",
-    },
-    Tool {
-        probe: "npm --version",
-        install: "apt-get install npm",
-    },
+    Tool::new(
+        "python3 -m pip --version",
+        "apt-get install python3 python3-pip",
+    ),
+    Tool::new("node --version", "apt-get install nodejs"),
+    Tool::new("npm --version", "apt-get install npm"),
 ];
 const SOURCES: &str = "examples/sql-contract";
 /// Packages that probe the HTTP APIs: schemathesis and its dependencies.

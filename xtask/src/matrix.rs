@@ -14,14 +14,8 @@ use crate::{
 };
 
 const TOOLS: &[Tool] = &[
-    Tool {
-        probe: "pgbouncer --version",
-        install: "apt-get install pgbouncer",
-    },
-    Tool {
-        probe: "openssl version",
-        install: "apt-get install openssl",
-    },
+    Tool::new("pgbouncer --version", "apt-get install pgbouncer"),
+    Tool::new("openssl version", "apt-get install openssl"),
 ];
 const WAYS: &[&str] = &["direct", "pooled", "role", "tls"];
 const DIRECT: &str = "--direct";

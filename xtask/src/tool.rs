@@ -25,21 +25,20 @@ pub(crate) const NEXTEST: Tool = Tool {
 /// All programs that the gate needs.
 pub(crate) const ALL: &[Tool] = &[
     NEXTEST,
-    Tool {
-        probe: "cargo deny --version",
-        install: "cargo install cargo-deny --locked",
-    },
-    Tool {
-        probe: "cargo-machete --version",
-        install: "cargo install cargo-machete --locked",
-    },
-    Tool {
-        probe: "typos --version",
-        install: "pip install typos",
-    },
+    Tool::new("cargo deny --version", "cargo install cargo-deny --locked"),
+    Tool::new(
+        "cargo-machete --version",
+        "cargo install cargo-machete --locked",
+    ),
+    Tool::new("typos --version", "pip install typos"),
 ];
 
 impl Tool {
+    /// A program, the command that probes it, and the one that installs it.
+    pub(crate) const fn new(probe: &'static str, install: &'static str) -> Self {
+        Self { probe, install }
+    }
+
     /// Whether the program is installed.
     pub(crate) fn is_there(&self) -> bool {
         let mut words = self.probe.split_whitespace();
@@ -104,14 +103,11 @@ mod tests {
 
     #[test]
     fn a_missing_tool_is_refused_with_the_line_that_installs_it() {
-        let there = Tool {
-            probe: "cargo --version",
-            install: "install rust",
-        };
-        let missing = Tool {
-            probe: "no-such-tool-anywhere --version",
-            install: "cargo install no-such-tool --locked",
-        };
+        let there = Tool::new("cargo --version", "install rust");
+        let missing = Tool::new(
+            "no-such-tool-anywhere --version",
+            "cargo install no-such-tool --locked",
+        );
         let error = require(&[there, missing]).unwrap_err().to_string();
         assert!(
             error.ends_with("with: cargo install no-such-tool --locked"),

@@ -153,6 +153,7 @@ pub mod admin;
 pub mod source;
 pub mod sink;
 pub mod conformance;
+pub mod both_stores;
 pub mod http;
 pub mod smtp;
 mod certify;

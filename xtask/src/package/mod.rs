@@ -27,26 +27,11 @@ use crate::{
 
 /// The programs that build and check the package.
 const TOOLS: &[Tool] = &[
-    Tool {
-        probe: "dpkg-shlibdeps --version",
-        install: "apt-get install dpkg-dev",
-    },
-    Tool {
-        probe: "strip --version",
-        install: "apt-get install binutils",
-    },
-    Tool {
-        probe: "groff --version",
-        install: "apt-get install groff-base",
-    },
-    Tool {
-        probe: "systemd-analyze --version",
-        install: "apt-get install systemd",
-    },
-    Tool {
-        probe: "lintian --version",
-        install: "apt-get install lintian",
-    },
+    Tool::new("dpkg-shlibdeps --version", "apt-get install dpkg-dev"),
+    Tool::new("strip --version", "apt-get install binutils"),
+    Tool::new("groff --version", "apt-get install groff-base"),
+    Tool::new("systemd-analyze --version", "apt-get install systemd"),
+    Tool::new("lintian --version", "apt-get install lintian"),
 ];
 
 /// The package to build.

@@ -8,6 +8,7 @@ use hapax::{
 };
 use hapax_postgres::Postgres;
 use hapax_sqlite::{Sqlite, rusqlite};
+pub(crate) use hapax_testkit::{both_stores::Store, on_both_stores};
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
     postgres::Database,
@@ -16,33 +17,6 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::hapax::migrate;
-
-/// The store of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Store {
-    Sqlite,
-    Postgres,
-}
-
-/// Generates two tests of each function, one for each store.
-macro_rules! on_both_stores {
-    ($($test:ident),* $(,)?) => {
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test($crate::store::Store::Sqlite).await;
-            })*
-        }
-
-        mod postgres {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test($crate::store::Store::Postgres).await;
-            })*
-        }
-    };
-}
-pub(crate) use on_both_stores;
 
 /// A database that is deleted when it is dropped.
 #[derive(Debug)]

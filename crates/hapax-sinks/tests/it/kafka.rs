@@ -92,11 +92,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
     let cluster = Cluster::start(&[("there", 1)]);
     let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.tell(move |broker| broker.topic_error("missing", missing).unwrap());
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(20)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(20)));
     let kinds = ["there", "missing", "there"];
     let batch = (1..)
         .zip(kinds)
@@ -120,7 +116,7 @@ async fn a_topic_that_is_not_there_says_so_and_its_neighbours_arrive() {
 #[tokio::test]
 async fn a_type_that_no_topic_can_be_called_is_spelt_and_a_long_one_rejected() {
     let cluster = Cluster::start(&[("a_b_c", 1)]);
-    let sink = sinks::kafka(&cluster.servers, sinks::destination(), |_| {});
+    let sink = cluster.sink(sinks::destination());
     let odd = offer(1, NewEvent::json("a/b:c", &1));
     let long = offer(2, NewEvent::json("x".repeat(250), &2));
     let outcomes = sink.deliver(&[odd, long]).await;
@@ -132,7 +128,7 @@ async fn a_type_that_no_topic_can_be_called_is_spelt_and_a_long_one_rejected() {
 #[tokio::test]
 async fn large_events_and_5000_in_order_arrive() {
     let cluster = Cluster::start(&[("large", 1), ("a", 4)]);
-    let sink = sinks::kafka(&cluster.servers, sinks::destination(), |_| {});
+    let sink = cluster.sink(sinks::destination());
     let bytes: Bytes = (0..1024 * 1024).map(|n: u32| n.to_le_bytes()[1]).collect();
     let content_type = "application/x-thing".to_owned();
     let payload = Payload::Binary {
@@ -169,11 +165,7 @@ async fn large_events_and_5000_in_order_arrive() {
 #[tokio::test]
 async fn a_full_queue_of_the_client_is_waited_for() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::destination(),
-        sinks::property("queue.buffering.max.messages", "10"),
-    );
+    let sink = cluster.sink_with("queue.buffering.max.messages", "10");
     let batch: Vec<_> = (1..=500)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -186,11 +178,7 @@ async fn a_full_queue_of_the_client_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(3)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(3)));
     let all: Vec<_> = (1..=3_000)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();
@@ -228,11 +216,7 @@ async fn a_broker_that_goes_down_in_mid_batch_loses_nothing() {
 async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
     let cluster = Cluster::start(&[("order.created", 1)]);
     cluster.tell(|broker| broker.broker_down(1).unwrap());
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(3)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(3)));
     let error_chain = postponed(&deliver(&sink, any_offer()).await, "timeout");
     assert!(error_chain.contains("client: "), "{error_chain}");
     cluster.heal();
@@ -242,11 +226,7 @@ async fn a_cluster_that_is_down_from_the_start_is_found_when_it_is_up() {
 #[tokio::test]
 async fn a_client_that_failed_permanently_is_replaced() {
     let cluster = Cluster::start(&[("order.created", 1)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(3)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(3)));
     let fatal = Error::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED;
     cluster.tell(move |broker| broker.request_errors(RDKafkaApiKey::InitProducerId, &[fatal; 50]));
     for _ in 0..2 {
@@ -261,11 +241,7 @@ async fn a_client_that_failed_permanently_is_replaced() {
 #[tokio::test]
 async fn an_inbox_sees_each_event_once_whatever_the_broker_answers() {
     let cluster = Cluster::start(&[("a", 2)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(4)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(4)));
     let all: Vec<_> = (1..=600)
         .map(|n| offer(n, NewEvent::json("a", &n)))
         .collect();

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use hapax_sinks::{kafka::Kafka, settings::DestinationSettings};
 use rdkafka::{
     ClientConfig, Message as _, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer as _},
@@ -15,7 +16,7 @@ use rdkafka::{
     types::{RDKafkaApiKey, RDKafkaRespErr},
 };
 
-use crate::events::PATIENCE;
+use crate::{events::PATIENCE, sinks};
 
 type Broker = MockCluster<'static, DefaultProducerContext>;
 type Order = Box<dyn FnOnce(&Broker) + Send>;
@@ -58,6 +59,17 @@ impl Cluster {
             cluster.tell(move |broker| broker.create_topic(&topic, partitions, brokers).unwrap());
         }
         cluster
+    }
+
+    /// A sink of this cluster.
+    pub(crate) fn sink(&self, destination: DestinationSettings) -> Kafka {
+        sinks::kafka(&self.servers, destination, |_| {})
+    }
+
+    /// A sink of this cluster, with a property of librdkafka.
+    pub(crate) fn sink_with(&self, name: &str, value: &str) -> Kafka {
+        let property = sinks::property(name, value);
+        sinks::kafka(&self.servers, sinks::destination(), property)
     }
 
     /// Calls `order` with the cluster. Returns when it is done.

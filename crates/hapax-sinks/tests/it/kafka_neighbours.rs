@@ -10,18 +10,13 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr as Error};
 use crate::{
     events::{deliver, offer, rejected},
     kafka_cluster::{Cluster, header},
-    sinks,
 };
 
 #[tokio::test]
 async fn a_record_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
     let cluster = Cluster::start(&[("a", 1)]);
     // Long enough for the three to share a request.
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::destination(),
-        sinks::property("linger.ms", "100"),
-    );
+    let sink = cluster.sink_with("linger.ms", "100");
     deliver(&sink, offer(100, NewEvent::json("a", &0)))
         .await
         .unwrap();
@@ -49,11 +44,7 @@ async fn a_record_that_spoils_its_request_is_found_and_its_neighbours_arrive() {
             },
         ),
     );
-    let small = sinks::kafka(
-        &cluster.servers,
-        sinks::destination(),
-        sinks::property("message.max.bytes", "100000"),
-    );
+    let small = cluster.sink_with("message.max.bytes", "100000");
     rejected(&deliver(&small, large).await, "too_large");
 }
 
@@ -62,11 +53,7 @@ async fn a_single_event_is_not_rejected_for_a_neighbour_from_another_call() {
     let cluster = Cluster::start(&[("a", 1)]);
     let of = |n: u64| offer(n, NewEvent::json("a", &n));
     // Long enough for two calls to share a request.
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::destination(),
-        sinks::property("linger.ms", "100"),
-    );
+    let sink = cluster.sink_with("linger.ms", "100");
     deliver(&sink, of(100)).await.unwrap();
     // Their request is refused. Then one of them is refused, which is sent alone.
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;

@@ -61,11 +61,7 @@ async fn a_topic_that_is_made_later_is_found() {
     let cluster = Cluster::start(&[("there", 1)]);
     let missing = Error::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
     cluster.tell(move |broker| broker.topic_error("a", missing).unwrap());
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(4)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(4)));
     let outcome = deliver(&sink, of(1)).await;
     assert_eq!(outcome.unwrap_err().error_type(), "topic");
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -78,11 +74,7 @@ async fn a_topic_that_is_made_later_is_found() {
 #[tokio::test]
 async fn a_time_that_the_broker_refuses_is_that_records_own() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::destination(),
-        sinks::property("linger.ms", "100"),
-    );
+    let sink = cluster.sink_with("linger.ms", "100");
     deliver(&sink, of(100)).await.unwrap();
     let none = Error::RD_KAFKA_RESP_ERR_NO_ERROR;
     let time = Error::RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP;
@@ -103,11 +95,7 @@ async fn a_time_that_the_broker_refuses_is_that_records_own() {
 #[tokio::test]
 async fn a_producer_whose_numbers_are_refused_recovers_and_order_is_kept() {
     let cluster = Cluster::start(&[("a", 1)]);
-    let sink = sinks::kafka(
-        &cluster.servers,
-        sinks::within(Duration::from_secs(4)),
-        |_| {},
-    );
+    let sink = cluster.sink(sinks::within(Duration::from_secs(4)));
     let errors = [
         Error::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
         Error::RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID,

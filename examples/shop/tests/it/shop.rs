@@ -9,6 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+pub(crate) use hapax_testkit::{both_stores::Store, on_both_stores};
 use hapax_testkit::{
     http::{HttpAnswer, HttpClient},
     postgres::{Cluster, Database},
@@ -42,33 +43,6 @@ pub(crate) struct Shop {
     client: HttpClient,
     home: Home,
 }
-
-/// The store of the shop's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Store {
-    Sqlite,
-    Postgres,
-}
-
-/// Generates two tests of each function, one for each store.
-macro_rules! on_both_stores {
-    ($($test:ident),* $(,)?) => {
-        mod sqlite {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test($crate::shop::Store::Sqlite).await;
-            })*
-        }
-
-        mod postgres {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test($crate::shop::Store::Postgres).await;
-            })*
-        }
-    };
-}
-pub(crate) use on_both_stores;
 
 /// The folder and the database of a shop. Both are deleted when the last shop that uses them is
 /// dropped.
