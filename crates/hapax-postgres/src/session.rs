@@ -1,8 +1,10 @@
 //! A connection with an open transaction, and the pipelines that are sent on it.
 //!
 //! However a session ends, no transaction stays open. If a future is dropped while it runs, a
-//! separate task rolls back. A connection that does not respond is closed and never returned to the
-//! pool. If the result of a pipeline is lost, its outcome is not known here; see `commit_recovery`.
+//! separate task rolls back: it has the server cancel the statement, unless that may be the one
+//! that opens the transaction. Then it only closes the connection, and the server rolls back. A
+//! connection that does not respond is closed and never returned to the pool. If the result of a
+//! pipeline is lost, its outcome is not known here; see `commit_recovery`.
 
 use std::{
     borrow::Cow,
@@ -39,9 +41,20 @@ pub(crate) struct Session {
     begin: Option<Cow<'static, str>>,
     /// Whether a pipeline was sent and has not completed.
     in_flight: bool,
+    opening: Opening,
     max: Duration,
     /// When the statements of a pipeline are cancelled, and the first of them that may be.
     cancel: Option<(Instant, usize)>,
+}
+
+/// How far the statement is that opens the transaction: a cancellation must not stop it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    Unsent,
+    /// It may be running. It is the first statement of a pipeline.
+    Sent,
+    /// Its result was read.
+    Read,
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
@@ -58,6 +71,7 @@ impl Session {
             link: Some(link),
             begin: None,
             in_flight: false,
+            opening: Opening::Unsent,
             max,
             cancel: None,
         }
@@ -89,18 +103,29 @@ impl Session {
             .expect("a session has its connection until it ends")
     }
 
-    /// Runs a function on the connection. If the future is dropped, its query is cancelled.
+    /// Runs a function on the connection. If the future is dropped, its query is cancelled once the
+    /// transaction is open.
     pub(crate) async fn run<R>(
         &mut self,
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, QueryError> {
         self.in_flight = true;
         let begin = self.begin.take();
-        let ran = within(self.max, first(self.link(), begin, run)).await;
+        if begin.is_some() {
+            self.opening = Opening::Sent;
+        }
+        let Self {
+            link, opening, max, ..
+        } = self;
+        let link = link
+            .as_ref()
+            .expect("a session has its connection until it ends");
+        let ran = within(*max, first(link, begin, opening, run)).await;
         self.completed(ran)
     }
 
-    /// Sends the statements `ahead` and then runs a function without waiting for their results.
+    /// Sends the statements `ahead`, of which the first opens the transaction, and then runs a
+    /// function without waiting for their results.
     ///
     /// If one of these statements fails, its error is returned. The result of the function is
     /// returned separately.
@@ -110,9 +135,11 @@ impl Session {
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<(Vec<Vec<Row>>, Result<R, tokio_postgres::Error>), QueryError> {
         self.in_flight = true;
+        self.opening = Opening::Sent;
         let Self {
             link,
             in_flight,
+            opening,
             max,
             ..
         } = self;
@@ -121,7 +148,7 @@ impl Session {
             .expect("a session has its connection until it ends");
         let flight = async {
             let mut sent = Sent::of(ahead(link)).await?;
-            let ran = run(link).await;
+            let ran = sent.run(opening, Box::pin(run(link))).await;
             Ok((sent.completed().await?, ran))
         };
         let results = within(*max, flight).await;
@@ -155,10 +182,14 @@ impl Session {
         statements: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
     ) -> Result<Vec<Vec<Row>>, PipelineError> {
         self.in_flight = true;
+        if self.opening == Opening::Unsent {
+            self.opening = Opening::Sent;
+        }
         let Self {
             link,
             begin,
             in_flight,
+            opening,
             max,
             cancel,
         } = self;
@@ -171,7 +202,7 @@ impl Session {
         let begin = begin.take();
         let begin = begin
             .map(|begin| Box::pin(async move { link.none(&begin).await }) as QueuedStatement<'_>);
-        let flight = pipeline(link, *cancel, begin, statements(link));
+        let flight = pipeline(link, *cancel, opening, begin, statements(link));
         let results = timeout(max, flight).await;
         let results = results.unwrap_or(Err(PipelineError {
             statement: 0,
@@ -219,7 +250,7 @@ impl Session {
     pub(crate) async fn rollback(mut self) {
         let Some(link) = self.link.take() else { return };
         if self.begin.is_none() {
-            roll_back(link, self.in_flight).await;
+            roll_back(link, self.in_flight, self.opening).await;
         }
     }
 }
@@ -232,8 +263,8 @@ impl Drop for Session {
         }
         match Handle::try_current() {
             Ok(handle) => {
-                let in_flight = self.in_flight;
-                drop(handle.spawn(roll_back(link, in_flight)));
+                let (in_flight, opening) = (self.in_flight, self.opening);
+                drop(handle.spawn(roll_back(link, in_flight, opening)));
             }
             Err(_) => link.discard(),
         }
@@ -241,7 +272,13 @@ impl Drop for Session {
 }
 
 /// Rolls back an open transaction. If this takes too long, the connection is closed.
-async fn roll_back(link: Link, in_flight: bool) {
+///
+/// It is closed at once if the statement that opens the transaction may be running: without it, each
+/// of the statements that were sent with it would be committed on its own.
+async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
+    if in_flight && opening == Opening::Sent {
+        return link.discard();
+    }
     if in_flight {
         return link.abandon(ROLLBACK).await;
     }
@@ -256,20 +293,16 @@ async fn roll_back(link: Link, in_flight: bool) {
 async fn first<R>(
     link: &Link,
     begin: Option<Cow<'static, str>>,
+    opening: &mut Opening,
     run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
 ) -> Result<R, tokio_postgres::Error> {
     let Some(begin) = begin else {
         return run(link).await;
     };
-    let mut ahead: QueuedStatement<'_> = Box::pin(link.none(&begin));
-    let sent = send(&mut ahead).await;
-    if let Some(Err(error)) = sent {
-        return Err(error);
-    }
-    let ran = run(link).await;
-    if sent.is_none() {
-        ahead.await?;
-    }
+    let ahead: QueuedStatement<'_> = Box::pin(link.none(&begin));
+    let mut sent = Sent::of(vec![ahead]).await?;
+    let ran = sent.run(opening, Box::pin(run(link))).await;
+    sent.completed().await?;
     ran
 }
 
@@ -288,6 +321,31 @@ impl<'a> Sent<'a> {
             sent.push((statement, completed));
         }
         Ok(Self(sent))
+    }
+
+    /// Runs a future, and meanwhile notes when the result of the first statement, which opens the
+    /// transaction, has been read.
+    async fn run<R>(
+        &mut self,
+        opening: &mut Opening,
+        mut run: impl Future<Output = R> + Unpin,
+    ) -> R {
+        poll_fn(|context| {
+            // The future is polled first, because that sends its statement.
+            let ran = Pin::new(&mut run).poll(context);
+            if let Some((statement, completed)) = self.0.first_mut() {
+                if completed.is_none()
+                    && let Poll::Ready(result) = statement.as_mut().poll(context)
+                {
+                    *completed = Some(result);
+                }
+                if completed.is_some() {
+                    *opening = Opening::Read;
+                }
+            }
+            ran
+        })
+        .await
     }
 
     async fn completed(&mut self) -> Completions {
@@ -332,6 +390,7 @@ async fn cancelled_at(
 async fn pipeline(
     link: &Link,
     cancel: Option<(Instant, usize)>,
+    opening: &mut Opening,
     begin: Option<QueuedStatement<'_>>,
     statements: Vec<QueuedStatement<'_>>,
 ) -> Result<Vec<Vec<Row>>, PipelineError> {
@@ -360,6 +419,7 @@ async fn pipeline(
             }
             (None, _) => statement.await,
         };
+        *opening = Opening::Read;
         match completed {
             Ok(found) if number >= ahead => rows.push(found),
             Err(error) if failed.is_none() => {

@@ -209,6 +209,24 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
     }
 }
 
+/// The transaction is open by then, though the handler waits for its statement alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_statement_behind_a_pipelined_claim_is_cancelled_if_it_is_given_up() {
+    let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
+    let ClaimOutcome::Open(mut tx) = day.node.claim_pipelined(claim("k")).await.unwrap() else {
+        panic!("expected a free key");
+    };
+    let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    let leaving = tokio::spawn(async move {
+        drop(tx.execute("SELECT pg_sleep(2)", &[]).await);
+    });
+    running_statement(&day, "SELECT pg_sleep(2)").await;
+    leaving.abort();
+    cancelled.sprung().await;
+    cancelled.release();
+    day.good.idle().await;
+}
+
 /// Terminates the node's connections on the server; returns how many there were.
 async fn terminate(day: &Day) -> u64 {
     day.good.database.terminate_backends("hapax").await

@@ -6,11 +6,17 @@ use std::{
     task::Poll,
 };
 
-use hapax::store::{ClaimOutcome, Effect, Keys, Transaction};
-use hapax_testkit::events::{claim, event, response};
+use hapax::{
+    event::Headers,
+    store::{ClaimOutcome, Effect, Keys, Transaction},
+};
+use hapax_testkit::{
+    events::{claim, event, response},
+    proxy::{Deed, Moment},
+};
 
-use super::day::{Day, Way, ask};
-use crate::fixture::{INSERT, shot};
+use super::day::{Day, Way, ask, order};
+use crate::fixture::{INSERT, PATIENCE, shot};
 
 /// A request is dropped at its n-th poll, for every n until it completes.
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +55,31 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
             give_up_after(polls, Box::pin(request)).await;
             check_left(&day, Way::PlannedRequest, &key).await;
         }
+    }
+}
+
+/// Without a transaction, each statement that was sent behind it would be committed on its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statement_that_opens_the_transaction_of_a_request_that_is_given_up_is_not_cancelled() {
+    let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
+    let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    for way in [None, Some(Way::Handler), Some(Way::Riding)] {
+        let trap = day.proxy.once(Moment::containing("BEGIN"), Deed::HoldAfter);
+        let node = day.node.clone();
+        let request = tokio::spawn(async move {
+            if let Some(way) = way {
+                return drop(order(&node, way, "k").await);
+            }
+            let mut tx = node.begin(None, Headers::new()).await.unwrap();
+            drop(tx.execute(INSERT, &[&"k"]).await);
+        });
+        trap.sprung().await;
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        trap.release();
+        day.good.idle().await;
+        assert_eq!(cancelled.count(), 0, "{way:?}");
+        assert_eq!(day.effects("k").await, (0, 0, 0), "{way:?}");
     }
 }
 
