@@ -29,7 +29,7 @@ impl Sample {
         let config: toml::Table = self.0.parse().expect("the sample is not valid TOML");
         let source = config["sources"]["outbox"].clone();
         let mut table: TableSource = source.try_into().expect("the source is not valid");
-        table.name = "outbox".to_owned();
+        "outbox".clone_into(&mut table.name);
         table
     }
 }
