@@ -72,21 +72,15 @@ impl<S, E> Layer<S> for RetryLayer<E> {
     type Service = Retry<S, E>;
 
     fn layer(&self, inner: S) -> Retry<S, E> {
-        Retry {
-            inner,
-            shared: Arc::clone(&self.shared),
-            is_unsent: Arc::clone(&self.is_unsent),
-            traces: self.traces.clone(),
-        }
+        let layer = self.clone();
+        Retry { inner, layer }
     }
 }
 
 /// A client with the policy.
 pub struct Retry<S, E> {
     inner: S,
-    shared: Arc<Shared>,
-    is_unsent: IsUnsent<E>,
-    traces: Traces,
+    layer: RetryLayer<E>,
 }
 
 /// The record of an operation, added to its response as an extension.
@@ -136,17 +130,13 @@ where
         // Only this service is known to be ready, so it is called, and its clone replaces it.
         let ready = self.inner.clone();
         let inner = mem::replace(&mut self.inner, ready);
-        let (shared, is_unsent) = (Arc::clone(&self.shared), Arc::clone(&self.is_unsent));
-        let traces = self.traces.clone();
-        Box::pin(run(inner, shared, is_unsent, traces, request))
+        Box::pin(run(inner, self.layer.clone(), request))
     }
 }
 
 async fn run<S, B, R>(
     mut inner: S,
-    shared: Arc<Shared>,
-    is_unsent: IsUnsent<S::Error>,
-    traces: Traces,
+    layer: RetryLayer<S::Error>,
     mut request: Request<B>,
 ) -> Result<Response<R>, LayerError>
 where
@@ -155,6 +145,11 @@ where
     B: Clone,
 {
     let started = Instant::now();
+    let RetryLayer {
+        shared,
+        is_unsent,
+        traces,
+    } = layer;
     if wants_key(request.method()) && !request.headers().contains_key(IDEMPOTENCY_KEY) {
         let key = IdempotencyKey::mint(&shared.random);
         let key = HeaderValue::from_str(key.as_str()).expect("a UUID is visible ASCII");
@@ -249,9 +244,7 @@ impl<S: Clone, E> Clone for Retry<S, E> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            shared: Arc::clone(&self.shared),
-            is_unsent: Arc::clone(&self.is_unsent),
-            traces: self.traces.clone(),
+            layer: self.layer.clone(),
         }
     }
 }
