@@ -26,9 +26,9 @@ use crate::{
 };
 
 /// The interval of events.
-const TELL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// The interval of keep-alives if there are no events.
-const BEAT: Duration = Duration::from_secs(15);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The delay before a page reconnects.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ struct Watcher {
     console: Console,
     page_request: PageRequest,
     closing: watch::Receiver<bool>,
-    told: String,
+    last_figures: String,
     is_first: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -51,16 +51,16 @@ pub(crate) async fn stream(State(console): State<Console>, page_request: PageReq
         closing: console.0.closing.subscribe(),
         console,
         page_request,
-        told: String::new(),
+        last_figures: String::new(),
         is_first: true,
         _permit: permit,
     };
-    let told = stream::unfold(watcher, |mut watcher| async move {
+    let events = stream::unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;
         Some((Ok::<_, Infallible>(event), watcher))
     });
-    let beat = KeepAlive::new().interval(BEAT).text("beat");
-    Sse::new(told).keep_alive(beat).into_response()
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("beat");
+    Sse::new(events).keep_alive(keep_alive).into_response()
 }
 
 impl Watcher {
@@ -70,16 +70,16 @@ impl Watcher {
             if !self.is_first {
                 tokio::select! {
                     _ = self.closing.wait_for(|closing| *closing) => return None,
-                    () = sleep(TELL) => {},
+                    () = sleep(INTERVAL) => {},
                 }
             }
             if *self.closing.borrow() || !self.is_signed_in() {
                 return None;
             }
             let figures = self.figures().await;
-            if figures != self.told || self.is_first {
+            if figures != self.last_figures || self.is_first {
                 self.is_first = false;
-                self.told.clone_from(&figures);
+                self.last_figures.clone_from(&figures);
                 return Some(Event::default().retry(RETRY).data(figures));
             }
         }
