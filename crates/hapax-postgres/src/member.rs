@@ -15,6 +15,10 @@ use crate::{
     statement::Statement,
 };
 
+/// How long a request that was sent runs at least, whatever its deadline. To cancel it closes a
+/// connection, and a client that leaves its requests hardly any time would close them all.
+pub(crate) const LEAST: Duration = Duration::from_millis(20);
+
 /// A request that is a member of a group.
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -38,6 +42,12 @@ impl Member {
     pub(crate) fn is_late(&self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// When the request is cancelled if it is sent now.
+    pub(crate) fn cut_at(&self) -> Option<Instant> {
+        self.deadline
+            .map(|deadline| deadline.max(Instant::now() + LEAST))
     }
 
     /// Sends the outcome to the caller.

@@ -11,7 +11,6 @@ use std::{
     },
 };
 
-use futures_util::future::try_join;
 use hapax::{
     Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
 };
@@ -162,9 +161,9 @@ impl Postgres {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
         let mut session = self.session().await?;
-        let begin = self.begin();
+        session.begin(self.begin());
         let read = session.run(async |link| {
-            let ((), (rows, _)) = try_join(link.run(&begin), link.theirs(sql, params)).await?;
+            let (rows, _) = link.theirs(sql, params).await?;
             link.run("COMMIT").await?;
             Ok(rows)
         });

@@ -10,7 +10,7 @@ use std::{
     borrow::Cow,
     future::{Future, poll_fn},
     pin::Pin,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -148,8 +148,8 @@ impl Session {
             .expect("a session has its connection until it ends");
         let flight = async {
             let mut sent = Sent::of(ahead(link)).await?;
-            let ran = sent.run(opening, Box::pin(run(link))).await;
-            Ok((sent.completed().await?, ran))
+            let ran = sent.run(opening, Box::pin(run(link))).await?;
+            Ok((sent.completed(opening).await?, ran))
         };
         let results = within(*max, flight).await;
         if let Ok((_, Err(error))) | Err(QueryError::Failed(error)) = &results {
@@ -249,7 +249,7 @@ impl Session {
     /// Rolls back and returns the connection to the pool.
     pub(crate) async fn rollback(mut self) {
         let Some(link) = self.link.take() else { return };
-        if self.begin.is_none() {
+        if self.begin.is_none() || self.in_flight {
             roll_back(link, self.in_flight, self.opening).await;
         }
     }
@@ -258,7 +258,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(link) = self.link.take() else { return };
-        if self.begin.is_some() {
+        // Nothing was sent, not even to prepare a statement.
+        if self.begin.is_some() && !self.in_flight {
             return;
         }
         match Handle::try_current() {
@@ -301,8 +302,8 @@ async fn first<R>(
     };
     let ahead: QueuedStatement<'_> = Box::pin(link.none(&begin));
     let mut sent = Sent::of(vec![ahead]).await?;
-    let ran = sent.run(opening, Box::pin(run(link))).await;
-    sent.completed().await?;
+    let ran = sent.run(opening, Box::pin(run(link))).await?;
+    sent.completed(opening).await?;
     ran
 }
 
@@ -323,38 +324,59 @@ impl<'a> Sent<'a> {
         Ok(Self(sent))
     }
 
-    /// Runs a future, and meanwhile notes when the result of the first statement, which opens the
-    /// transaction, has been read.
+    /// Runs a future, and meanwhile reads the results of the statements, as long results that are
+    /// not read keep the connection from reading those that follow. The first statement opens the
+    /// transaction, and it is noted when its result has been read.
+    ///
+    /// If that statement fails, the future is dropped: whatever it would send next would be
+    /// committed on its own.
     async fn run<R>(
         &mut self,
         opening: &mut Opening,
         mut run: impl Future<Output = R> + Unpin,
-    ) -> R {
+    ) -> Result<R, tokio_postgres::Error> {
+        let mut is_sent = false;
         poll_fn(|context| {
-            // The future is polled first, because that sends its statement.
-            let ran = Pin::new(&mut run).poll(context);
-            if let Some((statement, completed)) = self.0.first_mut() {
-                if completed.is_none()
-                    && let Poll::Ready(result) = statement.as_mut().poll(context)
-                {
-                    *completed = Some(result);
-                }
-                if completed.is_some() {
-                    *opening = Opening::Read;
-                }
+            // At first only the future is polled: that sends its statement.
+            if is_sent && let Err(error) = self.read(opening, context) {
+                return Poll::Ready(Err(error));
             }
-            ran
+            is_sent = true;
+            Pin::new(&mut run).poll(context).map(Ok)
         })
         .await
     }
 
-    async fn completed(&mut self) -> Completions {
+    /// Reads the results that have arrived. Fails if the first statement has.
+    fn read(
+        &mut self,
+        opening: &mut Opening,
+        context: &mut Context<'_>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let statements = self.0.iter_mut().enumerate();
+        let left = statements.filter(|(_, (_, completed))| completed.is_none());
+        for (number, (statement, completed)) in left {
+            let Poll::Ready(result) = statement.as_mut().poll(context) else {
+                break;
+            };
+            *opening = Opening::Read;
+            match result {
+                Err(error) if number == 0 => return Err(error),
+                result => *completed = Some(result),
+            }
+        }
+        Ok(())
+    }
+
+    async fn completed(&mut self, opening: &mut Opening) -> Completions {
         let mut rows = Vec::with_capacity(self.0.len());
         for (statement, completed) in &mut self.0 {
-            rows.push(match completed.take() {
-                Some(completed) => completed?,
-                None => statement.await?,
-            });
+            let completed = match completed.take() {
+                Some(completed) => completed,
+                None => statement.await,
+            };
+            *opening = Opening::Read;
+            rows.push(completed?);
         }
         Ok(rows)
     }
@@ -434,5 +456,55 @@ async fn pipeline(
     match failed {
         None => Ok(rows),
         Some(failed) => Err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::oneshot, task::yield_now};
+    use tokio_postgres::Config;
+
+    use super::*;
+
+    /// A statement that the first poll sends, and whose result arrives after that.
+    fn statement(result: Completed) -> QueuedStatement<'static> {
+        Box::pin(async move {
+            yield_now().await;
+            result
+        })
+    }
+
+    #[tokio::test]
+    async fn results_are_read_while_the_function_behind_them_runs() {
+        let (read, is_read) = oneshot::channel();
+        let last: QueuedStatement<'_> = Box::pin(async move {
+            yield_now().await;
+            read.send(()).unwrap();
+            Ok(Vec::new())
+        });
+        let statements = vec![statement(Ok(Vec::new())), last];
+        let mut sent = Sent::of(statements).await.unwrap();
+        let mut opening = Opening::Sent;
+        let run = sent.run(&mut opening, Box::pin(is_read));
+        let ran = timeout(Duration::from_secs(10), run).await;
+        ran.unwrap().unwrap().unwrap();
+        assert_eq!(opening, Opening::Read);
+        assert_eq!(sent.completed(&mut opening).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_function_does_not_go_on_if_the_transaction_was_not_opened() {
+        let refused = "port=x".parse::<Config>().unwrap_err();
+        let mut sent = Sent::of(vec![statement(Err(refused))]).await.unwrap();
+        let mut went_on = false;
+        let run = async {
+            yield_now().await;
+            went_on = true;
+        };
+        let mut opening = Opening::Sent;
+        let ran = sent.run(&mut opening, Box::pin(run)).await;
+        assert!(ran.is_err());
+        assert!(!went_on);
+        assert_eq!(opening, Opening::Read);
     }
 }

@@ -1,5 +1,7 @@
 //! Atomic mode: the key, the handler's rows, its events and its response are one commit.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use hapax::{
     idempotency::{Disposition, Taken},
@@ -19,6 +21,10 @@ use crate::{
     tx::Slot,
 };
 
+/// A request of a client that leaves it less time than this is refused before its claim is sent. To
+/// stop it in a statement would close its connection.
+const LEAST: Duration = Duration::from_millis(10);
+
 /// Claims the key, runs the handler in the transaction, and completes or releases the key.
 ///
 /// If the transaction conflicts with another one, it has committed nothing, and the request runs
@@ -28,6 +34,12 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
     mut guard: ClaimGuard<K>,
 ) -> Response {
     let end = context.end();
+    if context
+        .deadline
+        .is_some_and(|deadline| deadline < Instant::now() + LEAST)
+    {
+        return no_time(guard);
+    }
     // After a conflict, the claim is no longer pipelined: the next run claims before the handler
     // starts. The same holds for a service that fails open, because a handler that has started must
     // not run again without its key.
@@ -83,12 +95,14 @@ async fn once<K: Keys, S: Inner>(
         }
         Ok(Err(error @ StoreError::Conflict { .. })) => Err(Lost { guard, error }),
         Ok(Err(error)) => Ok(without_the_key(context, guard, error).await),
-        Err(_) => {
-            let problem = Problem::new(TIMEOUT).detail("the time ran out before the claim");
-            let response = problem::write_out(&problem, &guard.id);
-            Ok(guard.released(response))
-        }
+        Err(_) => Ok(no_time(guard)),
     }
+}
+
+fn no_time<K: Keys>(guard: ClaimGuard<K>) -> Response {
+    let problem = Problem::new(TIMEOUT).detail("the time ran out before the claim");
+    let response = problem::write_out(&problem, &guard.id);
+    guard.released(response)
 }
 
 async fn claim<K: Keys>(

@@ -163,6 +163,18 @@ async fn a_client_without_time_gets_no_effect_but_a_replay() {
     );
 }
 
+/// A transaction that is cut off costs its connection.
+#[tokio::test]
+async fn a_client_with_hardly_any_time_is_refused_before_the_claim() {
+    let stage = Stage::new().await;
+    for millis in ["1", "9"] {
+        let sent = stage.send(within(millis, "{}")).await;
+        sent.check_problem(504, "DEPENDENCY.timeout");
+    }
+    assert_eq!(stage.runs(), 0);
+    assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
+}
+
 #[tokio::test]
 async fn a_body_that_trickles_beyond_the_clients_time_is_given_up() {
     let stage = Stage::new().await;

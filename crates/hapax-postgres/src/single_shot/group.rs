@@ -35,7 +35,7 @@ use crate::{
     emit::Columns,
     error::unavailable,
     idempotency::{parts, record, retention},
-    member::Member,
+    member::{LEAST, Member},
     postgres::{Handle, Postgres},
     query,
     session::{PipelineError, QueuedStatement, Session},
@@ -155,7 +155,7 @@ async fn write(store: &Postgres, mut members: Vec<Member>, lane: OwnedSemaphoreP
 
 /// Sends the results to the members of a group. Members without a result continue alone.
 async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
-    let left: Vec<Member> = match outcome {
+    let mut left: Vec<Member> = match outcome {
         Outcome::Committed(places) => {
             let mut left = Vec::new();
             for (member, place) in members.into_iter().zip(places) {
@@ -182,6 +182,8 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
         }
         Outcome::NotFree | Outcome::Failed => members,
     };
+    // Those with the least time go first: the others would keep them waiting beyond it.
+    left.sort_by_key(|member| (member.deadline.is_none(), member.deadline));
     let each = |member| alone(store, member, None);
     stream::iter(left).for_each_concurrent(ALONE, each).await;
 }
@@ -278,12 +280,8 @@ impl<'a> Group<'a> {
         let now = Instant::now();
         let earliest = members.iter().filter_map(|member| member.deadline).min();
         // A member with little time left does not end the group of the others at once.
-        let wait = if members.len() > 1 {
-            LOCK_WAIT
-        } else {
-            Duration::ZERO
-        };
-        let deadline = earliest.map(|earliest| earliest.max(now + wait));
+        let least = if members.len() > 1 { LOCK_WAIT } else { LEAST };
+        let deadline = earliest.map(|earliest| earliest.max(now + least));
         let prepared_by = now + PREPARE;
         let millis = LOCK_WAIT.as_millis();
         let begin = format!("{}; SET LOCAL lock_timeout = {millis}", store.begin());
@@ -298,12 +296,13 @@ impl<'a> Group<'a> {
 
     /// A single request, which delays no other.
     pub(crate) fn of_one(store: &'a Postgres, member: &'a Member) -> Self {
+        let deadline = member.cut_at();
         Self {
             store,
             members: vec![member],
             begin: store.begin().into_owned(),
-            deadline: member.deadline,
-            prepared_by: member.deadline,
+            deadline,
+            prepared_by: deadline,
         }
     }
 

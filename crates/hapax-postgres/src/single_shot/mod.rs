@@ -5,7 +5,8 @@
 //! run alone by this module: in one pipeline, or with a regular claim if its key is not free.
 //!
 //! At its deadline a request is rolled back: the server cancels the running statement. A commit that
-//! was sent is not cancelled, and its result is the result of the request.
+//! was sent is not cancelled, and its result is the result of the request. A request whose deadline has
+//! passed is not sent.
 
 pub(crate) mod group;
 
@@ -156,7 +157,7 @@ async fn once(
 /// Runs a request with a regular claim, which waits for a while if the key is in use.
 async fn by_claim(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Duration>, StoreError> {
     // Whatever is dropped at the deadline is rolled back.
-    let written = until(member.deadline, Box::pin(written(store, member))).await;
+    let written = until(member.cut_at(), Box::pin(written(store, member))).await;
     let tx = match written.unwrap_or(Err(StoreError::TimedOut))? {
         ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
         ClaimOutcome::Open(tx) => tx,

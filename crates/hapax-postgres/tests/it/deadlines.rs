@@ -1,14 +1,14 @@
 //! Deadlines of single-shot requests: a request whose statement waits behind a lock is rolled back in
 //! time, and costs the others nothing.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use futures_util::future::join_all;
 use hapax::{
     idempotency::PlannedRequest,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
-use hapax_postgres::Statement;
+use hapax_postgres::{Statement, Value};
 use hapax_testkit::{
     assert_matches,
     events::{claim, response},
@@ -16,7 +16,7 @@ use hapax_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::fixture::{Fixture, PATIENCE, shot, shot_of};
+use crate::fixture::{Fixture, INSERT_EACH, PATIENCE, shot, shot_of};
 
 const LOCK: &str = "BEGIN; LOCK TABLE note IN ACCESS EXCLUSIVE MODE";
 /// The time of a request in these tests.
@@ -119,9 +119,15 @@ async fn a_plan_is_committed_or_has_timed_out_wherever_its_deadline_falls() {
     let fixture = Fixture::new().await;
     fixture.store.execute_plan(shot("before")).await.unwrap();
     let mut committed = vec!["before".to_owned()];
-    for number in 0..300 {
+    for number in 0..250 {
         let key = format!("k{number:03}");
-        let due = due_in(Duration::from_micros(number * 30), shot(&key));
+        // With it a plan takes about the time that it has at least.
+        let slow = Statement::new("SELECT pg_sleep(0.02)", []);
+        let note = Statement::each(INSERT_EACH, [Value::from(key.as_str())]);
+        let due = due_in(
+            Duration::from_micros(number * 120),
+            shot_of(&key, [slow, note]),
+        );
         match fixture.store.execute_plan(due).await {
             Ok(ClaimOutcome::Open(_)) => committed.push(key),
             Err(StoreError::TimedOut) => {}
@@ -130,6 +136,59 @@ async fn a_plan_is_committed_or_has_timed_out_wherever_its_deadline_falls() {
     }
     fixture.idle().await;
     assert_eq!(fixture.notes().await, committed);
+}
+
+/// Each of them would close its connection if it were cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_with_hardly_any_time_do_not_close_a_connection_each() {
+    const ROUNDS: usize = 40;
+    let fixture = Fixture::with(|settings| settings.connections = 2).await;
+    let mut backends = HashSet::new();
+    for number in 0..ROUNDS {
+        let slow = Statement::new("SELECT pg_sleep(0.006)", []);
+        let shot = shot_of(&number.to_string(), [slow]);
+        let outcome = fixture
+            .store
+            .execute_plan(due_in(Duration::from_millis(4), shot))
+            .await;
+        assert_matches!(
+            outcome,
+            Ok(ClaimOutcome::Open(_)) | Err(StoreError::TimedOut)
+        );
+        let pids = "SELECT pid FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let rows = fixture.plain.query(pids, &[]).await.unwrap();
+        backends.extend(rows.iter().map(|row| row.get::<_, i32>(0)));
+    }
+    // Some may be slower than that on a busy machine.
+    assert!(backends.len() < ROUNDS / 2, "{}", backends.len());
+}
+
+/// Four members of a group that has failed run at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_little_time_does_not_wait_for_those_with_more() {
+    let fixture = Fixture::new().await;
+    fixture.run("CREATE TABLE hold (it int)").await;
+    let blocker = fixture.database.client().await;
+    let lock = "BEGIN; LOCK TABLE hold";
+    blocker.batch_execute(lock).await.unwrap();
+    // The only group that may be in progress waits, so that the others queue as the next one.
+    let hold = Statement::new("INSERT INTO hold VALUES (1)", []);
+    let first = fire(&fixture, due_in(TIME, shot_of("first", [hold])));
+    let slow = |key: &str, time| {
+        let slow = Statement::new("SELECT pg_sleep(60)", []);
+        fire(&fixture, due_in(time, shot_of(key, [slow])))
+    };
+    let slower: Vec<_> = (0..8).map(|it| slow(&format!("s{it}"), LATE)).collect();
+    let last = slow("last", TIME * 2);
+    let outcome = timeout(LATE / 2, last)
+        .await
+        .expect("it waited for the others");
+    assert_matches!(outcome.unwrap(), Err(StoreError::TimedOut));
+    first.abort();
+    for slower in slower {
+        slower.abort();
+    }
 }
 
 /// A slow statement takes no lock. The connections that were cancelled are replaced.

@@ -14,8 +14,9 @@ use hapax_testkit::{
     events::{claim, event, response},
     proxy::{Deed, Moment},
 };
+use tokio::time::timeout;
 
-use super::day::{Day, Way, ask, order};
+use super::day::{Day, SHORT, Way, ask, order};
 use crate::fixture::{INSERT, PATIENCE, shot};
 
 /// A request is dropped at its n-th poll, for every n until it completes.
@@ -81,6 +82,50 @@ async fn the_statement_that_opens_the_transaction_of_a_request_that_is_given_up_
         assert_eq!(cancelled.count(), 0, "{way:?}");
         assert_eq!(day.effects("k").await, (0, 0, 0), "{way:?}");
     }
+}
+
+/// With a pooler, a read is a transaction too.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_statement_that_opens_the_transaction_of_a_read_that_is_given_up_is_not_cancelled() {
+    let day = Day::with(|settings| {
+        settings.pooled = true;
+        settings.statement_max = PATIENCE;
+    })
+    .await;
+    let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
+    let trap = day.proxy.once(Moment::containing("BEGIN"), Deed::HoldAfter);
+    let node = day.node.clone();
+    let reading = tokio::spawn(async move {
+        drop(node.read(INSERT, &[&"k"]).await);
+    });
+    trap.sprung().await;
+    reading.abort();
+    assert!(reading.await.unwrap_err().is_cancelled());
+    trap.release();
+    day.good.idle().await;
+    assert_eq!(cancelled.count(), 0);
+    assert_eq!(day.effects("k").await, (0, 0, 0));
+}
+
+/// The transaction was not opened yet, but the connection waits for a response.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_left_while_a_statement_is_prepared_is_not_used_again() {
+    let day = Day::with(|settings| settings.connections = 2).await;
+    for _ in 0..2 {
+        let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+        tx.emit(event("k")).unwrap();
+        day.proxy.black_hole();
+        let left = timeout(SHORT / 5, tx.commit()).await;
+        assert!(left.is_err(), "the statement was prepared already");
+        day.proxy.heal().await;
+        for _ in 0..2 {
+            let mut tx = day.node.begin(None, Headers::new()).await.unwrap();
+            tx.query("SELECT 1", &[]).await.unwrap();
+            tx.rollback().await;
+        }
+    }
+    day.good.idle().await;
+    assert_eq!(day.effects("k").await, (0, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
