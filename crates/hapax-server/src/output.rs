@@ -115,7 +115,7 @@ impl Output {
 
     fn beside(self, text: &str) -> io::Result<()> {
         if self.csv {
-            io::stderr().lock().write_all(text.as_bytes())
+            unless_closed(io::stderr().lock().write_all(text.as_bytes()))
         } else {
             written(text.as_bytes())
         }
@@ -198,8 +198,12 @@ fn harmless(cell: &str) -> String {
 }
 
 fn written(bytes: &[u8]) -> io::Result<()> {
-    match flushed(bytes) {
-        // The reader has closed the pipe, as in `hapax events list | head`.
+    unless_closed(flushed(bytes))
+}
+
+/// It is no failure if the reader has closed the pipe, as in `hapax events list | head`.
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

@@ -213,8 +213,9 @@ fn event_step(
     });
     let is_delivered = |trace: &Trace| trace.status == DeliveryStatus::Delivered;
     let elsewhere = (taken.is_empty() && traces.iter().any(is_delivered)).then(|| {
-        let said = "No inbox of this database has accepted the event. If its consumer has its own \
-                    database, its row is there, and only the status of its response is known here.";
+        let said = "No inbox of this database has a message with the id of this event. A consumer \
+                    may have it in its own database or under an id from its payload; then only the \
+                    outcome of the delivery is known here.";
         el("p").class("soft").add(said)
     });
     let inside = cell(head)

@@ -448,7 +448,7 @@ async fn lists_have_pages_that_follow_each_other() {
 
 #[tokio::test]
 async fn the_timeline_ends_with_the_consumer_or_says_that_its_inbox_is_elsewhere() {
-    const ELSEWHERE: &str = "No inbox of this database has accepted the event";
+    const ELSEWHERE: &str = "No inbox of this database has a message with the id";
     const TIMELINE: &str = "/console/timeline?key=key-of-acme";
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;

@@ -16,7 +16,7 @@ mod quota;
 mod plan;
 mod unprotected;
 
-use std::{convert::Infallible, future::Future, sync::Arc};
+use std::{convert::Infallible, future::Future, sync::Arc, thread};
 
 use axum::{extract::Request, response::Response};
 use hapax::{
@@ -280,6 +280,10 @@ impl<K: Keys> Reading<'_, K> {
 
 impl<K: Keys> Drop for Reading<'_, K> {
     fn drop(&mut self) {
+        // A panic, such as of the function that derives keys, does not come from the client.
+        if thread::panicking() {
+            return;
+        }
         let refusal = Refusal::disconnected(self.parts);
         refused(self.operation, self.parts, self.arrived, &refusal);
     }

@@ -155,6 +155,21 @@ async fn a_client_that_disconnects_while_its_body_is_read_leaves_a_line() {
 }
 
 #[tokio::test]
+async fn a_panic_while_a_request_is_read_is_not_logged_as_a_client_that_disconnects() {
+    log::listen();
+    let stage = Stage::with(
+        |_| {},
+        |layer| layer.derived(|_| panic!("a broken function")),
+    )
+    .await;
+    let request = post_json("/effects", "", "{}");
+    let sent = tokio::spawn(send(stage.router.clone(), request)).await;
+    assert!(sent.is_err_and(|error| error.is_panic()));
+    let log = log::take();
+    assert!(!log.contains("VALIDATION.body.incomplete"), "{log}");
+}
+
+#[tokio::test]
 async fn nothing_that_is_logged_at_any_level_contains_the_key_or_the_payload() {
     log::listen();
     let folder = tempfile::tempdir().unwrap();

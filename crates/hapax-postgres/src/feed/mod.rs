@@ -25,7 +25,7 @@ use hapax::{
     store::StoreError,
     telemetry::{self, error_chain},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use tokio::time::timeout;
 
 use crate::{connection::QueryError, outbox::is_refused, postgres::Postgres, settings::Settings};
@@ -61,7 +61,11 @@ pub struct FeedTable {
     #[serde(default = "schema")]
     pub schema: String,
     /// The table. A configuration may omit it if the section has the same name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "table_name",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub table: String,
     /// The changes that become events.
     #[serde(default = "on")]
@@ -263,6 +267,15 @@ impl Feeder {
             gauge(telemetry::FEED_GAP).set(f64::from(u8::from(is_at_gap)));
         }
     }
+}
+
+/// Refuses an empty name, which would mean that of the section.
+fn table_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    if name.is_empty() {
+        return Err(D::Error::custom("must not be empty"));
+    }
+    Ok(name)
 }
 
 fn schema() -> String {

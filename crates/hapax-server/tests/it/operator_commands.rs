@@ -1,6 +1,6 @@
 //! Tests of the commands for operators, each run as a process.
 
-use std::{fs, process::Stdio};
+use std::{fs, io, process::Stdio};
 
 use hapax_testkit::{
     http::{HttpReceiver, HttpReply},
@@ -239,10 +239,20 @@ async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people(on: Store
         lines.len() == 4 && lines.iter().all(|line| commas(line) == wide),
         "{csv:?}"
     );
+    let tail = run(&["events", "tail", "--csv", "--database", &url]).ended(0);
+    assert_eq!(tail.stdout.lines().count(), 3, "{tail:?}");
+    assert!(!tail.stdout.contains(" ,"), "a cell is padded: {tail:?}");
     run(&["events", "list", "--csv", "--json", "--database", &url]).ended(2);
     let mut command = hapax(&["events", "list", "--database", &url]);
     command.stdin(Stdio::null());
     run_to_end(command).ended(0);
+    // With CSV, `hapax status` writes its first lines to standard error.
+    let (closed, stderr) = io::pipe().unwrap();
+    drop(closed);
+    let mut command = hapax(&["status", "--csv", "--database", &url]);
+    let output = command.stderr(stderr).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.starts_with(b"destination,"), "{output:?}");
 }
 
 async fn new_events_are_followed(on: Store) {

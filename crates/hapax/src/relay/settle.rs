@@ -416,7 +416,7 @@ pub(super) fn outcome_of(error: &SinkError) -> AttemptOutcome {
 const fn state_of(item: &Item) -> &'static str {
     match (item.parked, item.attempts) {
         (false, _) => "offered",
-        // It was scheduled or blocked.
+        // It was scheduled, blocked or replayed.
         (true, 0) => "parked",
         (true, _) => "retrying",
     }

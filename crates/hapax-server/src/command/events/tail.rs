@@ -46,10 +46,15 @@ fn print(cx: &CommandContext, events: Vec<Listed>) -> Result<(), Failure> {
         let event = it.event;
         let about = event.aggregate_type.zip(event.aggregate_id);
         let about = about.map(|(kind, id)| format!("{kind} {id}"));
+        let state = it.state.unwrap_or("-");
         let line = [
             event.created_at.to_string(),
             event.id,
-            format!("{:<9}", it.state.unwrap_or("-")),
+            if cx.output.csv {
+                state.to_owned()
+            } else {
+                format!("{state:<9}")
+            },
             event.kind,
             about.unwrap_or_default(),
             event.tenant.unwrap_or_default(),
