@@ -156,17 +156,17 @@ pub(crate) fn check_outside<F: Fixture>(made: impl Future<Output = F>) {
 
 /// Checks that a service that stores failures stores that of a plan whose statement is refused.
 pub(crate) async fn check_kept_mistake<F: Fixture>(fixture: &F) {
-    let (node, runs) = node_with(fixture, |settings| {
+    let (node, _) = node_with(fixture, |settings| {
         settings.on_failure = OnFailure::Store;
     })
     .await;
     let first = ask(&node, "/mistaken-plan", "k").await;
     first.check_problem(500, "INTERNAL.statement");
     assert_eq!(first.idempotency(), Some("stored"));
+    // Without a cache the handler makes its plan again, and the store does not execute it.
     ask(&node, "/mistaken-plan", "k")
         .await
         .check_replays(&first);
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
     assert_eq!(fixture.effects().await, 0);
 }
 
