@@ -15,7 +15,7 @@ use crate::{
     statement::Statement,
 };
 
-/// How long a request that was sent runs at least, whatever its deadline. To cancel it closes a
+/// How long a request that was sent runs at least, even beyond its deadline. To cancel it closes a
 /// connection, and a client that leaves its requests hardly any time would close them all.
 pub(crate) const LEAST: Duration = Duration::from_millis(20);
 
