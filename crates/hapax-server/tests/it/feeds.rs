@@ -309,8 +309,8 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
             "feeds.a.tables.b.table must not be empty",
         ),
         (
-            "[feeds.a.tables.b]\ntype = \"c\"\ntabel = \"d\"\n",
-            "feeds.a.tables.b.tabel is unknown: did you mean table?",
+            "[feeds.a.tables.b]\ntype = \"c\"\ntables = \"d\"\n",
+            "feeds.a.tables.b.tables is unknown: did you mean table?",
         ),
         (
             "[feeds.a.tables.b]\ntype = \"c\"\non = [\"truncate\"]\n",
