@@ -7,6 +7,7 @@ use std::{
 };
 
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
 use hapax::{
     key::{DerivationSecret, IdempotencyKey, Operation, Scope},
     limits::PURGES_FRESH,
@@ -218,7 +219,7 @@ impl<K: Keys> Idempotency<K> {
     fn read_purges_soon(&self) {
         if let Some(turn) = self.0.purges.try_turn() {
             let this = self.clone();
-            tokio::spawn(async move { this.read_purges(turn).await });
+            tokio::spawn(async move { this.read_purges(turn).await }.boxed());
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use hapax::store::StoreError;
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::{
     connection::open_reader,
@@ -59,8 +59,18 @@ impl Pool {
             .await
             .map_err(|_| closed())?;
         let idle = Arc::clone(&self.idle);
-        let ran = tokio::task::spawn_blocking(move || run(&idle, permit, work)).await;
-        ran.map_err(|_| closed())?
+        let (reply, outcome) = oneshot::channel();
+        // Tokio compiles a task once for each type, so all work has the same one.
+        let task: Box<dyn FnOnce() + Send> = Box::new(move || {
+            let (mut work, mut outcome) = (Some(work), None);
+            let ran = run(&idle, permit, &mut |conn| {
+                outcome = work.take().map(|work| work(conn));
+            });
+            let outcome = outcome.unwrap_or_else(|| Err(closed().into()));
+            let _abandoned = reply.send(ran.map_err(E::from).and(outcome));
+        });
+        tokio::task::spawn_blocking(task);
+        outcome.await.map_err(|_| closed())?
     }
 
     /// Closes the connections after the running work has ended.
@@ -75,14 +85,14 @@ impl Pool {
     }
 }
 
-fn run<R, E: From<StoreError>>(
+fn run(
     idle: &Mutex<Vec<Connection>>,
     permit: OwnedSemaphorePermit,
-    work: impl FnOnce(&Connection) -> Result<R, E>,
-) -> Result<R, E> {
+    work: &mut dyn FnMut(&Connection),
+) -> Result<(), StoreError> {
     let taken = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let conn = taken.ok_or_else(closed)?;
-    let outcome = catch_unwind(AssertUnwindSafe(|| work(&conn)));
+    let ran = catch_unwind(AssertUnwindSafe(|| work(&conn)));
     if !conn.is_autocommit() {
         // An open transaction would show its old snapshot to the next caller, and keep the log from
         // being merged.
@@ -92,11 +102,7 @@ fn run<R, E: From<StoreError>>(
         .unwrap_or_else(PoisonError::into_inner)
         .push(conn);
     drop(permit);
-    let panicked = |_| {
-        let source = "the work on a connection panicked".into();
-        Err(StoreError::Statement { source }.into())
-    };
-    outcome.unwrap_or_else(panicked)
+    ran.map_err(|_| StoreError::statement("the work on a connection panicked"))
 }
 
 fn closed() -> StoreError {

@@ -14,6 +14,7 @@ use std::{
 };
 
 use axum::{extract::Request, response::Response};
+use futures_util::FutureExt as _;
 use hapax::{
     limits::{GRACE, RESUMED_KEYS},
     phases::{Lapsed, Ownership, TakenOver},
@@ -67,7 +68,7 @@ where
             while running.try_join_next().is_some() {}
             for taken in self.take_over(RESUMED_KEYS - running.len()).await {
                 let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
-                running.spawn(resume(idempotency, service, taken));
+                running.spawn(resume(idempotency, service, taken).boxed());
             }
             sleep(pause).await;
         }

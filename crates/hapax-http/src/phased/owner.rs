@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use hapax::{
     event::Headers,
     phases::{Ownership, check_name},
@@ -173,15 +174,15 @@ impl<T: Transaction> Owner<T> {
     pub(crate) async fn commit(self: &Arc<Self>, tx: T, name: &str) -> Result<(), StoreError> {
         let (owner, name) = (Arc::clone(self), name.to_owned());
         let turn = Arc::clone(&self.committing).lock_owned().await;
-        let committing = tokio::spawn(async move {
+        let committing = async move {
             let committed = owner.heed(tx.commit().await);
             if committed.is_ok() {
                 owner.reached().recovery_point = Some(name);
             }
             drop(turn);
             committed
-        });
-        committing
+        };
+        tokio::spawn(committing.boxed())
             .await
             .unwrap_or_else(|error| Err(StoreError::statement(error)))
     }
@@ -189,7 +190,7 @@ impl<T: Transaction> Owner<T> {
     /// Renews the lease until the request is finished.
     pub(crate) fn keep(self: &Arc<Self>, lease: Duration) -> Renewing {
         let owner = Arc::clone(self);
-        Renewing(tokio::spawn(async move {
+        let renewing = async move {
             loop {
                 sleep(lease / 3).await;
                 let turn = owner.renewal.lock().await;
@@ -205,7 +206,8 @@ impl<T: Transaction> Owner<T> {
                     );
                 }
             }
-        }))
+        };
+        Renewing(tokio::spawn(renewing.boxed()))
     }
 
     /// Waits for a commit in progress. After that no renewal is sent.

@@ -16,9 +16,10 @@ mod quota;
 mod plan;
 mod unprotected;
 
-use std::{convert::Infallible, future::Future, sync::Arc, thread};
+use std::{convert::Infallible, sync::Arc, thread};
 
 use axum::{extract::Request, response::Response};
+use futures_util::future::BoxFuture;
 use hapax::{
     event::Headers,
     idempotency::Claim,
@@ -333,10 +334,10 @@ async fn cached<K: Keys>(
 }
 
 /// Runs the future in a separate task, which continues if the client disconnects.
-pub(crate) async fn apart(
-    id: RequestId,
-    run: impl Future<Output = Response> + Send + 'static,
-) -> Response {
+///
+/// The future is boxed, so that Tokio's code of a task is compiled once and not for each kind of
+/// request.
+pub(crate) async fn apart(id: RequestId, run: BoxFuture<'static, Response>) -> Response {
     let running = tokio::spawn(run.instrument(tracing::Span::current()));
     match running.await {
         Ok(response) => response,

@@ -66,6 +66,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::{
@@ -203,7 +204,8 @@ impl Relay {
             Namesakes::counted_by(Arc::clone(&namesakes)),
         );
         let mut tasks = JoinSet::new();
-        tasks.spawn(supervisor.run(destinations.subscribe(), draining.subscribe()));
+        let supervised = supervisor.run(destinations.subscribe(), draining.subscribe());
+        tasks.spawn(supervised.boxed());
         RelayHandle {
             draining,
             destinations,

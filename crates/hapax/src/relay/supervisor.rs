@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
@@ -192,7 +193,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             orders: orders.subscribe(),
             state,
         };
-        let task = self.tasks.spawn(partition_task.run());
+        let task = self.tasks.spawn(partition_task.run().boxed());
         self.partition_tasks.insert(name, (orders, task));
     }
 

@@ -8,6 +8,7 @@ mod offering;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::watch,
     task::{JoinError, JoinSet},
@@ -255,18 +256,19 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if self.queue.wants_more() {
             let from = self.queue.checkpoints.head().clone();
             let notified = std::mem::take(&mut self.notified);
-            self.reading
-                .spawn(async move { tail.read(&from, shards, notified).await.map(Found::Next) });
+            let read = async move { tail.read(&from, shards, notified).await.map(Found::Next) };
+            self.reading.spawn(read.boxed());
         } else if moment >= self.read_past_at + PAST_LOOK {
             self.read_past_at = moment;
             let Some((beyond, except, limit)) = self.queue.looks_past() else {
                 return;
             };
             let head = self.queue.checkpoints.head().clone();
-            self.reading.spawn(async move {
+            let read = async move {
                 let past = tail.read_past(&head, beyond, shards, &except, limit);
                 past.await.map(Found::Past)
-            });
+            };
+            self.reading.spawn(read.boxed());
         }
     }
 

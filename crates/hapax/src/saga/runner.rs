@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use metrics::{counter, gauge};
 use tokio::{
     sync::watch,
@@ -93,12 +94,13 @@ impl Runner {
         };
         let (reporting, subscription) =
             (report(store.clone(), workers.names()), notifier.subscribe());
-        let running = tokio::spawn(async move {
+        let running = async move {
             tokio::select! {
                 () = workers.run(subscription) => {}
                 () = reporting => {}
             }
-        });
+        };
+        let running = tokio::spawn(running.boxed());
         RunnerHandle { stop, running }
     }
 }
@@ -184,7 +186,7 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                     settings: Arc::clone(&self.settings),
                     stopping: self.stopping.clone(),
                 };
-                driven.spawn(worker.drive(saga));
+                driven.spawn(worker.drive(saga).boxed());
             }
             if is_all {
                 let due = self.store.next_saga(&self.kinds).await?;
