@@ -1,9 +1,9 @@
 //! Tables of the publication, as the server has described them on this connection.
 //!
-//! A publication may send the changes of partitions under the name of their root. Each leaf keeps a
-//! replica identity of its own, while the marks of a change (which columns are the key, whether the
-//! old row is whole) are those of the root. So an old row that is called whole may have nulls in
-//! place of values that were not sent. The server describes the root and then the leaf, before the
+//! A publication may send the changes of partitions under the name of their root. Each leaf keeps its
+//! own replica identity, while the marks of a change (which columns are the key, whether the old row
+//! is whole) are those of the root. So an old row that is called whole may have nulls in place of
+//! values that were not sent. The server describes the root and then the leaf, before the
 //! first change of that leaf and after each change of its definition. Later changes do not say of
 //! which leaf they are, but the nulls of their old rows do.
 

@@ -4,8 +4,8 @@
 //! those of the primary key. It sends a long value (TOAST) that an update has not changed only if the
 //! identity contains it. If a setting names a column that is not sent, the change is set aside.
 //!
-//! A partition has an identity of its own, which it does not inherit: of its changes under the name
-//! of the root, only the columns are known that are in both identities.
+//! A partition has its own identity and does not inherit that of its root: of its changes under the
+//! name of the root, only the columns are known that are in both identities.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -136,7 +136,7 @@ fn ignored(
             others.push(&it.part);
         }
     }
-    // If the feed describes the root, that is a finding of its own.
+    // If the feed describes the root, that is another finding.
     of_root.retain(|root, (is_described, others)| {
         *is_described && !others.is_empty() && !tables.contains(*root)
     });
