@@ -430,6 +430,10 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
             "feeds.a.tables.outbox_event.schema must not be",
         ),
         (
+            "[feeds.a.tables.b]\ntype = \"c\"\n[feeds.a.tables.d]\ntable = \"b\"\ntype = \"c\"\n",
+            "feeds.a.tables.d.table is also that of feeds.a.tables.b",
+        ),
+        (
             "[feeds.a-b]\nmessages = \"m\"\n[feeds.a_b]\nmessages = \"n\"\n",
             "feeds.a_b.slot is also the slot of feeds.a-b",
         ),
