@@ -56,7 +56,17 @@ impl Output {
         Ok(flushed(text.as_bytes())?)
     }
 
-    /// Prints the cells of a row that belongs to no table.
+    /// Prints the names of the columns of rows that follow one by one. Only CSV has them: without the
+    /// rows, no column of a table for people has a width.
+    pub(crate) fn header(self, names: &[&str]) -> Result<(), LineError> {
+        if self.csv {
+            let names: Vec<String> = names.iter().map(|name| column(name)).collect();
+            flushed(record(names.iter().map(String::as_str)).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Prints a row whose columns are not padded. In CSV it follows its [`Self::header`].
     pub(crate) fn cells(self, cells: &[String]) -> Result<(), LineError> {
         let line = if self.csv {
             record(cells.iter().map(String::as_str))
@@ -165,11 +175,16 @@ fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
 
 /// A table as CSV (RFC 4180, with line feeds).
 fn csv<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let names = header.map(|name| name.to_ascii_lowercase().replace(' ', "_"));
+    let names = header.map(column);
     let lines = std::iter::once(&names).chain(rows);
     lines
         .map(|cells| record(cells.iter().map(String::as_str)))
         .collect()
+}
+
+/// The name of a column in CSV.
+fn column(name: &str) -> String {
+    name.to_ascii_lowercase().replace(' ', "_")
 }
 
 /// A line of CSV.

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     Change, FeedTable,
     pgoutput::{Datum, Old, Relation},
+    tables::Leaves,
 };
 
 const JSON: &str = "application/json";
@@ -75,13 +76,33 @@ impl Row {
 
 /// A changed row: its table, its values, and the values before, as far as they are known.
 pub(super) struct Changed<'a> {
-    pub(super) relation: &'a Relation,
-    pub(super) change: Change,
-    pub(super) row: &'a [Datum],
-    pub(super) old: Option<&'a Old>,
+    relation: &'a Relation,
+    leaves: &'a Leaves,
+    change: Change,
+    row: &'a [Datum],
+    old: Option<&'a Old>,
+    /// Whether a null in the old row means that the value was not sent. No column of a key is null.
+    has_gaps: bool,
 }
 
-impl Changed<'_> {
+impl<'a> Changed<'a> {
+    pub(super) fn new(
+        relation: &'a Relation,
+        leaves: &'a Leaves,
+        change: Change,
+        row: &'a [Datum],
+        old: Option<&'a Old>,
+    ) -> Self {
+        Self {
+            relation,
+            leaves,
+            change,
+            row,
+            old,
+            has_gaps: old.is_some_and(|old| old.is_key || leaves.may_be_key(&old.row)),
+        }
+    }
+
     /// The event of the change; none if the description does not select it.
     pub(super) fn event(&self, table: &FeedTable, key: String) -> Option<Row> {
         if !table.on.contains(&self.change) {
@@ -218,11 +239,21 @@ impl Changed<'_> {
         match self.datum(self.index(column)?) {
             Some(Datum::Text(text)) => Ok(Some(text)),
             Some(_) => Ok(None),
-            None => Err(format!(
-                "column {column} is not sent with this change: REPLICA IDENTITY FULL of the table \
-                 includes it"
-            )),
+            None => Err(self.unsent(column)),
         }
+    }
+
+    fn unsent(&self, column: &str) -> String {
+        let Relation { schema, table, .. } = self.relation;
+        let only = self.old.and_then(|old| self.leaves.only(&old.row));
+        let whose = match only {
+            _ if self.leaves.is_empty() => "the table".to_owned(),
+            Some(leaf) => format!("table {schema}.{table} and of its partition {leaf}"),
+            None => format!("table {schema}.{table} and of each partition"),
+        };
+        format!(
+            "column {column} is not sent with this change: REPLICA IDENTITY FULL of {whose} includes it"
+        )
     }
 
     /// The value of a column; none if the server has not sent it.
@@ -230,6 +261,7 @@ impl Changed<'_> {
         let is_key = self.relation.columns.get(index)?.is_key;
         let old = self.old.filter(|old| !old.is_key || is_key);
         let old = old.and_then(|old| old.row.get(index));
+        let old = old.filter(|datum| !self.has_gaps || **datum != Datum::Null);
         let datum = match self.change {
             Change::Insert => self.row.get(index),
             Change::Update => match self.row.get(index)? {
@@ -375,13 +407,8 @@ mod tests {
     }
 
     fn mapped(table: &FeedTable, change: Change, row: &[Datum], old: Option<&Old>) -> Option<Row> {
-        let relation = relation();
-        let changed = Changed {
-            relation: &relation,
-            change,
-            row,
-            old,
-        };
+        let (relation, leaves) = (relation(), Leaves::default());
+        let changed = Changed::new(&relation, &leaves, change, row, old);
         changed.event(table, "0/1".to_owned())
     }
 
@@ -473,6 +500,25 @@ mod tests {
             "order.delete",
             r#"{"id":4}"#,
         );
+    }
+
+    /// The identity of a partition may lack columns of that of its root.
+    #[test]
+    fn a_null_in_a_key_is_a_value_that_was_not_sent() {
+        let old = Old {
+            is_key: true,
+            row: row([None, None, None, None, None, None]),
+        };
+        let refused = mapped(&table(), Change::Delete, &[], Some(&old)).unwrap();
+        let problem = "column id is not sent with this change: REPLICA IDENTITY FULL of the table \
+                       includes it";
+        assert_eq!(refused.problem.as_deref(), Some(problem));
+        let whole = Old {
+            is_key: false,
+            ..old
+        };
+        let event = mapped(&table(), Change::Delete, &[], Some(&whole)).unwrap();
+        assert_eq!(event.problem, None);
     }
 
     #[test]

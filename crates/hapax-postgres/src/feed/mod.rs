@@ -11,6 +11,7 @@
 
 mod wire;
 mod pgoutput;
+mod tables;
 mod mapping;
 mod appender;
 mod slot;

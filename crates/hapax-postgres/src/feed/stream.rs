@@ -5,10 +5,7 @@
 //! waiting; a source transaction is never split. The position also moves when there are no events,
 //! so that the server can remove its log.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hapax::{Timestamp, limits::STORE_BACKOFF, retry::Delays, sink::BoxError, telemetry};
@@ -21,6 +18,7 @@ use super::{
     mapping::{self, Changed, Row},
     pgoutput::{self, Datum, Head, Message, Old, Relation},
     slot::literal,
+    tables::{Table, Tables},
     wire::{Frame, MESSAGE_BYTES_MAX, Wire},
 };
 
@@ -72,7 +70,7 @@ struct Stream<'a> {
     feeder: &'a Feeder,
     wire: Wire,
     appender: Appender<'a>,
-    relations: HashMap<u32, (Relation, Option<&'a FeedTable>)>,
+    tables: Tables<'a>,
     open: Option<Open>,
     /// Up to where everything was received.
     received: u64,
@@ -122,7 +120,7 @@ impl Feeder {
             feeder: self,
             wire,
             appender: Appender::new(&self.store, &self.feed.name, server.system, epoch),
-            relations: HashMap::new(),
+            tables: Tables::default(),
             open: None,
             received: confirmed,
             confirmed,
@@ -214,6 +212,7 @@ impl Stream<'_> {
     }
 
     async fn apply(&mut self, message: Message) -> Result<(), FeedError> {
+        self.tables.follow(&message);
         match message {
             Message::Begin {
                 commit_lsn,
@@ -230,7 +229,8 @@ impl Stream<'_> {
             }
             Message::Commit { end_lsn } => self.end(end_lsn).await,
             Message::Relation(relation) => {
-                self.learn(relation);
+                let described = self.feeder.table(&relation);
+                self.tables.learn(relation, described);
                 Ok(())
             }
             Message::Insert { relation, new } => {
@@ -275,24 +275,21 @@ impl Stream<'_> {
         let Some(place) = self.place()? else {
             return Ok(());
         };
-        let Some((relation, table)) = self.relations.get(&relation) else {
+        let Some(table) = self.tables.find(relation) else {
             let unknown: BoxError = "a change is of a table that was not described".into();
             return Err(unknown.into());
         };
-        let Some(table) = table else { return Ok(()) };
-        let Relation {
-            schema,
-            table: name,
-            ..
-        } = relation;
-        let key = place.key(&format!("{} {schema}.{name}", change.as_str()));
-        let changed = Changed {
-            relation,
-            change,
-            row,
-            old,
+        let Some(described) = table.described else {
+            table.report_ignored(&self.feeder.feed.name);
+            return Ok(());
         };
-        match changed.event(table, key) {
+        let Table {
+            relation, leaves, ..
+        } = table;
+        let (schema, name) = (&relation.schema, &relation.table);
+        let key = place.key(&format!("{} {schema}.{name}", change.as_str()));
+        let changed = Changed::new(relation, leaves, change, row, old);
+        match changed.event(described, key) {
             Some(row) => self.appender.push(row).await,
             None => Ok(()),
         }
@@ -318,12 +315,12 @@ impl Stream<'_> {
         let known = body.clone();
         let what = match pgoutput::head(body).map_err(BoxError::from)? {
             Head::Row { relation, change } => {
-                let known = self.relations.get(&relation);
-                let is_followed =
-                    |table: Option<&FeedTable>| table.is_some_and(|it| it.on.contains(&change));
-                let followed = known.filter(|(_, table)| is_followed(*table));
+                self.tables.changed(relation);
+                let known = self.tables.find(relation);
+                let is_followed = |table: &FeedTable| table.on.contains(&change);
+                let followed = known.filter(|it| it.described.is_some_and(is_followed));
                 let change = change.as_str();
-                followed.map(|(it, _)| format!("{change} {}.{}", it.schema, it.table))
+                followed.map(|it| format!("{change} {}.{}", it.relation.schema, it.relation.table))
             }
             // One that is not transactional is outside of all transactions.
             Head::Logical {
@@ -359,24 +356,11 @@ impl Stream<'_> {
         Ok((!open.is_old).then_some(place))
     }
 
-    fn learn(&mut self, relation: Relation) {
-        let table = self.feeder.table(&relation);
-        if table.is_none() {
-            let (feed, schema, table) = (&self.feeder.feed.name, &relation.schema, &relation.table);
-            tracing::warn!(
-                feed,
-                schema,
-                table,
-                "the publication has a table that the feed does not describe: it is ignored"
-            );
-        }
-        self.relations.insert(relation.id, (relation, table));
-    }
-
-    fn truncated(&self, relations: &[u32]) {
-        for (relation, table) in relations.iter().filter_map(|id| self.relations.get(id)) {
-            if table.is_some() {
-                let (feed, table) = (&self.feeder.feed.name, &relation.table);
+    fn truncated(&mut self, relations: &[u32]) {
+        for id in relations {
+            let table = self.tables.find(*id);
+            if let Some(table) = table.filter(|it| it.described.is_some()) {
+                let (feed, table) = (&self.feeder.feed.name, &table.relation.table);
                 tracing::warn!(feed, table, "the table was truncated, which is no event");
             }
         }

@@ -77,6 +77,28 @@ impl Feed {
                 );
             }
         }
+        self.check_names(name)
+    }
+
+    /// Finds a table with two descriptions, of which one would be ignored.
+    fn check_names(&self, name: &str) -> Result<(), Wrong> {
+        let mut described = BTreeMap::new();
+        for (section, table) in &self.tables {
+            let of_table = if table.table.is_empty() {
+                section
+            } else {
+                &table.table
+            };
+            if let Some(other) = described.insert((&table.schema, of_table), section) {
+                let problem = format!(
+                    "is also that of feeds.{name}.tables.{other}: a table has one description"
+                );
+                return Err(Wrong::at(
+                    format!("feeds.{name}.tables.{section}.table"),
+                    problem,
+                ));
+            }
+        }
         Ok(())
     }
 

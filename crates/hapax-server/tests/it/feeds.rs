@@ -291,6 +291,115 @@ async fn the_doctor_names_columns_that_a_delete_does_not_send() {
     not_found(&doctor(&cluster, &path), "replica identity");
 }
 
+#[tokio::test]
+async fn the_doctor_looks_at_the_identity_of_each_partition() {
+    const LACKS: &str = "the replica identity of partitions public.orders_a, public.orders_c of table \
+        public.orders lacks status, which the feed reads: deletes are set aside";
+    const FAIL: &str = "updates and deletes fail in partition public.orders_b of table public.orders: \
+        there is no replica identity";
+    let (cluster, client) = server().await;
+    client
+        .batch_execute(
+            "CREATE TABLE orders (id int, region text, status text, PRIMARY KEY (id, region))
+                 PARTITION BY LIST (region);
+             CREATE TABLE orders_a PARTITION OF orders FOR VALUES IN ('a');
+             CREATE TABLE orders_b PARTITION OF orders FOR VALUES IN ('b');
+             CREATE TABLE orders_x PARTITION OF orders FOR VALUES IN ('c')
+                 PARTITION BY LIST (region);
+             CREATE TABLE orders_c PARTITION OF orders_x FOR VALUES IN ('c');
+             ALTER TABLE orders REPLICA IDENTITY FULL;
+             ALTER TABLE orders_b REPLICA IDENTITY NOTHING;
+             CREATE PUBLICATION hapax_shop FOR TABLE orders WITH (publish_via_partition_root = true)",
+        )
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    let configure = |on: &str| {
+        let feed = format!(
+            "[feeds.shop.tables.orders]\non = [{on}]\nwhen = {{ status = [\"paid\"] }}\n\
+             type_constant = \"order.{{operation}}\"\n"
+        );
+        fs::write(&path, feed).unwrap();
+    };
+    configure("\"insert\", \"delete\"");
+    let ran = doctor(&cluster, &path);
+    found(&ran, "warning", LACKS);
+    found(&ran, "error", FAIL);
+    not_found(&ran, "replica identity of table public.orders lacks");
+    // The statements of the service fail whether or not the feed reads these changes.
+    configure("\"insert\"");
+    let ran = doctor(&cluster, &path);
+    not_found(&ran, "which the feed reads");
+    found(&ran, "warning", FAIL);
+    let alter = "ALTER PUBLICATION hapax_shop SET (publish = 'insert')";
+    client.batch_execute(alter).await.unwrap();
+    not_found(&doctor(&cluster, &path), "replica identity");
+    let alter = "ALTER PUBLICATION hapax_shop SET (publish = 'insert, update, delete');
+        ALTER TABLE orders_a REPLICA IDENTITY FULL; ALTER TABLE orders_b REPLICA IDENTITY FULL;
+        ALTER TABLE orders_c REPLICA IDENTITY FULL; ALTER TABLE orders REPLICA IDENTITY DEFAULT";
+    client.batch_execute(alter).await.unwrap();
+    configure("\"delete\"");
+    let ran = doctor(&cluster, &path);
+    found(
+        &ran,
+        "warning",
+        "replica identity of table public.orders lacks status",
+    );
+    not_found(&ran, "replica identity of partition");
+    let alter = "ALTER TABLE orders REPLICA IDENTITY NOTHING";
+    client.batch_execute(alter).await.unwrap();
+    let none = "table public.orders has no replica identity: no column of a delete is sent";
+    found(&doctor(&cluster, &path), "warning", none);
+    let alter = "ALTER TABLE orders REPLICA IDENTITY FULL";
+    client.batch_execute(alter).await.unwrap();
+    not_found(&doctor(&cluster, &path), "replica identity");
+}
+
+#[tokio::test]
+async fn the_doctor_names_tables_whose_changes_have_another_name() {
+    const PARTS: &str = "publication hapax_shop sends the changes of table public.orders under the \
+        names of its partitions";
+    const ROOT: &str = "publication hapax_shop sends the changes of table public.orders_a under the \
+        name of public.orders";
+    const IGNORED: &str = "the feed describes partitions of table public.orders, and ignores the \
+        changes of partitions public.orders_b, public.orders_c, public.orders_d and 1 more";
+    let (cluster, client) = server().await;
+    client
+        .batch_execute(
+            "CREATE TABLE orders (id int, region text) PARTITION BY LIST (region);
+             CREATE TABLE orders_a PARTITION OF orders FOR VALUES IN ('a');
+             CREATE TABLE orders_b PARTITION OF orders FOR VALUES IN ('b');
+             CREATE TABLE orders_c PARTITION OF orders FOR VALUES IN ('c');
+             CREATE TABLE orders_d PARTITION OF orders FOR VALUES IN ('d');
+             CREATE TABLE orders_e PARTITION OF orders FOR VALUES IN ('e');
+             CREATE PUBLICATION hapax_shop FOR TABLE orders WITH (publish = 'insert')",
+        )
+        .await
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    let configure = |table: &str| {
+        let feed = format!("[feeds.shop.tables.{table}]\ntype_constant = \"order.created\"\n");
+        fs::write(&path, feed).unwrap();
+    };
+    configure("orders");
+    let ran = doctor(&cluster, &path);
+    found(&ran, "error", PARTS);
+    not_found(&ran, "ignores the changes");
+    configure("orders_a");
+    let ran = doctor(&cluster, &path);
+    found(&ran, "warning", IGNORED);
+    not_found(&ran, "publication hapax_shop");
+    let alter = "ALTER PUBLICATION hapax_shop SET (publish_via_partition_root = true)";
+    client.batch_execute(alter).await.unwrap();
+    let ran = doctor(&cluster, &path);
+    found(&ran, "error", ROOT);
+    not_found(&ran, "ignores the changes");
+    configure("orders");
+    not_found(&doctor(&cluster, &path), "publication hapax_shop");
+}
+
 #[test]
 fn a_feed_that_cannot_work_is_refused_by_its_setting() {
     for (feed, problem) in [
@@ -319,6 +428,10 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
         (
             "[feeds.a.tables.outbox_event]\nschema = \"hapax\"\ntype = \"type\"\n",
             "feeds.a.tables.outbox_event.schema must not be",
+        ),
+        (
+            "[feeds.a.tables.b]\ntype = \"c\"\n[feeds.a.tables.d]\ntable = \"b\"\ntype = \"c\"\n",
+            "feeds.a.tables.d.table is also that of feeds.a.tables.b",
         ),
         (
             "[feeds.a-b]\nmessages = \"m\"\n[feeds.a_b]\nmessages = \"n\"\n",

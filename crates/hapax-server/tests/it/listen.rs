@@ -25,6 +25,7 @@ on_both_stores! {
     new_events_are_forwarded_with_a_new_secret_and_nothing_is_settled,
     a_forward_that_fails_is_repeated_and_then_the_next_event_is_forwarded,
     a_payload_is_printed_masked_and_only_on_request,
+    csv_has_a_header_and_a_payload_is_one_of_its_columns,
     a_url_or_a_secret_that_cannot_work_is_refused,
     a_reader_that_closes_the_output_ends_the_command,
 }
@@ -248,6 +249,42 @@ async fn a_payload_is_printed_masked_and_only_on_request(on: Store) {
         !log.contains("***") && !log.contains("order.created"),
         "{log}"
     );
+}
+
+async fn csv_has_a_header_and_a_payload_is_one_of_its_columns(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    receiver.reply(HttpReply::status(422));
+    let to = receiver.url("/");
+    let forward = ["--csv", "--payload", "--to", &to, "--secret", SECRET];
+    for (arguments, header) in [
+        (&["--csv"][..], "created,type,id"),
+        (&["--csv", "--payload"][..], "created,type,id,payload"),
+        (
+            &forward[..],
+            "created,type,id,outcome,duration,error,payload",
+        ),
+    ] {
+        let listen = Listen::start(&database, arguments).await;
+        database.emit("order.created", 1).await;
+        let rows = listen.lines("order.created", 1).await;
+        let log = listen.interrupt().await;
+        let headers = log.lines().filter(|line| line.starts_with("created,"));
+        assert_eq!(headers.collect::<Vec<_>>(), [header], "{log}");
+        let table = format!("{header}\n{}\n", rows[0]);
+        let mut reader = csv::Reader::from_reader(table.as_bytes());
+        // A row with more or fewer cells than the header is an error.
+        let row = reader.records().next().unwrap().unwrap();
+        assert_eq!(&row[1], "order.created", "{table}");
+        if arguments.contains(&"--payload") {
+            let payload: Value = serde_json::from_str(&row[row.len() - 1]).unwrap();
+            assert_eq!(payload, json!({"n": "***"}));
+        }
+        if arguments.contains(&"--to") {
+            assert_eq!(&row[3], "422", "{table}");
+            assert!(row[5].starts_with("given up: "), "{table}");
+        }
+    }
 }
 
 async fn a_url_or_a_secret_that_cannot_work_is_refused(on: Store) {

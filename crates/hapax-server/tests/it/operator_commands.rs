@@ -239,8 +239,13 @@ async fn a_pipe_that_is_closed_is_no_failure_and_tables_are_for_people(on: Store
         lines.len() == 4 && lines.iter().all(|line| commas(line) == wide),
         "{csv:?}"
     );
-    let tail = run(&["events", "tail", "--csv", "--database", &url]).ended(0);
-    assert_eq!(tail.stdout.lines().count(), 3, "{tail:?}");
+    let tail = ["events", "tail", "--csv", "--database", &url];
+    let columns = "created,id,state,type,about,tenant\n";
+    let none = run(&[&tail[..], &["--type", "none"]].concat()).ended(0);
+    assert_eq!(none.stdout, columns);
+    let tail = run(&tail).ended(0);
+    check_csv(&tail, columns, &["events", "tail"]);
+    assert_eq!(tail.stdout.lines().count(), 4, "{tail:?}");
     assert!(!tail.stdout.contains(" ,"), "a cell is padded: {tail:?}");
     run(&["events", "list", "--csv", "--json", "--database", &url]).ended(2);
     let mut command = hapax(&["events", "list", "--database", &url]);

@@ -13,7 +13,8 @@ const ORDERS: &str = "
     ALTER TABLE orders ALTER COLUMN note SET STORAGE EXTERNAL;
     CREATE PUBLICATION hapax_orders FOR TABLE orders";
 
-fn orders() -> Feed {
+/// The feed of a table `orders` with the key `id`.
+pub(crate) fn orders() -> Feed {
     Feed {
         tables: vec![FeedTable {
             schema: "public".to_owned(),

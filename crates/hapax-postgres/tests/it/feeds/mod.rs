@@ -3,6 +3,7 @@
 mod outbox;
 mod messages;
 mod mapped;
+mod partitions;
 mod crashes;
 mod gaps;
 mod failover;

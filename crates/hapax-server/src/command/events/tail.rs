@@ -10,6 +10,8 @@ use crate::{
     },
 };
 
+const COLUMNS: [&str; 6] = ["CREATED", "ID", "STATE", "TYPE", "ABOUT", "TENANT"];
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -25,7 +27,9 @@ pub(super) struct Args {
 pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> {
     let filter = args.events.query().of_events()?;
     let (mut follow, first) = Follow::start(cx, filter, Some(args.lines)).await?;
-    print(cx, listed(cx, first).await?)?;
+    let first = listed(cx, first).await?;
+    cx.output.header(&COLUMNS)?;
+    print(cx, first)?;
     if !args.follow {
         return Ok(());
     }
@@ -46,14 +50,13 @@ fn print(cx: &CommandContext, events: Vec<Listed>) -> Result<(), Failure> {
         let event = it.event;
         let about = event.aggregate_type.zip(event.aggregate_id);
         let about = about.map(|(kind, id)| format!("{kind} {id}"));
-        let state = it.state.unwrap_or("-");
         let line = [
             event.created_at.to_string(),
             event.id,
             if cx.output.csv {
-                state.to_owned()
+                it.state.unwrap_or_default().to_owned()
             } else {
-                format!("{state:<9}")
+                format!("{:<9}", it.state.unwrap_or("-"))
             },
             event.kind,
             about.unwrap_or_default(),

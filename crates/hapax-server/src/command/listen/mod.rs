@@ -91,6 +91,7 @@ async fn listen(args: Args, context: &Context) -> Result<(), Failure> {
     let (mut follow, old) = Follow::start(&cx, filter, count).await?;
     // Standard output is for the events.
     writeln!(io::stderr(), "{announcement}")?;
+    cx.output.header(&listener.columns())?;
     // Without a time to begin at, events that exist already are not printed.
     let mut events = if is_since { old } else { Vec::new() };
     loop {
@@ -121,6 +122,18 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
+    /// The names of the cells of a row in CSV.
+    fn columns(&self) -> Vec<&'static str> {
+        let mut columns = vec!["CREATED", "TYPE", "ID"];
+        if self.forward.is_some() {
+            columns.extend(["OUTCOME", "DURATION", "ERROR"]);
+        }
+        if self.has_payload {
+            columns.push("PAYLOAD");
+        }
+        columns
+    }
+
     async fn take(&self, event: &EventSummary) -> Result<(), Failure> {
         if self.forward.is_none() && !self.has_payload {
             return self.print(event, None, None);
@@ -171,10 +184,13 @@ impl Listener<'_> {
             event.kind.clone(),
             event.id.clone(),
         ];
-        // The payload is the same for every attempt.
+        // The payload is the same for every attempt. In CSV it is a column.
         if let Some((attempt, wait)) = tried {
-            payload = payload.filter(|_| attempt.number == 1);
+            payload = payload.filter(|_| out.csv || attempt.number == 1);
             cells.extend(said(attempt, wait));
+        }
+        if out.csv {
+            cells.extend(payload.take().map(str::to_owned));
         }
         out.cells(&cells)?;
         if let Some(payload) = payload {
@@ -185,16 +201,16 @@ impl Listener<'_> {
 }
 
 /// The status or the outcome of an attempt, its duration, and what follows if it failed.
-fn said(attempt: Attempt, wait: Option<Duration>) -> Vec<String> {
+fn said(attempt: Attempt, wait: Option<Duration>) -> [String; 3] {
     let status = attempt.status.map(|it| it.to_string());
     let outcome = status.unwrap_or_else(|| attempt.outcome.as_str().to_owned());
-    let mut cells = vec![outcome, format!("{} ms", attempt.duration.as_millis())];
-    if let Some(error) = attempt.error {
+    let error = attempt.error.map(|error| {
         let next = match wait {
             Some(wait) => format!("again in {}", Span(wait)),
             None => "given up".to_owned(),
         };
-        cells.push(format!("{next}: {error}"));
-    }
-    cells
+        format!("{next}: {error}")
+    });
+    let duration = format!("{} ms", attempt.duration.as_millis());
+    [outcome, duration, error.unwrap_or_default()]
 }

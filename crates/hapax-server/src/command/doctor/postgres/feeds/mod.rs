@@ -1,13 +1,9 @@
 //! Checks of feeds: the source, its slot, and its publication.
 
+mod tables;
 mod replica_identity;
 
-use std::collections::BTreeSet;
-
-use hapax_postgres::{
-    Change, Feed as Described, Settings,
-    tokio_postgres::{Client, SimpleQueryRow},
-};
+use hapax_postgres::{Change, Settings, tokio_postgres::Client};
 use secrecy::ExposeSecret as _;
 
 use super::{Context, Finding, QueryError, first_text, rows};
@@ -15,6 +11,8 @@ use crate::{config::Feed, environment::error_chain};
 
 /// Retained log at which to warn, unless the server limits it anyway.
 const RETAINED_WARN: i64 = 1 << 30;
+/// How many partitions a finding names.
+const NAMED: usize = 3;
 const CHECK: &str = "feeds";
 const MAY: &str = "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user";
 
@@ -237,58 +235,25 @@ async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Fin
             findings.push(error(name, found, remedy));
         }
     }
-    findings.extend(tables(client, name, &described).await?);
-    findings.extend(replica_identity::check(client, name, &described).await?);
+    let may_fail = row.get(1) == Some("t") || row.get(2) == Some("t");
+    findings.extend(tables::check(client, name, &described).await?);
+    findings.extend(replica_identity::check(client, name, &described, may_fail).await?);
     Ok(findings)
 }
 
-/// The tables: whether the publication contains them, and whether their changes have a key.
-async fn tables(
-    client: &Client,
-    name: &str,
-    described: &Described,
-) -> Result<Vec<Finding>, QueryError> {
-    let publication = &described.publication;
-    // The role may lack the privilege to use the schemas.
-    let find = format!(
-        "SELECT format('%s.%s', schemaname, tablename), relreplident,
-                relreplident = 'd' AND NOT EXISTS (
-                    SELECT FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary)
-         FROM pg_publication_tables
-         JOIN pg_namespace ON nspname = schemaname
-         JOIN pg_class ON relnamespace = pg_namespace.oid AND relname = tablename
-         WHERE pubname = {}",
-        literal(publication)
-    );
-    let found = rows(client, &find).await?;
-    let in_it: BTreeSet<&str> = found.iter().filter_map(|row| row.get(0)).collect();
-    let lacks_key = |row: &&SimpleQueryRow| row.get(1) == Some("n") || row.get(2) == Some("t");
-    let without: BTreeSet<&str> = found
-        .iter()
-        .filter(lacks_key)
-        .filter_map(|row| row.get(0))
-        .collect();
-    let mut findings = Vec::new();
-    for table in &described.tables {
-        let of_table = format!("{}.{}", table.schema, table.table);
-        if !in_it.contains(of_table.as_str()) {
-            let found = format!("table {of_table} is not in publication {publication}");
-            let remedy = format!(
-                "ALTER PUBLICATION {publication} ADD TABLE {of_table}; if it is partitioned, ALTER \
-                 PUBLICATION {publication} SET (publish_via_partition_root)"
-            );
-            findings.push(error(name, found, remedy));
-        }
-        let changes = table.on.iter().any(|on| *on != Change::Insert);
-        if changes && without.contains(of_table.as_str()) {
-            let found =
-                format!("table {of_table} has no replica identity: its updates and deletes fail");
-            let remedy =
-                format!("ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key");
-            findings.push(error(name, found, remedy));
-        }
+/// Partitions by name. Of many, the first ones.
+fn partitions(names: &[&str]) -> String {
+    let word = if names.len() == 1 {
+        "partition"
+    } else {
+        "partitions"
+    };
+    let listed: Vec<&str> = names.iter().take(NAMED).copied().collect();
+    let listed = listed.join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => format!("{word} {listed}"),
+        more => format!("{word} {listed} and {more} more"),
     }
-    Ok(findings)
 }
 
 fn error(name: &str, found: impl std::fmt::Display, remedy: impl Into<String>) -> Finding {
