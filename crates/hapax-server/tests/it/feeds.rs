@@ -289,6 +289,11 @@ async fn the_doctor_names_columns_that_a_delete_does_not_send() {
     let alter = "ALTER TABLE orders REPLICA IDENTITY FULL";
     client.batch_execute(alter).await.unwrap();
     not_found(&doctor(&cluster, &path), "replica identity");
+    let alter = "ALTER TABLE orders REPLICA IDENTITY DEFAULT, DROP CONSTRAINT orders_pkey,
+        ADD PRIMARY KEY (id) DEFERRABLE";
+    client.batch_execute(alter).await.unwrap();
+    let none = "table public.orders has no replica identity: its updates and deletes fail";
+    found(&doctor(&cluster, &path), "error", none);
 }
 
 #[tokio::test]

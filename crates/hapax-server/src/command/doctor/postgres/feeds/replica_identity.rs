@@ -56,7 +56,8 @@ async fn identities(
     client: &Client,
     publication: &str,
 ) -> Result<BTreeMap<String, Identities>, QueryError> {
-    // The function pg_partition_tree would lock each partition.
+    // The function pg_partition_tree would lock each partition. A primary key that is deferrable is
+    // not a replica identity.
     let find = format!(
         "WITH RECURSIVE part AS (
              SELECT pg_class.oid, relkind, 0 AS level,
@@ -78,6 +79,7 @@ async fn identities(
          JOIN pg_namespace ON pg_namespace.oid = relnamespace
          LEFT JOIN pg_index ON indrelid = pg_class.oid
              AND CASE relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END
+             AND indimmediate
          LEFT JOIN pg_attribute ON attrelid = pg_class.oid
              AND attnum = ANY ((indkey::int2[])[0:indnkeyatts - 1])
          WHERE part.level = 0 OR part.relkind = 'r'",
@@ -129,14 +131,18 @@ fn absent(name: &str, of_table: &str, identities: &Identities, reads: bool) -> V
     if identities.own.is_absent() && identities.partitions.is_empty() {
         let found =
             format!("table {of_table} has no replica identity: its updates and deletes fail");
-        let remedy = format!("ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key");
+        let remedy = format!(
+            "ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key that is not deferrable"
+        );
         findings.push(failing(found, remedy));
     } else if identities.own.is_absent() && reads {
         let found = format!(
             "table {of_table} has no replica identity: no column of a delete is sent, whatever the \
              identities of its partitions are"
         );
-        let remedy = format!("ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key");
+        let remedy = format!(
+            "ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key that is not deferrable"
+        );
         findings.push(warning(name, found, remedy));
     }
     let without: Vec<&str> = identities
