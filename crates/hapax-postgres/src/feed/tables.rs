@@ -137,8 +137,8 @@ impl Leaves {
     }
 
     /// Whether an old row that is called whole may be the key of a leaf, so that its nulls are no
-    /// values. A whole row is taken for a key only if it has exactly the nulls of one: then it cannot
-    /// be told from a key.
+    /// values. A whole row is taken for a key only if it has exactly the nulls of one: then the two
+    /// look the same.
     pub(super) fn may_be_key(&self, row: &[Datum]) -> bool {
         self.0.values().any(|leaf| leaf.may_have(row))
     }

@@ -273,7 +273,7 @@ impl Index {
 }
 
 impl TableSource {
-    /// Checks what every description must contain, whatever the table is.
+    /// Checks what every description must contain, for any table.
     fn check(&self) -> Result<(), TableSourceError> {
         let both = |one: &Option<String>, other: &Option<String>| one.is_some() && other.is_some();
         let problem = if self.name.is_empty() {

@@ -72,7 +72,7 @@ async fn a_plan_that_claims_first_ends_at_its_deadline_too() {
     assert_eq!(fixture.notes().await, ["old"]);
 }
 
-/// The key is in use, and the request runs with a claim of its own when it is free.
+/// The key is in use, and the request runs with a regular claim when it is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_whose_key_was_in_use_ends_at_its_deadline_too() {
     let fixture = Fixture::with(|settings| settings.wait = PATIENCE).await;
