@@ -26,6 +26,7 @@ payload = \"payload\"
 ";
 const EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
 const STARTED: &str = "SELECT count(*) FROM hapax.feed WHERE confirmed_lsn IS NOT NULL";
+/// A slot is also active while it is created, before `STARTED`, and rows of that time are not read.
 const READ: &str = "SELECT count(*) FROM pg_replication_slots WHERE active";
 
 /// A server with the tables of Hapax and an outbox table.
@@ -175,6 +176,7 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
     run(&[&accept[..], &["--yes"]].concat()).ended(0);
     run(&[&accept[..], &["--yes"]].concat()).ended(4);
     run(&["feeds", "show", "other", "--database", &url]).ended(3);
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
     eventually(PATIENCE, async || count(&client, READ).await == 1).await;
     insert(&client, 3).await;
     eventually(PATIENCE, async || count(&client, EVENTS).await == 3).await;
@@ -189,6 +191,7 @@ async fn a_feed_that_always_fails_is_never_up() {
     let (cluster, client) = server().await;
     let configuration = format!("[database]\nstatement_timeout = \"2s\"\n{FEED}");
     let mut relay = start_relay(&cluster.url(), &configuration).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
     eventually(PATIENCE, async || count(&client, READ).await == 1).await;
     let locker = cluster.client().await;
     let lock = "BEGIN; LOCK TABLE hapax.outbox_event IN SHARE MODE";

@@ -282,7 +282,7 @@ async fn csv_has_a_header_and_a_payload_is_one_of_its_columns(on: Store) {
         }
         if arguments.contains(&"--to") {
             assert_eq!(&row[3], "422", "{table}");
-            assert!(row[5].starts_with("given up: "), "{table}");
+            assert!(row[5].starts_with("again in 1s: "), "{table}");
         }
     }
 }
