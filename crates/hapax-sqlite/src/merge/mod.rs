@@ -4,7 +4,9 @@
 //! flushes it. On the writer's connection, each of them delays the requests that wait by
 //! milliseconds. The thread has a separate connection and merges without locking out the writer. It
 //! weakens no promise: a page of the log is overwritten only after it is merged and the database file
-//! is flushed. The thread ends before the store releases its file.
+//! is flushed. If the thread fails or ends, the writer merges. If the database file cannot be
+//! flushed, nothing is merged any more, and the log is kept. The thread ends before the store
+//! releases its file.
 //!
 //! This relies on SQLite 3.51.3 or later: in earlier versions, a log that starts again while another
 //! connection merges it can damage the database.
@@ -23,7 +25,7 @@ use std::{
 };
 
 use hapax::{failpoint::Failpoints, telemetry::panic_message};
-use rusqlite::{Connection, hooks::Wal};
+use rusqlite::{Connection, config::DbConfig, ffi, hooks::Wal};
 
 use crate::{
     connection::{LOG_PAGES, open_merger, wait_for_lock},
@@ -32,18 +34,15 @@ use crate::{
 };
 use log_state::{LogState, Pass, Step};
 
-/// Whether a thread merges the log. If false, the writer merges it when it commits, once it has
-/// `LOG_PAGES` pages. Only measurements change this, to compare the two.
-const IN_BACKGROUND: bool = true;
 /// The most passes of a round. SQLite flushes the database file only after a pass during which no
 /// transaction was committed. The first pass takes too long for that; the next ones are short.
-const PASSES: usize = 4;
-/// The most frames of a pass that is short enough to be the last one of its round.
-const SHORT_PASS: u32 = 256;
+const PASSES: usize = 6;
 /// How long the writer waits for readers when the log has reached its limit.
 const READERS_WAIT: Duration = Duration::from_millis(100);
 const MERGE: &str = "PRAGMA main.wal_checkpoint(PASSIVE)";
 const MERGE_ALL: &str = "PRAGMA main.wal_checkpoint(RESTART)";
+/// Merges the logs of all databases of the connection, and empties them.
+const EMPTY: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 /// Pages of the log in a MiB, at the page size of the store.
 const MIB_PAGES: u32 = 256;
 
@@ -51,26 +50,30 @@ const MIB_PAGES: u32 = 256;
 #[derive(Debug)]
 pub(crate) struct Merger {
     shared: Arc<Shared>,
-    /// Frames in the log after the last commit; 0 after the writer has seen the number.
-    frames: Arc<AtomicU32>,
+    failpoints: Failpoints,
+    /// The failures of the writer's own merges.
+    failing: Failing,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     log: Mutex<LogState>,
+    /// Frames in the log after the last commit of the writer; 0 before its first one.
+    latest: AtomicU32,
     /// Changed while `log` is locked.
     is_closed: AtomicBool,
     changed: Condvar,
 }
 
 impl Merger {
-    /// Starts the thread, and takes the merging from the writer's connection.
+    /// Starts the thread, and takes the merging from the writer's connection. If the settings turn
+    /// the thread off, the connection merges when it commits.
     pub(crate) fn start(writer: &mut Connection, settings: &Settings) -> Result<Self, OpenError> {
-        let (shared, frames) = (Arc::<Shared>::default(), Arc::<AtomicU32>::default());
-        let thread = if IN_BACKGROUND {
+        let shared = Arc::<Shared>::default();
+        let thread = if settings.merges_beside {
             let conn = open_merger(settings)?;
-            watch(writer, Arc::clone(&frames))
+            watch(writer, Arc::clone(&shared))
                 .map_err(|error| OpenError::of(settings.path.clone(), error))?;
             let (work, failpoints) = (Arc::clone(&shared), settings.failpoints.clone());
             let spawned = thread::Builder::new()
@@ -85,24 +88,58 @@ impl Merger {
         };
         Ok(Self {
             shared,
-            frames,
+            failpoints: settings.failpoints.clone(),
+            failing: Failing::default(),
             thread,
         })
     }
 
     /// Does what the log needs after a group. Its members have their results already.
-    pub(crate) fn after_group(&self, writer: &mut Connection) {
-        let frames = self.frames.swap(0, Ordering::Relaxed);
+    pub(crate) fn after_group(&mut self, writer: &mut Connection) {
+        let frames = self.shared.latest.load(Ordering::Relaxed);
         if frames == 0 {
             return;
         }
-        let done = match self.shared.committed(frames) {
-            Step::Finish => self.shared.pass(writer).map(drop),
-            Step::Restart => self.shared.restart(writer, frames),
-            Step::Nothing | Step::Round | Step::Await => Ok(()),
+        let waits = match self.shared.committed(frames) {
+            Step::Finish => false,
+            Step::Restart => true,
+            Step::Nothing | Step::Round | Step::Await => return,
         };
-        if let Err(error) = done {
-            tracing::warn!(%error, "log was not merged into the database");
+        let (shared, failpoints) = (&self.shared, &self.failpoints);
+        let merged = shared.attempt(|| {
+            failpoints.hit("sqlite.merge.finish.before");
+            if waits {
+                shared.restart(writer)?;
+            } else {
+                shared.pass(writer)?;
+            }
+            failpoints.hit("sqlite.merge.finish.after");
+            Ok(())
+        });
+        self.failing.record(&merged);
+    }
+
+    /// Ends the thread, and merges all of the log, unless it must be kept ([`Shared::stop`]).
+    pub(crate) fn close(self, writer: &Connection) {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        let merged = if shared.is_stopped() {
+            Ok(())
+        } else {
+            shared.attempt(|| writer.execute_batch(EMPTY))
+        };
+        if let Err(error) = merged {
+            tracing::warn!(
+                error = error.as_str(),
+                "log was not merged into the database at close"
+            );
+        }
+        if shared.is_stopped() {
+            // Otherwise the last connection merges the log and deletes it.
+            let kept = writer.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            if let Err(error) = kept {
+                tracing::error!(%error, "write-ahead log cannot be kept at close");
+            }
         }
     }
 }
@@ -119,20 +156,12 @@ impl Drop for Merger {
 impl Shared {
     /// The thread: runs the rounds that are due, until it is closed.
     fn run(&self, conn: &Connection, failpoints: &Failpoints) {
-        let mut has_failed = false;
+        let _ended = Ended(self);
+        let mut failing = Failing::default();
         while self.next_round() {
-            // The writer may wait for the end of the round, so a panic must end it too.
-            let ran = catch_unwind(AssertUnwindSafe(|| self.round(conn, failpoints)));
-            let failure = match ran {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(panic) => Some(panic_message(&*panic).to_owned()),
-            };
-            if let Some(error) = failure.as_deref().filter(|_| !has_failed) {
-                tracing::warn!(error, "log was not merged into the database");
-            }
-            has_failed = failure.is_some();
-            self.lock().end();
+            let merged = self.attempt(|| self.round(conn, failpoints));
+            failing.record(&merged);
+            self.lock().end(merged.is_err());
             self.changed.notify_all();
         }
     }
@@ -141,7 +170,7 @@ impl Shared {
     fn next_round(&self) -> bool {
         let mut log = self.lock();
         loop {
-            if self.is_closed.load(Ordering::Relaxed) {
+            if self.is_closed() {
                 return false;
             }
             if log.begin() {
@@ -154,40 +183,65 @@ impl Shared {
     fn round(&self, conn: &Connection, failpoints: &Failpoints) -> rusqlite::Result<()> {
         for _ in 0..PASSES {
             failpoints.hit("sqlite.merge.before");
-            let merged = self.pass(conn)?;
+            let goes_on = self.pass(conn)?;
             failpoints.hit("sqlite.merge.after");
-            if merged <= SHORT_PASS {
+            if !goes_on || self.is_closed() {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Merges what readers allow, without waiting. Returns the number of frames.
-    fn pass(&self, conn: &Connection) -> rusqlite::Result<u32> {
+    /// Runs `work`, whose panic must end neither the thread nor the writer.
+    fn attempt(&self, work: impl FnOnce() -> rusqlite::Result<()>) -> Result<(), String> {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                if error.sqlite_extended_error_code() == Some(ffi::SQLITE_IOERR_FSYNC) {
+                    self.stop();
+                }
+                Err(error.to_string())
+            }
+            Err(panic) => Err(panic_message(&*panic).to_owned()),
+        }
+    }
+
+    /// Merges what readers allow, without waiting. Returns whether another pass is useful.
+    fn pass(&self, conn: &Connection) -> rusqlite::Result<bool> {
         let restarts = self.lock().restarts();
         let pass = merge(conn, MERGE)?;
-        Ok(pass.map_or(0, |pass| self.lock().passed(restarts, pass)))
+        Ok(pass.is_some_and(|pass| self.passed(restarts, pass)))
     }
 
     /// Merges all frames, and waits for the readers of the log for a limited time. The next
     /// transaction then starts the log again.
-    fn restart(&self, writer: &mut Connection, frames: u32) -> rusqlite::Result<()> {
+    fn restart(&self, writer: &mut Connection) -> rusqlite::Result<()> {
         let restarts = self.lock().restarts();
         writer.busy_timeout(READERS_WAIT)?;
         let merged = merge(writer, MERGE_ALL);
         wait_for_lock(writer)?;
-        let pass = merged?;
-        if let Some(pass) = pass {
-            self.lock().passed(restarts, pass);
+        if let Some(pass) = merged? {
+            self.passed(restarts, pass);
         }
-        if pass.is_none_or(|pass| pass.is_busy) {
+        Ok(())
+    }
+
+    /// Records a pass. Returns whether another one is useful.
+    fn passed(&self, restarts: u64, pass: Pass) -> bool {
+        let latest = self.latest.load(Ordering::Relaxed);
+        let mut log = self.lock();
+        let goes_on = log.passed(restarts, pass, latest);
+        let too_long = log.too_long(pass.is_busy);
+        drop(log);
+        // The writer may wait until less is left.
+        self.changed.notify_all();
+        if let Some(frames) = too_long {
             tracing::warn!(
                 log_mib = frames / MIB_PAGES,
                 "write-ahead log grows, because a program has been reading the database for long"
             );
         }
-        Ok(())
+        goes_on
     }
 
     /// Decides what is due after a commit, and wakes the thread for a round.
@@ -206,11 +260,33 @@ impl Shared {
         }
     }
 
+    /// Ends the merging, because the database file could not be flushed.
+    ///
+    /// The operating system may have dropped the pages that it could not write, also those that
+    /// SQLite counts as merged and does not copy again. All of them are in the log: after a restart,
+    /// SQLite merges it from its beginning.
+    fn stop(&self) {
+        self.lock().stop();
+        self.changed.notify_all();
+        tracing::error!(
+            "database file could not be flushed: the write-ahead log grows until the service is \
+             restarted; check the disk first"
+        );
+    }
+
     fn close(&self) {
         let log = self.lock();
         self.is_closed.store(true, Ordering::Relaxed);
         drop(log);
         self.changed.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.lock().is_stopped()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
@@ -224,15 +300,51 @@ impl Shared {
     }
 }
 
+/// Records the end of the thread, however it ends, so that the writer does not wait for it.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().gone();
+        self.0.changed.notify_all();
+        if !self.0.is_closed() {
+            tracing::error!(
+                "thread that merges the write-ahead log has ended: the writer merges it until the \
+                 service is restarted"
+            );
+        }
+    }
+}
+
+/// Whether the last merge failed, so that only the first of several failures is logged.
+#[derive(Debug, Default)]
+struct Failing(bool);
+
+impl Failing {
+    fn record(&mut self, merged: &Result<(), String>) {
+        match merged {
+            Err(error) if !self.0 => {
+                tracing::warn!(
+                    error = error.as_str(),
+                    "write-ahead log could not be merged into the database"
+                );
+            }
+            Ok(()) if self.0 => tracing::info!("write-ahead log is merged into the database again"),
+            Ok(()) | Err(_) => {}
+        }
+        self.0 = merged.is_err();
+    }
+}
+
 /// Makes the writer's connection report the length of the log after each commit, instead of merging.
 ///
 /// The hook also serves databases that a service has attached, which the thread does not know. They
 /// are merged when they are committed.
-fn watch(writer: &mut Connection, frames: Arc<AtomicU32>) -> rusqlite::Result<()> {
+fn watch(writer: &mut Connection, shared: Arc<Shared>) -> rusqlite::Result<()> {
     writer.wal_hook(Some(move |log: &mut Wal, count: c_int| {
         let count = u32::try_from(count).unwrap_or(0);
         if log.name() == c"main" {
-            frames.store(count, Ordering::Relaxed);
+            shared.latest.store(count, Ordering::Relaxed);
         } else if count >= LOG_PAGES {
             // An error would be that of the commit, which has happened. The next commit tries again.
             let _later = log.checkpoint();
@@ -256,3 +368,6 @@ fn merge(conn: &Connection, sql: &'static str) -> rusqlite::Result<Option<Pass>>
         }))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,14 +155,7 @@ impl Writer {
             self.run_group(first, &mut group);
             self.merger.after_group(&mut self.ctx.conn);
         }
-        drop(self.merger);
-        let checkpointed = self
-            .ctx
-            .conn
-            .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
-        if let Err(error) = checkpointed {
-            tracing::warn!(%error, "log was not merged into the database at close");
-        }
+        self.merger.close(&self.ctx.conn);
         drop(self.ctx);
         drop(self.lock);
     }

@@ -10,7 +10,10 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::{Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -26,20 +29,23 @@ use crate::fixture::{Fixture, INSERT, settings, this_test, variable};
 const MIB: u64 = 1024 * 1024;
 /// The size to which the store truncates the file of the log.
 const LOG_BYTES: u64 = 64 * MIB;
-/// A little more than the limit of the log, for the commit that reaches it.
+/// A little more than the limit of the log, for the commits that reach it.
 const LOG_BYTES_MAX: u64 = 68 * MIB;
+/// The same if the writer merges the log in its commits, after 4,000 pages.
+const LOG_BYTES_IN_COMMIT: u64 = 20 * MIB;
 const BLOBS: &str = "CREATE TABLE blob (bytes BLOB NOT NULL)";
 const BLOB: &str = "INSERT INTO blob (bytes) VALUES (zeroblob(?1))";
 const KILLED: &str = "log::what_was_acknowledged_survives_a_kill_while_the_log_is_merged";
 
 async fn with_blobs(failpoints: Failpoints) -> Fixture {
     let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
+    make_blobs(&fixture).await;
     fixture
-        .store
-        .migrate("blob", &[(1, "blob", BLOBS)])
-        .await
-        .unwrap();
-    fixture
+}
+
+async fn make_blobs(fixture: &Fixture) {
+    let migrations = [(1, "blob", BLOBS)];
+    fixture.store.migrate("blob", &migrations).await.unwrap();
 }
 
 async fn insert(fixture: &Fixture, bytes: u64) {
@@ -66,19 +72,33 @@ fn this_version_of_sqlite_merges_the_log_safely_beside_a_writer() {
 }
 
 /// Writes more than the limit of the log.
-async fn check_bounded(failpoints: Failpoints) {
-    let fixture = with_blobs(failpoints).await;
+async fn check_bounded(fixture: &Fixture, most: u64) {
     for _ in 0..110 {
-        insert(&fixture, MIB).await;
-        let bytes = log_bytes(&fixture);
-        assert!(bytes <= LOG_BYTES_MAX, "the log has {bytes} bytes");
+        insert(fixture, MIB).await;
+        let bytes = log_bytes(fixture);
+        assert!(bytes <= most, "the log has {bytes} bytes");
     }
     assert_eq!(fixture.store.read(count).await.unwrap(), 110);
 }
 
 #[tokio::test]
 async fn the_log_has_a_bound_under_load() {
-    check_bounded(Failpoints::none()).await;
+    let fixture = with_blobs(Failpoints::none()).await;
+    check_bounded(&fixture, LOG_BYTES_MAX).await;
+}
+
+#[tokio::test]
+async fn without_the_thread_a_commit_merges_the_log() {
+    let failpoints = Failpoints::calling(|name| {
+        assert!(!name.starts_with("sqlite.merge."), "there is no thread");
+    });
+    let fixture = Fixture::with(|settings| {
+        settings.failpoints = failpoints;
+        settings.merges_beside = false;
+    })
+    .await;
+    make_blobs(&fixture).await;
+    check_bounded(&fixture, LOG_BYTES_IN_COMMIT).await;
 }
 
 #[tokio::test]
@@ -86,7 +106,52 @@ async fn the_log_has_a_bound_even_if_the_thread_that_merges_it_fails() {
     let failpoints = Failpoints::calling(|name| {
         assert!(name != "sqlite.merge.before", "on purpose");
     });
-    check_bounded(failpoints).await;
+    let fixture = with_blobs(failpoints).await;
+    check_bounded(&fixture, LOG_BYTES_MAX).await;
+}
+
+#[tokio::test]
+async fn a_panic_while_the_writer_merges_does_not_end_the_writer() {
+    let failpoints = Failpoints::calling(|name| {
+        assert!(!name.starts_with("sqlite.merge."), "on purpose");
+    });
+    let fixture = with_blobs(failpoints).await;
+    for _ in 0..40 {
+        insert(&fixture, MIB).await;
+    }
+    assert!(log_bytes(&fixture) > 40 * MIB, "nothing merges the log");
+    assert_eq!(fixture.store.read(count).await.unwrap(), 40);
+    fixture.store.close().await.unwrap();
+    assert!(!log_file(&fixture).exists());
+}
+
+/// An operator's connection, a backup or `sqlite3` merges the log as well, at any time.
+#[tokio::test]
+async fn another_program_that_merges_the_log_meanwhile_does_no_harm() {
+    let fixture = with_blobs(Failpoints::none()).await;
+    let (path, is_done) = (fixture.path(), Arc::new(AtomicBool::new(false)));
+    let until = Arc::clone(&is_done);
+    let other = thread::spawn(move || {
+        let conn = Connection::open(path).unwrap();
+        let modes = ["PASSIVE", "RESTART", "PASSIVE", "TRUNCATE"];
+        for mode in modes.into_iter().cycle() {
+            if until.load(Ordering::SeqCst) {
+                break;
+            }
+            let merge = format!("PRAGMA wal_checkpoint({mode})");
+            conn.query_row(&merge, [], |_| Ok(())).unwrap();
+        }
+    });
+    for _ in 0..60 {
+        insert(&fixture, MIB).await;
+    }
+    is_done.store(true, Ordering::SeqCst);
+    other.join().unwrap();
+    let integrity = |conn: &Connection| {
+        conn.query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))
+    };
+    assert_eq!(fixture.store.read(count).await.unwrap(), 60);
+    assert_eq!(fixture.store.read(integrity).await.unwrap(), "ok");
 }
 
 #[tokio::test]
@@ -106,7 +171,7 @@ async fn the_log_grows_while_a_reader_stays_and_is_truncated_afterwards() {
     assert_eq!(count(&reader).unwrap(), 1);
     reader.execute_batch("COMMIT").unwrap();
     while log_bytes(&fixture) > LOG_BYTES {
-        insert(&fixture, 1).await;
+        insert(&fixture, MIB / 16).await;
     }
     assert!(fixture.store.read(count).await.unwrap() > 81);
 }
@@ -131,6 +196,11 @@ async fn what_was_acknowledged_survives_a_kill_while_the_log_is_merged() {
     for place in ["before", "during", "after"] {
         // The log starts again between the first passes and the later ones.
         for pass in [1, 2, 5, 20] {
+            check_kill(place, pass).await;
+        }
+    }
+    for place in ["finish.before", "finish.during", "finish.after"] {
+        for pass in [1, 3] {
             check_kill(place, pass).await;
         }
     }
@@ -176,13 +246,18 @@ async fn check_kill(place: &str, pass: usize) {
 async fn write_and_die(place: &str) {
     let at = match place {
         "before" | "during" => "sqlite.merge.before",
-        _ => "sqlite.merge.after",
+        "after" => "sqlite.merge.after",
+        "finish.before" | "finish.during" => "sqlite.merge.finish.before",
+        _ => "sqlite.merge.finish.after",
     };
     // During: the merge goes on until the signal arrives.
-    let waits = place != "during";
+    let waits = !place.ends_with("during");
+    // The thread fails, so the writer merges.
+    let fails = place.starts_with("finish");
     let pass: usize = variable("HAPAX_TEST_PASS").unwrap().parse().unwrap();
     let passed = AtomicUsize::new(0);
     let strike = move |name: &str| {
+        assert!(!fails || name != "sqlite.merge.before", "on purpose");
         if name == at && passed.fetch_add(1, Ordering::SeqCst) + 1 == pass {
             let killer = thread::spawn(kill_this);
             if waits {
