@@ -13,11 +13,13 @@ fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
         "replay-uncached",
         "storm",
         "writes",
+        "capacity",
         "backlog",
         "inbox",
     ]);
     assert!(page.contains("duplicates of the newest"), "{page}");
-    for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |"] {
+    assert!(page.contains("log merged by commits"), "{page}");
+    for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |", "| 14 |"] {
         assert!(page.contains(target), "{target} is missing:\n{page}");
     }
 }

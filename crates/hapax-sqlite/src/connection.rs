@@ -36,9 +36,10 @@ const BUSY: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 /// Virtual-machine steps between two checks of the deadline: some tens of microseconds.
 const STEPS: i32 = 20_000;
-/// Pages of the log that are merged into the database at once. Fewer merges mean fewer writes of
-/// pages that change often.
-const LOG_PAGES: i64 = 4_000;
+/// Pages of the log from which on it is to start again at its beginning. Fewer starts mean fewer
+/// writes of pages that change often. An operator's connection merges a log of this length when it
+/// commits.
+pub(crate) const LOG_PAGES: u32 = 4_000;
 /// The writer's page cache in KiB, which holds the upper levels of the indexes.
 const CACHE_KIB: i64 = 16 * 1024;
 /// The size in bytes to which the log file is truncated after a checkpoint.
@@ -78,13 +79,25 @@ pub(crate) fn open_admin(settings: &Settings) -> Result<Connection, OpenError> {
         }
         _ => {}
     }
+    open_existing(settings).map_err(|error| OpenError::of(path.clone(), error))
+}
+
+/// Opens the connection of the thread that merges the log. The file must exist.
+pub(crate) fn open_merger(settings: &Settings) -> Result<Connection, OpenError> {
     let open = || {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut conn = Connection::open_with_flags(path, flags)?;
-        prepare_writing(&mut conn, settings)?;
+        let conn = open_existing(settings)?;
+        // SQLite opens the log at the first read. Later its path may lead to another file.
+        conn.pragma_query_value(None, "schema_version", |_| Ok(()))?;
         Ok(conn)
     };
-    open().map_err(|error| OpenError::of(path.clone(), error))
+    open().map_err(|error| OpenError::of(settings.path.clone(), error))
+}
+
+fn open_existing(settings: &Settings) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(&settings.path, flags)?;
+    prepare_writing(&mut conn, settings)?;
+    Ok(conn)
 }
 
 /// Opens a connection that only reads.
@@ -132,7 +145,7 @@ fn prepare_writing(conn: &mut Connection, settings: &Settings) -> rusqlite::Resu
 ///
 /// SQLite's own wait sleeps for up to 100 ms between two attempts. A writer that commits one group
 /// after the other would then hold the lock at almost every attempt, and an operation would fail.
-fn wait_for_lock(conn: &mut Connection) -> rusqlite::Result<()> {
+pub(crate) fn wait_for_lock(conn: &mut Connection) -> rusqlite::Result<()> {
     let mut until = None;
     conn.busy_handler(Some(move |attempts: i32| {
         let now = Instant::now();

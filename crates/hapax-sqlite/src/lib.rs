@@ -3,7 +3,8 @@
 //! One thread, the writer, owns the only connection that writes. Requests that arrive while it
 //! works share its next commit: each runs in its own savepoint, one commit makes all of them
 //! durable (WAL, `synchronous = FULL`), and no request gets a response before that commit. Readers
-//! have separate connections and never wait for the writer.
+//! have separate connections and never wait for the writer. Another thread merges the write-ahead
+//! log into the database.
 //!
 //! The store guarantees that an acknowledged write survives a crash at any time, and that the ids
 //! in the outbox increase in commit order. It refuses a file that another store has open, and a
@@ -49,6 +50,7 @@ mod connection;
 mod migrations;
 mod schema_version;
 mod control;
+mod merge;
 mod writer;
 mod pool;
 mod transaction;

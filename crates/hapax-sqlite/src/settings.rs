@@ -26,6 +26,9 @@ pub struct Settings {
     pub tx_max: Duration,
     /// The number of connections that read.
     pub readers: usize,
+    /// Whether a thread merges the write-ahead log into the database beside the writer. If false,
+    /// the commit that makes the log long merges it, and the requests that wait are late.
+    pub merges_beside: bool,
     /// The most pages that the file may have; `None` means as many as the disk holds.
     pub pages_max: Option<u32>,
 }
@@ -42,6 +45,7 @@ impl Settings {
             group_max: 128,
             tx_max: limits::TRANSACTION,
             readers: 3,
+            merges_beside: true,
             pages_max: None,
         }
     }

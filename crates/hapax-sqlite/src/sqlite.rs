@@ -28,6 +28,7 @@ use crate::{
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
     lock::{Lock, note_relay},
+    merge::Merger,
     migrations::{self, Migration},
     place::Place,
     pool::Pool,
@@ -81,6 +82,7 @@ impl Sqlite {
             source: error.into(),
         })?;
         let readers = Pool::of_readers(&settings.path, settings.readers)?;
+        let merger = Merger::start(&mut conn, &kept)?;
         let notifier = Notifier::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let ctx = WriterContext::new(
@@ -92,6 +94,7 @@ impl Sqlite {
             position,
         );
         let writer = Writer {
+            merger,
             ctx,
             jobs,
             failpoints: settings.failpoints,

@@ -263,6 +263,7 @@ fn file(path: PathBuf, ground: &Bootstrap) -> hapax_sqlite::Settings {
     settings.failpoints = failpoints.clone();
     let storage = &ground.config.storage;
     settings.group_max = storage.group_max.unwrap_or(settings.group_max);
+    settings.merges_beside = storage.merges_beside;
     settings.keyring = storage.keyring.clone();
     settings
 }

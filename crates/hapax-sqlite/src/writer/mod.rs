@@ -3,7 +3,8 @@
 //! The writer sleeps until the first job and runs it. Then it takes the jobs that were queued
 //! meanwhile, up to a number and an age, and commits once. No member of a group gets its result
 //! before that commit. If the commit fails or the writer panics, all members get `Unavailable`, and
-//! the writer continues with the next group. It sets no timers.
+//! the writer continues with the next group. It sets no timers. The log is merged into the database by
+//! another thread ([`Merger`]).
 
 pub(crate) mod job;
 
@@ -29,6 +30,7 @@ use crate::{
     control,
     error::{store_error, unavailable},
     lock::Lock,
+    merge::Merger,
     place::Place,
     value::rows,
     writer::job::{Job, Verdict},
@@ -131,6 +133,8 @@ impl WriterContext {
 
 /// The state of the writer thread.
 pub(crate) struct Writer {
+    /// Merges the log. It is the first field, so its connection is closed before the writer's.
+    pub(crate) merger: Merger,
     pub(crate) ctx: WriterContext,
     pub(crate) jobs: Waiting<Box<dyn Job>>,
     pub(crate) failpoints: Failpoints,
@@ -149,14 +153,9 @@ impl Writer {
         let mut group = Vec::new();
         while let Some(first) = self.jobs.blocking_first() {
             self.run_group(first, &mut group);
+            self.merger.after_group(&mut self.ctx.conn);
         }
-        let checkpointed = self
-            .ctx
-            .conn
-            .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
-        if let Err(error) = checkpointed {
-            tracing::warn!(%error, "log was not merged into the database at close");
-        }
+        self.merger.close(&self.ctx.conn);
         drop(self.ctx);
         drop(self.lock);
     }

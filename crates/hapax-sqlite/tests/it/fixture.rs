@@ -1,6 +1,6 @@
 //! A store in a temporary directory, and the requests that the tests send to it.
 
-use std::{path::PathBuf, sync::mpsc, time::Duration};
+use std::{path::PathBuf, process::Command, sync::mpsc, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
@@ -167,4 +167,21 @@ pub(crate) async fn note(tx: &mut Tx, text: &'static str) {
     tx.with(move |conn| conn.execute(INSERT, [text]))
         .await
         .expect("a note is written");
+}
+
+/// The value of a variable with which a test starts itself.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the variable is set for this process alone"
+)]
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A command that runs one test of this program.
+pub(crate) fn this_test(name: &str) -> Command {
+    let program = std::env::current_exe().expect("the test knows its executable");
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--nocapture"]);
+    command
 }

@@ -10,6 +10,7 @@ mod transactions;
 mod violations;
 mod pipelined;
 mod failures;
+mod log;
 mod sagas;
 mod encryption;
 mod retention;

@@ -133,6 +133,8 @@ settings! {
     text "rate_limit.burst", "--rate-limit-burst", "COUNT";
     /// Maximum number of requests that share one commit; 1 turns groups off [default: 128]
     text "store.group_max", "--group-max", "COUNT";
+    /// What merges SQLite's write-ahead log: beside (a thread beside the writer) or commit [default: beside]
+    text "store.merge_log", "--merge-log", "WORD";
     /// Maximum number of connections to PostgreSQL [default: 16]
     text "store.connections", "--database-connections", "COUNT";
     /// Connections go through a pooler in transaction mode

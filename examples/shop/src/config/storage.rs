@@ -16,6 +16,8 @@ pub(crate) struct Storage {
     pub(crate) place: Place,
     /// The most requests that share one commit; the store's default if absent.
     pub(crate) group_max: Option<usize>,
+    /// Whether a thread of the SQLite store merges the write-ahead log.
+    pub(crate) merges_beside: bool,
     /// The most connections to a server; the store's default if absent.
     pub(crate) connections: Option<usize>,
     /// Whether connections go through a pooler in transaction mode.
@@ -45,6 +47,9 @@ impl Storage {
             place: place.unwrap_or(Place::File(file)),
             group_max: settings
                 .maybe("store.group_max", |text| values::count(text, 1, COUNT_MAX))?,
+            merges_beside: settings.one("store.merge_log", "beside", |text| {
+                values::word(text, &[("beside", true), ("commit", false)])
+            })?,
             connections: settings.maybe("store.connections", |text| {
                 values::count(text, 2, COUNT_MAX)
             })?,

@@ -159,6 +159,7 @@ fn settings_that_cannot_be_are_usage_errors_that_say_which() {
         "console.tokens: the token of ops has fewer than 16 characters",
     );
     check(&["--group-max", "0"], "--group-max");
+    check(&["--merge-log", "never"], "--merge-log");
     check(&["--replay-cache", "-1"], "unexpected argument");
     check(&["--replay-cache=all"], "--replay-cache");
     check(&["--no-such-flag"], "unexpected argument");

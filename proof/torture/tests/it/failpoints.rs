@@ -17,10 +17,10 @@ const NOUNS: [&[&str]; 7] = [
     &["uploads.", "thumbnails."],
 ];
 
-/// The failpoints of processes that the torture tests do not start: of an operator's process beside
-/// a shop, which the tests of the SQLite store kill at each of them (`admin::crash`), and of a feed,
-/// where the tests of the server kill the relay (`feeds`).
-const ELSEWHERE: [&str; 2] = ["sqlite.admin.", "feed."];
+/// The failpoints that other tests use: of an operator's process beside a shop and of the thread that
+/// merges the log, which the tests of the SQLite store kill at each of them (`admin::crash`, `log`),
+/// and of a feed, where the tests of the server kill the relay (`feeds`).
+const ELSEWHERE: [&str; 3] = ["sqlite.admin.", "sqlite.merge.", "feed."];
 
 /// A test of each failpoint, on SQLite.
 macro_rules! on_sqlite {

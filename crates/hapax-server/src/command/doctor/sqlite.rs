@@ -21,7 +21,8 @@ const MIB: u64 = 1024 * 1024;
 const FREE_ERROR: u64 = 32 * MIB;
 /// Free bytes on the disk below which to warn.
 const FREE_WARN: u64 = 512 * MIB;
-/// Size of the write-ahead log above which to warn. The store merges it at a few per cent of this.
+/// Size of the write-ahead log above which to warn. Without readers, the store keeps it to about a
+/// quarter of this.
 const LOG_WARN: u64 = 256 * MIB;
 /// The most problems of `quick_check` that are reported.
 const PROBLEMS: usize = 5;

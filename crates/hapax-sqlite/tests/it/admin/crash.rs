@@ -25,11 +25,8 @@ use hapax::{
 use hapax_sqlite::{Settings, Sqlite, SqliteAdmin};
 use hapax_testkit::clock::{ManualClock, seeded_random};
 
-use super::{
-    processes::{this_test, variable},
-    scene::{dump, emit, ops, pass},
-};
-use crate::fixture::Fixture;
+use super::scene::{dump, emit, ops, pass};
+use crate::fixture::{Fixture, this_test, variable};
 
 const SPEC: &str = r#"{"sink":{"file":{"path":"/tmp/orders"}}}"#;
 const NAME: &str =

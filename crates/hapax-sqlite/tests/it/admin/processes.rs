@@ -4,7 +4,7 @@
 
 use std::{
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,28 +29,11 @@ use hapax_testkit::{
 use tokio::task::JoinSet;
 
 use super::scene::{beside, emit, number, ops, pass};
-use crate::fixture::{Fixture, INSERT};
+use crate::fixture::{Fixture, INSERT, this_test, variable};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 8;
 const LETTERS: i64 = 700;
-
-/// The value of a variable with which a test starts itself.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the variable is set for this process alone"
-)]
-pub(super) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// A command that runs one test of this program.
-pub(super) fn this_test(name: &str) -> Command {
-    let program = std::env::current_exe().expect("the test knows its executable");
-    let mut command = Command::new(program);
-    command.args(["--exact", name, "--nocapture"]);
-    command
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_write_of_a_service_fails_and_no_reader_sees_half_of_an_operation() {
