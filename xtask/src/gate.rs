@@ -161,7 +161,8 @@ pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 /// Runs the benchmarks.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     let status = from_a_shell("cargo")
-        .args(["run", "--release", "--package", "bench", "--", "run"])
+        .args(["run", "--profile", "dist", "--package", "bench"])
+        .args(["--", "run"])
         .args(arguments)
         .status()
         .context("cannot run cargo")?;

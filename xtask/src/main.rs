@@ -68,8 +68,8 @@ cargo x TASK
             torture minimize FOLDER: finds the faults that a violation needs
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
             --keep adds the inputs that reach more code to the corpus
-  package   builds and checks the Debian package of an optimised build; --check: checks the package
-            of the existing build and the containers, as the gate does
+  package   builds and checks the Debian package, in the profile dist; --check: checks the package of
+            the existing build and the containers, as the gate does
   kubernetes  validates the manifests and the Helm chart, with the existing build
   publish   packs every crate that is to be published, as `cargo publish --dry-run` does, and builds
             a program outside the workspace against the packed crates; publishes nothing
