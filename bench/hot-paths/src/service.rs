@@ -43,14 +43,15 @@ pub(crate) fn orders(store: Sqlite) -> anyhow::Result<Router> {
     settings.tenant = Some(Tenant::new("tenant")?);
     let operation = Idempotency::new(store, settings).operation("/orders");
     let orders: MethodRouter = post(create).layer(operation.single_shot());
-    Ok(Router::new()
-        .route("/orders", orders)
-        .layer(RequestIds::new(random())))
+    let router = Router::new().route("/orders", orders);
+    Ok(router.layer(RequestIds::new(random())).with_state(()))
 }
 
 /// The service that only responds.
 pub(crate) fn constant() -> Router {
-    Router::new().route("/orders", post(|| ready(created())))
+    let orders = post(|| ready(created()));
+    // With its state, a router builds its routes at once, as a listener does, and not for each request.
+    Router::new().route("/orders", orders).with_state(())
 }
 
 /// An event about an order.
