@@ -142,22 +142,19 @@ fn compare(recorded: &Record, measured: &Record) -> (Vec<String>, Vec<String>) {
             failures.push(format!("{path}: is not recorded"));
             continue;
         };
-        let mut compare_one = |what: &str, before: u64, now: u64, [rise, fall]: [u64; 2]| {
+        let instructions = [before.instructions, now.instructions];
+        let allocations = [before.allocations, now.allocations];
+        for (what, [before, now], rise, fall) in [
+            ("instructions", instructions, RISE_MAX, FALL_MAX),
+            ("allocations", allocations, ALLOCATIONS, ALLOCATIONS),
+        ] {
             let line = format!("{path}: {now} {what} for each operation, {before} are recorded");
             if now * 100 > before * (100 + rise) {
                 failures.push(line);
             } else if now * 100 < before * (100 - fall) {
                 fallen.push(line);
             }
-        };
-        let (rise, allocations) = ([RISE_MAX, FALL_MAX], [ALLOCATIONS; 2]);
-        compare_one("instructions", before.instructions, now.instructions, rise);
-        compare_one(
-            "allocations",
-            before.allocations,
-            now.allocations,
-            allocations,
-        );
+        }
     }
     for (path, _) in &recorded.costs {
         if measured.cost(path).is_none() {
