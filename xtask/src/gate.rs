@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract, fuzz,
+    contract, fuzz, instructions,
     metadata::metadata,
     package, postgres, publish, services,
     step::{Steps, call, call_with, from_a_shell},
@@ -57,6 +57,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
     })?;
     run_tests(steps, root, true)?;
+    steps.run("instructions", || instructions::check(root))?;
     steps.run("package", || package::check(root))?;
     steps.run("kubernetes", || package::check_kubernetes(root))?;
     steps.run("publish", || publish::check(root))?;
@@ -161,7 +162,8 @@ pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
 /// Runs the benchmarks.
 pub(crate) fn bench(arguments: &[String]) -> anyhow::Result<()> {
     let status = from_a_shell("cargo")
-        .args(["run", "--release", "--package", "bench", "--", "run"])
+        .args(["run", "--profile", "dist", "--package", "bench"])
+        .args(["--", "run"])
         .args(arguments)
         .status()
         .context("cannot run cargo")?;

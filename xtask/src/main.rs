@@ -33,6 +33,7 @@ mod tree;
 mod tidy;
 mod walkthrough;
 mod contract;
+mod instructions;
 mod package;
 mod publish;
 
@@ -68,8 +69,10 @@ cargo x TASK
             torture minimize FOLDER: finds the faults that a violation needs
   fuzz      the fuzzers, a minute each; fuzz --seconds 300 key filter: only these, for longer;
             --keep adds the inputs that reach more code to the corpus
-  package   builds and checks the Debian package of an optimised build; --check: checks the package
-            of the existing build and the containers, as the gate does
+  instructions  counts instructions and allocations of hot paths, and fails if one costs more than is
+            recorded in bench/instructions.txt; instructions --record writes that file
+  package   builds and checks the Debian package, in the profile dist; --check: checks the package of
+            the existing build and the containers, as the gate does
   kubernetes  validates the manifests and the Helm chart, with the existing build
   publish   packs every crate that is to be published, as `cargo publish --dry-run` does, and builds
             a program outside the workspace against the packed crates; publishes nothing
@@ -96,7 +99,15 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     };
     if !rest.is_empty()
         && ![
-            "bench", "brokers", "fleet", "fuzz", "matrix", "package", "test", "torture",
+            "bench",
+            "brokers",
+            "fleet",
+            "fuzz",
+            "instructions",
+            "matrix",
+            "package",
+            "test",
+            "torture",
         ]
         .contains(&task)
     {
@@ -118,6 +129,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "kubernetes" => steps.run("kubernetes", || package::check_kubernetes(&root))?,
         "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,
+        "instructions" => steps.run("instructions", || instructions::instructions(&root, rest))?,
         "fmt" => gate::fmt(&mut steps, "")?,
         "tidy" => steps.run("tidy", || tidy::tidy(&root))?,
         "bench" => gate::bench(rest)?,

@@ -22,6 +22,9 @@ pub(crate) const NEXTEST: Tool = Tool {
     install: "cargo install cargo-nextest --locked",
 };
 
+/// The program that counts instructions.
+pub(crate) const VALGRIND: Tool = Tool::new("valgrind --version", "apt-get install valgrind");
+
 /// All programs that the gate needs.
 pub(crate) const ALL: &[Tool] = &[
     NEXTEST,
@@ -31,6 +34,7 @@ pub(crate) const ALL: &[Tool] = &[
         "cargo install cargo-machete --locked",
     ),
     Tool::new("typos --version", "pip install typos"),
+    VALGRIND,
 ];
 
 impl Tool {

@@ -211,7 +211,7 @@ impl fmt::Display for Section {
 }
 
 /// The command of the harness.
-pub(super) const COMMAND: &str = "cargo run --release -p bench -- run";
+pub(super) const COMMAND: &str = "cargo run --profile dist -p bench -- run";
 
 /// The table of targets; nothing without targets.
 pub(super) fn summary(sections: &[Section]) -> String {

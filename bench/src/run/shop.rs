@@ -22,11 +22,22 @@ use super::{
 pub(super) const TOKEN: &str = "bench";
 /// Number of orders per page of the list: the maximum that the shop allows.
 const PAGE: usize = 200;
+/// The profile of the programs that are published.
+const DIST: &str = "dist";
 
-/// Builds a program in the release profile and returns its path, in the folder of this program.
+/// Builds a program in the profile of this program and returns its path, in the folder of this
+/// program.
 pub(super) fn build(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name(name);
-    let build = ["build", "--release", "--quiet", "--package", package];
+    let profile = profile(&program);
+    let build = [
+        "build",
+        "--profile",
+        profile,
+        "--quiet",
+        "--package",
+        package,
+    ];
     let status = Command::new("cargo")
         .args(build)
         .status()
@@ -44,6 +55,16 @@ pub(super) fn build(package: &str, name: &str) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(program)
+}
+
+/// The profile in which a program was built: `dist` in the folder of that name, otherwise `release`.
+fn profile(program: &Path) -> &'static str {
+    let folder = program.parent().and_then(Path::file_name);
+    if folder.is_some_and(|folder| folder == DIST) {
+        DIST
+    } else {
+        "release"
+    }
 }
 
 /// A shop with its folder and, on PostgreSQL, its database.
@@ -152,5 +173,17 @@ pub(super) async fn count_orders(address: SocketAddr, customer: &str) -> anyhow:
             Some(next) => after = format!("&after={next}"),
             None => return Ok(count),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_built_in_the_profile_of_the_folder_that_it_belongs_to() {
+        assert_eq!(profile(Path::new("target/dist/shop")), "dist");
+        assert_eq!(profile(Path::new("target/release/shop")), "release");
+        assert_eq!(profile(Path::new("target/debug/shop")), "release");
     }
 }

@@ -8,9 +8,8 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
-    future::{Future, ready},
+    future::{Ready, ready},
     num::NonZeroU32,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -20,6 +19,7 @@ use axum::{
     extract::Request,
     response::{IntoResponse as _, Response},
 };
+use futures_util::future::Either;
 use hapax::{Stopwatch, key::Tenant, limits::RATE_TENANTS};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -170,11 +170,10 @@ pub struct RateLimited<S> {
 impl<S> Service<Request> for RateLimited<S>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
-    S::Future: Send + 'static,
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = Either<S::Future, Ready<Result<Response, Infallible>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
@@ -182,8 +181,8 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match self.limit.take(request.extensions().get()) {
-            Ok(()) => Box::pin(self.inner.call(request)),
-            Err(wait) => Box::pin(ready(Ok(self.limit.refusal(wait)))),
+            Ok(()) => Either::Left(self.inner.call(request)),
+            Err(wait) => Either::Right(ready(Ok(self.limit.refusal(wait)))),
         }
     }
 }

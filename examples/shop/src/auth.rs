@@ -2,21 +2,31 @@
 //!
 //! The table contains only the SHA-256 of each token. A look-up therefore takes the same time
 //! however many characters of a wrong token are right, and a memory dump does not reveal tokens.
+//! The layer is a service and not a function (`axum::middleware::from_fn`), which would box the
+//! route and two futures for every request.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::{Ready, ready},
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
+    extract::Request,
+    response::{IntoResponse as _, Response},
 };
+use futures_util::future::Either;
 use hapax::key::Tenant;
 use hapax_http::problem::{self, Problem};
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
+use tower::{Layer, Service};
 
-/// The configured tokens, by their hash.
+/// The configured tokens, by their hash. As a layer, they add the tenant to a request with a known
+/// token, and refuse other requests with 401.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<HashMap<[u8; 32], Tenant>>);
 
@@ -46,15 +56,43 @@ impl Tokens {
     }
 }
 
-/// Adds the tenant to a request with a known token; refuses other requests with 401.
-pub(crate) async fn authenticate(
-    State(tokens): State<Tokens>,
-    mut request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let tenant = tokens.tenant(request.headers())?;
-    request.extensions_mut().insert(tenant);
-    Ok(next.run(request).await)
+impl<S> Layer<S> for Tokens {
+    type Service = Authenticated<S>;
+
+    fn layer(&self, inner: S) -> Authenticated<S> {
+        let tokens = self.clone();
+        Authenticated { inner, tokens }
+    }
+}
+
+/// A service whose requests have a tenant.
+#[derive(Clone, Debug)]
+pub(crate) struct Authenticated<S> {
+    inner: S,
+    tokens: Tokens,
+}
+
+impl<S> Service<Request> for Authenticated<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Either<S::Future, Ready<Result<Response, Infallible>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        match self.tokens.tenant(request.headers()) {
+            Ok(tenant) => {
+                request.extensions_mut().insert(tenant);
+                Either::Left(self.inner.call(request))
+            }
+            Err(problem) => Either::Right(ready(Ok(problem.into_response()))),
+        }
+    }
 }
 
 fn refuse(code: problem::Code, detail: &'static str) -> Problem {

@@ -47,7 +47,7 @@ struct Plan {
     compression: [&'static str; 2],
 }
 
-/// Builds and checks the package of an optimised build, or with `--check` does what the gate does.
+/// Builds and checks the package in the profile `dist`, or with `--check` does what the gate does.
 pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [] => {}
@@ -55,8 +55,8 @@ pub(crate) fn package(project: &Path, arguments: &[String]) -> anyhow::Result<()
         _ => bail!("`cargo x package` takes no argument except --check"),
     }
     tool::require(TOOLS)?;
-    call("cargo build --release --locked --package hapax-server")?;
-    let plan = Plan::new(project, "release", "package", ["-Zxz", "-z6"])?;
+    call("cargo build --profile dist --locked --package hapax-server")?;
+    let plan = Plan::new(project, "dist", "package", ["-Zxz", "-z6"])?;
     let file = made(&plan)?;
     println!("    {}", file.display());
     Ok(())

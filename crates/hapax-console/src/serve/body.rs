@@ -51,11 +51,12 @@ where
 }
 
 /// Informs `place` when the server has produced all of `body`.
-pub(super) fn responding(body: Body, place: Arc<Place>) -> Body {
-    Body::new(Responding { body, place })
+pub(super) fn responding(body: Body, place: Arc<Place>) -> Responding {
+    Responding { body, place }
 }
 
-struct Responding {
+/// The body of a response, which informs the place of its connection when it is dropped.
+pub(super) struct Responding {
     body: Body,
     place: Arc<Place>,
 }

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -23,7 +23,7 @@ impl<K: Keys, S> Layer<S> for OperationLayer<K> {
     type Service = Protected<K, S>;
 
     fn layer(&self, inner: S) -> Protected<K, S> {
-        let operations = self.operations();
+        let (inner, operations) = (Arc::new(inner), self.operations());
         Protected { inner, operations }
     }
 }
@@ -31,21 +31,24 @@ impl<K: Keys, S> Layer<S> for OperationLayer<K> {
 /// A service under the idempotency contract.
 #[derive(Clone)]
 pub struct Protected<K: Keys, S> {
-    inner: S,
+    /// Shared: axum copies its services several times for each request, and a copy of a route copies
+    /// the routes within. A replay needs none of these copies.
+    inner: Arc<S>,
     operations: ProtectedOperations<K>,
 }
 
 impl<K: Keys, S> Service<Request> for Protected<K, S>
 where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(context)
+    /// Is always ready. A request waits until its own copy of the inner service is.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
@@ -54,7 +57,11 @@ where
             .iter()
             .find(|(method, _)| method == request.method());
         let Some((_, operation)) = operation else {
-            return Box::pin(self.inner.call(request));
+            let mut inner = S::clone(&self.inner);
+            return Box::pin(async move {
+                poll_fn(|context| inner.poll_ready(context)).await?;
+                inner.call(request).await
+            });
         };
         let operation = Arc::clone(operation);
         let (mut parts, body) = request.into_parts();
@@ -67,9 +74,7 @@ where
             Place::default()
         };
         let span = trace::request_span(operation.name.as_str(), &parts, &place);
-        // The service on which `poll_ready` was called has to be used; the clone takes its place.
-        let ready = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, ready);
+        let inner = Arc::clone(&self.inner);
         let context = request::handle(operation, inner, Request::from_parts(parts, body));
         if span.is_disabled() {
             return Box::pin(context);

@@ -73,10 +73,10 @@ pub(crate) struct RequestContext<K: Keys, S> {
     line: RequestLine,
 }
 
-/// Processes a request on a protected method.
-pub(crate) async fn handle<K: Keys, S: Inner>(
+/// Processes a request on a protected method. `inner` is copied only if its handler has to run.
+pub(crate) async fn handle<K: Keys, S: Inner + Sync>(
     operation: Arc<ProtectedOperation<K>>,
-    inner: S,
+    inner: Arc<S>,
     request: Request,
 ) -> Result<Response, Infallible> {
     let arrived = Instant::now();
@@ -93,7 +93,7 @@ pub(crate) async fn handle<K: Keys, S: Inner>(
         Err(refusal) => return Ok(refused(&operation, &parts, arrived, &refusal)),
     };
     let Some(key) = parsed.key.as_deref() else {
-        let (kept, deadline) = (parsed.kept, parsed.deadline);
+        let (kept, deadline, inner) = (parsed.kept, parsed.deadline, S::clone(&inner));
         let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
         let id = context.id.clone();
         let run = Box::pin(unprotected::unprotected(context));
@@ -133,6 +133,7 @@ pub(crate) async fn handle<K: Keys, S: Inner>(
         key,
     };
     let (kept, deadline, fingerprint) = (parsed.kept, parsed.deadline, parsed.fingerprint);
+    let inner = S::clone(&inner);
     let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
     Ok(Box::pin(context.protected(scope, fingerprint)).await)
 }

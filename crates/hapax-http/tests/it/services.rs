@@ -1,11 +1,19 @@
-//! Tests of several services with the same routes on one database.
+//! Tests of several services with the same routes on one database, and of a service that is not a
+//! route of axum.
 
-use axum::{Router, routing::post};
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    mem,
+    task::{Context, Poll},
+};
+
+use axum::{Router, body::Body, response::Response, routing::post};
 use hapax::{key::Tenant, store::Keys as _};
 use hapax_http::{Idempotency, Settings, Tx};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use tower::ServiceExt as _;
+use tower::{Layer as _, Service, ServiceExt as _};
 
 use crate::stage::{Stage, scope};
 
@@ -48,6 +56,49 @@ async fn what_is_no_name_is_refused_where_the_service_is_wired() {
     drop(service(&stage, Some("no name")));
 }
 
+#[tokio::test]
+async fn a_request_waits_until_its_copy_of_the_inner_service_is_ready() {
+    let stage = Stage::new().await;
+    let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
+    settings.tenant = Tenant::new("alice").ok();
+    let idempotency = Idempotency::new(stage.store.clone(), settings);
+    let strict = Strict { is_ready: false };
+    let service = idempotency.operation("/orders").layer(strict);
+    for method in [Method::GET, Method::POST] {
+        let request = Request::builder().method(method).uri("/orders");
+        let request = request.header("idempotency-key", "k").body(Body::empty());
+        let response = service.clone().oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+}
+
+/// A service of which only the copy that has said that it is ready may be called.
+struct Strict {
+    is_ready: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { is_ready: false }
+    }
+}
+
+impl Service<Request<Body>> for Strict {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(mem::take(&mut self.is_ready), "it was not asked");
+        ready(Ok(Response::default()))
+    }
+}
+
 /// Creates a service whose handler responds with its name.
 fn service(stage: &Stage, name: Option<&'static str>) -> Router {
     let mut settings = Settings::new(stage.clock.clone(), stage.random.clone());
@@ -61,7 +112,7 @@ fn service(stage: &Stage, name: Option<&'static str>) -> Router {
 
 async fn send(router: &Router) -> (String, String) {
     let request = Request::post("/orders").header("idempotency-key", "k");
-    let request = request.body(axum::body::Body::empty()).unwrap();
+    let request = request.body(Body::empty()).unwrap();
     let response = router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     let status = response.headers()["idempotency-status"].to_str().unwrap();

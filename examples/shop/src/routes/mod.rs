@@ -27,7 +27,6 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    middleware,
     response::Response,
     routing::{get, post, put},
 };
@@ -41,7 +40,7 @@ use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
-    auth::{Tokens, authenticate},
+    auth::Tokens,
     database::Database,
     ids::Ids,
     providers::Providers,
@@ -98,6 +97,8 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         random,
     } = parts;
     let received = webhooks::routes(&shop, sources, dedupe);
+    let body_max = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
+    let layers = (RequestIds::new(random), DefaultBodyLimit::max(body_max));
     Router::new()
         .merge(tenants(&shop, &idempotency, tokens, rate_limit))
         .merge(received)
@@ -105,10 +106,7 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         .merge(demo.map(demo::routes).unwrap_or_default())
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(DefaultBodyLimit::max(
-            usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX),
-        ))
-        .layer(RequestIds::new(random))
+        .layer(layers)
 }
 
 /// Returns the routes for the completer, without authentication, because it knows the tenant.
@@ -186,14 +184,13 @@ fn tenants<D: Database>(
         )
         .route("/idempotency-keys", post(reserve));
     let stopwatch = idempotency.settings().stopwatch.clone();
-    // Within authentication, which sets the tenant, and before the keys.
+    // The rate limit is within authentication, which sets the tenant, and before the keys. Layers
+    // that are added together are one route: axum copies and boxes each route for every request.
     let routes = match rate_limit {
-        Some(rate) => routes.route_layer(RateLimit::new(rate, stopwatch)),
-        None => routes,
+        Some(rate) => routes.route_layer((tokens, RateLimit::new(rate, stopwatch))),
+        None => routes.route_layer(tokens),
     };
-    routes
-        .route_layer(middleware::from_fn_with_state(tokens, authenticate))
-        .with_state(Arc::clone(shop))
+    routes.with_state(Arc::clone(shop))
 }
 
 /// Returns the routes for operators: health, metrics and the description of the API.

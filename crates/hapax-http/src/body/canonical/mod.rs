@@ -6,7 +6,7 @@
 //! A duplicate name in an object is refused, because parsers differ on which one counts.
 //!
 //! The text is processed in one pass that writes to one buffer, without a tree and without an
-//! allocation per value. Members that are out of order are moved once.
+//! allocation per value. Members that are out of order are sorted at the end of that buffer.
 
 mod text;
 mod decimal;
@@ -16,6 +16,9 @@ use std::cmp::Ordering;
 use hapax::limits::{JSON_DEPTH_MAX, JSON_MEMBERS_MAX};
 
 use text::{compare, push_char};
+
+/// The number of members for which there is room at first: those of a usual body.
+const MEMBERS: usize = 8;
 
 /// How the canonical form writes numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +65,9 @@ pub(super) fn canonical(
     let mut writer = Writer {
         text: json,
         at: 0,
-        out: Vec::with_capacity(json.len()),
-        members: Vec::new(),
-        scratch: Vec::new(),
+        // Members are sorted behind the output, which takes no more space than the output itself.
+        out: Vec::with_capacity(2 * json.len()),
+        members: Vec::with_capacity(MEMBERS),
         folded,
         numbers,
     };
@@ -91,7 +94,6 @@ struct Writer<'a> {
     out: Vec<u8>,
     /// The members of all open objects. Each object knows the index of its first one.
     members: Vec<Member>,
-    scratch: Vec<u8>,
     folded: &'a [(&'a str, &'a str)],
     numbers: Numbers,
 }
@@ -208,16 +210,17 @@ impl Writer<'_> {
                 return Err(JsonError::Duplicate { name });
             }
         }
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&out[begin..]);
-        out.truncate(begin);
+        // The sorted members are written behind the unsorted ones, and then take their place.
+        let end = out.len();
         for (place, member) in members.iter().enumerate() {
             if place > 0 {
                 out.push(b',');
             }
-            out.extend_from_slice(&self.scratch[member.start - begin..member.end - begin]);
+            out.extend_from_within(member.start..member.end);
         }
         out.push(b'}');
+        out.copy_within(end.., begin);
+        out.truncate(begin + out.len() - end);
         Ok(())
     }
 
