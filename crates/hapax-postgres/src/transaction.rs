@@ -355,6 +355,7 @@ impl Tx {
                 let tx = Self::new(&store, *session, draft, Some(held));
                 tx.keep(Some(response)).await
             }
+            _ if held.row == OldRow::Unread => Err(StoreError::NotClaimed),
             _ => Err(lost("another request took the key")),
         }
     }
