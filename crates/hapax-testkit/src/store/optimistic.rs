@@ -59,7 +59,7 @@ pub async fn an_optimistic_claim_commits_several_events_or_none<S: StoreUnderTes
     assert_eq!(fixture.events().await.len(), 2);
 }
 
-/// If the key is stored, nothing is committed, neither for the same fingerprint nor for another one.
+/// If the key is stored, nothing is committed: neither for the same fingerprint nor for another.
 pub async fn an_optimistic_claim_of_a_taken_key_commits_nothing<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     fixture.run(claim("k"), "first", &response("first")).await;
