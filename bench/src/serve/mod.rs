@@ -49,6 +49,8 @@ enum Reference {
     PostgresAtomic(postgres::Flags),
     /// Does the same with Hapax, with a pipelined claim
     PostgresRiding(postgres::Flags),
+    /// Does the same with Hapax, with an optimistic claim
+    PostgresOptimistic(postgres::Flags),
     /// Reads the body of the response from PostgreSQL, by primary key
     PostgresSelect(postgres::Flags),
 }
@@ -72,7 +74,7 @@ impl Flags {
 
 impl Reference {
     async fn router(self, answer: Answer) -> anyhow::Result<Router> {
-        use postgres::Kind;
+        use postgres::{Claims, Kind};
         let orders = match self {
             Self::Constant => constant::orders(answer),
             Self::Select(flags) => flags.orders(answer)?,
@@ -81,8 +83,15 @@ impl Reference {
             Self::PostgresTransaction(flags) => flags.orders(Kind::Transaction, answer).await?,
             Self::PostgresNaive(flags) => flags.orders(Kind::Naive, answer).await?,
             Self::PostgresSelect(flags) => flags.orders(Kind::Select, answer).await?,
-            Self::PostgresAtomic(flags) => return postgres::atomic(flags, answer, false).await,
-            Self::PostgresRiding(flags) => return postgres::atomic(flags, answer, true).await,
+            Self::PostgresAtomic(flags) => {
+                return postgres::atomic(flags, answer, Claims::First).await;
+            }
+            Self::PostgresRiding(flags) => {
+                return postgres::atomic(flags, answer, Claims::Pipelined).await;
+            }
+            Self::PostgresOptimistic(flags) => {
+                return postgres::atomic(flags, answer, Claims::Optimistic).await;
+            }
         };
         Ok(Router::new().route("/orders", orders))
     }

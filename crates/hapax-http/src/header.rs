@@ -24,7 +24,8 @@ pub(crate) const OWN_HEADERS: [HeaderName; 3] =
 pub const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
 /// The header with the number of the attempt, which the client counts from 1. It is logged and
-/// traced, and decides nothing.
+/// traced, and a request that says that it is a retry makes no optimistic claim. It never decides
+/// about the response.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 
 /// The response headers that CORS must expose so that scripts in a browser can read them.

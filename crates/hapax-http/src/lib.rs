@@ -13,6 +13,10 @@
 //! service that logs or counts the errors of its handlers should ignore those for which
 //! `is_not_claimed` is true.
 //!
+//! A handler that touches nothing but its transaction may be started before its key is claimed
+//! ([`OperationLayer::transaction`]). It may then run twice, and a run that does not commit is rolled
+//! back.
+//!
 //! ```
 //! use axum::{Router, extract::Request, middleware::{self, Next}, response::Response, routing::post};
 //! use hapax::{Clock, Random, event::NewEvent, key::Tenant};
@@ -122,7 +126,7 @@ pub use hapax::idempotency::Disposition;
 pub use header::EXPOSED_HEADERS;
 pub use idempotency::Idempotency;
 pub use inbox::{DedupeKey, DedupeKeyError, Verified, WebhookLayer};
-pub use operation::{OperationLayer, Protected};
+pub use operation::{InTransaction, OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use problem::{Code, ConflictOn, Problem};
 pub use rate_limit::{Rate, RateLimit, RateLimited};

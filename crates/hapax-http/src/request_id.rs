@@ -112,7 +112,7 @@ where
         request.extensions_mut().insert(id.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let mut response = problem::settle(answer.await?, &id);
+            let mut response = problem::settle(answer.await?, &id, problem::Finality::Final);
             response.headers_mut().insert(REQUEST_ID, id.0);
             Ok(response)
         })

@@ -5,7 +5,8 @@ use std::{sync::OnceLock, time::Duration};
 use hapax::{
     key::Operation,
     telemetry::{
-        IDEMPOTENCY_FENCED, IDEMPOTENCY_REQUESTS, IDEMPOTENCY_TAKEOVERS, IDEMPOTENCY_WAIT,
+        IDEMPOTENCY_FENCED, IDEMPOTENCY_LOST_CLAIMS, IDEMPOTENCY_REQUESTS, IDEMPOTENCY_TAKEOVERS,
+        IDEMPOTENCY_WAIT,
     },
 };
 use metrics::{Counter, Histogram};
@@ -53,6 +54,28 @@ impl Outcome {
     }
 }
 
+/// Why an optimistic claim has committed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostClaim {
+    /// The key was stored, or another request was claiming it.
+    Taken,
+    /// The transaction conflicted with another one.
+    Conflict,
+    /// The handler returned a response that is not stored, or the transaction could not commit.
+    NotStored,
+}
+
+impl LostClaim {
+    /// Returns the name in metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::Conflict => "conflict",
+            Self::NotStored => "not_stored",
+        }
+    }
+}
+
 /// The metrics of one operation. The handles are created at its first request, because the exporter
 /// may not be installed earlier.
 #[derive(Debug)]
@@ -92,6 +115,17 @@ impl Counts {
     pub(crate) fn takeover(&self, by: &'static str) {
         let operation = self.operation.as_str().to_owned();
         metrics::counter!(IDEMPOTENCY_TAKEOVERS, "operation" => operation, "by" => by).increment(1);
+    }
+
+    /// Counts an optimistic claim that has committed nothing.
+    pub(crate) fn lost_claim(&self, reason: LostClaim) {
+        let (operation, reason) = (self.operation.as_str().to_owned(), reason.as_str());
+        metrics::counter!(
+            IDEMPOTENCY_LOST_CLAIMS,
+            "operation" => operation,
+            "reason" => reason
+        )
+        .increment(1);
     }
 
     /// Counts an owner that has lost its key.

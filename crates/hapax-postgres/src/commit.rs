@@ -2,7 +2,8 @@
 //! messages, `COMMIT`.
 //!
 //! The most frequent case, a response and one event, is one statement. No response is awaited in
-//! between: if a statement fails, the commit becomes a rollback.
+//! between: if a statement fails, the commit becomes a rollback. An optimistic claim is part of the
+//! statement that stores the response.
 
 use hapax::{failpoint::Failpoints, inbox::Processed, outbox::Sealed, store::StoreError};
 use tokio_postgres::error::SqlState;
@@ -96,6 +97,7 @@ impl<'a> Ending<'a> {
         results.await.map(drop).map_err(|failed| Crashed {
             at: match (failed.statement, &self.phase, &self.response) {
                 (0, Some(_), _) => Place::Fence,
+                (0, None, Some(row)) if row.assumes_free => Place::Claim,
                 (0, None, Some(_)) => Place::Key,
                 (statement, ..) if statement == commit => Place::Commit,
                 _ => Place::Own,
@@ -112,7 +114,7 @@ impl<'a> Ending<'a> {
             (Some(row), Some(event)) if !row.replaces => {
                 let mut params = row.params().to_vec();
                 params.extend(event.params());
-                said.push((query!("idempotency/complete_and_emit"), params));
+                said.push((row.statement_with_event(), params));
             }
             (row, event) => {
                 if let Some(row) = row {
@@ -152,6 +154,8 @@ pub(crate) struct Crashed {
 enum Place {
     /// The one that stores the key.
     Key,
+    /// The one that claims the key and stores it.
+    Claim,
     /// The one that needs the key to be this owner's.
     Fence,
     /// Another one of the store.
@@ -177,6 +181,12 @@ impl Crashed {
             {
                 StoreError::conflict(error)
             }
+            // The key has a row, or another request is claiming it. A regular claim finds out.
+            QueryError::Failed(error)
+                if self.at == Place::Claim && error.code().is_some_and(is_not_free) =>
+            {
+                StoreError::NotClaimed
+            }
             QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
             QueryError::Failed(error) => own_error(store_error(error)),
             lost @ QueryError::Lost => lost.into(),
@@ -189,9 +199,17 @@ pub(crate) fn is_taken(state: &SqlState) -> bool {
     [SqlState::UNIQUE_VIOLATION, SqlState::NOT_NULL_VIOLATION].contains(state)
 }
 
+/// Whether an optimistic claim failed because the key has a row, or because another transaction has
+/// its lock.
+fn is_not_free(state: &SqlState) -> bool {
+    [SqlState::UNIQUE_VIOLATION, SqlState::DIVISION_BY_ZERO].contains(state)
+}
+
 /// The key's row with its answer, as parameters.
 struct Row<'a> {
     replaces: bool,
+    /// Whether this statement claims the key.
+    assumes_free: bool,
     scope: [&'a str; 3],
     fingerprint: &'a [u8],
     state: &'static str,
@@ -208,6 +226,7 @@ impl<'a> Row<'a> {
     fn of(held: &'a Held, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
         Self {
             replaces: held.row == OldRow::Expired,
+            assumes_free: held.row == OldRow::Unread,
             scope: parts(&held.claim.scope),
             fingerprint: held.claim.fingerprint.as_bytes(),
             state: response.state(),
@@ -224,8 +243,19 @@ impl<'a> Row<'a> {
     fn statement(&self) -> &'static str {
         if self.replaces {
             query!("idempotency/replace")
+        } else if self.assumes_free {
+            query!("idempotency/complete_free")
         } else {
             query!("idempotency/complete")
+        }
+    }
+
+    /// The statement that also appends the only event.
+    fn statement_with_event(&self) -> &'static str {
+        if self.assumes_free {
+            query!("idempotency/complete_free_and_emit")
+        } else {
+            query!("idempotency/complete_and_emit")
         }
     }
 

@@ -1,9 +1,13 @@
 //! Commit recovery: finding out whether a commit whose response was lost has happened.
 //!
 //! The key is claimed again on another connection. Once this claim has the key's lock, the old
-//! transaction has ended. If the key then has a row, either the old transaction or another one was
-//! committed. Nothing is assumed: if the database cannot be reached, the outcome stays unknown and
-//! the client's retry finds it out.
+//! transaction has ended, if it had the lock before its commit was sent. If the key then has a row,
+//! either the old transaction or another one was committed. Nothing is assumed: if the database
+//! cannot be reached, the outcome stays unknown and the client's retry finds it out.
+//!
+//! An optimistic claim takes the lock in the last pipeline. If there is no row, that pipeline may
+//! still be on its way, and the outcome stays unknown as well. It can do no harm: whichever request
+//! stores its response first, the unique index makes the other one lose.
 
 use hapax::{
     idempotency::{Claim, StoredResponse, Taken},
@@ -21,21 +25,46 @@ use crate::{
 /// Pause before the next attempt if the database cannot be reached.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
+/// What follows if the key has no row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfAbsent {
+    /// The request may run again. The lost transaction has ended, because it had the key's lock, or it
+    /// loses against the run that claims the key now.
+    RunAgain,
+    /// The outcome stays unknown: the lost transaction may still commit. A run that ends without a
+    /// stored response would say that nothing was changed.
+    Unknown,
+}
+
+impl IfAbsent {
+    /// What follows for a transaction whose key had this row when its commit was sent.
+    pub(crate) fn of(row: OldRow) -> Self {
+        match row {
+            OldRow::Unread => Self::Unknown,
+            OldRow::None | OldRow::Expired => Self::RunAgain,
+        }
+    }
+}
+
 /// Succeeds if the response was committed.
 ///
 /// # Errors
 /// `Conflict` if it was not committed and the request may run again; `Unavailable` if the outcome
 /// cannot be determined, whatever the reason: any other error would say that nothing was changed.
+/// `if_absent` says which of the two it is if the key has no row.
 pub(crate) async fn committed(
     store: &Postgres,
     claim: &Claim,
+    if_absent: IfAbsent,
     response: &StoredResponse,
 ) -> Result<(), StoreError> {
     tracing::warn!("the result of a commit was lost: checking whether it happened");
     let end = Instant::now() + store.settings().wait;
     loop {
         match hold(store, claim).await {
-            Ok(found) => return conclude(found, response, may_expire(store, claim)).await,
+            Ok(found) => {
+                return conclude(found, response, if_absent, may_expire(store, claim)).await;
+            }
             Err(error) if Instant::now() + PAUSE >= end => {
                 return Err(match error {
                     StoreError::Unavailable { .. } => error,
@@ -57,6 +86,7 @@ fn may_expire(store: &Postgres, claim: &Claim) -> bool {
 async fn conclude(
     found: ClaimOutcome<Locked>,
     response: &StoredResponse,
+    if_absent: IfAbsent,
     may_expire: bool,
 ) -> Result<(), StoreError> {
     match found {
@@ -70,6 +100,11 @@ async fn conclude(
         ClaimOutcome::Taken(_) => Err(lost("another request has the key")),
         ClaimOutcome::Open((session, row)) => {
             session.rollback().await;
+            if if_absent == IfAbsent::Unknown {
+                return Err(unavailable(
+                    "the result of a commit was lost, and it may still happen",
+                ));
+            }
             if may_expire || matches!(row, OldRow::Expired) {
                 return Err(unavailable(
                     "the result of a commit was lost, and its key may have expired since",

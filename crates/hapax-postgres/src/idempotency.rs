@@ -4,6 +4,9 @@
 //! row. A claim that does not get the lock returns its connection, waits a little and tries again,
 //! so that many duplicates on many nodes hold no connections. The lock and the read are separate
 //! statements, so the read sees everything that was committed before the lock was free.
+//!
+//! An optimistic claim does neither. The statement that writes its row takes the lock, and fails if
+//! another transaction has it or if there is a row.
 
 use std::time::Duration;
 
@@ -22,7 +25,7 @@ use crate::{
     value::Moment,
 };
 
-/// A key that a transaction has locked.
+/// The key of a transaction: locked, or only assumed to be free.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) claim: Claim,
@@ -36,6 +39,9 @@ pub(crate) enum OldRow {
     None,
     /// A row that has expired.
     Expired,
+    /// Not known: an optimistic claim has neither locked the key nor read its row. It assumes that
+    /// there is none, and the statement that stores the response finds out.
+    Unread,
 }
 
 /// Evaluates a claim by the rows of `lock` and `find`, in that order; `None` while another

@@ -55,6 +55,12 @@ impl Keys for Postgres {
         )))
     }
 
+    async fn claim_optimistic(&self, mut claim: Claim) -> Result<Option<Tx>, StoreError> {
+        let draft = Draft::of(&mut claim);
+        let session = self.session().await?;
+        Ok(Some(Tx::optimistic(self, session, draft, claim)))
+    }
+
     async fn execute_plan(
         &self,
         planned: PlannedRequest<Statement>,

@@ -82,6 +82,12 @@ impl Session {
         self.begin = Some(begin);
     }
 
+    /// Takes the statement that opens the transaction, if it was not sent yet: the caller sends
+    /// another one in its place.
+    pub(crate) fn take_begin(&mut self) -> Option<Cow<'static, str>> {
+        self.begin.take()
+    }
+
     /// Sets when the statements of the pipelines that follow are cancelled, from the statement
     /// `first` on.
     ///

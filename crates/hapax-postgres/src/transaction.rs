@@ -4,6 +4,9 @@
 //! pipeline. After a statement has failed, the transaction can only be rolled back, or completed
 //! with a response whose effect is dropped. If the connection dies during the commit, the key is
 //! queried on another connection to find out whether the commit happened; nothing is assumed.
+//!
+//! A transaction with an optimistic claim is opened by the handler's first statement, and claims its
+//! key in the last pipeline.
 
 use std::time::Duration;
 
@@ -20,10 +23,10 @@ use tokio_postgres::{Row, types::ToSql};
 use crate::{
     claim::try_hold,
     commit::Ending,
-    commit_recovery,
+    commit_recovery::{self, IfAbsent},
     connection::Link,
     error::{lost, own_error, store_error, unavailable},
-    idempotency::{Held, ResponseColumns, evaluate_rows, parts, retention},
+    idempotency::{Held, OldRow, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     phase::Phase,
     postgres::Postgres,
@@ -93,6 +96,19 @@ impl Tx {
             pipelined: Some(claim),
             ..Self::new(store, session, draft, None)
         }
+    }
+
+    /// Creates a transaction with an optimistic claim. Nothing is sent before the first statement,
+    /// and the statement that stores the response claims the key.
+    pub(crate) fn optimistic(
+        store: &Postgres,
+        mut session: Session,
+        draft: Draft,
+        claim: Claim,
+    ) -> Self {
+        session.begin(store.begin());
+        let row = OldRow::Unread;
+        Self::new(store, session, draft, Some(Held { claim, row }))
     }
 
     /// Creates a transaction of a key that is already owned. It commits only if the key still is.
@@ -221,6 +237,21 @@ impl Tx {
         }
     }
 
+    /// Whether the key is only assumed to be free.
+    fn is_optimistic(&self) -> bool {
+        self.held
+            .as_ref()
+            .is_some_and(|held| held.row == OldRow::Unread)
+    }
+
+    /// Opens a transaction in which no statement was sent. Otherwise, if `BEGIN` failed, the statement
+    /// that stores the response would be committed on its own.
+    async fn open(&mut self) -> Result<(), StoreError> {
+        let opened = self.ask(async |_| Ok(())).await;
+        // Nothing was committed, so the request may run again.
+        opened.map_err(StoreError::conflict)
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         match self.doom {
             None => Ok(()),
@@ -285,6 +316,7 @@ impl Tx {
                 Box::pin(commit_recovery::committed(
                     &self.store,
                     &held.claim,
+                    IfAbsent::of(held.row),
                     response,
                 ))
                 .await?;
@@ -297,15 +329,25 @@ impl Tx {
     }
 
     /// Rolls the effect back and stores the response alone, in a second transaction that is sent
-    /// together with the rollback.
+    /// together with the rollback. The second transaction claims the key before it is written.
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         self.accepted.rolled_back();
-        let Self { store, session, .. } = self;
-        let begin = format!("ROLLBACK; {}", &store.begin());
-        match try_hold(&store, session, &held.claim, &begin).await? {
+        let Self {
+            store, mut session, ..
+        } = self;
+        let begin = match session.take_begin() {
+            Some(begin) => begin.into_owned(),
+            None => format!("ROLLBACK; {}", &store.begin()),
+        };
+        let claimed = match try_hold(&store, session, &held.claim, &begin).await {
+            // Nothing was stored. The next run looks for a connection that works.
+            Err(error) if held.row == OldRow::Unread => return Err(StoreError::conflict(error)),
+            claimed => claimed?,
+        };
+        match claimed {
             Some(ClaimOutcome::Open((session, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
@@ -313,6 +355,7 @@ impl Tx {
                 let tx = Self::new(&store, *session, draft, Some(held));
                 tx.keep(Some(response)).await
             }
+            _ if held.row == OldRow::Unread => Err(StoreError::NotClaimed),
             _ => Err(lost("another request took the key")),
         }
     }
@@ -352,6 +395,9 @@ impl Transaction for Tx {
         if self.pipelined.is_some() {
             // No statement was sent yet, so the claim is sent alone.
             self.ask(async |_| Ok(())).await?;
+        }
+        if effect == Effect::Keep && self.is_optimistic() && !self.session.is_begun() {
+            self.open().await?;
         }
         let stands = match (&self.held, &self.phase) {
             (Some(held), _) => retention(&held.claim),

@@ -149,6 +149,28 @@ pub trait Keys: KeyMaintenance {
         self.claim(claim)
     }
 
+    /// Opens a transaction for a key that is assumed to be free (optimistic claim). The store neither
+    /// locks the key nor looks for it before the handler starts. This saves another round trip.
+    ///
+    /// Returns `None` if this has no advantage in this store; the caller then claims in another way.
+    /// Otherwise the key is claimed when [`Transaction::complete`] stores the response: either a new
+    /// key is committed with everything else, or nothing is. If the key was taken, or another request
+    /// was claiming it, `complete` fails with [`StoreError::NotClaimed`] or
+    /// [`StoreError::Conflict`], and the caller claims the key with [`claim`](Self::claim), which
+    /// finds out what it is taken for. If the result of the commit is lost and the key has no row,
+    /// `complete` fails with [`StoreError::Unavailable`], because it may still be committed.
+    ///
+    /// Until then nothing is known of the key. So the response of a handler that is not to be stored
+    /// is no outcome of the request: the handler may have failed because the request was executed
+    /// before. The caller rolls back, claims the key, and runs the handler again if it was free.
+    fn claim_optimistic(
+        &self,
+        claim: Claim,
+    ) -> impl Future<Output = Result<Option<Self::Tx>, StoreError>> + Send {
+        let _ = claim;
+        async move { Ok(None) }
+    }
+
     /// Claims the key, executes the statements, stores the response and commits, in one step.
     ///
     /// If the deadline passes before the store has started the request, the result is `TimedOut`

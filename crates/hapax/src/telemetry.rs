@@ -16,6 +16,9 @@ pub const IDEMPOTENCY_EXPIRED: &str = "hapax_idempotency_expired_total";
 /// Keys of phased requests that were taken over from an owner that did not finish, by operation and
 /// by the kind of the new owner (`retry`, `completer`).
 pub const IDEMPOTENCY_TAKEOVERS: &str = "hapax_idempotency_takeovers_total";
+/// Optimistic claims that committed nothing, by operation and reason. Their requests have claimed
+/// again.
+pub const IDEMPOTENCY_LOST_CLAIMS: &str = "hapax_idempotency_lost_claims_total";
 /// Owners of phased requests that found that they had lost their key, by operation.
 pub const IDEMPOTENCY_FENCED: &str = "hapax_idempotency_fenced_total";
 /// Events that were parked in bulk because their destination lagged by all segments, so that the
@@ -152,6 +155,10 @@ fn describe_keys() {
     describe_counter!(
         IDEMPOTENCY_TAKEOVERS,
         "Keys taken over from an owner that did not finish"
+    );
+    describe_counter!(
+        IDEMPOTENCY_LOST_CLAIMS,
+        "Optimistic claims that committed nothing, by reason"
     );
     describe_counter!(IDEMPOTENCY_FENCED, "Owners that lost their key");
 }

@@ -170,6 +170,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         idempotency,
         tokens: Tokens::new(&config.tokens),
         rate_limit: config.rate_limit,
+        claims: config.idempotency.claims,
         sources: config.inbox.secrets,
         dedupe: config.inbox.dedupe,
         metrics,

@@ -1,7 +1,8 @@
 //! Target 2: a database with a round trip of one millisecond.
 //!
 //! The cost of a remote database is its round trips. The atomic write is compared with the bare
-//! transaction that its handler would have opened anyway: begin, insert, commit in turn.
+//! transaction that its handler would have opened anyway: begin, insert, commit in turn. The target is
+//! for a handler that touches nothing but its transaction, whose claim is optimistic.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -45,9 +46,10 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
     let mut wire = Series::new("a statement through the proxy: p50", Unit::Millis);
     let mut atomic = Speed::new("axum + Hapax, an arbitrary handler");
     let mut riding = Speed::new("the same, pipelined claim");
+    let mut optimistic = Speed::new("the same, optimistic claim");
     let mut bare = Speed::new("axum + begin, insert, commit");
     for round in 0..bench.rounds {
-        for turn in 0..3 {
+        for turn in 0..4 {
             // Each has a new database, because a key that another service has stored would be
             // replayed.
             let database = bench.server().await?.database().await?;
@@ -56,11 +58,12 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
             let url = database.url();
             let url = url.replace(&database.address(), &address.to_string());
             wire.push(ping(&url).await?);
-            // Each service is the first in every third round.
-            let (kind, speed) = match (round + turn) % 3 {
+            // Each service is the first in every fourth round.
+            let (kind, speed) = match (round + turn) % 4 {
                 0 => ("postgres-atomic", &mut atomic),
                 1 => (BARE, &mut bare),
-                _ => ("postgres-riding", &mut riding),
+                2 => ("postgres-riding", &mut riding),
+                _ => ("postgres-optimistic", &mut optimistic),
             };
             let service = start(&answer, folder.path(), kind, &url, POOL).await?;
             let tally = posted(bench, service.address, CONNECTIONS).await?;
@@ -71,15 +74,20 @@ pub(in crate::run) async fn round_trip(bench: &Bench) -> anyhow::Result<Section>
         }
         bench.progress(round);
     }
-    let name = "p50 of an arbitrary handler / p50 of begin, insert, commit";
-    let ratio = Series::ratio(name, &atomic.median, &bare.median);
-    let rides = "p50 of the same, pipelined claim / p50 of begin, insert, commit";
-    let rides = Series::ratio(rides, &riding.median, &bare.median);
-    let verdicts = vec![Verdict::at_most("2", &ratio, 1.0)];
-    let latencies = [&atomic, &riding, &bare]
+    let ratio = |claim: &str, speed: &Speed| {
+        let name = format!("p50 of a handler, {claim} / p50 of begin, insert, commit");
+        Series::ratio(name, &speed.median, &bare.median)
+    };
+    let ratios = [
+        ratio("optimistic claim", &optimistic),
+        ratio("pipelined claim", &riding),
+        ratio("claim first", &atomic),
+    ];
+    let verdicts = vec![Verdict::at_most("2", &ratios[0], 0.85)];
+    let latencies = [&atomic, &riding, &optimistic, &bare]
         .into_iter()
         .flat_map(Speed::latencies);
-    let series = [ratio, rides].into_iter().chain(latencies).chain([wire]);
+    let series = ratios.into_iter().chain(latencies).chain([wire]);
     Ok(Section {
         title: "Target 2: a database one millisecond away".to_owned(),
         how: format!(

@@ -12,7 +12,7 @@ use axum::{
     routing::{MethodRouter, post},
 };
 use hapax::{event::NewEvent, event::Payload, key::Tenant};
-use hapax_http::{Idempotency, Json, Problem, RequestIds, Settings, Tx};
+use hapax_http::{Idempotency, Json, OperationLayer, Problem, RequestIds, Settings, Tx};
 use hapax_postgres::Postgres;
 use http::{HeaderName, header};
 
@@ -22,11 +22,22 @@ use crate::{serve::answer::Answer, sources};
 /// The headers of the handler; the layer adds the others.
 const OWN: [HeaderName; 3] = [header::CONTENT_TYPE, header::ETAG, header::LOCATION];
 
-/// The service. If `is_pipelined` is set, the claim is pipelined with the INSERT.
+/// When the service claims a key.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::serve) enum Claims {
+    /// Before the handler starts.
+    First,
+    /// Together with the INSERT.
+    Pipelined,
+    /// Together with the response.
+    Optimistic,
+}
+
+/// The service.
 pub(in crate::serve) async fn orders(
     flags: Flags,
     answer: Answer,
-    is_pipelined: bool,
+    claims: Claims,
 ) -> anyhow::Result<Router> {
     make_tables(&flags.database).await?;
     let (clock, random) = (sources::clock(), sources::random());
@@ -37,24 +48,24 @@ pub(in crate::serve) async fn orders(
     let store = store.context("cannot open the store")?;
     let mut settings = Settings::new(clock, random.clone());
     settings.tenant = Some(Tenant::new(TENANT)?);
-    let mut operation = Idempotency::new(store, settings).operation("/orders");
-    if is_pipelined {
-        operation = operation.claim_pipelined();
-    }
-    let orders: MethodRouter = route(answer.of_handler(&OWN)).layer(operation);
+    let operation = Idempotency::new(store, settings).operation("/orders");
+    let orders = route(answer.of_handler(&OWN), operation, claims);
     Ok(Router::new()
         .route("/orders", orders)
         .layer(RequestIds::new(random)))
 }
 
-fn route(answer: Answer) -> MethodRouter {
+fn route(answer: Answer, operation: OperationLayer<Postgres>, claims: Claims) -> MethodRouter {
     let answer = Arc::new(answer);
-    post(
-        move |tx: Tx<hapax_postgres::Tx>, Json(stated): Json<Stated>| {
-            let answer = Arc::clone(&answer);
-            async move { create(tx, stated, &answer).await }
-        },
-    )
+    let handler = move |tx: Tx<hapax_postgres::Tx>, Json(stated): Json<Stated>| {
+        let answer = Arc::clone(&answer);
+        async move { create(tx, stated, &answer).await }
+    };
+    match claims {
+        Claims::First => post(handler).layer(operation),
+        Claims::Pipelined => post(handler).layer(operation.claim_pipelined()),
+        Claims::Optimistic => post(operation.transaction(handler)),
+    }
 }
 
 async fn create(

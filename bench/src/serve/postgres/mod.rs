@@ -23,7 +23,7 @@ use tokio_postgres::{NoTls, types::ToSql};
 use super::answer::Answer;
 use crate::sources;
 
-pub(super) use atomic::orders as atomic;
+pub(super) use atomic::{Claims, orders as atomic};
 
 /// The migration of the shop, so that all services write the same rows.
 const SHOP: &str = include_str!("../../../../examples/shop/migrations/postgres/0001_shop.sql");

@@ -1,6 +1,7 @@
 //! Operations: the settings of one operation and its layer.
 
 mod layer;
+mod transaction;
 
 use std::{
     borrow::Cow,
@@ -18,6 +19,7 @@ use hapax::{
 use http::{HeaderName, Method};
 
 pub use layer::Protected;
+pub use transaction::InTransaction;
 
 use crate::{
     body::{Bounds, Numbers},
@@ -42,7 +44,7 @@ impl<K: Keys> OperationLayer<K> {
         let policy = OperationPolicy {
             key_policy: KeyPolicy::Required,
             single_shot: false,
-            is_pipelined: false,
+            claim_mode: ClaimMode::First,
             bounds: Bounds {
                 max: BODY_BYTES_MAX,
                 json_max: JSON_BYTES_MAX,
@@ -121,9 +123,12 @@ impl<K: Keys> OperationLayer<K> {
     /// handler's response by that of the key. A handler that returns the error as a [`Problem`] is
     /// not logged as failed. A handler that logs or counts its errors itself should ignore those
     /// for which [`is_not_claimed`](hapax::store::StoreError::is_not_claimed) is true.
+    ///
+    /// A handler that touches nothing but its transaction saves another round trip with
+    /// [`transaction`](Self::transaction).
     #[must_use]
     pub fn claim_pipelined(self) -> Self {
-        self.change(|it| it.policy.is_pipelined = true)
+        self.change(|it| it.policy.claim_mode = ClaimMode::Pipelined)
     }
 
     /// Protects another method on this route.
@@ -333,8 +338,8 @@ pub(crate) type MediaType = Cow<'static, str>;
 pub(crate) struct OperationPolicy {
     pub(crate) key_policy: KeyPolicy,
     pub(crate) single_shot: bool,
-    /// Whether the claim is sent with the first statement.
-    pub(crate) is_pipelined: bool,
+    /// When an atomic request claims its key.
+    pub(crate) claim_mode: ClaimMode,
     pub(crate) bounds: Bounds,
     /// How the numbers of JSON bodies are compared.
     pub(crate) numbers: Numbers,
@@ -344,6 +349,17 @@ pub(crate) struct OperationPolicy {
     pub(crate) on_expired: OnExpired,
     pub(crate) on_failure: OnFailure,
     pub(crate) per_request: Vec<HeaderName>,
+}
+
+/// When an atomic request claims its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimMode {
+    /// Before the handler starts.
+    First,
+    /// Together with the handler's first statement.
+    Pipelined,
+    /// Together with the response: the key is assumed to be free.
+    Optimistic,
 }
 
 /// The source of the key if the client sends none.

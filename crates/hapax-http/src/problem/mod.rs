@@ -20,7 +20,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 pub use code::*;
 pub use from::ConflictOn;
 pub(crate) use render::{
-    IfStored, InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten, write_out,
+    Finality, IfStored, InPhases, is_conflict, is_store_failure, settle, unfinished, unwritten,
+    write_out, write_out_as,
 };
 
 /// An error for the caller.

@@ -58,6 +58,17 @@ const STORED: &str = "this response is stored, and every request with this key r
 #[derive(Clone, Copy)]
 pub(crate) struct InPhases;
 
+/// Whether the failure of a handler is the outcome of its request. In the extensions of a request
+/// it marks a run with an optimistic claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Finality {
+    /// It is, and it is logged as a failure.
+    #[default]
+    Final,
+    /// It is not: the request claims its key, and replays a response or runs again.
+    Provisional,
+}
+
 /// An error response.
 #[derive(Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -106,7 +117,12 @@ pub(crate) fn unwritten(reason: &'static str) -> Response {
 
 /// The response for `problem` with the request id.
 pub(crate) fn write_out(problem: &Problem, id: &RequestId) -> Response {
-    log(problem, id);
+    write_out_as(problem, id, Finality::Final)
+}
+
+/// The same, for a run that may be provisional.
+pub(crate) fn write_out_as(problem: &Problem, id: &RequestId, finality: Finality) -> Response {
+    log(problem, id, finality);
     bare(problem, Some(id.as_str()))
 }
 
@@ -114,13 +130,13 @@ pub(crate) fn write_out(problem: &Problem, id: &RequestId) -> Response {
 ///
 /// These are the error responses of axum's own extractors and fallbacks: without content type, or
 /// plain text.
-pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
+pub(crate) fn settle(response: Response, id: &RequestId, finality: Finality) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
         return response;
     }
     if let Some(problem) = carried(&response) {
-        return with_headers_of(&response, write_out(&problem, id));
+        return with_headers_of(&response, write_out_as(&problem, id, finality));
     }
     let media_type = response.headers().get(CONTENT_TYPE);
     let plain = media_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
@@ -131,7 +147,7 @@ pub(crate) fn settle(response: Response, id: &RequestId) -> Response {
         Some(Reason(reason)) => Problem::internal(*reason),
         None => Problem::new(code::for_status(status)),
     };
-    with_headers_of(&response, write_out(&problem, id))
+    with_headers_of(&response, write_out_as(&problem, id, finality))
 }
 
 /// Marks a carried problem so that it says that a retry continues, and not that it would be refused
@@ -219,7 +235,7 @@ impl Document {
     }
 }
 
-fn log(problem: &Problem, id: &RequestId) {
+fn log(problem: &Problem, id: &RequestId, finality: Finality) {
     let inner = &problem.0;
     let Some(source) = &inner.source else {
         return;
@@ -228,7 +244,8 @@ fn log(problem: &Problem, id: &RequestId) {
     let (error_code, request_id) = (inner.code.name(), id.as_str());
     // A key that was not claimed is not a failure, even if the handler has returned an error.
     let is_not_claimed = is_caused_by(source.as_ref(), StoreError::is_not_claimed);
-    if inner.status.is_server_error() && !is_not_claimed {
+    let is_failure = finality == Finality::Final && !is_not_claimed;
+    if inner.status.is_server_error() && is_failure {
         tracing::error!(
             error_code,
             request_id,

@@ -1,4 +1,7 @@
 //! Atomic mode: the key, the handler's rows, its events and its response are one commit.
+//!
+//! The key is claimed before the handler starts, or together with its first statement. An operation
+//! may try an optimistic claim before that.
 
 use std::time::Duration;
 
@@ -13,10 +16,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     Inner, RequestContext,
     claim_guard::{ClaimGuard, unclaimed},
+    optimistic::{Unclaimed, optimistic},
     run::Finished,
     unprotected,
 };
 use crate::{
+    header,
+    operation::ClaimMode,
     problem::{self, Problem, TIMEOUT},
     tx::Slot,
 };
@@ -40,10 +46,19 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
     {
         return no_time(guard);
     }
-    // After a conflict, the claim is no longer pipelined: the next run claims before the handler
-    // starts. The same holds for a service that fails open, because a handler that has started must
-    // not run again without its key.
-    let mut is_pipelined = context.operation.policy.is_pipelined && !context.fails_open();
+    let mut mode = claim_mode(&context, &guard);
+    if mode == ClaimMode::Optimistic {
+        match Box::pin(optimistic(context, guard, end)).await {
+            Ok(response) => return response,
+            Err(unclaimed) => {
+                Unclaimed {
+                    context,
+                    guard,
+                    mode,
+                } = unclaimed;
+            }
+        }
+    }
     for rerun in 1..=RERUNS {
         let again = match Box::pin(context.again()).await {
             Ok(again) => again,
@@ -51,18 +66,37 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
         };
         let settings = context.operation.idempotency.settings();
         let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
-        match once(context, guard, end, is_pipelined).await {
+        match once(context, guard, end, mode).await {
             Ok(response) => return response,
             Err(lost) => guard = lost.guard,
         }
-        is_pipelined = false;
+        // After a conflict, the next run claims before the handler starts.
+        mode = ClaimMode::First;
         sleep(pause).await;
         context = again;
     }
-    match once(context, guard, end, false).await {
+    match once(context, guard, end, ClaimMode::First).await {
         Ok(response) => response,
         Err(Lost { guard, error }) => guard.failed(&error.into()),
     }
+}
+
+/// When the first run of a request claims the key.
+///
+/// A service that fails open claims before the handler starts, because a handler that has started
+/// must not run again without its key. So does a request that is probably a duplicate: an optimistic
+/// claim would lose, and its handler would have run for nothing.
+fn claim_mode<K: Keys, S: Inner>(
+    context: &RequestContext<K, S>,
+    guard: &ClaimGuard<K>,
+) -> ClaimMode {
+    let mode = context.operation.policy.claim_mode;
+    let attempt = header::attempt(&context.parts.headers);
+    let is_duplicate = !guard.is_first() || attempt.is_some_and(|number| number > 1);
+    if context.fails_open() || (mode == ClaimMode::Optimistic && is_duplicate) {
+        return ClaimMode::First;
+    }
+    mode
 }
 
 /// A run whose transaction conflicted with another one.
@@ -75,13 +109,13 @@ async fn once<K: Keys, S: Inner>(
     context: RequestContext<K, S>,
     mut guard: ClaimGuard<K>,
     end: Instant,
-    is_pipelined: bool,
+    mode: ClaimMode,
 ) -> Result<Response, Lost<K>> {
-    let claim = claim(&guard, is_pipelined);
+    let claim = claim(&guard, mode);
     let parsed = Instant::now();
     match timeout_at(end, claim).await {
         Ok(Ok(ClaimOutcome::Open(tx))) => {
-            if !is_pipelined {
+            if mode == ClaimMode::First {
                 guard.confirm();
             }
             in_transaction(context, guard, tx, end).await
@@ -99,7 +133,7 @@ async fn once<K: Keys, S: Inner>(
     }
 }
 
-fn no_time<K: Keys>(guard: ClaimGuard<K>) -> Response {
+pub(super) fn no_time<K: Keys>(guard: ClaimGuard<K>) -> Response {
     let problem = Problem::new(TIMEOUT).detail("the time ran out before the claim");
     let response = problem::write_out(&problem, &guard.id);
     guard.released(response)
@@ -107,13 +141,13 @@ fn no_time<K: Keys>(guard: ClaimGuard<K>) -> Response {
 
 async fn claim<K: Keys>(
     guard: &ClaimGuard<K>,
-    is_pipelined: bool,
+    mode: ClaimMode,
 ) -> Result<ClaimOutcome<K::Tx>, StoreError> {
     let (store, claim) = (guard.operation.idempotency.store(), guard.claim.clone());
-    if is_pipelined {
-        store.claim_pipelined(claim).await
-    } else {
+    if mode == ClaimMode::First {
         store.claim(claim).await
+    } else {
+        store.claim_pipelined(claim).await
     }
 }
 

@@ -74,6 +74,11 @@ impl<K: Keys> ClaimGuard<K> {
         }
     }
 
+    /// Whether no other request with this key was running on this node when this one arrived.
+    pub(super) fn is_first(&self) -> bool {
+        self.joined.is_first
+    }
+
     /// Confirms that the key belongs to this request, so that requests with another fingerprint
     /// need not wait.
     pub(super) fn confirm(&mut self) {

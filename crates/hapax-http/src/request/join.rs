@@ -21,6 +21,8 @@ use crate::{
 /// The right to run, with the state of the replay cache when it was last read.
 pub(super) struct Joined {
     pub(super) leader: Leader<KeyStatus>,
+    /// Whether no other request with this key was running when this one arrived.
+    pub(super) is_first: bool,
     pub(super) generation: Generation,
     pub(super) asked_at: Instant,
 }
@@ -42,13 +44,13 @@ pub(super) async fn join<K: Keys>(
 ) -> Result<Joined, KeyStatus> {
     let end = until(Instant::now(), operation.idempotency.settings().wait);
     let end = deadline.map_or(end, |deadline| deadline.min(end));
-    let leader = loop {
+    let (leader, is_first) = loop {
         let arrived = Instant::now();
         match operation.idempotency.flights().join(scope, fingerprint) {
-            Join::Leader(leader) => break leader,
+            Join::Leader(leader) => break (leader, true),
             Join::Mismatch => return Err(KeyStatus::Mismatch),
             Join::Follower(follower) => match wait(operation, follower, end).await {
-                Ok(leader) => break leader,
+                Ok(leader) => break (leader, false),
                 Err(status) if may_be_purged(&status, arrived) => {}
                 Err(status) => return Err(status),
             },
@@ -60,6 +62,7 @@ pub(super) async fn join<K: Keys>(
     match operation.idempotency.remembered(&ScopeRef::of(scope)).await {
         None => Ok(Joined {
             leader,
+            is_first,
             generation,
             asked_at,
         }),

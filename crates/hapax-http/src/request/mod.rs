@@ -2,8 +2,8 @@
 //!
 //! The layer reads and hashes the request (`parsed`), looks it up in the replay cache, and joins it
 //! with its duplicates (`join`). The leader of the duplicates runs the handler in a transaction
-//! (`atomic`), as a write plan (`plan`) or in phases (`phased`). It runs in a separate task, so
-//! that it continues if its client disconnects.
+//! (`atomic`, `optimistic`), as a write plan (`plan`) or in phases (`phased`). It runs in a separate
+//! task, so that it continues if its client disconnects.
 
 mod line;
 mod parsed;
@@ -11,6 +11,7 @@ mod join;
 mod claim_guard;
 mod run;
 mod atomic;
+mod optimistic;
 mod phased;
 mod quota;
 mod plan;

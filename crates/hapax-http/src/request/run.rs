@@ -21,7 +21,7 @@ use super::Inner;
 use crate::{
     body::Kept,
     header::OWN_HEADERS,
-    problem::{self, ANSWER_TOO_LARGE, IfStored, Problem, TIMEOUT},
+    problem::{self, ANSWER_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
     request_id::RequestId,
     stored,
 };
@@ -51,7 +51,7 @@ impl<S: Inner> Run<S> {
         self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> (P, Finished) {
-        let (end, id) = (self.end, self.id.clone());
+        let (end, id, finality) = (self.end, self.id.clone(), self.finality());
         let run = AssertUnwindSafe(self.call(split)).catch_unwind();
         let ended = timeout_at(end, run).await;
         let problem = match ended {
@@ -62,7 +62,8 @@ impl<S: Inner> Run<S> {
             Ok(Ok(Ok(_))) | Err(_) => Problem::new(TIMEOUT)
                 .detail("the time ran out before the commit; nothing was changed"),
         };
-        (P::default(), Finished::problem(&problem, &id).await)
+        let response = problem::write_out_as(&problem, &id, finality);
+        (P::default(), Finished::of(response).await)
     }
 
     /// Runs the handler and returns its response, unless `cut` completes first and aborts it.
@@ -80,11 +81,18 @@ impl<S: Inner> Run<S> {
         Finished::problem(&problem, &id).await
     }
 
+    /// Whether a failure of this run is the outcome of its request.
+    fn finality(&self) -> Finality {
+        let marked = self.parts.extensions.get::<Finality>();
+        marked.copied().unwrap_or_default()
+    }
+
     async fn call<P>(
         mut self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> Result<(P, Finished), Problem> {
         let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
+        let finality = self.finality();
         let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
         // The limit of the operation has already been applied.
         DefaultBodyLimit::disable().apply(&mut request);
@@ -96,7 +104,7 @@ impl<S: Inner> Run<S> {
         }
         let is_conflict = problem::is_conflict(&response);
         let is_store_failure = problem::is_store_failure(&response);
-        let (mut parts, body) = problem::settle(response, &self.id).into_parts();
+        let (mut parts, body) = problem::settle(response, &self.id, finality).into_parts();
         // Only the layer says where a response comes from. If a handler could claim that its
         // response is stored, the client would forget a key whose outcome is unknown.
         for name in OWN_HEADERS {
@@ -188,7 +196,12 @@ impl Finished {
 
     /// Creates the response for a problem.
     pub(crate) async fn problem(problem: &Problem, id: &RequestId) -> Self {
-        let (parts, body) = problem::write_out(problem, id).into_parts();
+        Self::of(problem::write_out(problem, id)).await
+    }
+
+    /// Reads the response of a problem that is written out.
+    async fn of(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
         let body = collect(body).await.unwrap_or_default();
         Self {
             parts,

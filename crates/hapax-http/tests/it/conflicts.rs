@@ -6,7 +6,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use axum::{Router, extract::State, routing::post};
+use axum::{
+    Router,
+    extract::State,
+    routing::{MethodRouter, post},
+};
 use futures_util::future::join;
 use hapax::event::NewEvent;
 use hapax_http::{Idempotency, Json, OperationLayer, Problem, RequestIds, Settings, Tx};
@@ -43,8 +47,8 @@ struct Crossing {
 }
 
 async fn take(
-    State(crossing): State<Crossing>,
     mut tx: Tx<hapax_postgres::Tx>,
+    State(crossing): State<Crossing>,
     Json(order): Json<Take>,
 ) -> Result<(StatusCode, String), Problem> {
     let run = crossing.runs.fetch_add(1, Ordering::SeqCst);
@@ -64,22 +68,29 @@ async fn take(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_deadlocks_runs_again_and_is_answered_once_with_one_effect() {
-    check(false, |layer| layer).await;
+    check(false, |layer| post(take).layer(layer)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_swallows_its_deadlock_runs_again_all_the_same() {
-    check(true, |layer| layer).await;
+    check(true, |layer| post(take).layer(layer)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_deadlocks_behind_its_riding_claim_runs_again() {
-    check(false, OperationLayer::claim_pipelined).await;
+    check(false, |layer| post(take).layer(layer.claim_pipelined())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_deadlocks_before_its_optimistic_claim_runs_again() {
+    for swallows in [false, true] {
+        check(swallows, |layer| post(layer.transaction(take))).await;
+    }
 }
 
 async fn check(
     swallows: bool,
-    policy: impl FnOnce(OperationLayer<Postgres>) -> OperationLayer<Postgres>,
+    route: impl FnOnce(OperationLayer<Postgres>) -> MethodRouter<Crossing>,
 ) {
     let database = Database::fresh().await;
     let (clock, random) = (system_clock(), seeded_random(1));
@@ -95,10 +106,7 @@ async fn check(
         both: Arc::new(Barrier::new(2)),
     };
     let router = Router::new()
-        .route(
-            "/take",
-            post(take).layer(policy(idempotency.operation("/take"))),
-        )
+        .route("/take", route(idempotency.operation("/take")))
         .with_state(crossing.clone())
         .layer(RequestIds::new(random));
     let ask = async |key: &str, rows: [i32; 2]| -> Sent {

@@ -18,6 +18,7 @@ mod waiting;
 mod conflicts;
 mod sqlx_handlers;
 mod pipelined;
+mod optimistic;
 mod violations;
 mod store_errors;
 mod store_failures;

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     claim::hold,
-    commit_recovery,
+    commit_recovery::{self, IfAbsent},
     connection::QueryError,
     emit::Columns,
     error::{lost, own_error, store_error, unavailable},
@@ -90,7 +90,9 @@ pub(crate) async fn alone(
 /// Finds out whether a request was committed if the result of its group was lost, and runs it if it
 /// was not.
 pub(crate) async fn resolved(store: &Postgres, member: Member) {
-    match commit_recovery::committed(store, &member.claim, &member.response).await {
+    let if_absent = IfAbsent::RunAgain;
+    let committed = commit_recovery::committed(store, &member.claim, if_absent, &member.response);
+    match committed.await {
         Ok(()) => {
             store.notifier().notify();
             let ran = member.committed();
@@ -134,6 +136,7 @@ async fn once(
         Box::pin(commit_recovery::committed(
             store,
             &member.claim,
+            IfAbsent::RunAgain,
             &member.response,
         ))
         .await?;

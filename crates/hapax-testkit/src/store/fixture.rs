@@ -179,6 +179,44 @@ pub(crate) async fn run_or_replay<S: StoreUnderTest>(
     }
 }
 
+/// Executes a request once with an optimistic claim, or with a regular one in a store without them.
+/// `None` if nothing was committed, because the key was not free.
+///
+/// It writes the row `body`, emits one event about it, and responds with `body`.
+pub(crate) async fn try_optimistic<S: StoreUnderTest>(
+    store: &S::Store,
+    claim: Claim,
+    body: &str,
+) -> Option<StoredResponse> {
+    let opened = store.claim_optimistic(claim.clone()).await;
+    let mut tx = match opened.expect("a claim returns a result") {
+        Some(tx) => tx,
+        None => match store.claim(claim).await.expect("a claim returns a result") {
+            ClaimOutcome::Open(tx) => tx,
+            ClaimOutcome::Taken(_) => return None,
+        },
+    };
+    S::write_row(&mut tx, body).await;
+    tx.emit(event(body)).expect("an event is emitted");
+    match tx.complete(&response(body), Effect::Keep).await {
+        Ok(_) => Some(response(body)),
+        Err(StoreError::NotClaimed | StoreError::Conflict { .. }) => None,
+        Err(error) => panic!("a lost claim should be NotClaimed or Conflict: {error:?}"),
+    }
+}
+
+/// Acts like the layer with an optimistic claim: if it loses, the key is claimed in the regular way.
+pub(crate) async fn optimistic_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    claim: Claim,
+    body: &str,
+) -> StoredResponse {
+    match try_optimistic::<S>(store, claim.clone(), body).await {
+        Some(response) => response,
+        None => run_or_replay::<S>(store, claim, body).await,
+    }
+}
+
 /// The replayed response, once there is one.
 pub(crate) fn replayed(taken: Taken) -> Option<StoredResponse> {
     match taken {

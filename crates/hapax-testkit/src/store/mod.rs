@@ -17,6 +17,7 @@ pub mod retention;
 pub mod transaction;
 pub mod phases;
 pub mod takeovers;
+pub mod optimistic;
 pub mod single_shot;
 pub mod outbox;
 pub mod inbox;
@@ -164,6 +165,18 @@ macro_rules! store_suite {
                 a_caller_that_leaves_while_it_waits_delays_no_other
                 an_abandoned_completion_is_whole_or_nothing
                 whoever_sees_a_row_finds_its_event_and_its_answer
+            }
+            optimistic {
+                an_optimistic_claim_commits_rows_events_and_response
+                an_optimistic_claim_commits_several_events_or_none
+                an_optimistic_claim_of_a_taken_key_commits_nothing
+                an_expired_key_runs_as_new_after_an_optimistic_claim
+                an_optimistic_refusal_keeps_the_response_alone
+                an_optimistic_refusal_of_a_taken_key_is_not_stored
+                an_optimistic_claim_without_a_statement_keeps_its_response
+                an_optimistic_claim_that_stores_no_response_leaves_its_key_free
+                of_many_optimistic_claims_at_once_one_commits
+                every_claim_of_one_key_at_once_runs_once
             }
             single_shot {
                 a_single_shot_commits_rows_events_and_answer
@@ -383,6 +396,7 @@ mod tests {
                 ("transaction", include_str!("transaction.rs")),
                 ("phases", include_str!("phases.rs")),
                 ("takeovers", include_str!("takeovers.rs")),
+                ("optimistic", include_str!("optimistic.rs")),
                 ("single_shot", include_str!("single_shot.rs")),
                 ("outbox", include_str!("outbox.rs")),
                 ("inbox", include_str!("inbox.rs")),

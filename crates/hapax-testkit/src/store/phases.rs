@@ -17,7 +17,7 @@ use hapax::{
 
 use super::{
     PhasesUnderTest, Tx,
-    fixture::{Fixture, PATIENCE, check_error, replayed},
+    fixture::{Fixture, PATIENCE, check_error, optimistic_or_replay, replayed, try_optimistic},
 };
 use crate::{
     events::{RETENTION, claim, event, fingerprint, response, single_shot},
@@ -34,6 +34,8 @@ pub async fn an_entered_key_is_in_progress<S: PhasesUnderTest>() {
     assert_eq!((owned.resumed, owned.recovery_point), (false, None));
     assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
     assert_eq!(fixture.taken(claim("k")).await, Taken::InProgress);
+    let ran = try_optimistic::<S>(fixture.store(), claim("k"), "optimistic");
+    assert_eq!(ran.await, None);
     let shot = single_shot(claim("k"), vec![S::row_statement("shot")], "shot");
     let ran = fixture.store().execute_plan(shot).await;
     assert_eq!(
@@ -319,12 +321,13 @@ pub async fn every_mode_at_once_runs_once<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     for round in 0..8 {
         let key = format!("k{round}");
-        let asked = (0..12).map(|number| {
+        let asked = (0..16).map(|number| {
             let (store, key) = (fixture.store().clone(), key.clone());
             tokio::spawn(async move {
-                match number % 3 {
+                match number % 4 {
                     0 => enter_or_replay::<S>(&store, &key).await,
                     1 => super::fixture::run_or_replay::<S>(&store, claim(&key), &key).await,
+                    2 => optimistic_or_replay::<S>(&store, claim(&key), &key).await,
                     _ => shoot_or_replay::<S>(&store, &key).await,
                 }
             })

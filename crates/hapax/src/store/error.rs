@@ -31,8 +31,8 @@ pub enum StoreError {
         /// The error of the database.
         source: BoxError,
     },
-    /// The claim was sent together with the first statement, and the key was taken. Nothing was
-    /// written.
+    /// The claim was sent together with the first statement, or with the response, and the key was
+    /// taken. Nothing was written.
     ///
     /// This is not a failure. The transaction ends here: the key has a response already, or another
     /// transaction holds it, and the request receives the response or the state of the key. Later

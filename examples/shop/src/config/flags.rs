@@ -115,6 +115,8 @@ settings! {
     text "idempotency.on_store_error", "--on-store-error", "WORD";
     /// If a handler fails: release (the key) or store (the failure) [default: release]
     text "idempotency.on_failure", "--on-failure", "WORD";
+    /// When handlers with nothing but a transaction claim keys: optimistic or first [default: optimistic]
+    text "idempotency.claims", "--claims", "WORD";
     /// Header names and statuses in responses: hapax, ietf or stripe [default: hapax]
     text "idempotency.profile", "--profile", "WORD";
     /// How long a duplicate waits for the first request [default: 1s]

@@ -106,6 +106,7 @@ pub(crate) struct Idempotency {
     pub(crate) on_expired: OnExpired,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) on_failure: OnFailure,
+    pub(crate) claims: Claims,
     pub(crate) profile: Profile,
     pub(crate) wait: Duration,
     /// How long the key of a phased operation stays owned after its owner dies.
@@ -114,6 +115,15 @@ pub(crate) struct Idempotency {
     pub(crate) cache_bytes: Option<u64>,
     /// The most keys and bytes that one tenant may have stored.
     pub(crate) quota: Quota,
+}
+
+/// When a handler that touches nothing but its transaction claims its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claims {
+    /// Together with the response, on PostgreSQL.
+    Optimistic,
+    /// Before it starts.
+    First,
 }
 
 /// A wrong flag or setting.
@@ -361,6 +371,10 @@ fn read_idempotency(settings: &Settings) -> Result<Idempotency, String> {
                 text,
                 &[("release", OnFailure::Release), ("store", OnFailure::Store)],
             )
+        })?,
+        claims: settings.one("idempotency.claims", "optimistic", |text| {
+            let claims = [("optimistic", Claims::Optimistic), ("first", Claims::First)];
+            values::word(text, &claims)
         })?,
         profile: settings.one("idempotency.profile", "hapax", |text| {
             values::word(

@@ -37,11 +37,11 @@ struct Customer {
 
 /// `PUT /customers/{id}/email`.
 pub(super) async fn set_email<D: Database>(
+    mut tx: hapax_http::Tx<D::Tx>,
     State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     members::id(&id)?;

@@ -27,20 +27,24 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
+    handler::Handler,
     response::Response,
-    routing::{get, post, put},
+    routing::{MethodFilter, MethodRouter, get, on, post},
 };
 use hapax::failpoint::Failpoints;
 use hapax::{
     Random, key::Tenant, limits::BODY_BYTES_MAX, request_log::RequestLog, signature::Verifier,
     trace::Traces,
 };
-use hapax_http::{DedupeKey, Idempotency, Rate, RateLimit, RequestIds, problem};
+use hapax_http::{
+    DedupeKey, Idempotency, InTransaction, OperationLayer, Rate, RateLimit, RequestIds, problem,
+};
 use http::{HeaderValue, Method, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::{
     auth::Tokens,
+    config::Claims,
     database::Database,
     ids::Ids,
     providers::Providers,
@@ -75,6 +79,7 @@ pub(crate) struct Parts<D: Database> {
     pub(crate) idempotency: Idempotency<D>,
     pub(crate) tokens: Tokens,
     pub(crate) rate_limit: Option<Rate>,
+    pub(crate) claims: Claims,
     pub(crate) sources: Vec<(String, Verifier)>,
     /// By what repeated webhooks are recognized, by their type.
     pub(crate) dedupe: Vec<(String, DedupeKey)>,
@@ -90,6 +95,7 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
         idempotency,
         tokens,
         rate_limit,
+        claims,
         sources,
         dedupe,
         metrics,
@@ -100,7 +106,7 @@ pub(crate) fn router<D: Database>(parts: Parts<D>) -> Router {
     let body_max = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
     let layers = (RequestIds::new(random), DefaultBodyLimit::max(body_max));
     Router::new()
-        .merge(tenants(&shop, &idempotency, tokens, rate_limit))
+        .merge(tenants(&shop, &idempotency, tokens, rate_limit, claims))
         .merge(received)
         .merge(operations(&shop, metrics))
         .merge(demo.map(demo::routes).unwrap_or_default())
@@ -138,18 +144,21 @@ fn tenants<D: Database>(
     idempotency: &Idempotency<D>,
     tokens: Tokens,
     rate_limit: Option<Rate>,
+    claims: Claims,
 ) -> Router {
     let operation = |template| idempotency.operation(template);
     let placed = operation("/orders").single_shot();
-    // These handlers do nothing outside their transaction, so the claim can be pipelined with the
-    // first statement.
-    let riding = |template| operation(template).claim_pipelined();
-    let replaced = riding("/orders/{id}").also(Method::PUT).optional();
-    let email_set = riding("/customers/{id}/email").also(Method::PUT).optional();
-    let signed_up = riding("/signups").derived(signups::derive);
-    // This handler stores a file before its first statement. That may happen twice, but equal
-    // content is stored as one file.
-    let uploaded = riding("/uploads")
+    let replaced = operation("/orders/{id}").also(Method::PUT).optional();
+    let replaced = in_transaction(claims, MethodFilter::PUT, replaced, orders::replace::<D>);
+    let email_set = operation("/customers/{id}/email").also(Method::PUT);
+    let set_email = customers::set_email::<D>;
+    let email_set = in_transaction(claims, MethodFilter::PUT, email_set.optional(), set_email);
+    let signed_up = operation("/signups").derived(signups::derive);
+    let signed_up = in_transaction(claims, MethodFilter::POST, signed_up, signups::create::<D>);
+    // This handler stores a file before its first statement, with which the claim is pipelined. The
+    // file may be stored twice, but equal content is one file.
+    let uploaded = operation("/uploads")
+        .claim_pipelined()
         .body_max(UPLOAD_BYTES_MAX)
         .media_types(["multipart/form-data"]);
     let reserve = idempotency.reserve_handler();
@@ -160,22 +169,15 @@ fn tenants<D: Database>(
                 .layer(placed)
                 .get(orders::list::<D>),
         )
-        .route(
-            "/orders/{id}",
-            put(orders::replace::<D>)
-                .layer(replaced)
-                .get(orders::read::<D>),
-        )
+        .route("/orders/{id}", replaced.get(orders::read::<D>))
         .route(
             "/customers/{id}/email",
-            put(customers::set_email::<D>)
-                .layer(email_set)
-                .get(customers::email::<D>),
+            email_set.get(customers::email::<D>),
         )
         .merge(phased(idempotency))
         .route("/checkouts/{id}", get(checkouts::read::<D>))
         .route("/ledger", get(ledger::list::<D>))
-        .route("/signups", post(signups::create::<D>).layer(signed_up))
+        .route("/signups", signed_up)
         .route("/uploads", post(uploads::create::<D>).layer(uploaded))
         .route("/uploads/{id}", get(uploads::read::<D>))
         .route(
@@ -191,6 +193,24 @@ fn tenants<D: Database>(
         None => routes.route_layer(tokens),
     };
     routes.with_state(Arc::clone(shop))
+}
+
+/// Routes a handler that does nothing outside its transaction.
+fn in_transaction<D, H, T>(
+    claims: Claims,
+    methods: MethodFilter,
+    operation: OperationLayer<D>,
+    handler: H,
+) -> MethodRouter<Arc<Shop<D>>>
+where
+    D: Database,
+    H: Handler<T, Arc<Shop<D>>>,
+    T: InTransaction<D::Tx> + 'static,
+{
+    match claims {
+        Claims::Optimistic => on(methods, operation.transaction(handler)),
+        Claims::First => on(methods, handler).layer(operation),
+    }
 }
 
 /// Returns the routes for operators: health, metrics and the description of the API.

@@ -116,12 +116,12 @@ pub(super) async fn list<D: Database>(
 
 /// `PUT /orders/{id}`.
 pub(super) async fn replace<D: Database>(
+    mut tx: hapax_http::Tx<D::Tx>,
     State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
     Query(NoQuery {}): Query<NoQuery>,
     headers: HeaderMap,
-    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     members::id(&id)?;

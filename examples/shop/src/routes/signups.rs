@@ -50,10 +50,10 @@ struct SignedUp<'a> {
 
 /// `POST /signups`.
 pub(super) async fn create<D: Database>(
+    mut tx: hapax_http::Tx<D::Tx>,
     State(shop): State<Arc<Shop<D>>>,
     Extension(tenant): Extension<Tenant>,
     Query(NoQuery {}): Query<NoQuery>,
-    mut tx: hapax_http::Tx<D::Tx>,
     Json(stated): Json<Stated>,
 ) -> Result<Response, Problem> {
     members::email(&stated.email)?;

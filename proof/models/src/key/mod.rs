@@ -16,7 +16,7 @@ use crate::explore::{Design, words};
 /// Requests in hand at once.
 const WORKERS: usize = 2;
 
-/// One key in one of the two modes.
+/// One key in one of the modes.
 #[derive(Debug)]
 pub(crate) struct Key {
     mode: Mode,
@@ -29,6 +29,8 @@ pub(crate) struct Key {
 pub(crate) enum Mode {
     /// Once: key, effect, event and answer together.
     Atomic,
+    /// The same, but a request may assume that the key is free, and claim it in its commit.
+    Optimistic,
     /// The key, then after the call effect, event and recovery point, then the answer.
     Phased,
 }
@@ -60,6 +62,14 @@ pub(crate) enum Bug {
     PurgeOfLiveKey,
     /// A key is released after the provider was called.
     ReleaseAfterCall,
+    /// An optimistic run commits although the key is not free.
+    LoserCommits,
+    /// An optimistic run that committed nothing sends its own answer.
+    LoserAnswers,
+    /// The failure of an optimistic run is sent before the key is claimed.
+    FailsUnclaimed,
+    /// A lost optimistic commit that has left no row is said not to have happened.
+    DeniesLostCommit,
 }
 
 /// What happens next.
@@ -70,6 +80,8 @@ pub(crate) enum Action {
     LoseRequest(usize),
     Receive(usize),
     Step(Worker),
+    /// It claims the key first, where it might have made an optimistic claim.
+    ClaimFirst(Worker),
     Crash(Worker),
     /// It commits, and dies or loses its connection before it hears of that.
     CommitUnheard(Worker),
@@ -87,6 +99,7 @@ const FINGERPRINT: &str = "another fingerprint never executes";
 const EVENT: &str = "an effect has its event";
 const FENCED: &str = "a fenced owner commits nothing";
 const CHARGED: &str = "the provider charges once";
+const NOT_DENIED: &str = "no failure is the answer to an effect";
 
 impl Design for Key {
     type Bug = (Mode, Bug);
@@ -94,6 +107,7 @@ impl Design for Key {
     const NAME: &'static str = "key";
     const BUGS: &'static [(Self::Bug, Option<&'static str>)] = &[
         ((Mode::Atomic, Bug::None), None),
+        ((Mode::Optimistic, Bug::None), None),
         ((Mode::Phased, Bug::None), None),
         ((Mode::Atomic, Bug::CheckThenInsert), Some(ONE_EFFECT)),
         ((Mode::Phased, Bug::CheckThenInsert), Some(CHARGED)),
@@ -110,6 +124,10 @@ impl Design for Key {
         ((Mode::Phased, Bug::ResumeByEpochAlone), Some(FINGERPRINT)),
         ((Mode::Phased, Bug::PurgeOfLiveKey), Some(ONE_EFFECT)),
         ((Mode::Phased, Bug::ReleaseAfterCall), Some(CHARGED)),
+        ((Mode::Optimistic, Bug::LoserCommits), Some(ONE_EFFECT)),
+        ((Mode::Optimistic, Bug::LoserAnswers), Some(ACKNOWLEDGED)),
+        ((Mode::Optimistic, Bug::FailsUnclaimed), Some(NOT_DENIED)),
+        ((Mode::Optimistic, Bug::DeniesLostCommit), Some(NOT_DENIED)),
     ];
 
     fn new((mode, bug): Self::Bug, large: bool) -> Self {
@@ -150,7 +168,7 @@ impl Model for Key {
             );
             may(on_the_way && left.faults > 0, Action::LoseRequest(client));
             may(
-                on_the_way && state.workers.len() < WORKERS,
+                on_the_way && in_hand(state) < WORKERS,
                 Action::Receive(client),
             );
         }
@@ -158,8 +176,11 @@ impl Model for Key {
             let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
             let can_step = self.can_step(state, worker);
             may(can_step, Action::Step(worker));
+            let may_assume = self.mode == Mode::Optimistic && worker.next == Stage::Arrives;
+            may(may_assume, Action::ClaimFirst(worker));
             may(state.left.faults > 0, Action::Crash(worker));
-            let commits = self.mode == Mode::Atomic && matches!(worker.next, Stage::Commits(_));
+            let commits = matches!(worker.next, Stage::Commits(_) | Stage::Assumes);
+            let commits = commits && !self.is_phased();
             may(
                 commits && state.left.faults > 0,
                 Action::CommitUnheard(worker),
@@ -206,6 +227,11 @@ impl Model for Key {
                     state.workers.push(Worker { next, ..worker });
                 }
             }
+            Action::ClaimFirst(worker) => {
+                remove(&mut state.workers, &worker);
+                let next = Stage::Claims;
+                state.workers.push(Worker { next, ..worker });
+            }
             Action::Crash(worker) => {
                 state.left.faults -= 1;
                 remove(&mut state.workers, &worker);
@@ -213,8 +239,7 @@ impl Model for Key {
             Action::CommitUnheard(worker) => {
                 state.left.faults -= 1;
                 remove(&mut state.workers, &worker);
-                self.step(&mut state, worker);
-                let next = Stage::Arrives;
+                let next = self.lose_commit(&mut state, worker);
                 state.workers.push(Worker { next, ..worker });
             }
             Action::Release(worker) => {
@@ -257,19 +282,28 @@ impl Model for Key {
                     .iter()
                     .all(|charges| charges.count_ones() <= 1)
             }),
+            Property::always(NOT_DENIED, |_, state: &State| !state.wrong.denied),
             Property::sometimes("a replay", |_, state: &State| {
                 let is_replay = |it: &Worker| matches!(it.next, Stage::Answers(_, true));
                 state.workers.iter().any(is_replay)
             }),
             Property::sometimes("a takeover, or none to be had", |model, state: &State| {
                 let is_resumed = |it: &Worker| matches!(it.next, Stage::Calls(own) if own.resumed);
-                model.mode == Mode::Atomic || state.workers.iter().any(is_resumed)
+                !model.is_phased() || state.workers.iter().any(is_resumed)
             }),
             Property::sometimes(
                 "a fenced owner, or none to be had",
                 |model, state: &State| {
                     let is_fenced = |it: &Worker| it.next == Stage::Fenced;
-                    model.mode == Mode::Atomic || state.workers.iter().any(is_fenced)
+                    !model.is_phased() || state.workers.iter().any(is_fenced)
+                },
+            ),
+            Property::sometimes(
+                "a commit that may still happen, or none to be had",
+                |model, state: &State| {
+                    let is_late = |it: &Worker| it.next == Stage::InFlight;
+                    let has_row = state.row.is_some();
+                    model.mode != Mode::Optimistic || has_row && state.workers.iter().any(is_late)
                 },
             ),
             Property::sometimes("a commit that nobody heard of", |_, state: &State| {
@@ -289,6 +323,10 @@ impl Model for Key {
 }
 
 impl Key {
+    pub(super) fn is_phased(&self) -> bool {
+        self.mode == Mode::Phased
+    }
+
     /// Whether a worker may release its key: no other worker owned it before, and the provider was
     /// not called.
     fn may_release(&self, next: Stage) -> bool {
@@ -325,6 +363,12 @@ fn is_kept(state: &State) -> bool {
         let agrees = |other: &Told| other.era != outcome.era || other.answer == outcome.answer;
         has_effect && (outcome.era < state.era || is_stored) && state.told().all(agrees)
     })
+}
+
+/// Requests in hand: a commit that is on its way is in no process any more.
+fn in_hand(state: &State) -> usize {
+    let workers = state.workers.iter();
+    workers.filter(|it| it.next != Stage::InFlight).count()
 }
 
 fn once_each<T: Copy + PartialEq>(sorted: &[T]) -> Vec<T> {

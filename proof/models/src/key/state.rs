@@ -55,6 +55,8 @@ pub(crate) struct Wrong {
     pub(crate) late: bool,
     /// A request has worked under the key of another payload, or got its answer.
     pub(crate) mixed: bool,
+    /// A failure was sent to a client although its request has an effect.
+    pub(crate) denied: bool,
 }
 
 /// The key's row.
@@ -92,6 +94,13 @@ pub(crate) struct Worker {
 pub(crate) enum Stage {
     /// Claims, or enters, a key that may have no row.
     Arrives,
+    /// Claims a key that may have no row, after its optimistic claim or in its place.
+    Claims,
+    /// Runs without a claim, and claims the key in its commit.
+    Assumes,
+    /// The commit of such a run, whose process is gone or has lost its connection. It may still
+    /// arrive.
+    InFlight,
     /// It saw no row and inserts one: the way without a lock.
     Inserts,
     /// Reads the row that was in its way.

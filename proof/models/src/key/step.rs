@@ -12,16 +12,26 @@ impl Key {
     /// Whether a worker can take its next step: a claim waits for the transaction that has the
     /// lock.
     pub(super) fn can_step(&self, state: &State, worker: Worker) -> bool {
-        let claims = self.mode == Mode::Atomic && worker.next == Stage::Arrives;
-        let is_locked = || state.workers.iter().any(|it| holds_lock(it.next));
-        !claims || self.bug == Bug::CheckThenInsert || !is_locked()
+        let claims = match self.mode {
+            Mode::Atomic => worker.next == Stage::Arrives,
+            Mode::Optimistic => worker.next == Stage::Claims,
+            Mode::Phased => false,
+        };
+        !claims || self.bug == Bug::CheckThenInsert || !is_locked(state)
     }
 
     /// Does what a worker does next; without a stage it is done with.
     pub(super) fn step(&self, state: &mut State, worker: Worker) -> Option<Stage> {
         let Worker { client, next } = worker;
         match next {
-            Stage::Arrives => self.arrive(state, client),
+            Stage::Arrives if self.mode == Mode::Optimistic => Some(Stage::Assumes),
+            Stage::Arrives | Stage::Claims => self.arrive(state, client),
+            Stage::Assumes => self.fail_or_assume(state, client),
+            Stage::InFlight => {
+                let committed = self.assume(state, client) != Stage::Claims;
+                state.wrong.denied |= committed && self.bug == Bug::DeniesLostCommit;
+                None
+            }
             Stage::Inserts => Some(self.begin(self.insert(state, client, 1))),
             Stage::Finds => self.judge(state, client),
             Stage::Resumes { epoch, entered } => Some(self.resume(state, epoch, entered)),
@@ -59,11 +69,58 @@ impl Key {
         }
     }
 
+    /// Loses the connection of a worker whose commit was sent. Returns what the worker does next.
+    pub(super) fn lose_commit(&self, state: &mut State, worker: Worker) -> Stage {
+        if worker.next == Stage::Assumes {
+            // It may arrive at any time. The client learns that the outcome is unknown.
+            return Stage::InFlight;
+        }
+        self.step(state, worker);
+        match self.mode {
+            Mode::Optimistic => Stage::Claims,
+            Mode::Atomic | Mode::Phased => Stage::Arrives,
+        }
+    }
+
+    /// Ends an optimistic run. If the request was executed before, its handler fails on the rows of
+    /// the first execution.
+    fn fail_or_assume(&self, state: &mut State, client: u8) -> Option<Stage> {
+        let is_stored = |row: Row| row.answer.is_some() && !row.expired;
+        if self.bug == Bug::FailsUnclaimed && state.row.is_some_and(is_stored) {
+            state.wrong.denied = true;
+            return None;
+        }
+        Some(self.assume(state, client))
+    }
+
+    /// Commits a new key with everything else, or nothing: the index holds no row for the key, and no
+    /// other transaction has its lock.
+    fn assume(&self, state: &mut State, client: u8) -> Stage {
+        let is_free = state.row.is_none() && !is_locked(state);
+        if is_free || self.bug == Bug::LoserCommits {
+            let own = own(state, 1, false);
+            return self.write(state, client, own);
+        }
+        if self.bug != Bug::LoserAnswers {
+            return Stage::Claims;
+        }
+        let own = own(state, 1, false);
+        let (era, answer) = (own.era, own.number);
+        Stage::Answers(
+            Told {
+                client,
+                era,
+                answer,
+            },
+            false,
+        )
+    }
+
     fn arrive(&self, state: &mut State, client: u8) -> Option<Stage> {
         match state.row {
             None if self.bug == Bug::CheckThenInsert => Some(Stage::Inserts),
             None => Some(self.begin(self.insert(state, client, 1))),
-            Some(_) if self.mode == Mode::Atomic => self.judge(state, client),
+            Some(_) if !self.is_phased() => self.judge(state, client),
             Some(_) => Some(Stage::Finds),
         }
     }
@@ -76,7 +133,7 @@ impl Key {
         if row.expired {
             return Some(match self.mode {
                 Mode::Phased => Stage::EntersAnew,
-                Mode::Atomic => self.enter_anew(state, client),
+                Mode::Atomic | Mode::Optimistic => self.enter_anew(state, client),
             });
         }
         let is_mismatch = row.print != state.prints[usize::from(client)];
@@ -154,7 +211,7 @@ impl Key {
     fn begin(&self, own: Owned) -> Stage {
         match self.mode {
             Mode::Phased => Stage::Calls(own),
-            Mode::Atomic => Stage::Commits(own),
+            Mode::Atomic | Mode::Optimistic => Stage::Commits(own),
         }
     }
 
@@ -197,7 +254,7 @@ impl Key {
         state.events[era] += 1;
         match self.mode {
             _ if self.bug == Bug::AnswerApart => Stage::Advances(own),
-            Mode::Atomic => self.finish(state, client, own),
+            Mode::Atomic | Mode::Optimistic => self.finish(state, client, own),
             Mode::Phased => {
                 if let Some(row) = &mut state.row {
                     row.charged = true;
@@ -238,7 +295,7 @@ impl Key {
     pub(super) fn may_commit(&self, state: &State, own: Owned) -> bool {
         let is_open = |row: &Row| row.answer.is_none();
         match self.bug {
-            _ if self.mode == Mode::Atomic => true,
+            _ if !self.is_phased() => true,
             Bug::NoFence | Bug::LeaseForFence => state.row.is_some(),
             Bug::EpochAlone => state
                 .row
@@ -280,6 +337,7 @@ fn owned_row(state: &mut State, own: Owned) -> Option<&mut Row> {
 }
 
 /// Whether an open transaction holds the key's lock.
-fn holds_lock(next: Stage) -> bool {
-    matches!(next, Stage::Commits(_))
+fn is_locked(state: &State) -> bool {
+    let holds_lock = |it: &Worker| matches!(it.next, Stage::Commits(_));
+    state.workers.iter().any(holds_lock)
 }

@@ -46,7 +46,8 @@ CREATE TABLE inbox_event (
     created_at     timestamptz NOT NULL
 )";
 
-/// The shops: one on SQLite, two on one server.
+/// The shops: one on SQLite, two on one server. On the server, the first one makes optimistic claims,
+/// and the second one claims before its handlers start.
 pub(super) fn shops(deployment: &Deployment, binaries: &Binaries) -> anyhow::Result<Vec<Program>> {
     let ports = deployment.ports.shops.iter().enumerate();
     ports
@@ -73,12 +74,14 @@ fn shop(
     let remotes = [*mailbox, *payment, *shipping].map(|port| format!("127.0.0.1:{port}"));
     let server = deployment.server.as_ref();
     let database = server.map(|it| deployment.links.databases[number].url(&it.url));
-    let arguments = arguments(
+    let mut arguments = arguments(
         port,
         &home,
         [&hook, &remotes[0], &remotes[1], &remotes[2]],
         database,
     );
+    let claims = if number == 0 { "optimistic" } else { "first" };
+    arguments.push(format!("--claims={claims}"));
     let shop = binaries.path("shop");
     Ok(Program::new(&name, &deployment.folder, &shop, arguments))
 }

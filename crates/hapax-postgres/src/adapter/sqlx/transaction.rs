@@ -27,7 +27,7 @@ use tokio_postgres::error::SqlState;
 use super::{bound::bound, store::SqlxStore};
 use crate::{
     commit::{Ending, is_taken},
-    commit_recovery,
+    commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
     settings::Settings,
@@ -114,7 +114,9 @@ impl SqlxTx {
         let (Some(held), Some(response)) = (&held, response) else {
             return Err(unknown);
         };
-        Box::pin(commit_recovery::committed(postgres, &held.claim, response)).await?;
+        let if_absent = IfAbsent::RunAgain;
+        let committed = commit_recovery::committed(postgres, &held.claim, if_absent, response);
+        Box::pin(committed).await?;
         accepted.committed();
         postgres.notifier().notify();
         Ok(())

@@ -16,13 +16,16 @@ use hapax_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::day::{Day, SHORT, Way, ask, order};
+use super::day::{Day, SHORT, WAYS, Way, ask, order};
 use crate::fixture::{INSERT, PATIENCE, shot};
+
+/// The statement that stores the response.
+const ANSWER: &str = "INSERT INTO hapax.idempotency_key";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         for deed in [Deed::CutAfter, Deed::SwallowAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
@@ -82,10 +85,39 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     day.settle(Way::PlannedRequest, "s", outcome).await;
 }
 
+/// The lost transaction has not locked its key, so nothing shows whether it still runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_optimistic_commit_that_did_not_happen_yet_stays_unknown() {
+    let day = Day::new().await;
+    let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
+    let outcome = order(&day.node, Way::Optimistic, "cut").await;
+    assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
+    assert_eq!(trap.count(), 1);
+    day.settle(Way::Optimistic, "cut", outcome).await;
+    for retried_first in [true, false] {
+        let key = format!("late, retried first: {retried_first}");
+        let held = day.proxy.once(Moment::containing(ANSWER), Deed::HoldBefore);
+        // The node stops waiting for the result, and looks the key up.
+        let outcome = order(&day.node, Way::Optimistic, &key).await;
+        assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
+        assert_eq!((held.count(), day.effects(&key).await), (1, (0, 0, 0)));
+        let retry = async || ask(&day.good.store, Way::Optimistic, &key).await;
+        if retried_first {
+            assert_eq!(retry().await, response(&key));
+        }
+        // The last pipeline arrives after all. It commits only if no retry has stored a response.
+        held.release();
+        day.good.idle().await;
+        assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
+        assert_eq!(retry().await, response(&key));
+        day.settle(Way::Optimistic, &key, Ok(response(&key))).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         for deed in [Deed::HoldBefore, Deed::HoldAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);

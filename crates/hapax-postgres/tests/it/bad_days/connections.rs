@@ -14,7 +14,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Day, SHORT, Way, order};
+use super::day::{Day, SHORT, WAYS, Way, order};
 use crate::fixture::{INSERT, PATIENCE};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
                 .unwrap(),
         );
     }
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         let start = Instant::now();
         let outcome = order(&day.node, way, "k").await;
         assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
@@ -95,7 +95,7 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         order(&day.node, way, "warm").await.unwrap();
         assert!(terminate(&day).await > 0);
         day.good.idle().await;

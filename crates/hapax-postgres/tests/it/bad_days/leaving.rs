@@ -46,6 +46,63 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_optimistic_claim_that_is_given_up_at_any_point_is_whole_or_nothing() {
+    let day = Day::with(|settings| settings.connections = 4).await;
+    let mut ended = 0;
+    for polls in 1.. {
+        let key = format!("k{polls}");
+        let node = day.node.clone();
+        let request = async { drop(order(&node, Way::Optimistic, &key).await.unwrap()) };
+        let has_ended = give_up_after(polls, Box::pin(request)).await;
+        check_left(&day, Way::Optimistic, &key).await;
+        ended += usize::from(has_ended);
+        if ended == 2 {
+            return;
+        }
+    }
+}
+
+/// The process dies, and the server sees its connections end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_dies_beside_its_last_optimistic_pipeline_leaves_all_or_nothing() {
+    let day = Day::new().await;
+    for (moment, deed, effects) in [
+        // Between the first statement and the last pipeline.
+        (Moment::containing(INSERT), Deed::HoldAfter, (0, 0, 0)),
+        // The last pipeline does not reach the server.
+        (
+            Moment::containing("INSERT INTO hapax.idempotency_key"),
+            Deed::HoldBefore,
+            (0, 0, 0),
+        ),
+        // It does, and the node never learns of it.
+        (Moment::commit(), Deed::HoldAfter, (1, 1, 1)),
+    ] {
+        let key = format!("{deed:?} {effects:?}");
+        order(&day.node, Way::Optimistic, &format!("{key} before"))
+            .await
+            .unwrap();
+        let trap = day.proxy.once(moment, deed);
+        let (node, asked) = (day.node.clone(), key.clone());
+        let dying = tokio::spawn(async move {
+            drop(order(&node, Way::Optimistic, &asked).await);
+        });
+        trap.sprung().await;
+        dying.abort();
+        drop(dying.await);
+        day.proxy.reset();
+        day.good.idle().await;
+        assert_eq!(day.effects(&key).await, effects, "{key}");
+        // Its client sends the request again, to another node.
+        for way in [Way::Optimistic, Way::Handler] {
+            assert_eq!(ask(&day.good.store, way, &key).await, response(&key));
+        }
+        assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
+        day.proxy.heal().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
     let day = Day::with(|settings| settings.connections = 4).await;
     for polls in 1..4 {
@@ -64,7 +121,12 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
 async fn the_statement_that_opens_the_transaction_of_a_request_that_is_given_up_is_not_cancelled() {
     let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
     let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
-    for way in [None, Some(Way::Handler), Some(Way::Riding)] {
+    for way in [
+        None,
+        Some(Way::Handler),
+        Some(Way::Riding),
+        Some(Way::Optimistic),
+    ] {
         let trap = day.proxy.once(Moment::containing("BEGIN"), Deed::HoldAfter);
         let node = day.node.clone();
         let request = tokio::spawn(async move {

@@ -10,7 +10,7 @@ use hapax_testkit::{
     proxy::{Deed, Direction, Fault, Moment, Proxy},
 };
 
-use super::day::{Day, SHORT, Way, hasty, order};
+use super::day::{Day, SHORT, WAYS, Way, hasty, order};
 
 /// The statements of a request, by a part of their text.
 const CLAIM: &str = "SELECT pg_try_advisory_xact_lock(";
@@ -45,6 +45,13 @@ async fn a_riding_claim_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_
     let day = Day::new().await;
     let moments = [Some(CLAIM), Some(FIND), Some(HANDLER), Some(ANSWER), None];
     check_steps(&day, Way::Riding, &moments).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_optimistic_claim_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_most() {
+    let day = Day::new().await;
+    let moments = [Some("BEGIN"), Some(HANDLER), Some(ANSWER), None];
+    check_steps(&day, Way::Optimistic, &moments).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +99,7 @@ async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         order(&day.node, way, "warm").await.unwrap();
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -105,7 +112,7 @@ async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         day.proxy.refuse(true).await;
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -121,7 +128,7 @@ async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_goes_silent_is_unavailable_within_the_bounds() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         day.proxy.black_hole();
         let key = format!("{way:?}");
         let start = Instant::now();

@@ -18,7 +18,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Way, ask, hasty, order};
+use super::day::{WAYS, Way, ask, hasty, order};
 use crate::fixture::{INSERT, PATIENCE, ROWS, settings};
 
 /// A node that reaches a server through a proxy, with a table for notes.
@@ -47,7 +47,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         .map(|client| {
             let (node, is_over) = (node.clone(), Arc::clone(&is_over));
             let (acknowledged, failed) = (Arc::clone(&acknowledged), Arc::clone(&failed));
-            let way = [Way::Handler, Way::Riding, Way::PlannedRequest][client % 3];
+            let way = WAYS[client % WAYS.len()];
             tokio::spawn(async move {
                 let mut keys = Vec::new();
                 while !is_over.load(Ordering::SeqCst) {
@@ -112,7 +112,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     proxy.lead_to(standby.address());
     proxy.reset();
-    for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+    for way in WAYS {
         for _ in 0..3 {
             let outcome = order(&node, way, "k").await;
             assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{way:?}");

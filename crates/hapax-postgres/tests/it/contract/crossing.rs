@@ -9,7 +9,7 @@ use hapax::{
     idempotency::{StoredResponse, Taken},
     inbox::Acceptance,
     key::Tenant,
-    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Source, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Keys, Source, StoreError, Transaction},
 };
 use hapax_testkit::{
     assert_matches,
@@ -155,6 +155,28 @@ async fn the_store_and_sql_shut_each_other_out() {
 }
 
 #[tokio::test]
+async fn sql_that_has_claimed_a_key_is_never_robbed_of_it_by_an_optimistic_claim() {
+    let fixture = Fixture::new().await;
+    let optimistic = async || {
+        let opened = fixture.store.claim_optimistic(rust_claim("k")).await;
+        let mut tx = opened.unwrap().expect("the store has optimistic claims");
+        tx.execute(INSERT, &[&"rust"]).await.unwrap();
+        tx.complete(&rich_answer(), Effect::Keep).await
+    };
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "k").await;
+    assert_matches!(optimistic().await, Err(StoreError::NotClaimed));
+    complete(&tx, "k", "sql").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_matches!(optimistic().await, Err(StoreError::NotClaimed));
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap().outcome, "replay");
+    fixture.store.forget(&rust_claim("k").scope).await.unwrap();
+    optimistic().await.unwrap();
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap().outcome, "replay");
+    assert_eq!(fixture.notes().await, ["rust"]);
+}
+
+#[tokio::test]
 async fn of_store_and_sql_callers_that_race_for_a_key_one_runs() {
     const KEYS: usize = 15;
     let fixture = Arc::new(Fixture::with(|settings| settings.wait = PATIENCE).await);
@@ -168,6 +190,20 @@ async fn of_store_and_sql_callers_that_race_for_a_key_one_runs() {
                     let response = hapax_testkit::events::response("rust");
                     tx.complete(&response, Effect::Keep).await.unwrap();
                 }
+            }
+        });
+        let store = fixture.store.clone();
+        racers.spawn(async move {
+            for key in (0..KEYS).map(|number| format!("k{number}")) {
+                let opened = store.claim_optimistic(rust_claim(&key)).await.unwrap();
+                let mut tx = opened.expect("the store has optimistic claims");
+                tx.execute(INSERT, &[&key]).await.unwrap();
+                let response = hapax_testkit::events::response("rust");
+                let kept = tx.complete(&response, Effect::Keep).await;
+                assert!(
+                    matches!(kept, Ok(_) | Err(StoreError::NotClaimed)),
+                    "{kept:?}"
+                );
             }
         });
         racers.spawn(async move {

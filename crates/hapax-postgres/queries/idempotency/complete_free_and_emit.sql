@@ -1,0 +1,17 @@
+-- Like complete_and_emit, but optimistic: the key must be free, as for complete_free.
+-- Only here: the SQLite store has no round trips to save.
+WITH completed AS (
+    INSERT INTO hapax.idempotency_key
+        (tenant, operation, key, fingerprint, state, response_status, response_headers,
+         response_body, on_expired, created_at, completed_at, expires_at, resource_id)
+    SELECT $1::text, $2::text, $3::text, $4::bytea, $5::text, $6::int2, $7::bytea, $8::bytea,
+           $9::text, coalesce($11::timestamptz, now()), at,
+           at + $10::int8 * interval '1 millisecond', $12::text
+    FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock
+    WHERE 1 / pg_try_advisory_xact_lock(hapax.key_lock($1::text, $2::text, $3::text))::int = 1
+)
+INSERT INTO hapax.outbox_event
+    (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+     created_at, available_at)
+VALUES (hapax.shard_of($16::text, $17::text, $13::text::uuid), $13::text::uuid, $14::text, $15::text, $16::text,
+        $17::text, $18::int8, $19::text, $20::text, $21::timestamptz, $22::timestamptz)
