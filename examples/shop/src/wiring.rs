@@ -129,13 +129,8 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
     let providers = ground.config.providers.clone().or(own.transpose()?);
     let (config, runtime) = (&ground.config, &ground.runtime);
     let console = console::settings(config, runtime, &ground.listener, &ground.metrics)?;
-    let announcement = announcement(
-        &ground,
-        &destinations,
-        &providers,
-        demo.as_ref(),
-        console.is_some(),
-    )?;
+    let (demo_parts, has_console) = (demo.as_ref(), console.is_some());
+    let announcement = announcement(&ground, &destinations, &providers, demo_parts, has_console)?;
     let destinations = destinations.into_iter().map(|(destination, _)| destination);
     let destinations: Vec<Destination> = destinations.collect();
     let operations = Operations::new(store.admin()?, &destinations, console, config, runtime);
