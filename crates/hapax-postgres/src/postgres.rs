@@ -12,13 +12,18 @@ use std::{
 };
 
 use hapax::{
-    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
+    Clock, Random, Timestamp,
+    group::Queue,
+    keyring::Keyring,
+    notify::{Notifier, Sleep},
+    store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     connection::{Connections, Link, QueryError, within},
     error::SchemaError,
+    listener::{self, Slot},
     looks::Looks,
     member::Member,
     migrations::{self, Migration},
@@ -42,6 +47,7 @@ struct Inner {
     /// Number of further groups that claim before they write, after an optimistic claim has failed.
     careful: AtomicU32,
     looks: Looks,
+    listener: Slot,
     /// How far the database's clock is ahead of ours, in milliseconds; 0 if they agree.
     ahead: Arc<AtomicI64>,
 }
@@ -65,6 +71,7 @@ impl Postgres {
             queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
+            listener: Slot::default(),
             ahead: Arc::default(),
         }))
     }
@@ -194,6 +201,14 @@ impl Postgres {
     pub fn close(&self) {
         self.0.queue.close();
         self.0.connections.close();
+        if let Ok(mut listener) = self.0.listener.try_lock() {
+            *listener = None;
+        }
+    }
+
+    /// Has producers in all processes wake this node; `None` if they cannot now.
+    pub(crate) async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
+        listener::sleep(&self.0.listener, self.settings()).await
     }
 
     /// A connection from the pool.

@@ -24,7 +24,7 @@ use hapax::{
         Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement, Start, positions,
     },
     limits::BLOCKED_KEYS,
-    store::{DeadLetters, Partitions, Settlements, Starts, StoreError},
+    store::{DeadLetters, Partitions, Settlements, Starts, StoreError, Summaries},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -200,6 +200,8 @@ impl Settlements for Sqlite {
             .await
     }
 }
+
+impl Summaries for Sqlite {}
 
 impl DeadLetters for Sqlite {
     async fn attempts(&self, partition: &str, position: i64) -> Result<Vec<Attempt>, StoreError> {

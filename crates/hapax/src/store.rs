@@ -30,6 +30,7 @@ use crate::{
     idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
     inbox::{Acceptance, Message, ResultError},
     key::{DerivationSecret, Operation, Scope, Tenant},
+    notify::Sleep,
     outbox::{EventError, OutboxEvent},
     phases::{Entry, Lapsed, Ownership, TakenOver},
     purges::{PurgeMark, Purged},
@@ -37,7 +38,7 @@ use crate::{
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord},
 };
 
-pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements, Starts};
+pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements, Starts, Summaries};
 pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
 /// An open transaction. The handler's rows, the key, the response and the events are committed
@@ -426,6 +427,13 @@ pub trait Source: Clone + Send + Sync + 'static {
                 until: beyond,
             })
         }
+    }
+
+    /// Asks to be woken after commits of events by any process, so that the caller may poll rarely.
+    /// Returns `None` if the source cannot do this, or cannot at the moment: for example because a
+    /// transaction with events is open whose commit would wake nobody.
+    fn sleep(&self) -> impl Future<Output = Result<Option<Sleep>, StoreError>> + Send {
+        async { Ok(None) }
     }
 }
 

@@ -20,6 +20,7 @@ use hapax::{
     delivery::{Frontier, Shards},
     key::Tenant,
     limits::PURGE_ROWS,
+    notify::Sleep,
     store::{Batch, Outbox, Past, Source, StoreError},
 };
 use tokio_postgres::error::SqlState;
@@ -94,6 +95,10 @@ impl Source for Postgres {
         limit: usize,
     ) -> Result<Past, StoreError> {
         self.look_past(head, beyond, shards, except, limit).await
+    }
+
+    async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
+        self.fall_asleep().await
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! An iteration reads events, selects those to deliver, records them, and offers them, in this
 //! order: an attempt is recorded before it is made. Then the worker waits for an outcome, a
-//! notification, a due time, or the end.
+//! notification, a due time, or the end. A worker that has found nothing for a while leaves the
+//! polling to the `lookout`.
 
 mod offering;
 
@@ -17,10 +18,10 @@ use tokio::{
 
 use crate::{
     clock::Timestamp,
-    delivery::{Opened, Shards},
+    delivery::{Frontier, Opened, Shards},
     limits::{
-        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, READ_EVENTS, SETTLE_LINGER,
-        STORE_BACKOFF,
+        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, POLL_RESTING, READ_EVENTS,
+        SETTLE_LINGER, STORE_BACKOFF,
     },
     notify::Subscription,
     retry::Delays,
@@ -33,6 +34,7 @@ use super::{
     delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
     gauges::{self, Known},
+    lookout::{Lookout, Seat},
     partition_task::Stopped,
     rate::Rate,
     settle::Tried,
@@ -46,6 +48,11 @@ pub(super) struct Worker<S, D> {
     shards: Shards,
     settings: Settings,
     subscription: Subscription,
+    seat: Seat,
+    /// Wakes the worker while it rests.
+    stirred: Subscription,
+    /// The generation of the lookout when the current read began.
+    generation: u64,
     /// When set, nothing more is offered, and the attempts in flight are awaited for this long.
     draining: watch::Receiver<Option<Duration>>,
     queue: DeliveryQueue,
@@ -97,6 +104,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     )]
     pub(super) fn new(
         tail: Arc<TailCache<S>>,
+        lookout: &Arc<Lookout>,
         store: D,
         partition: String,
         shards: Shards,
@@ -113,6 +121,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let first = first_number(settings.random.bits());
         gauges::opened(&partition, opened.epoch);
         let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
+        let seat = lookout.join(&partition);
         Self {
             store,
             tail,
@@ -120,6 +129,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             found_at: None,
             settings,
             subscription,
+            stirred: seat.subscribe(),
+            generation: seat.generation(),
+            seat,
             draining,
             queue: DeliveryQueue::new(partition, destination, opened, first),
             breaker: Breaker::default(),
@@ -218,7 +230,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         self.start_read(moment);
         let polls_parked = self.poll_parked_at <= moment;
         if polls_parked {
-            self.poll_parked_at = moment + self.settings.poll_idle;
+            // The lookout polls from now on.
+            self.poll_parked_at = moment + POLL_RESTING.max(self.settings.poll_idle);
         }
         let is_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
         if self.keyed_after.is_some() {
@@ -256,7 +269,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if self.queue.wants_more() {
             let from = self.queue.checkpoints.head().clone();
             let notified = std::mem::take(&mut self.notified);
-            let read = async move { tail.read(&from, shards, notified).await.map(Found::Next) };
+            let generation = self.seat.generation();
+            self.generation = generation;
+            let read = async move {
+                let read = tail.read(&from, shards, notified, generation);
+                read.await.map(Found::Next)
+            };
             self.reading.spawn(read.boxed());
         } else if moment >= self.read_past_at + PAST_LOOK {
             self.read_past_at = moment;
@@ -298,6 +316,9 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                     self.found_at = Some(read_at);
                 }
                 self.poll_at = read_at + self.pause(read_at);
+                if !self.may_have_more && self.is_idle(read_at) {
+                    self.rest(&batch.frontier, read_at);
+                }
                 if moves && self.queue.asks_about(&batch).is_empty() {
                     self.queue.admit(batch, now);
                 } else if moves {
@@ -327,6 +348,20 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         pause.max(least).min(idle)
     }
 
+    /// Whether nothing was found for so long that the poll interval is at its longest.
+    fn is_idle(&self, now: Instant) -> bool {
+        self.pause(now) >= self.settings.poll_idle
+    }
+
+    /// Leaves the polling to the lookout, after a read that has found nothing.
+    fn rest(&mut self, read: &Frontier, now: Instant) {
+        if self.seat.rest(read, self.generation) {
+            self.poll_at = now + POLL_RESTING.max(self.settings.poll_idle);
+        } else {
+            self.may_have_more = true;
+        }
+    }
+
     async fn read_due(&mut self) -> Result<(), StoreError> {
         let room = self.queue.parked_room();
         if room == 0 {
@@ -335,6 +370,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let name = &self.queue.partition;
         let in_memory: Vec<i64> = self.queue.revived.iter().copied().collect();
         let behind = self.queue.reads_behind();
+        // A delivery that becomes due between the two reads is read again at once.
+        let now = self.settings.clock.now();
         let due = self.store.due(name, &in_memory, room, behind).await?;
         let nearly_spent = self.queue.nearly_spent(&due);
         if !nearly_spent.is_empty() {
@@ -344,7 +381,6 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let name = &self.queue.partition;
         let next_due = self.store.next_due(name).await?;
         // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
-        let now = self.settings.clock.now();
         self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
         // An operator has asked for these, perhaps because the receiver works again.
         if due.iter().any(|it| it.manual) {
@@ -370,6 +406,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             let freed = self.store.settle(settlement).await?;
             self.settings.failpoints.hit("relay.settle.after");
             self.queue.settled(freed, self.settings.clock.now());
+            self.seat.settled();
         }
         self.dirty_since = None;
         Ok(())
@@ -387,6 +424,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             Some(finished) = self.in_flight.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
             () = self.subscription.notified() => (self.may_have_more, self.notified) = (true, true),
+            () = self.stirred.notified() => (self.may_have_more, self.notified) = (true, true),
+            () = self.seat.due() => self.poll_parked_at = Instant::now(),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
@@ -403,6 +442,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
         if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
+        }
+        if self.queue.lane.is_ready() || self.queue.reads_parked_at().is_some() {
+            // The clock may be set: what waits for a time is looked at again, without a statement.
+            wake_at = wake_at.min(Instant::now() + self.settings.poll_idle);
         }
         let has_room = self.in_flight.len() < self.queue.destination.concurrency;
         if self.queue.lane.is_ready() && has_room {
@@ -517,6 +560,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// repeated after a crash.
     fn pause_reading(&mut self, error: &StoreError) {
         gauges::store_failed(&self.queue.partition, 1);
+        // A read of the outbox ends the pause, even if another read has failed.
+        self.may_have_more = true;
         let (is_first, now) = (self.read_backoff.is_none(), Instant::now());
         let pauses = || (Delays::new(STORE_BACKOFF), now);
         let (delays, until) = self.read_backoff.get_or_insert_with(pauses);
