@@ -170,15 +170,12 @@ impl Settlements for Postgres {
 }
 
 impl Summaries for Postgres {
-    async fn next_due_of(
-        &self,
-        partitions: &[String],
-    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
+    async fn due_of(&self, partitions: &[String]) -> Result<Vec<String>, StoreError> {
+        let now = self.now();
         let due = self
-            .ask(query!("delivery/next_due_of"), &[&partitions])
+            .ask(query!("delivery/due_of"), &[&partitions, &now])
             .await?;
-        let next = |row: &Row| (row.get::<_, String>(0), row.get::<_, Moment>(1).0);
-        Ok(due.iter().map(next).collect())
+        Ok(due.iter().map(|row| row.get(0)).collect())
     }
 
     async fn backlogs(&self, partitions: &[String]) -> Result<Vec<(String, Backlog)>, StoreError> {

@@ -3,6 +3,8 @@
 //! It is for tools that inspect a database that may be a standby, empty, or of another application,
 //! and for a relay that listens. The connection, including TLS, is made as the store makes it.
 
+use std::time::Duration;
+
 use tokio::time::timeout;
 use tokio_postgres::{Client, Connection, Socket, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -33,6 +35,8 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, Wire), OpenE
     let connector = tls::connector(&address)?;
     let mut config = address.config;
     config.connect_timeout(settings.connect_max);
+    config.keepalives(true);
+    config.keepalives_idle(Duration::from_secs(30));
     config.tcp_user_timeout(settings.statement_max);
     if config.get_application_name().is_none() {
         config.application_name("hapax");

@@ -23,7 +23,7 @@ use tokio_postgres::{Row, types::ToSql};
 use crate::{
     connection::{Connections, Link, QueryError, within},
     error::SchemaError,
-    listener::{self, Slot},
+    listener::Listener,
     looks::Looks,
     member::Member,
     migrations::{self, Migration},
@@ -47,7 +47,7 @@ struct Inner {
     /// Number of further groups that claim before they write, after an optimistic claim has failed.
     careful: AtomicU32,
     looks: Looks,
-    listener: Slot,
+    listener: Listener,
     /// How far the database's clock is ahead of ours, in milliseconds; 0 if they agree.
     ahead: Arc<AtomicI64>,
 }
@@ -71,7 +71,7 @@ impl Postgres {
             queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
-            listener: Slot::default(),
+            listener: Listener::default(),
             ahead: Arc::default(),
         }))
     }
@@ -201,14 +201,12 @@ impl Postgres {
     pub fn close(&self) {
         self.0.queue.close();
         self.0.connections.close();
-        if let Ok(mut listener) = self.0.listener.try_lock() {
-            *listener = None;
-        }
+        self.0.listener.end();
     }
 
     /// Has producers in all processes wake this node; `None` if they cannot now.
     pub(crate) async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
-        listener::sleep(&self.0.listener, self.settings()).await
+        self.0.listener.sleep(self.settings()).await
     }
 
     /// A connection from the pool.
@@ -216,10 +214,11 @@ impl Postgres {
         self.0.connections.take().await
     }
 
-    /// Closes the connections that are not in use, which may lead to a server that is no longer the
-    /// primary.
+    /// Closes the connections that are not in use, and those by which a relay sleeps: they may lead
+    /// to a server that is no longer the primary.
     pub(crate) fn reconnect(&self) {
         self.0.connections.renew();
+        self.0.listener.end();
     }
 
     /// Whether the next group may use an optimistic claim.

@@ -182,17 +182,30 @@ pub const LADEN: usize = 8;
 /// `t / POLL_PART`.
 pub const POLL_PART: u32 = 8;
 /// Longest poll interval of a relay that receives no notification. It polls once for all of its
-/// partitions.
+/// partitions that have nothing to do.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
-/// Time without events after which a relay asks its source to wake it, and the poll interval of a
-/// relay that is woken. A wake-up that is lost delays an event by at most this much.
-pub const POLL_ASLEEP: Duration = Duration::from_secs(1);
-/// How long a relay waits before it asks its source again to wake it, if the source could not.
+/// Poll interval of a relay that its source wakes. A wake-up that is lost delays an event by at
+/// most this much.
+pub const POLL_ASLEEP: Duration = Duration::from_secs(2);
+/// Time without events after which a relay asks its source to wake it.
+pub const SLEEP_AFTER: Duration = Duration::from_secs(1);
+/// How long a relay waits before it asks its source again to wake it, if the source could not at
+/// the moment.
 pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
-/// The same after the source has failed: it opens a connection for this.
+/// How often a relay asks again while it relies on another process to be woken.
+pub const SLEEP_SHARED: Duration = Duration::from_secs(5);
+/// How long a relay waits before it asks its source again to wake it, after an error. The source
+/// may open connections for each question.
 pub const SLEEP_FAILED: Duration = Duration::from_secs(30);
-/// Interval at which a relay asks when the next parked delivery of each partition is due: another
-/// process may have changed it, for example for an operator.
+/// Maximum number of events that a relay reads at once to learn which of its idle partitions have
+/// some. If there are so many, it wakes all of them.
+pub const LOOKOUT_EVENTS: usize = 64;
+/// How long after an event a relay wakes the idle partitions for which there was none: their
+/// checkpoints have to pass it.
+pub const CATCH_UP: Duration = Duration::from_millis(250);
+/// Interval at which a relay asks which of its partitions have a parked delivery that is due:
+/// another process may have changed it, for example for an operator, or the clock may have been
+/// set.
 pub const POLL_PARKED: Duration = Duration::from_millis(500);
 /// The same while its source wakes the relay.
 pub const POLL_PARKED_ASLEEP: Duration = Duration::from_secs(2);

@@ -64,7 +64,7 @@ pub struct Sleep {
 
 impl Sleep {
     /// Creates a promise that another process keeps. It may end without notice, so the relay asks
-    /// for it again before each read.
+    /// for it again from time to time.
     ///
     /// Only notifications from now on count, so this is created before the promise begins. The end
     /// of the notifier counts as one.

@@ -429,9 +429,30 @@ pub trait Source: Clone + Send + Sync + 'static {
         }
     }
 
+    /// Finds out for all readers at once whether there is anything to read: returns the shards of
+    /// the first events after `frontier`, and the frontier after these events.
+    ///
+    /// No event of another shard is between the two frontiers. Shards without events may be
+    /// returned too, for example [`Shards::ALL`] if there are many events. If there are no events
+    /// after `frontier` now, no shard is returned.
+    fn shards_after(
+        &self,
+        frontier: &Frontier,
+    ) -> impl Future<Output = Result<(Shards, Frontier), StoreError>> + Send {
+        async move {
+            let batch = self.read(frontier, Shards::ALL, 1).await?;
+            let is_end = batch.events.is_empty() && batch.frontier.high <= frontier.high;
+            let shards = if is_end { Shards::NONE } else { Shards::ALL };
+            Ok((shards, batch.frontier))
+        }
+    }
+
     /// Asks to be woken after commits of events by any process, so that the caller may poll rarely.
+    /// The caller reads once more when it has the [`Sleep`], and may drop this future.
+    ///
     /// Returns `None` if the source cannot do this, or cannot at the moment: for example because a
-    /// transaction with events is open whose commit would wake nobody.
+    /// transaction with events is open whose commit would wake nobody. An error says that it will
+    /// not be able to for a while.
     fn sleep(&self) -> impl Future<Output = Result<Option<Sleep>, StoreError>> + Send {
         async { Ok(None) }
     }

@@ -1,11 +1,18 @@
 //! Lookout: the reads of the store that a relay makes once for all of its partitions.
 //!
-//! A worker that has found nothing for a while *rests*, and the lookout polls the outbox for all
-//! resting workers, from a frontier that none of them is behind. If it finds an event, or cannot
-//! read, it wakes all of them. After a second of silence it asks the source for a [`Sleep`], and
-//! then polls rarely, because the source wakes it. If a wake-up is lost, the next poll finds what
-//! is there. The lookout also asks when the next parked delivery of each partition is due, which
-//! another process may have changed, and reads the backlogs for the metrics.
+//! A worker that has found nothing for a while *rests*: the lookout polls the outbox for all resting
+//! workers (`outbox`), and wakes those for which there are events. It asks which partitions have a
+//! parked delivery that is due (`parked`), which another process may have changed, and reads the
+//! backlogs for the metrics (`backlogs`).
+//!
+//! The lookout polls from a frontier that no resting worker is behind. The first worker that rests
+//! leaves the frontier of its last read. Another one may rest only if its own last read began after
+//! the lookout had this frontier. When the lookout finds events, it wakes the workers of their
+//! shards and continues from the frontier after them, which no other worker is behind either.
+
+mod outbox;
+mod parked;
+mod backlogs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,62 +23,68 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, sleep, timeout},
-};
+use tokio::sync::{Notify, watch};
 
 use crate::{
-    clock::Clock,
-    delivery::{Backlog, Frontier, Shards},
-    limits::{
-        POLL_ASLEEP, POLL_PARKED, POLL_PARKED_ASLEEP, REPORT, REPORT_IDLE, SLEEP_FAILED,
-        SLEEP_RETRY,
-    },
-    notify::{Notifier, Sleep, Subscription},
+    delivery::{Frontier, Shards},
+    notify::Notifier,
     store::{Source, Summaries},
 };
 
-use super::Settings;
-
-/// The backlogs of one round, by partition.
-type Backlogs = BTreeMap<String, Backlog>;
+use backlogs::Backlogs;
+pub(super) use backlogs::Reporter;
+use outbox::OutboxWatch;
 
 /// State that the lookout, the workers and the metrics share.
 #[derive(Debug)]
 pub(super) struct Lookout {
-    outbox: Mutex<Outbox>,
-    /// A worker has begun to rest while none did.
-    rests: Notify,
-    /// Wakes the workers.
-    stirred: Notifier,
-    /// The partitions with a worker, each with what wakes it when a delivery is due.
-    partitions: Mutex<BTreeMap<String, Arc<Notify>>>,
+    post: Mutex<Post>,
+    /// The lookout has a frontier, or has none any more.
+    post_changed: Notify,
+    /// Whether the source wakes the relay.
+    is_asleep: AtomicBool,
+    /// The source has woken the relay.
+    woken: Notify,
+    /// The partitions with a worker.
+    places: Mutex<BTreeMap<String, Arc<Place>>>,
     /// The partitions whose backlog is reported.
     reported: Mutex<BTreeSet<String>>,
     /// A backlog is to be read now.
     asked: Notify,
-    /// Whether something was settled since the last report.
+    /// Whether something was committed or settled since the last report.
     is_active: AtomicBool,
     backlogs: watch::Sender<Arc<Backlogs>>,
 }
 
+/// Where the lookout polls the outbox.
 #[derive(Debug, Default)]
-struct Outbox {
-    /// The frontier from which the lookout polls; `None` while no worker rests.
-    position: Option<Frontier>,
-    /// The number of positions so far.
+struct Post {
+    /// The frontier from which it polls; `None` if no worker relies on it.
+    frontier: Option<Frontier>,
+    /// The number of frontiers so far.
     generation: u64,
-    is_asleep: bool,
+    /// The number of workers that rest.
+    resting: usize,
+}
+
+/// What a worker and the lookout share.
+#[derive(Debug)]
+struct Place {
+    shards: Shards,
+    /// There may be events.
+    events: Notify,
+    /// A parked delivery may be due.
+    due: Notify,
 }
 
 impl Lookout {
     pub(super) fn new() -> Self {
         Self {
-            outbox: Mutex::default(),
-            rests: Notify::new(),
-            stirred: Notifier::new(),
-            partitions: Mutex::default(),
+            post: Mutex::default(),
+            post_changed: Notify::new(),
+            is_asleep: AtomicBool::new(false),
+            woken: Notify::new(),
+            places: Mutex::default(),
             reported: Mutex::default(),
             asked: Notify::new(),
             is_active: AtomicBool::new(true),
@@ -79,188 +92,72 @@ impl Lookout {
         }
     }
 
-    /// Polls until it is dropped.
+    /// Polls until it is dropped. `idle` is the longest poll interval of a relay that is awake.
     pub(super) async fn run<S: Source, D: Summaries>(
         self: Arc<Self>,
         source: S,
         store: D,
-        settings: Settings,
+        notifier: Notifier,
+        idle: Duration,
     ) {
-        let idle = settings.poll_idle;
+        let outbox = OutboxWatch::new(&self, &source, notifier.subscribe(), idle);
         tokio::join!(
-            self.watch_outbox(&source, idle),
-            self.watch_parked(&store, &settings.clock, idle),
+            outbox.run(),
+            self.watch_parked(&store, notifier.subscribe(), idle),
             self.report(&store),
         );
     }
 
     /// Registers the worker of `partition`.
-    pub(super) fn join(self: &Arc<Self>, partition: &str) -> Seat {
-        let due = Arc::new(Notify::new());
-        locked(&self.partitions).insert(partition.to_owned(), Arc::clone(&due));
+    pub(super) fn join(self: &Arc<Self>, partition: &str, shards: Shards) -> Seat {
+        let place = Arc::new(Place {
+            shards,
+            events: Notify::new(),
+            due: Notify::new(),
+        });
+        locked(&self.places).insert(partition.to_owned(), Arc::clone(&place));
         Seat {
             lookout: Arc::clone(self),
             partition: partition.to_owned(),
-            due,
+            place,
+            rests: false,
         }
     }
 
-    /// Reports the backlog of `partition` while the reporter exists.
-    pub(super) fn reporter<'a>(&'a self, partition: &'a str) -> Reporter<'a> {
-        let found = self.backlogs.subscribe();
-        locked(&self.reported).insert(partition.to_owned());
-        self.asked.notify_one();
-        Reporter {
-            lookout: self,
-            partition,
-            found,
-        }
+    /// Wakes all workers, and forgets from where the lookout polls, for example because the store
+    /// may have lost the history in which that was read.
+    pub(super) fn forget(&self) {
+        locked(&self.post).frontier = None;
+        self.post_changed.notify_one();
+        self.wake(|_| true);
     }
 
-    /// Polls the outbox while workers rest.
-    async fn watch_outbox<S: Source>(&self, source: &S, idle: Duration) {
-        loop {
-            let (from, generation) = self.position().await;
-            self.silence(source, &from, generation, idle).await;
-            self.stir();
-        }
+    /// From where to poll, and the generation of this frontier.
+    fn post(&self) -> Option<(Frontier, u64)> {
+        let post = locked(&self.post);
+        post.frontier.clone().zip(Some(post.generation))
     }
 
-    /// Returns when there may be events after `from`, when the source cannot be read, or when the
-    /// position is not the one of `generation` any more.
-    async fn silence<S: Source>(
-        &self,
-        source: &S,
-        from: &Frontier,
-        generation: u64,
-        idle: Duration,
-    ) {
-        let mut asleep: Option<Sleep> = None;
-        // Sleep only ever lengthens the poll interval.
-        let sleeps = idle < POLL_ASLEEP;
-        let mut sleeps_at = Instant::now() + POLL_ASLEEP;
-        loop {
-            let pause = if asleep.is_some() { POLL_ASLEEP } else { idle };
-            let is_woken = tokio::select! {
-                () = sleep(pause) => false,
-                () = woken(&mut asleep) => true,
-            };
-            if is_woken || !self.is_at(generation) {
+    /// Continues after events of these shards, which were found from the frontier of `generation`,
+    /// and wakes their workers.
+    fn advance(&self, shards: Shards, frontier: Frontier, generation: u64) {
+        {
+            let mut post = locked(&self.post);
+            // Otherwise every worker was woken since, or none rested: they read for themselves.
+            if post.frontier.is_none() || post.generation != generation {
                 return;
             }
-            let renews = asleep.as_ref().is_none_or(Sleep::is_shared);
-            if sleeps && renews && Instant::now() >= sleeps_at {
-                asleep = None;
-                match source.sleep().await {
-                    Ok(slept) => {
-                        asleep = slept;
-                        sleeps_at = Instant::now() + SLEEP_RETRY;
-                    }
-                    Err(error) => {
-                        let error = error.error_chain();
-                        tracing::debug!(error, "the relay cannot be woken and polls");
-                        sleeps_at = Instant::now() + SLEEP_FAILED;
-                    }
-                }
-                locked(&self.outbox).is_asleep = asleep.is_some();
-            }
-            // This read comes after the sleep has begun: what was committed before is found here,
-            // and the source wakes the relay for everything else.
-            match source.read(from, Shards::ALL, 1).await {
-                Ok(batch) if batch.events.is_empty() && batch.frontier.high <= from.high => {}
-                _ => return,
-            }
+            post.frontier = Some(frontier);
+            post.generation += 1;
         }
+        self.wake(|place| place.shards.intersects(shards));
     }
 
-    /// Waits until a worker rests. Returns the frontier from which to poll, and its generation.
-    async fn position(&self) -> (Frontier, u64) {
-        loop {
-            let position = {
-                let outbox = locked(&self.outbox);
-                outbox.position.clone().zip(Some(outbox.generation))
-            };
-            if let Some(position) = position {
-                return position;
-            }
-            self.rests.notified().await;
-        }
-    }
-
-    fn is_at(&self, generation: u64) -> bool {
-        let outbox = locked(&self.outbox);
-        outbox.position.is_some() && outbox.generation == generation
-    }
-
-    /// Wakes all workers and forgets the position, for example because the store may have lost the
-    /// history in which it was read.
-    pub(super) fn stir(&self) {
-        {
-            let mut outbox = locked(&self.outbox);
-            (outbox.position, outbox.is_asleep) = (None, false);
-        }
-        self.stirred.notify();
-    }
-
-    /// Wakes the workers whose next parked delivery is due before the next poll.
-    async fn watch_parked<D: Summaries>(&self, store: &D, clock: &Clock, idle: Duration) {
-        loop {
-            let is_asleep = locked(&self.outbox).is_asleep;
-            let pause = if is_asleep {
-                POLL_PARKED_ASLEEP
-            } else {
-                POLL_PARKED
-            };
-            let pause = pause.max(idle);
-            sleep(pause).await;
-            let partitions: Vec<String> = locked(&self.partitions).keys().cloned().collect();
-            if partitions.is_empty() {
-                continue;
-            }
-            let due = match store.next_due_of(&partitions).await {
-                Ok(due) => due,
-                Err(error) => {
-                    let error = error.error_chain();
-                    tracing::debug!(error, "parked deliveries cannot be read");
-                    continue;
-                }
-            };
-            let until = clock.now().after(pause);
-            let partitions = locked(&self.partitions);
-            for (partition, _) in due.iter().filter(|(_, at)| *at <= until) {
-                if let Some(due) = partitions.get(partition) {
-                    due.notify_one();
-                }
-            }
-        }
-    }
-
-    /// Reads the backlogs for the metrics, rarely while nothing happens.
-    async fn report<D: Summaries>(&self, store: &D) {
-        let mut reported_at: Option<Instant> = None;
-        loop {
-            let is_asked = timeout(REPORT, self.asked.notified()).await.is_ok();
-            let was_active = self.is_active.swap(false, Ordering::Relaxed);
-            let is_resting = locked(&self.outbox).position.is_some();
-            let is_recent = reported_at.is_some_and(|at| at.elapsed() < REPORT_IDLE);
-            if !is_asked && !was_active && is_resting && is_recent {
-                continue;
-            }
-            reported_at = Some(Instant::now());
-            let partitions: Vec<String> = locked(&self.reported).iter().cloned().collect();
-            if partitions.is_empty() {
-                continue;
-            }
-            match store.backlogs(&partitions).await {
-                Ok(found) => {
-                    let found: Backlogs = found.into_iter().collect();
-                    self.backlogs.send_replace(Arc::new(found));
-                }
-                Err(error) => {
-                    let error = error.error_chain();
-                    tracing::debug!(error, "the backlogs could not be read");
-                }
-            }
+    /// Wakes workers for events.
+    fn wake(&self, whom: impl Fn(&Place) -> bool) {
+        let places = locked(&self.places);
+        for place in places.values().filter(|place| whom(place)) {
+            place.events.notify_one();
         }
     }
 }
@@ -270,37 +167,61 @@ impl Lookout {
 pub(super) struct Seat {
     lookout: Arc<Lookout>,
     partition: String,
-    due: Arc<Notify>,
+    place: Arc<Place>,
+    rests: bool,
 }
 
 impl Seat {
-    /// Receives every wake-up from now on.
-    pub(super) fn subscribe(&self) -> Subscription {
-        self.lookout.stirred.subscribe()
+    /// Waits until there may be events. A wake-up while nobody waits ends the next wait.
+    pub(super) async fn events(&self) {
+        self.place.events.notified().await;
     }
 
     /// Waits until a parked delivery may be due.
     pub(super) async fn due(&self) {
-        self.due.notified().await;
+        self.place.due.notified().await;
     }
 
     /// The number to pass to [`rest`](Self::rest) with the result of a read that begins now.
     pub(super) fn generation(&self) -> u64 {
-        locked(&self.lookout.outbox).generation
+        locked(&self.lookout.post).generation
+    }
+
+    /// Whether the worker leaves the polling to the lookout.
+    pub(super) fn rests(&self) -> bool {
+        self.rests
     }
 
     /// Leaves the polling to the lookout, after a read that has found nothing and has returned
     /// `frontier`. Returns false if the read may have seen less than the lookout takes for granted:
     /// then the worker has to read again first.
-    pub(super) fn rest(&self, frontier: &Frontier, generation: u64) -> bool {
-        let mut outbox = locked(&self.lookout.outbox);
-        if outbox.position.is_some() {
-            return outbox.generation == generation;
+    pub(super) fn rest(&mut self, frontier: &Frontier, generation: u64) -> bool {
+        let mut post = locked(&self.lookout.post);
+        if post.frontier.is_none() {
+            post.frontier = Some(frontier.clone());
+            post.generation += 1;
+            self.lookout.post_changed.notify_one();
+        } else if post.generation != generation {
+            return false;
         }
-        outbox.position = Some(frontier.clone());
-        outbox.generation += 1;
-        self.lookout.rests.notify_one();
+        if !self.rests {
+            self.rests = true;
+            post.resting += 1;
+        }
         true
+    }
+
+    /// Polls for itself again.
+    pub(super) fn rise(&mut self) {
+        if !std::mem::take(&mut self.rests) {
+            return;
+        }
+        let mut post = locked(&self.lookout.post);
+        post.resting -= 1;
+        if post.resting == 0 {
+            post.frontier = None;
+            self.lookout.post_changed.notify_one();
+        }
     }
 
     /// Records that something was settled, so that the backlog is read soon.
@@ -311,53 +232,12 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut partitions = locked(&self.lookout.partitions);
-        let is_ours = |due: &Arc<Notify>| Arc::ptr_eq(due, &self.due);
-        if partitions.get(&self.partition).is_some_and(is_ours) {
-            partitions.remove(&self.partition);
+        self.rise();
+        let mut places = locked(&self.lookout.places);
+        let is_ours = |place: &Arc<Place>| Arc::ptr_eq(place, &self.place);
+        if places.get(&self.partition).is_some_and(is_ours) {
+            places.remove(&self.partition);
         }
-    }
-}
-
-/// Receives the backlogs of one partition.
-#[derive(Debug)]
-pub(super) struct Reporter<'a> {
-    lookout: &'a Lookout,
-    partition: &'a str,
-    found: watch::Receiver<Arc<Backlogs>>,
-}
-
-impl Reporter<'_> {
-    /// The partition.
-    pub(super) fn partition(&self) -> &str {
-        self.partition
-    }
-
-    /// Waits for the next time that the backlog is read; `None` if the store did not return it.
-    pub(super) async fn next(&mut self) -> Option<Backlog> {
-        if self.found.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        self.found.borrow_and_update().get(self.partition).copied()
-    }
-
-    /// Has the backlog read at the normal interval, even if nothing happens.
-    pub(super) fn look_again(&self) {
-        self.lookout.is_active.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Reporter<'_> {
-    fn drop(&mut self) {
-        locked(&self.lookout.reported).remove(self.partition);
-    }
-}
-
-/// Waits until the source wakes the relay; forever without a sleep.
-async fn woken(asleep: &mut Option<Sleep>) {
-    match asleep {
-        Some(sleep) => sleep.woken().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -378,47 +258,86 @@ mod tests {
         }
     }
 
-    fn position(lookout: &Lookout) -> Option<i64> {
-        let outbox = locked(&lookout.outbox);
-        outbox.position.as_ref().map(|position| position.high)
+    fn shard(number: u8) -> Shards {
+        Shards::NONE.with(number)
+    }
+
+    fn high(lookout: &Lookout) -> Option<i64> {
+        lookout.post().map(|(frontier, _)| frontier.high)
+    }
+
+    fn is_woken(seat: &Seat) -> bool {
+        seat.events().now_or_never().is_some()
     }
 
     /// A worker that read before the lookout's frontier was read may have seen less.
     #[test]
-    fn a_worker_rests_only_after_a_read_that_began_behind_the_position_of_the_lookout() {
+    fn a_worker_rests_only_after_a_read_that_began_behind_the_frontier_of_the_lookout() {
         let lookout = Arc::new(Lookout::new());
-        let (first, second) = (lookout.join("a"), lookout.join("b"));
+        let mut first = lookout.join("a", Shards::ALL);
+        let mut second = lookout.join("b", Shards::ALL);
         let before = second.generation();
         assert!(first.rest(&at(7), first.generation()));
-        assert!(!second.rest(&at(5), before));
-        assert!(second.rest(&at(5), second.generation()));
-        assert_eq!(position(&lookout), Some(7));
+        assert!(!second.rest(&at(5), before) && !second.rests());
+        assert!(second.rest(&at(5), second.generation()) && second.rests());
+        assert_eq!(high(&lookout), Some(7));
     }
 
     #[test]
-    fn every_worker_is_woken_and_reads_before_it_rests_again() {
+    fn an_event_wakes_the_workers_of_its_shard_and_no_other_rests_by_an_earlier_read() {
         let lookout = Arc::new(Lookout::new());
-        let (first, second) = (lookout.join("a"), lookout.join("b"));
+        let mut first = lookout.join("a/0", shard(0));
+        let mut second = lookout.join("a/1", shard(1));
         assert!(first.rest(&at(7), first.generation()));
-        let resting = second.generation();
-        assert!(second.rest(&at(7), resting));
-        let (mut wakes_first, mut wakes_second) = (first.subscribe(), second.subscribe());
-        lookout.stir();
-        assert!(wakes_first.notified().now_or_never().is_some());
-        assert!(wakes_second.notified().now_or_never().is_some());
-        assert_eq!(position(&lookout), None);
-        assert!(first.rest(&at(9), first.generation()));
-        assert!(!second.rest(&at(9), resting));
+        let generation = second.generation();
+        lookout.advance(shard(0).with(5), at(9), generation);
+        assert!(is_woken(&first) && !is_woken(&second));
+        assert_eq!(high(&lookout), Some(9));
+        assert!(first.rests());
+        assert!(!second.rest(&at(7), generation));
+        assert!(second.rest(&at(7), second.generation()));
+    }
+
+    /// What was found from an earlier frontier says nothing about workers that rest since.
+    #[test]
+    fn a_frontier_that_was_left_is_not_continued() {
+        let lookout = Arc::new(Lookout::new());
+        let mut seat = lookout.join("a", Shards::ALL);
+        assert!(seat.rest(&at(7), 0));
+        let (_, generation) = lookout.post().unwrap();
+        lookout.forget();
+        assert!(is_woken(&seat));
+        lookout.advance(Shards::ALL, at(9), generation);
+        assert_eq!(high(&lookout), None);
+        assert!(seat.rest(&at(8), seat.generation()));
+        lookout.advance(Shards::ALL, at(9), generation);
+        assert_eq!(high(&lookout), Some(8));
+        assert!(!is_woken(&seat));
+    }
+
+    #[test]
+    fn the_lookout_polls_while_a_worker_rests() {
+        let lookout = Arc::new(Lookout::new());
+        let mut first = lookout.join("a", Shards::ALL);
+        let mut second = lookout.join("b", Shards::ALL);
+        assert!(first.rest(&at(7), 0));
+        assert!(first.rest(&at(7), first.generation()));
+        assert!(second.rest(&at(7), second.generation()));
+        first.rise();
+        first.rise();
+        assert_eq!(high(&lookout), Some(7));
+        drop(second);
+        assert_eq!(high(&lookout), None);
     }
 
     #[test]
     fn a_worker_that_ends_does_not_unregister_its_successor() {
         let lookout = Arc::new(Lookout::new());
-        let before = lookout.join("a");
-        let after = lookout.join("a");
+        let before = lookout.join("a", Shards::ALL);
+        let after = lookout.join("a", Shards::ALL);
         drop(before);
-        assert!(locked(&lookout.partitions).contains_key("a"));
+        assert!(locked(&lookout.places).contains_key("a"));
         drop(after);
-        assert!(locked(&lookout.partitions).is_empty());
+        assert!(locked(&lookout.places).is_empty());
     }
 }

@@ -141,7 +141,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
                 Ok(Stopped::SetBack) => {
                     self.tail.forget().await;
-                    self.lookout.stir();
+                    self.lookout.forget();
                     // If the store is set back again at once, an operator has to fix the cause
                     // first.
                     sleep(delays.advance()).await;
@@ -150,7 +150,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 Ok(Stopped::Fenced) => {
                     // The batches in the cache may belong to a history that the store has lost.
                     self.tail.forget().await;
-                    self.lookout.stir();
+                    self.lookout.forget();
                     self.next_poll().await;
                 }
                 Err(_) => {

@@ -129,9 +129,9 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
     fn poll_for_all(&mut self) {
         if self.polling.is_empty() {
             let (source, store) = (self.source.clone(), self.store.clone());
-            let lookout = Arc::clone(&self.lookout);
-            self.polling
-                .spawn(lookout.run(source, store, self.settings.clone()));
+            let (lookout, notifier) = (Arc::clone(&self.lookout), self.notifier.clone());
+            let polls = lookout.run(source, store, notifier, self.settings.poll_idle);
+            self.polling.spawn(polls.boxed());
         }
     }
 

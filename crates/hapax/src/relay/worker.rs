@@ -5,23 +5,22 @@
 //! notification, a due time, or the end. A worker that has found nothing for a while leaves the
 //! polling to the `lookout`.
 
+mod reading;
 mod offering;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt as _;
 use tokio::{
     sync::watch,
-    task::{JoinError, JoinSet},
+    task::JoinSet,
     time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
     clock::Timestamp,
-    delivery::{Frontier, Opened, Shards},
+    delivery::{Opened, Shards},
     limits::{
-        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, POLL_RESTING, READ_EVENTS,
-        SETTLE_LINGER, STORE_BACKOFF,
+        DRAIN, PAST_LOOK, POLL_BUSY, POLL_RESTING, READ_EVENTS, SETTLE_LINGER, STORE_BACKOFF,
     },
     notify::Subscription,
     retry::Delays,
@@ -49,8 +48,6 @@ pub(super) struct Worker<S, D> {
     settings: Settings,
     subscription: Subscription,
     seat: Seat,
-    /// Wakes the worker while it rests.
-    stirred: Subscription,
     /// The generation of the lookout when the current read began.
     generation: u64,
     /// When set, nothing more is offered, and the attempts in flight are awaited for this long.
@@ -121,7 +118,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let first = first_number(settings.random.bits());
         gauges::opened(&partition, opened.epoch);
         let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
-        let seat = lookout.join(&partition);
+        let seat = lookout.join(&partition, shards);
         Self {
             store,
             tail,
@@ -129,7 +126,6 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             found_at: None,
             settings,
             subscription,
-            stirred: seat.subscribe(),
             generation: seat.generation(),
             seat,
             draining,
@@ -260,108 +256,6 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         Ok(())
     }
 
-    /// Starts to read the outbox, or to read ahead for other tenants.
-    fn start_read(&mut self, moment: Instant) {
-        if !self.may_have_more || !self.reading.is_empty() || self.unchecked_batch.is_some() {
-            return;
-        }
-        let (tail, shards) = (Arc::clone(&self.tail), self.shards);
-        if self.queue.wants_more() {
-            let from = self.queue.checkpoints.head().clone();
-            let notified = std::mem::take(&mut self.notified);
-            let generation = self.seat.generation();
-            self.generation = generation;
-            let read = async move {
-                let read = tail.read(&from, shards, notified, generation);
-                read.await.map(Found::Next)
-            };
-            self.reading.spawn(read.boxed());
-        } else if moment >= self.read_past_at + PAST_LOOK {
-            self.read_past_at = moment;
-            let Some((beyond, except, limit)) = self.queue.looks_past() else {
-                return;
-            };
-            let head = self.queue.checkpoints.head().clone();
-            let read = async move {
-                let past = tail.read_past(&head, beyond, shards, &except, limit);
-                past.await.map(Found::Past)
-            };
-            self.reading.spawn(read.boxed());
-        }
-    }
-
-    /// Admits the unchecked batch, after asking the store which of its keys are blocked.
-    async fn admit_checked(&mut self) -> Result<(), StoreError> {
-        if let Some(batch) = &self.unchecked_batch {
-            self.queue.ask(&self.store, batch).await?;
-        }
-        if let Some(batch) = self.unchecked_batch.take() {
-            self.queue.admit(batch, self.settings.clock.now());
-        }
-        Ok(())
-    }
-
-    /// Admits the result of a read.
-    fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
-        let now = self.settings.clock.now();
-        match read {
-            Ok(Ok(Found::Next(batch))) => {
-                self.read_backoff = None;
-                // The checkpoint also moves for a partition without events.
-                let high = self.queue.checkpoints.head().high;
-                let moves = !batch.events.is_empty() || batch.frontier.high > high;
-                self.may_have_more = moves || self.notified;
-                let read_at = Instant::now();
-                if self.may_have_more {
-                    self.found_at = Some(read_at);
-                }
-                self.poll_at = read_at + self.pause(read_at);
-                if !self.may_have_more && self.is_idle(read_at) {
-                    self.rest(&batch.frontier, read_at);
-                }
-                if moves && self.queue.asks_about(&batch).is_empty() {
-                    self.queue.admit(batch, now);
-                } else if moves {
-                    self.unchecked_batch = Some(batch);
-                }
-            }
-            Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
-            Ok(Err(error)) => self.read_error = Some(error),
-            Err(died) => {
-                let died = Box::new(died);
-                self.read_error = Some(StoreError::Unavailable { source: died });
-            }
-        }
-    }
-
-    /// How long to wait before the next poll if there is no notification: a fraction of the idle
-    /// time. If events arrive every few milliseconds, it stays short.
-    fn pause(&self, now: Instant) -> Duration {
-        let idle = self.settings.poll_idle;
-        let idle_for = self.found_at.map(|at| now.duration_since(at));
-        let pause = idle_for.map_or(idle, |idle_for| idle_for / POLL_PART);
-        let least = if self.in_flight.len() < LADEN {
-            POLL_BUSY
-        } else {
-            POLL_LADEN
-        };
-        pause.max(least).min(idle)
-    }
-
-    /// Whether nothing was found for so long that the poll interval is at its longest.
-    fn is_idle(&self, now: Instant) -> bool {
-        self.pause(now) >= self.settings.poll_idle
-    }
-
-    /// Leaves the polling to the lookout, after a read that has found nothing.
-    fn rest(&mut self, read: &Frontier, now: Instant) {
-        if self.seat.rest(read, self.generation) {
-            self.poll_at = now + POLL_RESTING.max(self.settings.poll_idle);
-        } else {
-            self.may_have_more = true;
-        }
-    }
-
     async fn read_due(&mut self) -> Result<(), StoreError> {
         let room = self.queue.parked_room();
         if room == 0 {
@@ -423,8 +317,11 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         tokio::select! {
             Some(finished) = self.in_flight.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
-            () = self.subscription.notified() => (self.may_have_more, self.notified) = (true, true),
-            () = self.stirred.notified() => (self.may_have_more, self.notified) = (true, true),
+            // The lookout reads for a worker that rests.
+            () = self.subscription.notified(), if !self.seat.rests() => {
+                (self.may_have_more, self.notified) = (true, true);
+            }
+            () = self.seat.events() => (self.may_have_more, self.notified) = (true, true),
             () = self.seat.due() => self.poll_parked_at = Instant::now(),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
@@ -443,8 +340,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
         }
-        if self.queue.lane.is_ready() || self.queue.reads_parked_at().is_some() {
-            // The clock may be set: what waits for a time is looked at again, without a statement.
+        if self.queue.lane.is_ready() {
+            // The clock may be set while the breaker is open.
             wake_at = wake_at.min(Instant::now() + self.settings.poll_idle);
         }
         let has_room = self.in_flight.len() < self.queue.destination.concurrency;

@@ -206,17 +206,17 @@ pub trait Settlements: Clone + Send + Sync + 'static {
 /// What a relay reads for all of its partitions together. A store without round trips needs none of
 /// these methods.
 pub trait Summaries: Settlements {
-    /// When the next parked delivery of each partition is due, as [`Settlements::next_due`] returns
-    /// it. Partitions without such a delivery are left out.
-    fn next_due_of(
+    /// Those of these partitions that have a parked delivery which is due now, by the clock of the
+    /// store. A delivery with a running attempt may count or not.
+    fn due_of(
         &self,
         partitions: &[String],
-    ) -> impl Future<Output = Result<Vec<(String, Timestamp)>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send {
         async move {
             let mut due = Vec::new();
             for partition in partitions {
-                if let Some(at) = self.next_due(partition).await? {
-                    due.push((partition.clone(), at));
+                if !self.due(partition, &[], 1, 0).await?.is_empty() {
+                    due.push(partition.clone());
                 }
             }
             Ok(due)

@@ -216,6 +216,10 @@ impl Source for SqlxStore {
         Source::read_past(&self.postgres, head, beyond, shards, except, limit).await
     }
 
+    async fn shards_after(&self, frontier: &Frontier) -> Result<(Shards, Frontier), StoreError> {
+        Source::shards_after(&self.postgres, frontier).await
+    }
+
     async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
         Source::sleep(&self.postgres).await
     }
