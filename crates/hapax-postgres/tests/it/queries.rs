@@ -141,7 +141,7 @@ const HOT: &[(&str, &str)] = hot!(
     "delivery/is_written"
     "delivery/due"
     "delivery/next_due"
-    "delivery/next_due_of"
+    "delivery/due_of"
     "delivery/begin"
     "delivery/deliver"
     "delivery/release"
