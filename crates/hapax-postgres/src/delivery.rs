@@ -26,7 +26,9 @@ use hapax::{
     },
     keyring::Keyring,
     limits::READ_BYTES,
-    store::{DeadLetters, Partitions, Settlements, Starts, StoreError, until_unreadable},
+    store::{
+        DeadLetters, Partitions, Settlements, Starts, StoreError, Summaries, until_unreadable,
+    },
 };
 use tokio_postgres::Row;
 
@@ -161,7 +163,23 @@ impl Settlements for Postgres {
     }
 
     async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
-        backlog::read(self, destination).await
+        let backlogs = self.backlogs(&[destination.to_owned()]).await?;
+        let backlog = backlogs.into_iter().next();
+        Ok(backlog.map_or_else(Backlog::default, |(_, backlog)| backlog))
+    }
+}
+
+impl Summaries for Postgres {
+    async fn due_of(&self, partitions: &[String]) -> Result<Vec<String>, StoreError> {
+        let now = self.now();
+        let due = self
+            .ask(query!("delivery/due_of"), &[&partitions, &now])
+            .await?;
+        Ok(due.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn backlogs(&self, partitions: &[String]) -> Result<Vec<(String, Backlog)>, StoreError> {
+        backlog::read(self, partitions).await
     }
 }
 

@@ -1,10 +1,13 @@
 //! A single connection without a pool and without a check of the schema.
 //!
-//! It is for tools that inspect a database that may be a standby, empty, or of another application.
-//! The connection, including TLS, is made as the store makes it.
+//! It is for tools that inspect a database that may be a standby, empty, or of another application,
+//! and for a relay that listens. The connection, including TLS, is made as the store makes it.
+
+use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
@@ -13,15 +16,27 @@ use crate::{
     tls,
 };
 
+/// A connection, which has to be polled.
+type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
 /// Connects to the database of the settings; the connection ends with the client.
 ///
 /// # Errors
 /// Fails when the settings are not usable, and when the database cannot be reached.
 pub async fn dial(settings: &Settings) -> Result<Client, OpenError> {
+    let (client, connection) = connect(settings).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// Connects like [`dial`]; the caller polls the connection.
+pub(crate) async fn connect(settings: &Settings) -> Result<(Client, Wire), OpenError> {
     let address = Address::of(settings)?;
     let connector = tls::connector(&address)?;
     let mut config = address.config;
     config.connect_timeout(settings.connect_max);
+    config.keepalives(true);
+    config.keepalives_idle(Duration::from_secs(30));
     config.tcp_user_timeout(settings.statement_max);
     if config.get_application_name().is_none() {
         config.application_name("hapax");
@@ -30,7 +45,5 @@ pub async fn dial(settings: &Settings) -> Result<Client, OpenError> {
     let connected = timeout(settings.connect_max, config.connect(connector)).await;
     let connected = connected
         .map_err(|_| unreachable(Box::new(unavailable("the database did not answer in time"))))?;
-    let (client, connection) = connected.map_err(|error| unreachable(error.into()))?;
-    tokio::spawn(connection);
-    Ok(client)
+    connected.map_err(|error| unreachable(error.into()))
 }

@@ -31,6 +31,7 @@ mod postgres;
 mod open;
 mod connection;
 mod dial;
+mod listener;
 mod address;
 mod tls;
 mod migrations;

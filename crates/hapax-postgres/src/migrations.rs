@@ -54,6 +54,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         include_str!("../migrations/0011_misplaced_events.sql"),
     ),
     (12, "feeds", include_str!("../migrations/0012_feeds.sql")),
+    (
+        13,
+        "sleeping_relays",
+        include_str!("../migrations/0013_sleeping_relays.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

@@ -12,13 +12,18 @@ use std::{
 };
 
 use hapax::{
-    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
+    Clock, Random, Timestamp,
+    group::Queue,
+    keyring::Keyring,
+    notify::{Notifier, Sleep},
+    store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     connection::{Connections, Link, QueryError, within},
     error::SchemaError,
+    listener::Listener,
     looks::Looks,
     member::Member,
     migrations::{self, Migration},
@@ -42,6 +47,7 @@ struct Inner {
     /// Number of further groups that claim before they write, after an optimistic claim has failed.
     careful: AtomicU32,
     looks: Looks,
+    listener: Listener,
     /// How far the database's clock is ahead of ours, in milliseconds; 0 if they agree.
     ahead: Arc<AtomicI64>,
 }
@@ -65,6 +71,7 @@ impl Postgres {
             queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
+            listener: Listener::default(),
             ahead: Arc::default(),
         }))
     }
@@ -194,6 +201,12 @@ impl Postgres {
     pub fn close(&self) {
         self.0.queue.close();
         self.0.connections.close();
+        self.0.listener.end();
+    }
+
+    /// Has producers in all processes wake this node; `None` if they cannot now.
+    pub(crate) async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
+        self.0.listener.sleep(self.settings()).await
     }
 
     /// A connection from the pool.
@@ -201,10 +214,11 @@ impl Postgres {
         self.0.connections.take().await
     }
 
-    /// Closes the connections that are not in use, which may lead to a server that is no longer the
-    /// primary.
+    /// Closes the connections that are not in use, and those by which a relay sleeps: they may lead
+    /// to a server that is no longer the primary.
     pub(crate) fn reconnect(&self) {
         self.0.connections.renew();
+        self.0.listener.end();
     }
 
     /// Whether the next group may use an optimistic claim.

@@ -261,13 +261,22 @@ impl Served<'_> {
                     }
                 },
                 _ = looks.tick() => {
-                    if looked(&mut self.watch).await || self.destination_set.lags() {
+                    if self.has_changed().await || self.destination_set.lags() {
                         self.update();
                     }
                     self.health.shows(self.destination_set.all(), self.handle);
                 }
             }
         }
+    }
+
+    /// Whether declarations have changed, as far as the relay does not know that they have not.
+    async fn has_changed(&mut self) -> bool {
+        let newest = self.handle.operator_version();
+        if newest.is_some_and(|newest| self.watch.has_read(newest)) {
+            return false;
+        }
+        looked(&mut self.watch).await
     }
 
     fn update(&mut self) {

@@ -24,7 +24,7 @@ use hapax::{
         Membership, Opened, OperatorSetting, Parked, ParkedState, Settlement, Start, positions,
     },
     limits::BLOCKED_KEYS,
-    store::{DeadLetters, Partitions, Settlements, Starts, StoreError},
+    store::{DeadLetters, Partitions, Settlements, Starts, StoreError, Summaries},
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -185,13 +185,8 @@ impl Settlements for Sqlite {
 
     async fn next_due(&self, destination: &str) -> Result<Option<Timestamp>, StoreError> {
         let destination = destination.to_owned();
-        let next = move |conn: &Connection| {
-            let mut statement = conn.prepare_cached(query!("delivery/next_due"))?;
-            statement
-                .query_row([&destination], |row| row.get(0))
-                .optional()
-        };
-        Ok(self.read(next).await?.map(Timestamp::from_millis))
+        let next = self.read(move |conn| next_due(conn, &destination));
+        Ok(next.await?.map(Timestamp::from_millis))
     }
 
     async fn backlog(&self, destination: &str) -> Result<Backlog, StoreError> {
@@ -199,6 +194,31 @@ impl Settlements for Sqlite {
         self.look(move |conn| backlog(conn, &destination, now))
             .await
     }
+}
+
+impl Summaries for Sqlite {
+    async fn due_of(&self, partitions: &[String]) -> Result<Vec<String>, StoreError> {
+        self.heed_clock().await?;
+        let (partitions, now) = (partitions.to_vec(), self.clock().now().as_millis());
+        self.read(move |conn| {
+            let mut due = Vec::new();
+            for partition in partitions {
+                if next_due(conn, &partition)?.is_some_and(|at| at <= now) {
+                    due.push(partition);
+                }
+            }
+            Ok(due)
+        })
+        .await
+    }
+}
+
+/// When the next parked delivery of a partition is due.
+fn next_due(conn: &Connection, partition: &str) -> rusqlite::Result<Option<i64>> {
+    let mut statement = conn.prepare_cached(query!("delivery/next_due"))?;
+    statement
+        .query_row([partition], |row| row.get(0))
+        .optional()
 }
 
 impl DeadLetters for Sqlite {

@@ -11,7 +11,7 @@ use hapax::{
     event::{Aggregate, Event, EventId, Headers, Payload},
     key::Tenant,
     keyring::Keyring,
-    limits::{PURGE_ROWS, READ_BYTES},
+    limits::{LOOKOUT_EVENTS, PURGE_ROWS, READ_BYTES},
     outbox::{OutboxEvent, Sealed, unseal, unseal_to_show},
     store::{Batch, Outbox, Source, StoreError, until_unreadable},
 };
@@ -53,6 +53,15 @@ impl Source for Sqlite {
                 });
             }
         }
+    }
+
+    async fn shards_after(&self, frontier: &Frontier) -> Result<(Shards, Frontier), StoreError> {
+        let after = frontier.high;
+        let (shards, high) = self
+            .look(move |conn| shards_after(conn, after).map_err(store_error))
+            .await?;
+        let snapshot = None;
+        Ok((shards, Frontier { high, snapshot }))
     }
 }
 
@@ -190,6 +199,21 @@ fn read(
         high,
         is_last,
     })
+}
+
+/// The shards of the next events, all if there may be more, and the last position that was read.
+fn shards_after(conn: &Connection, mut high: i64) -> rusqlite::Result<(Shards, i64)> {
+    let mut statement = conn.prepare_cached(query!("outbox/read"))?;
+    let mut found = statement.query([high])?;
+    let mut shards = Shards::NONE;
+    for _ in 0..LOOKOUT_EVENTS {
+        let Some(row) = found.next()? else {
+            return Ok((shards, high));
+        };
+        high = row.get(0)?;
+        shards = shards.with(shard(row)?);
+    }
+    Ok((Shards::ALL, high))
 }
 
 /// Returns the shard of an event, from its aggregate, or from its id if it has none. This function

@@ -165,6 +165,9 @@ pub const SETTLE_LINGER: Duration = Duration::from_millis(10);
 pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// Interval at which a relay reports the backlog of its destinations.
 pub const REPORT: Duration = Duration::from_secs(2);
+/// The same while nothing is committed or settled: the backlogs then hardly change, and reading
+/// them would be most of the work of an idle relay.
+pub const REPORT_IDLE: Duration = Duration::from_secs(10);
 /// Default number of concurrent delivery attempts of one destination.
 pub const CONCURRENCY: usize = 32;
 /// Poll interval after a read that has found events. The effective interval is the next tick of the
@@ -178,11 +181,44 @@ pub const LADEN: usize = 8;
 /// Poll interval as a fraction of the idle time: after being idle for `t`, the relay waits
 /// `t / POLL_PART`.
 pub const POLL_PART: u32 = 8;
-/// Longest poll interval of a relay that receives no notification.
+/// Longest poll interval of a relay that receives no notification. It polls once for all of its
+/// partitions that have nothing to do.
 pub const POLL_IDLE: Duration = Duration::from_millis(50);
+/// Poll interval of a relay that its source wakes. A wake-up that is lost delays an event by at
+/// most this much.
+pub const POLL_ASLEEP: Duration = Duration::from_secs(2);
+/// Time without events after which a relay asks its source to wake it.
+pub const SLEEP_AFTER: Duration = Duration::from_secs(1);
+/// How long a relay waits before it asks its source again to wake it, if the source could not at
+/// the moment.
+pub const SLEEP_RETRY: Duration = Duration::from_secs(1);
+/// How often a relay asks again while it relies on another process to be woken.
+pub const SLEEP_SHARED: Duration = Duration::from_secs(5);
+/// How long a relay waits before it asks its source again to wake it, after an error. The source
+/// may open connections for each question.
+pub const SLEEP_FAILED: Duration = Duration::from_secs(30);
+/// Maximum number of events that a relay reads at once to learn which of its idle partitions have
+/// some. If there are so many, it wakes all of them.
+pub const LOOKOUT_EVENTS: usize = 64;
+/// How long after an event a relay wakes the idle partitions for which there was none: their
+/// checkpoints have to pass it.
+pub const CATCH_UP: Duration = Duration::from_millis(250);
+/// Interval at which a relay asks which of its partitions have a parked delivery that is due:
+/// another process may have changed it, for example for an operator, or the clock may have been
+/// set.
+pub const POLL_PARKED: Duration = Duration::from_millis(500);
+/// The same while its source wakes the relay.
+pub const POLL_PARKED_ASLEEP: Duration = Duration::from_secs(2);
+/// Poll interval of a partition for which the relay as a whole polls.
+pub const POLL_RESTING: Duration = Duration::from_hours(1);
 /// How often a relay reads what operators have set for its destinations: a pause takes effect within a
 /// second.
 pub const OPERATOR_POLL: Duration = Duration::from_millis(500);
+/// The same while the store reports with each heartbeat, at least once in [`HEARTBEAT_SOON`], that
+/// there are no changes.
+pub const OPERATOR_POLL_KNOWN: Duration = Duration::from_secs(30);
+/// Interval of heartbeats up to which a relay relies on them to learn of changes by operators.
+pub const HEARTBEAT_SOON: Duration = Duration::from_secs(1);
 /// How long a relay may miss its heartbeat before other relays take its partitions.
 pub const NODE_LEASE: Duration = Duration::from_secs(5);
 /// How long a draining relay waits for attempts in flight.

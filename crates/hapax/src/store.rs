@@ -30,6 +30,7 @@ use crate::{
     idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
     inbox::{Acceptance, Message, ResultError},
     key::{DerivationSecret, Operation, Scope, Tenant},
+    notify::Sleep,
     outbox::{EventError, OutboxEvent},
     phases::{Entry, Lapsed, Ownership, TakenOver},
     purges::{PurgeMark, Purged},
@@ -37,7 +38,7 @@ use crate::{
     saga::{Filter, Kind, NewSaga, Owned, SagaRecord, SagaStatus, StepRecord},
 };
 
-pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements, Starts};
+pub use deliveries::{DeadLetters, Deliveries, Partitions, Settlements, Starts, Summaries};
 pub use error::{DatabaseError, DatabaseErrorKind, StoreError};
 
 /// An open transaction. The handler's rows, the key, the response and the events are committed
@@ -448,6 +449,34 @@ pub trait Source: Clone + Send + Sync + 'static {
                 until: beyond,
             })
         }
+    }
+
+    /// Finds out for all readers at once whether there is anything to read: returns the shards of
+    /// the first events after `frontier`, and the frontier after these events.
+    ///
+    /// No event of another shard is between the two frontiers. Shards without events may be
+    /// returned too, for example [`Shards::ALL`] if there are many events. If there are no events
+    /// after `frontier` now, no shard is returned.
+    fn shards_after(
+        &self,
+        frontier: &Frontier,
+    ) -> impl Future<Output = Result<(Shards, Frontier), StoreError>> + Send {
+        async move {
+            let batch = self.read(frontier, Shards::ALL, 1).await?;
+            let is_end = batch.events.is_empty() && batch.frontier.high <= frontier.high;
+            let shards = if is_end { Shards::NONE } else { Shards::ALL };
+            Ok((shards, batch.frontier))
+        }
+    }
+
+    /// Asks to be woken after commits of events by any process, so that the caller may poll rarely.
+    /// The caller reads once more when it has the [`Sleep`], and may drop this future.
+    ///
+    /// Returns `None` if the source cannot do this, or cannot at the moment: for example because a
+    /// transaction with events is open whose commit would wake nobody. An error says that it will
+    /// not be able to for a while.
+    fn sleep(&self) -> impl Future<Output = Result<Option<Sleep>, StoreError>> + Send {
+        async { Ok(None) }
     }
 }
 

@@ -9,7 +9,7 @@ use hapax::{
     delivery::{Attempt, AttemptOutcome, Backlog, Parked, ParkedState, Settlement},
     event::Event,
     limits::READ_BYTES,
-    store::{Settlements, StoreError},
+    store::{Settlements, StoreError, Summaries},
 };
 
 use crate::{
@@ -165,6 +165,8 @@ impl Settlements for Memory {
         })
     }
 }
+
+impl Summaries for Memory {}
 
 /// An event is due when it was written, unless it has to wait for a later time.
 fn due_at(event: &Event) -> Timestamp {

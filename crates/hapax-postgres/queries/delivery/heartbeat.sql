@@ -2,7 +2,8 @@
 -- that they own, and the current time. A node is live if its last sign within the lease ($2, in
 -- milliseconds) does not say that it ends, or if it took a partition within the lease. All times
 -- are of one clock. Times in the future are ignored, because the clock was set back since. $4 are
--- the destinations that this node knows.
+-- the destinations that this node knows. Each row also contains the newest version of what
+-- operators have set.
 WITH now AS MATERIALIZED (
     SELECT at, at - $2::int8 * interval '1 millisecond' AS since,
            at + $2::int8 * interval '1 millisecond' AS until
@@ -30,7 +31,10 @@ WITH now AS MATERIALIZED (
 )
 SELECT living.node, lease.partition, lease.epoch, (SELECT number FROM said) AS number,
        clock_timestamp() AS at,
-       (SELECT destinations FROM last WHERE last.node = living.node AND is_alive) AS destinations
+       (SELECT destinations FROM last WHERE last.node = living.node AND is_alive) AS destinations,
+       coalesce(
+           (SELECT version FROM hapax.declaration ORDER BY version DESC LIMIT 1), 0
+       ) AS operators
 FROM living
 LEFT JOIN hapax.lease AS lease ON lease.node = living.node
 ORDER BY living.node COLLATE "C", lease.partition COLLATE "C"

@@ -1,5 +1,5 @@
--- Reads what operators have set for destinations since a version. Every relay runs this twice a
--- second, and mostly gets no rows.
+-- Reads what operators have set for destinations since a version. A relay runs this when a
+-- heartbeat has reported a newer version.
 SELECT name, version,
        paused_at IS NOT NULL OR coalesce(spec::jsonb -> 'paused' = 'true', false) AS is_paused,
        removed_at IS NOT NULL AS is_removed

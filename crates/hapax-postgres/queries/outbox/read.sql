@@ -85,10 +85,11 @@ WITH drawn AS MATERIALIZED (
         LIMIT $7::int8
     ) AS found
 )
-SELECT NULL::int8 AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
-       NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
-       NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at, snapshot::text AS snapshot, age, last, written, flushed,
+SELECT NULL::int8 AS id, NULL::int2 AS shard, NULL::uuid AS event_id, NULL::text AS type,
+       NULL::text AS tenant, NULL::text AS aggregate_type, NULL::text AS aggregate_id,
+       NULL::int8 AS sequence, NULL::text AS payload, NULL::text AS headers,
+       NULL::timestamptz AS created_at, NULL::timestamptz AS available_at,
+       snapshot::text AS snapshot, age, last, written, flushed,
        late.until AS late_until,
        CASE WHEN $9::int2[] IS NULL THEN NULL ELSE ahead.until END AS shards_until,
        hapax.history() AS history
@@ -96,18 +97,18 @@ FROM sight
 CROSS JOIN ahead
 LEFT JOIN late ON true
 UNION ALL
-(SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+(SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
         created_at, available_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
  FROM (
-     (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-             created_at, available_at
+     (SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+             headers, created_at, available_at
       FROM (
-          SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+          SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
                  headers, created_at, available_at,
                  sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS before
           FROM (
-              SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
-                     headers, created_at, available_at,
+              SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence,
+                     payload, headers, created_at, available_at,
                      octet_length(payload) + octet_length(headers)
                          + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes
               FROM hapax.outbox_event_0
@@ -121,8 +122,8 @@ UNION ALL
       ) AS summed
       WHERE before <= $8::int8)
      UNION ALL
-     (SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-             created_at, available_at
+     (SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+             headers, created_at, available_at
       FROM hapax.outbox_event_0
       WHERE id > (SELECT high FROM ahead)
         AND id <= (SELECT until FROM cut)

@@ -13,20 +13,21 @@ WITH looked AS MATERIALIZED (
         LIMIT 1
     ), $2::int8) AS until
 )
-SELECT until AS id, NULL::uuid AS event_id, NULL::text AS type, NULL::text AS tenant,
-       NULL::text AS aggregate_type, NULL::text AS aggregate_id, NULL::int8 AS sequence,
-       NULL::text AS payload, NULL::text AS headers, NULL::timestamptz AS created_at,
-       NULL::timestamptz AS available_at, hapax.history() AS history
+SELECT until AS id, NULL::int2 AS shard, NULL::uuid AS event_id, NULL::text AS type,
+       NULL::text AS tenant, NULL::text AS aggregate_type, NULL::text AS aggregate_id,
+       NULL::int8 AS sequence, NULL::text AS payload, NULL::text AS headers,
+       NULL::timestamptz AS created_at, NULL::timestamptz AS available_at,
+       hapax.history() AS history
 FROM looked
 UNION ALL
-(SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
+(SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
         created_at, available_at, NULL
  FROM (
-     SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,
-            created_at, available_at,
+     SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+            headers, created_at, available_at,
             sum(bytes) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - bytes AS before
      FROM (
-         SELECT id, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
+         SELECT id, shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload,
                 headers, created_at, available_at,
                 octet_length(payload) + octet_length(headers)
                     + octet_length(concat(type, tenant, aggregate_type, aggregate_id)) AS bytes

@@ -1,6 +1,6 @@
 //! Destinations that are declared at run time and stored in the database.
 //!
-//! All relays know a change within a second.
+//! All relays know a change within two seconds.
 
 use async_trait::async_trait;
 use hapax::admin::{

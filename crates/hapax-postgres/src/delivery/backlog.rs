@@ -1,9 +1,10 @@
-//! The backlog of a partition, read in one statement and one snapshot.
+//! The backlogs of partitions, read in one statement and one snapshot.
 
 use hapax::{
     delivery::{Backlog, CheckpointId},
     store::StoreError,
 };
+use tokio_postgres::Row;
 
 use crate::{
     postgres::Postgres,
@@ -16,18 +17,23 @@ const COUNTED: i64 = 1_000;
 /// Deliveries that are counted one by one; where more wait, this many are reported.
 const PARKED_COUNTED: i64 = 100_000;
 
-/// Reads the backlog of a partition.
-pub(super) async fn read(store: &Postgres, partition: &str) -> Result<Backlog, StoreError> {
+/// Reads the backlog of each partition.
+pub(super) async fn read(
+    store: &Postgres,
+    partitions: &[String],
+) -> Result<Vec<(String, Backlog)>, StoreError> {
     let now = store.now();
-    let params: [&dyn Param; 4] = [&partition, &COUNTED, &PARKED_COUNTED, &now];
+    let params: [&dyn Param; 4] = [&partitions, &COUNTED, &PARKED_COUNTED, &now];
     let found = store.ask(query!("delivery/backlog"), &params).await?;
-    let Some(row) = found.first() else {
-        return Ok(Backlog::default());
-    };
+    let named = |row: &Row| (row.get::<_, String>(0), backlog(row));
+    Ok(found.iter().map(named).collect())
+}
+
+fn backlog(row: &Row) -> Backlog {
     let (beyond, parked, dead): (i64, i64, i64) =
         (row.get("beyond"), row.get("parked"), row.get("dead"));
     let moment = |column| row.get::<_, Option<Moment>>(column).map(|it| it.0);
-    Ok(Backlog {
+    Backlog {
         events: (beyond.max(0) + parked).unsigned_abs(),
         parked: parked.unsigned_abs(),
         dead: dead.unsigned_abs(),
@@ -43,5 +49,5 @@ pub(super) async fn read(store: &Postgres, partition: &str) -> Result<Backlog, S
                 settlement,
                 high: row.get("frontier"),
             }),
-    })
+    }
 }

@@ -52,6 +52,7 @@ pub(super) async fn heartbeat(
         }
     }
     if let Some(row) = rows.first() {
+        membership.operators = Some(row.get("operators"));
         sweep::signs(store, row.get("number")).await;
     }
     Ok(membership)

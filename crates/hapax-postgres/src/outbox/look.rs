@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hapax::{
-    delivery::Shards,
+    delivery::{SHARDS, Shards},
     keyring::Keyring,
     limits::READ_BYTES,
     outbox::OutboxEvent,
@@ -48,6 +48,8 @@ pub(super) enum Step {
     /// Events, possibly none. The mark says how far the outbox is read after them.
     Read {
         events: Vec<Arc<OutboxEvent>>,
+        /// The shards of the events.
+        shards: Shards,
         mark: Mark,
         /// Whether everything that exists was read.
         is_end: bool,
@@ -94,18 +96,21 @@ impl Postgres {
         }
         let looked = |high, after| mark.looked(&sight, &history, high, after);
         let is_late = |row: &&Row| row.get::<_, i64>(0) <= mark.high;
-        let (late, new) = found.split_at(found.iter().take_while(is_late).count());
-        let mut late = Found::of(late, limit, self.keyring())?;
+        let (late_rows, new_rows) = found.split_at(found.iter().take_while(is_late).count());
+        let mut late = Found::of(late_rows, limit, self.keyring())?;
+        let late_shards = shards_of(late_rows, &late);
         let incomplete = until.filter(|until| *until < mark.high);
         if late.is_cut || incomplete.is_some() {
             let after = late.last.filter(|_| late.is_cut).or(incomplete);
             return Ok(Step::Read {
                 events: late.events,
+                shards: late_shards,
                 mark: looked(mark.high, after),
                 is_end: false,
             });
         }
-        let new = match Found::of(new, limit.saturating_sub(late.events.len()), self.keyring()) {
+        let room = limit.saturating_sub(late.events.len());
+        let new = match Found::of(new_rows, room, self.keyring()) {
             Err(error) if late.events.is_empty() => return Err(error),
             Err(_) => Found {
                 is_cut: true,
@@ -113,6 +118,7 @@ impl Postgres {
             },
             Ok(new) => new,
         };
+        let shards = late_shards.union(shards_of(new_rows, &new));
         late.events.extend(new.events);
         let (mut high, mut is_end) = (new.last.unwrap_or(mark.high), false);
         if !new.is_cut {
@@ -129,6 +135,7 @@ impl Postgres {
         Ok(Step::Read {
             mark: looked(high, None),
             events: late.events,
+            shards,
             is_end,
         })
     }
@@ -163,12 +170,14 @@ impl Postgres {
             History::Same => {}
             other => return Ok(Step::Other(other, history)),
         }
-        let found = Found::of(found, limit, self.keyring())?;
+        let late_rows = found;
+        let found = Found::of(late_rows, limit, self.keyring())?;
         let after = match found.last {
             Some(last) if found.is_cut => Some(last),
             _ => Some(until).filter(|until| *until < mark.high),
         };
         Ok(Step::Read {
+            shards: shards_of(late_rows, &found),
             events: found.events,
             mark: mark.clone().caught_up(after),
             is_end: false,
@@ -179,6 +188,18 @@ impl Postgres {
 /// The shards as a parameter: null selects all of them.
 pub(super) fn shards(shards: Shards) -> Option<Vec<i16>> {
     (!shards.is_all()).then(|| shards.iter().map(i16::from).collect())
+}
+
+/// The shards of the events that were read from these rows.
+fn shards_of(rows: &[Row], found: &Found) -> Shards {
+    let read = rows.iter().take(found.events.len());
+    read.fold(Shards::NONE, |shards, row| {
+        match u8::try_from(row.get::<_, i16>(1)) {
+            Ok(shard) if shard < SHARDS => shards.with(shard),
+            // Only a reader of all shards has the event.
+            _ => Shards::ALL,
+        }
+    })
 }
 
 /// Events read from rows, up to a bound or up to the first one that cannot be read.

@@ -19,7 +19,8 @@ use std::time::Duration;
 use hapax::{
     delivery::{Frontier, Shards},
     key::Tenant,
-    limits::PURGE_ROWS,
+    limits::{LOOKOUT_EVENTS, PURGE_ROWS},
+    notify::Sleep,
     store::{Batch, Outbox, Past, Source, StoreError},
 };
 use tokio_postgres::error::SqlState;
@@ -46,43 +47,8 @@ impl Source for Postgres {
         shards: Shards,
         limit: usize,
     ) -> Result<Batch, StoreError> {
-        let only = look::shards(shards);
-        let mut mark = self.looks().newest(frontier, shards)?.of_shards(shards);
-        loop {
-            let step = match &mark.late {
-                Some(late) => self.catch_up(&mark, late, only.as_deref(), limit).await?,
-                None => self.look(&mark, only.as_deref(), limit).await?,
-            };
-            let (events, is_end) = match step {
-                Step::Other(other, history) => {
-                    let rewritten = self.rewrite(frontier, other, &history).await?;
-                    mark = rewritten.of_shards(shards);
-                    continue;
-                }
-                Step::Low(drawn, history) => {
-                    self.raise(frontier, drawn, &history).await?;
-                    mark = Mark::of(frontier)?.of_shards(shards);
-                    continue;
-                }
-                Step::Read {
-                    events,
-                    mark: behind,
-                    is_end,
-                } => {
-                    mark = behind;
-                    (events, is_end)
-                }
-            };
-            if is_end && events.is_empty() {
-                self.looks().in_vain(frontier, shards, &mark);
-            }
-            if is_end || !events.is_empty() {
-                return Ok(Batch {
-                    events,
-                    frontier: mark.frontier(),
-                });
-            }
-        }
+        let (batch, _) = self.read_from(frontier, shards, limit).await?;
+        Ok(batch)
     }
 
     async fn read_past(
@@ -95,9 +61,70 @@ impl Source for Postgres {
     ) -> Result<Past, StoreError> {
         self.look_past(head, beyond, shards, except, limit).await
     }
+
+    async fn shards_after(&self, frontier: &Frontier) -> Result<(Shards, Frontier), StoreError> {
+        let read = self.read_from(frontier, Shards::ALL, LOOKOUT_EVENTS);
+        let (batch, found) = read.await?;
+        let shards = match batch.events.len() {
+            0 if batch.frontier.high <= frontier.high => Shards::NONE,
+            1..LOOKOUT_EVENTS => found,
+            // The frontier has moved to another segment, or there may be many events.
+            _ => Shards::ALL,
+        };
+        Ok((shards, batch.frontier))
+    }
+
+    async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
+        self.fall_asleep().await
+    }
 }
 
 impl Postgres {
+    /// Reads events, and returns their shards too.
+    async fn read_from(
+        &self,
+        frontier: &Frontier,
+        shards: Shards,
+        limit: usize,
+    ) -> Result<(Batch, Shards), StoreError> {
+        let only = look::shards(shards);
+        let mut mark = self.looks().newest(frontier, shards)?.of_shards(shards);
+        loop {
+            let step = match &mark.late {
+                Some(late) => self.catch_up(&mark, late, only.as_deref(), limit).await?,
+                None => self.look(&mark, only.as_deref(), limit).await?,
+            };
+            let (events, found, is_end) = match step {
+                Step::Other(other, history) => {
+                    let rewritten = self.rewrite(frontier, other, &history).await?;
+                    mark = rewritten.of_shards(shards);
+                    continue;
+                }
+                Step::Low(drawn, history) => {
+                    self.raise(frontier, drawn, &history).await?;
+                    mark = Mark::of(frontier)?.of_shards(shards);
+                    continue;
+                }
+                Step::Read {
+                    events,
+                    shards: found,
+                    mark: behind,
+                    is_end,
+                } => {
+                    mark = behind;
+                    (events, found, is_end)
+                }
+            };
+            if is_end && events.is_empty() {
+                self.looks().in_vain(frontier, shards, &mark);
+            }
+            if is_end || !events.is_empty() {
+                let frontier = mark.frontier();
+                return Ok((Batch { events, frontier }, found));
+            }
+        }
+    }
+
     /// The mark from which to continue if `frontier` belongs to another history than the database.
     ///
     /// A relay must not rely on what it read in a history that was lost. Its frontier is valid only

@@ -30,6 +30,7 @@ mod history;
 mod inbox;
 mod sagas;
 mod relay;
+mod idle;
 mod admin;
 #[cfg(feature = "sqlx")]
 mod adapter;

@@ -141,6 +141,7 @@ const HOT: &[(&str, &str)] = hot!(
     "delivery/is_written"
     "delivery/due"
     "delivery/next_due"
+    "delivery/due_of"
     "delivery/begin"
     "delivery/deliver"
     "delivery/release"

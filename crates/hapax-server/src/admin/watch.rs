@@ -1,9 +1,9 @@
 //! Destinations that are declared in the database, as read by a relay.
 //!
-//! A relay reads the changes once a second; if there are none, this costs one cheap statement. A
-//! declaration that cannot be read, because it was written by a newer version or its secrets cannot
-//! be decrypted, is logged as an error and the relay continues with the previous one. A pause and a
-//! removal take effect even then.
+//! A relay looks for changes once a second; if its heartbeats report that there are none, it reads
+//! nothing. A declaration that cannot be read, because it was written by a newer version or its
+//! secrets cannot be decrypted, is logged as an error and the relay continues with the previous
+//! one. A pause and a removal take effect even then.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,6 +43,11 @@ impl Watch {
             version: 0,
             known: BTreeMap::new(),
         }
+    }
+
+    /// Whether all changes up to the version `newest` have been read.
+    pub(crate) fn has_read(&self, newest: i64) -> bool {
+        newest <= self.version
     }
 
     /// Reads the changes. Returns false if there are none.

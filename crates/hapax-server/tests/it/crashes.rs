@@ -7,6 +7,7 @@ use hapax_testkit::{
     postgres::Cluster,
     wait::eventually,
 };
+use tokio_postgres::Client;
 
 use crate::hapax::{PATIENCE, emit, migrate, migrated, start_relay, start_relay_with, webhook};
 
@@ -67,6 +68,42 @@ async fn a_death_before_and_after_each_commit_and_send_loses_nothing() {
         eventually(PATIENCE, async || counted(&receiver).len() == 3).await;
         relay.stop().await;
     }
+}
+
+/// No commit notifies a relay that is dead, and the next relay finds what was committed meanwhile.
+#[tokio::test]
+async fn a_relay_that_is_killed_while_it_sleeps_leaves_nothing_behind() {
+    let database = migrated().await;
+    let receiver = HttpReceiver::start().await;
+    let configuration = format!(
+        "[relay]\nnode = \"one\"\nlease = \"1s\"\n{}",
+        webhook("orders", &receiver.url("/"))
+    );
+    let client = database.client().await;
+    let relay = start_relay(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || sleeping(&client).await == 1).await;
+    emit(&client, "order.created", 1).await;
+    receiver.received_at_least(1).await;
+    eventually(PATIENCE, async || sleeping(&client).await == 0).await;
+    eventually(PATIENCE, async || sleeping(&client).await == 1).await;
+    relay.kill();
+    eventually(PATIENCE, async || sleeping(&client).await == 0).await;
+    emit(&client, "order.created", 2).await;
+    let relay = start_relay(&database.url(), &configuration).await;
+    eventually(PATIENCE, async || counted(&receiver).len() == 3).await;
+    relay.stop().await;
+    eventually(PATIENCE, async || sleeping(&client).await == 0).await;
+    assert!(counted(&receiver).values().all(|count| *count == 1));
+}
+
+/// The number of relays that hold the lock by which they sleep.
+async fn sleeping(client: &Client) -> i64 {
+    const SLEEPING: &str = "
+        SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND objid = 1
+          AND classid = 'hapax.outbox_event'::regclass
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    client.query_one(SLEEPING, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]

@@ -117,6 +117,7 @@ impl Sagas for Sqlite {
     }
 
     async fn next_saga(&self, kinds: &[Kind]) -> Result<Option<Timestamp>, StoreError> {
+        self.heed_clock().await?;
         let kinds = kinds_json(kinds)?;
         self.look(move |conn| {
             let next = || {

@@ -96,6 +96,7 @@ macro_rules! source_suite {
                 the_partitions_share_every_event_and_none_twice
                 events_about_one_thing_are_in_one_partition
                 a_partition_keeps_its_order
+                a_look_names_the_shards_that_have_events
             }
         }
     };

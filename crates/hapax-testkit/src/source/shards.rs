@@ -9,6 +9,7 @@ use std::{
 use hapax::{
     delivery::{Frontier, Shards},
     outbox::OutboxEvent,
+    store::Source as _,
 };
 
 use super::{
@@ -79,6 +80,37 @@ pub async fn a_partition_keeps_its_order<S: SourceUnderTest>() {
     }
     let keys = (0..8).map(|key: i32| (key.to_string(), (1..=10).collect()));
     check_keys(&all, &keys.collect());
+}
+
+/// What is asked for all readers at once names the shards of the events, and leads behind them.
+pub async fn a_look_names_the_shards_that_have_events<S: SourceUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    let mut frontier = Frontier::default();
+    for number in 1..=20 {
+        let before = frontier.clone();
+        let events = [
+            written(&format!("key {number}"), 1),
+            written("common", number),
+        ];
+        fixture.commit(&events).await;
+        let mut named = Shards::NONE;
+        loop {
+            let found = fixture.source().shards_after(&frontier).await;
+            let (shards, behind) = found.expect("the source is asked");
+            if shards.is_empty() {
+                break;
+            }
+            named = named.union(shards);
+            frontier = behind;
+        }
+        assert!(fixture.read(&mut frontier.clone()).await.is_empty());
+        let of = NonZeroU8::new(16).expect("sixteen is not zero");
+        for shard in 0..16 {
+            let only = Shards::of_partition(shard, of).expect("there is such a partition");
+            let events = read(fixture.source(), &mut before.clone(), only, 100).await;
+            assert!(events.is_empty() || named.contains(shard), "{events:?}");
+        }
+    }
 }
 
 /// A source with some events of many keys.

@@ -279,6 +279,7 @@ macro_rules! store_suite {
                 what_is_blocked_falls_due_without_its_key_where_none_is_kept
                 the_longest_due_comes_first
                 the_next_due_moment_is_the_earliest
+                what_is_read_for_all_is_what_is_read_for_each
                 a_parked_delivery_is_parked_again_or_arrives
                 blocked_deliveries_are_released_one_by_one_in_order
                 what_waits_behind_a_due_delivery_comes_with_it

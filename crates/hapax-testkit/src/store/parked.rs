@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use hapax::{
     delivery::{Parked, ParkedState, Settlement},
-    store::Settlements,
+    store::{Settlements, Summaries},
 };
 
 use super::{
     DeliveriesUnderTest,
     fixture::Fixture,
-    steps::{HOOK, park, park_key, positions, settlement},
+    steps::{HOOK, MAIL, park, park_key, positions, settlement},
 };
 
 const MOMENT: Duration = Duration::from_millis(1);
@@ -132,6 +132,34 @@ pub async fn the_next_due_moment_is_the_earliest<S: DeliveriesUnderTest>() {
     assert_eq!(fixture.next_due(HOOK).await, Some(earliest));
     fixture.clock.advance(LATER);
     assert_eq!(fixture.next_due(HOOK).await, Some(earliest));
+}
+
+/// What is read for several partitions together is what is read for each of them.
+pub async fn what_is_read_for_all_is_what_is_read_for_each<S: DeliveriesUnderTest>() {
+    let (fixture, events) = Fixture::<S>::with_events(3).await;
+    let at = |millis| fixture.clock.now().after(Duration::from_millis(millis));
+    let coming = vec![
+        park(events[0].position, ParkedState::Retrying, at(20)),
+        park(events[1].position, ParkedState::Scheduled, at(10)),
+    ];
+    fixture.park(HOOK, coming).await;
+    fixture.open(MAIL).await;
+    let partitions = [HOOK, MAIL].map(str::to_owned);
+    let due = async || {
+        let due = fixture.store().due_of(&partitions).await;
+        due.expect("the due partitions are read")
+    };
+    assert_eq!(due().await, [""; 0]);
+    fixture.clock.advance(Duration::from_millis(10));
+    assert_eq!(due().await, [HOOK]);
+    let backlogs = fixture.store().backlogs(&partitions).await;
+    let backlogs = backlogs.expect("the backlogs are read");
+    assert_eq!(backlogs.len(), 2);
+    for (partition, backlog) in backlogs {
+        assert_eq!(backlog, fixture.backlog(&partition).await, "{partition}");
+    }
+    let nothing = fixture.store().backlogs(&[]).await;
+    assert!(nothing.expect("no backlogs are read").is_empty());
 }
 
 /// A delivery that is parked again has its new state, and a delivery that arrived is deleted.

@@ -13,8 +13,13 @@ use super::{Admin, Ran};
 
 /// Poll interval while no job is due.
 const POLL: Duration = Duration::from_secs(1);
+/// The same after [`IDLE_POLLS`] polls that have found no job.
+const POLL_IDLE: Duration = Duration::from_secs(5);
+/// Number of polls without a job after which the worker polls less often.
+const IDLE_POLLS: u32 = 60;
 
-/// Runs the jobs of a store: once a second, and without a pause while there is more to do.
+/// Runs the jobs of a store: once a second, every five seconds after a minute without a job, and
+/// without a pause while there is more to do.
 #[derive(Clone, Debug)]
 pub struct JobWorker {
     admin: Arc<dyn Admin>,
@@ -31,18 +36,24 @@ impl JobWorker {
     /// If the store cannot be read, a warning is logged and the worker continues a second later.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let mut shutdown = pin!(shutdown);
+        let mut idle_polls = 0_u32;
         while shutdown.as_mut().now_or_never().is_none() {
-            if self.batch().await {
-                continue;
+            match self.batch().await {
+                Some(ran) if has_more(&ran) => {
+                    idle_polls = 0;
+                    continue;
+                }
+                Some(Ran::Nothing) => idle_polls = idle_polls.saturating_add(1),
+                _ => idle_polls = 0,
             }
-            if timeout(POLL, &mut shutdown).await.is_ok() {
+            if timeout(pause(idle_polls), &mut shutdown).await.is_ok() {
                 return;
             }
         }
     }
 
-    /// Runs one batch. Returns whether the next one should follow without a pause.
-    async fn batch(&self) -> bool {
+    /// Runs one batch; `None` if the store cannot be read.
+    async fn batch(&self) -> Option<Ran> {
         match self.admin.run_job().await {
             Ok(ran) => {
                 if let Ran::Batch {
@@ -51,11 +62,11 @@ impl JobWorker {
                 {
                     tracing::info!(job, to_state = "done", "job ended");
                 }
-                has_more(&ran)
+                Some(ran)
             }
             Err(error) => {
                 tracing::warn!(error = error.error_chain(), "the jobs cannot be run");
-                false
+                None
             }
         }
     }
@@ -67,9 +78,26 @@ fn has_more(ran: &Ran) -> bool {
     matches!(ran, Ran::Batch { done, ended, .. } if *done > 0 || !ended)
 }
 
+/// How long to wait after so many polls that have found no job.
+fn pause(idle_polls: u32) -> Duration {
+    if idle_polls < IDLE_POLLS {
+        POLL
+    } else {
+        POLL_IDLE
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_without_jobs_polls_less_often_after_a_minute() {
+        assert_eq!(
+            [0, 59, 60, u32::MAX].map(pause),
+            [POLL, POLL, POLL_IDLE, POLL_IDLE]
+        );
+    }
 
     #[test]
     fn a_batch_that_found_nothing_and_has_not_ended_goes_on_at_once() {

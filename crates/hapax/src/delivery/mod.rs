@@ -101,6 +101,9 @@ pub struct Membership {
     /// The destinations that each node knows, by the name of the node. Nodes that report none are
     /// left out.
     pub knows: BTreeMap<String, BTreeSet<String>>,
+    /// The highest [version](OperatorSetting::version) of what operators have set, 0 without any;
+    /// `None` if the store does not report it here.
+    pub operators: Option<i64>,
 }
 
 /// The owner of a partition.

@@ -9,13 +9,15 @@ use std::num::NonZeroU8;
 /// The number of shards.
 pub const SHARDS: u8 = 16;
 
-/// A set of shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A set of shards. The default is the empty set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shards(u16);
 
 impl Shards {
     /// All shards.
     pub const ALL: Self = Self(u16::MAX);
+    /// No shard.
+    pub const NONE: Self = Self(0);
 
     /// The shards of one partition of `partitions`.
     ///
@@ -33,6 +35,32 @@ impl Shards {
     /// Whether the set contains every shard.
     pub fn is_all(self) -> bool {
         self == Self::ALL
+    }
+
+    /// The set with this shard added. A shard that does not exist changes nothing.
+    #[must_use]
+    pub fn with(self, shard: u8) -> Self {
+        if shard < SHARDS {
+            Self(self.0 | 1 << shard)
+        } else {
+            self
+        }
+    }
+
+    /// The shards of both sets.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the set contains no shard.
+    pub fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Whether a shard is in both sets.
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Whether the set contains this shard.
@@ -91,6 +119,16 @@ mod tests {
                 "{number} of {partitions}"
             );
         }
+    }
+
+    #[test]
+    fn a_set_contains_what_was_added() {
+        let set = Shards::NONE.with(3).union(Shards::default().with(15));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [3, 15]);
+        assert_eq!(set.with(SHARDS), set);
+        assert!(set.intersects(of(3, 4).unwrap()) && !set.intersects(of(0, 2).unwrap()));
+        assert!(Shards::NONE.is_empty() && !set.is_empty());
+        assert!(!Shards::NONE.intersects(Shards::ALL));
     }
 
     #[test]

@@ -11,13 +11,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{counter, gauge};
-use tokio::time::sleep;
 
+use super::lookout::Reporter;
 use crate::{
     clock::Clock,
     delivery::{Backlog, CheckpointId},
-    limits,
-    store::Deliveries,
     telemetry,
 };
 
@@ -31,26 +29,20 @@ const BEHIND: [&str; 4] = [
 /// Gauges of the ownership of a partition.
 const CARRYING: [&str; 2] = [telemetry::RELAY_LEASE_EPOCH, telemetry::RELAY_BREAKER_OPEN];
 
-/// Reports the backlog of `partition` while it is polled.
-pub(super) async fn report<S: Deliveries>(store: &S, partition: &str, clock: &Clock) {
+/// Reports the backlog of a partition while it is polled.
+pub(super) async fn report(mut reporter: Reporter<'_>, clock: &Clock) {
     loop {
-        report_once(store, partition, clock).await;
-        sleep(limits::REPORT).await;
+        report_once(&mut reporter, clock).await;
     }
 }
 
 /// Like [`report`], until the store contains another checkpoint than `known`. Returns a description
 /// of the difference.
-pub(super) async fn watch<S: Deliveries>(
-    store: &S,
-    partition: &str,
-    clock: &Clock,
-    known: &Known,
-) -> String {
+pub(super) async fn watch(mut reporter: Reporter<'_>, clock: &Clock, known: &Known) -> String {
     let mut other = None;
     loop {
         let before = known.get();
-        let backlog = report_once(store, partition, clock).await;
+        let backlog = report_once(&mut reporter, clock).await;
         let newest = backlog.and_then(|backlog| backlog.newest);
         // If `known` is the same before and after the read, no settlement was written in between. A
         // checkpoint of a later owner is ignored here, because the worker is fenced when it
@@ -66,8 +58,10 @@ pub(super) async fn watch<S: Deliveries>(
         }
         // The store may be read while it replaces a checkpoint, so two consecutive reads have to
         // agree.
+        if found.is_some() {
+            reporter.look_again();
+        }
         other = found;
-        sleep(limits::REPORT).await;
     }
 }
 
@@ -148,18 +142,9 @@ pub(super) fn store_failed(partition: &str, times: u64) {
     clippy::cast_precision_loss,
     reason = "a gauge is a double; counts stay far below 2^53"
 )]
-async fn report_once<S: Deliveries>(store: &S, partition: &str, clock: &Clock) -> Option<Backlog> {
-    let backlog = match store.backlog(partition).await {
-        Ok(backlog) => backlog,
-        Err(error) => {
-            tracing::debug!(
-                destination = partition,
-                error = error.error_chain(),
-                "the backlog could not be read"
-            );
-            return None;
-        }
-    };
+async fn report_once(reporter: &mut Reporter<'_>, clock: &Clock) -> Option<Backlog> {
+    let backlog = reporter.next().await?;
+    let partition = reporter.partition();
     let lag = backlog
         .oldest_at
         .map_or(0.0, |at| clock.now().since(at).as_secs_f64());

@@ -259,6 +259,7 @@ mod tests {
                         partition: partition.clone(), node: node.clone(), epoch: 1,
                     }).collect(),
                     knows: BTreeMap::new(),
+                    operators: None,
                 };
                 for (name, shares) in names.iter().zip(&mut shares) {
                     let ours = shares.of(name, &wanted, &membership);
@@ -316,6 +317,7 @@ mod tests {
             nodes: nodes.iter().copied().map(str::to_owned).collect(),
             held: held.collect(),
             knows: strangers(nodes),
+            operators: None,
         };
         shares.of(node, &wanted, &membership)
     }

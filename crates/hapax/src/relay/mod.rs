@@ -6,7 +6,7 @@
 //! a destination that is down does not affect the others. A `partition_task` takes the partition,
 //! runs the loop, and waits while another node owns the partition. The `supervisor` runs a task for
 //! every partition and decides which partitions belong to this node: several nodes share the
-//! partitions by `lease`.
+//! partitions by `lease`. The `lookout` polls the store for all workers that have nothing to do.
 //!
 //! If the process crashes after an event was offered and before the outcome is recorded, the event
 //! is delivered again. The relay delivers at least once, and the inbox of the receiver makes the
@@ -44,6 +44,7 @@ mod partition_task;
 mod worker;
 pub mod destination;
 mod tail_cache;
+mod lookout;
 pub mod route;
 mod delivery_queue;
 mod blocked;
@@ -61,7 +62,7 @@ mod tests;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -82,6 +83,7 @@ use crate::notify::Notifier;
 pub use destination::{Destination, Order};
 pub use direct::offer_once;
 use namesake::Namesakes;
+use operator_changes::OperatorChanges;
 use partition_task::{DISABLED, PartitionState, PartitionStates, locked};
 pub use route::Pattern;
 use supervisor::Supervisor;
@@ -95,7 +97,9 @@ pub struct Settings {
     pub random: Random,
     /// Failpoints that are reached at each commit and each send.
     pub failpoints: Failpoints,
-    /// The longest interval between two reads of a destination that is not notified.
+    /// The longest interval between two polls of the outbox for destinations that are not notified,
+    /// unless the source wakes the relay ([`Source::sleep`]): then it polls every
+    /// [`limits::POLL_ASLEEP`].
     pub poll_idle: Duration,
     /// The identity of this relay among others that share its store.
     ///
@@ -185,6 +189,7 @@ impl Relay {
         }
         let identity = settings.node.as_ref().map(|node| node.name.clone());
         let namesakes = Arc::new(AtomicUsize::new(0));
+        let operators = Arc::new(AtomicI64::new(-1));
         let states = PartitionStates::default();
         for destination in &destinations {
             let mut states = locked(&states);
@@ -202,6 +207,7 @@ impl Relay {
             notifier.clone(),
             Arc::clone(&states),
             Namesakes::counted_by(Arc::clone(&namesakes)),
+            OperatorChanges::reported_in(Arc::clone(&operators)),
         );
         let mut tasks = JoinSet::new();
         let supervised = supervisor.run(destinations.subscribe(), draining.subscribe());
@@ -213,6 +219,7 @@ impl Relay {
             states,
             identity,
             namesakes,
+            operators,
         }
     }
 }
@@ -226,6 +233,7 @@ pub struct RelayHandle {
     states: PartitionStates,
     identity: Option<String>,
     namesakes: Arc<AtomicUsize>,
+    operators: Arc<AtomicI64>,
 }
 
 impl RelayHandle {
@@ -256,6 +264,13 @@ impl RelayHandle {
     /// operators cannot distinguish the processes by name.
     pub fn namesakes(&self) -> usize {
         self.namesakes.load(Ordering::Relaxed)
+    }
+
+    /// The newest [version](crate::delivery::OperatorSetting::version) of what operators have set,
+    /// as the last heartbeat has reported it; `None` if it is not known, or not recent enough.
+    pub fn operator_version(&self) -> Option<i64> {
+        let version = self.operators.load(Ordering::Relaxed);
+        (version >= 0).then_some(version)
     }
 
     /// Enables a destination that was disabled. Returns false if there is no destination with this

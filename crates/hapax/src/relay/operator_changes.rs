@@ -2,30 +2,68 @@
 //!
 //! The store keeps pauses and removals, and an operator may set them in another process. The
 //! supervisor reads the changes at its start, before anything is offered, and then every
-//! [`OPERATOR_POLL`](crate::limits::OPERATOR_POLL). If the store cannot be read, what was read last
-//! stays in effect.
+//! [`OPERATOR_POLL`](crate::limits::OPERATOR_POLL), or when a heartbeat has reported that there are
+//! any. If the store cannot be read, what was read last stays in effect.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
 use tokio::time::{Instant, sleep_until};
 
 use super::Destination;
-use crate::{delivery::OperatorSetting, limits::OPERATOR_POLL, store::Partitions};
+use crate::{
+    delivery::OperatorSetting,
+    limits::{OPERATOR_POLL, OPERATOR_POLL_KNOWN},
+    store::Partitions,
+};
 
 /// The settings that were read, by destination.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OperatorChanges {
     version: i64,
     settings: BTreeMap<String, OperatorSetting>,
     read_at: Option<Instant>,
+    /// The newest version, as the last heartbeat has reported it; -1 if it is unknown. For the
+    /// relay handle too.
+    reported: Arc<AtomicI64>,
 }
 
 impl OperatorChanges {
-    /// Waits until there are changes since the last read. May be dropped and called again.
+    /// Has read nothing yet. Stores in `reported` what heartbeats report.
+    pub(super) fn reported_in(reported: Arc<AtomicI64>) -> Self {
+        reported.store(-1, Ordering::Relaxed);
+        Self {
+            version: 0,
+            settings: BTreeMap::new(),
+            read_at: None,
+            reported,
+        }
+    }
+
+    /// Notes the newest version, which a heartbeat has reported a moment ago; `None` if it is
+    /// unknown, or if the next heartbeat is too far away to rely on it.
+    pub(super) fn report(&self, newest: Option<i64>) {
+        self.reported.store(newest.unwrap_or(-1), Ordering::Relaxed);
+    }
+
+    /// Waits until there are changes since the last read. May be dropped and called again, and is
+    /// after each heartbeat.
     pub(super) async fn changed(&mut self, store: &impl Partitions) {
         loop {
             if let Some(at) = self.read_at {
-                sleep_until(at + OPERATOR_POLL).await;
+                let newest = self.reported.load(Ordering::Relaxed);
+                let is_known = (0..=self.version).contains(&newest);
+                let pause = if is_known {
+                    OPERATOR_POLL_KNOWN
+                } else {
+                    OPERATOR_POLL
+                };
+                sleep_until(at + pause).await;
             }
             if self.read(store).await {
                 return;

@@ -27,7 +27,10 @@ use crate::{
     telemetry,
 };
 
-use super::{Settings, destination::Destination, gauges, tail_cache::TailCache, worker::Worker};
+use super::{
+    Settings, destination::Destination, gauges, lookout::Lookout, tail_cache::TailCache,
+    worker::Worker,
+};
 
 pub(super) const DISABLED: &str = "disabled";
 const FENCED: &str = "fenced";
@@ -105,6 +108,7 @@ pub(super) struct Orders {
 pub(super) struct PartitionTask<S, D> {
     pub(super) store: D,
     pub(super) tail: Arc<TailCache<S>>,
+    pub(super) lookout: Arc<Lookout>,
     pub(super) partition: String,
     pub(super) number: u8,
     pub(super) settings: Settings,
@@ -137,6 +141,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 Ok(Stopped::Disabled) => self.disabled(&destination, epoch).await,
                 Ok(Stopped::SetBack) => {
                     self.tail.forget().await;
+                    self.lookout.forget();
                     // If the store is set back again at once, an operator has to fix the cause
                     // first.
                     sleep(delays.advance()).await;
@@ -145,6 +150,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
                 Ok(Stopped::Fenced) => {
                     // The batches in the cache may belong to a history that the store has lost.
                     self.tail.forget().await;
+                    self.lookout.forget();
                     self.next_poll().await;
                 }
                 Err(_) => {
@@ -231,9 +237,10 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
             tokio::select! {
                 outcome = self.orders.wait_for(ends_wait) => drop(outcome.ok()?),
                 // Events of a paused destination are late too.
-                () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
-                    unreachable!("reporting never ends")
-                }
+                () = gauges::report(
+                    self.lookout.reporter(&self.partition),
+                    &self.settings.clock,
+                ) => unreachable!("reporting never ends"),
             }
         }
     }
@@ -329,6 +336,7 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         let patience = limits::DRAIN.max(destination.timeout);
         let worker = Worker::new(
             Arc::clone(&self.tail),
+            &self.lookout,
             self.store.clone(),
             self.partition.clone(),
             self.shards(&destination),
@@ -365,7 +373,11 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             stopped = worker.run() => stopped,
             () = drain => unreachable!("it waits for the worker"),
-            what = gauges::watch(&self.store, &self.partition, &self.settings.clock, &known) => {
+            what = gauges::watch(
+                self.lookout.reporter(&self.partition),
+                &self.settings.clock,
+                &known,
+            ) => {
                 gauges::set_back(&self.partition, &what);
                 Stopped::SetBack
             }
@@ -416,9 +428,10 @@ impl<S: Source, D: Deliveries> PartitionTask<S, D> {
         tokio::select! {
             () = enabled => return,
             () = revoked(&mut self.orders, served) => {}
-            () = gauges::report(&self.store, &self.partition, &self.settings.clock) => {
-                unreachable!("reporting never ends")
-            }
+            () = gauges::report(
+                self.lookout.reporter(&self.partition),
+                &self.settings.clock,
+            ) => unreachable!("reporting never ends"),
         }
         self.give_up(epoch).await;
     }

@@ -27,6 +27,7 @@ use crate::{
 use super::{
     Destination, Node, Settings, gauges,
     lease::{LOOKS, Shares},
+    lookout::Lookout,
     namesake::Namesakes,
     operator_changes::OperatorChanges,
     partition_task::{Orders, PartitionStates, PartitionTask, locked},
@@ -47,6 +48,9 @@ pub(super) struct Supervisor<S, D> {
     /// Tasks that were ordered to end and have not ended yet.
     ending: HashMap<String, AbortHandle>,
     tasks: JoinSet<()>,
+    lookout: Arc<Lookout>,
+    /// The task that polls for all partitions.
+    polling: JoinSet<()>,
     shares: Shares,
     namesakes: Namesakes,
     /// When the membership was last read.
@@ -67,6 +71,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         notifier: Notifier,
         states: PartitionStates,
         namesakes: Namesakes,
+        operators: OperatorChanges,
     ) -> Self {
         let known = Arc::new(KnownDestinations::default());
         if settings.node.is_none() {
@@ -81,12 +86,14 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
             partition_tasks: HashMap::new(),
             ending: HashMap::new(),
             tasks: JoinSet::new(),
+            lookout: Arc::new(Lookout::new()),
+            polling: JoinSet::new(),
             shares: Shares::default(),
             namesakes,
             polled_at: None,
             away_until: None,
             known,
-            operators: OperatorChanges::default(),
+            operators,
         }
     }
 
@@ -101,6 +108,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         self.operators.read(&self.store).await;
         while !*draining.borrow_and_update() {
             let current = Arc::clone(&destinations.borrow_and_update());
+            self.poll_for_all();
             self.assign(&self.operators.apply(&current), &tail);
             self.poll_membership().await;
             let next = Instant::now() + interval.unwrap_or(NEVER);
@@ -110,9 +118,21 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 outcome = destinations.changed() => if outcome.is_err() { return },
                 outcome = draining.changed() => if outcome.is_err() { return },
                 Some(_) = self.tasks.join_next() => {}
+                // It only ends by a panic.
+                Some(_) = self.polling.join_next() => {}
             }
         }
         self.end().await;
+    }
+
+    /// Starts the lookout, unless it runs.
+    fn poll_for_all(&mut self) {
+        if self.polling.is_empty() {
+            let (source, store) = (self.source.clone(), self.store.clone());
+            let (lookout, notifier) = (Arc::clone(&self.lookout), self.notifier.clone());
+            let polls = lookout.run(source, store, notifier, self.settings.poll_idle);
+            self.polling.spawn(polls.boxed());
+        }
     }
 
     /// Starts tasks for new partitions, and passes changes to the others.
@@ -186,6 +206,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let partition_task = PartitionTask {
             store: self.store.clone(),
             tail: Arc::clone(tail),
+            lookout: Arc::clone(&self.lookout),
             partition: name.clone(),
             number,
             settings: self.settings.clone(),
@@ -214,6 +235,7 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
         let membership = match heartbeat {
             Ok(membership) => membership,
             Err(error) => {
+                self.operators.report(None);
                 tracing::warn!(node = name, error, "the heartbeat could not be sent");
                 // A worker detects by itself that it was fenced. Without this count, failures of
                 // the store would not be counted for partitions that were never taken.
@@ -221,6 +243,9 @@ impl<S: Source, D: Deliveries> Supervisor<S, D> {
                 return waiting.for_each(|partition| gauges::store_failed(partition, 1));
             }
         };
+        let is_soon = lease / LOOKS <= limits::HEARTBEAT_SOON;
+        self.operators
+            .report(membership.operators.filter(|_| is_soon));
         self.namesakes.look(&name, &membership, lease);
         // After it was blocked, this node keeps its partitions and takes no others.
         let was_away = self.was_away(lease);

@@ -24,8 +24,17 @@ pub(super) struct TailCache<S> {
 #[derive(Debug, Default)]
 struct Recent {
     batches: VecDeque<Known>,
-    /// The last read that found no events, and its time.
-    vain: Option<(Instant, Known)>,
+    /// The last read that found no events.
+    vain: Option<Vain>,
+}
+
+/// A read that found no events.
+#[derive(Debug)]
+struct Vain {
+    at: Instant,
+    /// The generation of the lookout when it began.
+    generation: u64,
+    known: Known,
 }
 
 #[derive(Debug)]
@@ -51,12 +60,14 @@ impl<S: Source> TailCache<S> {
 
     /// Reads the events of `shards` after `from`. The batch is empty if there are none now.
     ///
-    /// `hint` says that events were committed a moment ago.
+    /// `hint` says that events were committed a moment ago. A read that began in another
+    /// `generation` of the lookout is not returned, because it may have seen less.
     pub(super) async fn read(
         &self,
         from: &Frontier,
         shards: Shards,
         hint: bool,
+        generation: u64,
     ) -> Result<Batch, StoreError> {
         let mut recent = self.recent.lock().await;
         if let Some(known) = recent
@@ -66,12 +77,13 @@ impl<S: Source> TailCache<S> {
         {
             return Ok(known.batch.clone());
         }
-        if let Some((at, known)) = &recent.vain
+        if let Some(vain) = &recent.vain
             && !hint
-            && at.elapsed() < POLL_BUSY
-            && known.is_of(from, shards)
+            && vain.at.elapsed() < POLL_BUSY
+            && vain.generation == generation
+            && vain.known.is_of(from, shards)
         {
-            return Ok(known.batch.clone());
+            return Ok(vain.known.batch.clone());
         }
         let newest = recent.batches.iter().rfind(|known| known.shards == shards);
         let at_head = newest.is_none_or(|known| known.batch.frontier.high <= from.high);
@@ -92,7 +104,11 @@ impl<S: Source> TailCache<S> {
             batch: batch.clone(),
         };
         if batch.events.is_empty() {
-            recent.vain = Some((Instant::now(), known));
+            recent.vain = Some(Vain {
+                at: Instant::now(),
+                generation,
+                known,
+            });
         } else {
             if recent.batches.len() == TAIL_BATCHES {
                 recent.batches.pop_front();

@@ -2,16 +2,17 @@
 //!
 //! An iteration reads events, selects those to deliver, records them, and offers them, in this
 //! order: an attempt is recorded before it is made. Then the worker waits for an outcome, a
-//! notification, a due time, or the end.
+//! notification, a due time, or the end. A worker that has found nothing for a while leaves the
+//! polling to the `lookout`.
 
+mod reading;
 mod offering;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt as _;
 use tokio::{
     sync::watch,
-    task::{JoinError, JoinSet},
+    task::JoinSet,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -19,8 +20,7 @@ use crate::{
     clock::Timestamp,
     delivery::{Opened, Shards},
     limits::{
-        DRAIN, LADEN, PAST_LOOK, POLL_BUSY, POLL_LADEN, POLL_PART, READ_EVENTS, SETTLE_LINGER,
-        STORE_BACKOFF,
+        DRAIN, PAST_LOOK, POLL_BUSY, POLL_RESTING, READ_EVENTS, SETTLE_LINGER, STORE_BACKOFF,
     },
     notify::Subscription,
     retry::Delays,
@@ -33,6 +33,7 @@ use super::{
     delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
     gauges::{self, Known},
+    lookout::{Lookout, Seat},
     partition_task::Stopped,
     rate::Rate,
     settle::Tried,
@@ -46,6 +47,9 @@ pub(super) struct Worker<S, D> {
     shards: Shards,
     settings: Settings,
     subscription: Subscription,
+    seat: Seat,
+    /// The generation of the lookout when the current read began.
+    generation: u64,
     /// When set, nothing more is offered, and the attempts in flight are awaited for this long.
     draining: watch::Receiver<Option<Duration>>,
     queue: DeliveryQueue,
@@ -97,6 +101,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     )]
     pub(super) fn new(
         tail: Arc<TailCache<S>>,
+        lookout: &Arc<Lookout>,
         store: D,
         partition: String,
         shards: Shards,
@@ -113,6 +118,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let first = first_number(settings.random.bits());
         gauges::opened(&partition, opened.epoch);
         let keyed_after = (destination.order == Order::None).then_some(i64::MIN);
+        let seat = lookout.join(&partition, shards);
         Self {
             store,
             tail,
@@ -120,6 +126,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             found_at: None,
             settings,
             subscription,
+            generation: seat.generation(),
+            seat,
             draining,
             queue: DeliveryQueue::new(partition, destination, opened, first),
             breaker: Breaker::default(),
@@ -218,7 +226,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         self.start_read(moment);
         let polls_parked = self.poll_parked_at <= moment;
         if polls_parked {
-            self.poll_parked_at = moment + self.settings.poll_idle;
+            // The lookout polls from now on.
+            self.poll_parked_at = moment + POLL_RESTING.max(self.settings.poll_idle);
         }
         let is_due = self.queue.reads_parked_at().is_some_and(|at| at <= now);
         if self.keyed_after.is_some() {
@@ -247,86 +256,6 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         Ok(())
     }
 
-    /// Starts to read the outbox, or to read ahead for other tenants.
-    fn start_read(&mut self, moment: Instant) {
-        if !self.may_have_more || !self.reading.is_empty() || self.unchecked_batch.is_some() {
-            return;
-        }
-        let (tail, shards) = (Arc::clone(&self.tail), self.shards);
-        if self.queue.wants_more() {
-            let from = self.queue.checkpoints.head().clone();
-            let notified = std::mem::take(&mut self.notified);
-            let read = async move { tail.read(&from, shards, notified).await.map(Found::Next) };
-            self.reading.spawn(read.boxed());
-        } else if moment >= self.read_past_at + PAST_LOOK {
-            self.read_past_at = moment;
-            let Some((beyond, except, limit)) = self.queue.looks_past() else {
-                return;
-            };
-            let head = self.queue.checkpoints.head().clone();
-            let read = async move {
-                let past = tail.read_past(&head, beyond, shards, &except, limit);
-                past.await.map(Found::Past)
-            };
-            self.reading.spawn(read.boxed());
-        }
-    }
-
-    /// Admits the unchecked batch, after asking the store which of its keys are blocked.
-    async fn admit_checked(&mut self) -> Result<(), StoreError> {
-        if let Some(batch) = &self.unchecked_batch {
-            self.queue.ask(&self.store, batch).await?;
-        }
-        if let Some(batch) = self.unchecked_batch.take() {
-            self.queue.admit(batch, self.settings.clock.now());
-        }
-        Ok(())
-    }
-
-    /// Admits the result of a read.
-    fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
-        let now = self.settings.clock.now();
-        match read {
-            Ok(Ok(Found::Next(batch))) => {
-                self.read_backoff = None;
-                // The checkpoint also moves for a partition without events.
-                let high = self.queue.checkpoints.head().high;
-                let moves = !batch.events.is_empty() || batch.frontier.high > high;
-                self.may_have_more = moves || self.notified;
-                let read_at = Instant::now();
-                if self.may_have_more {
-                    self.found_at = Some(read_at);
-                }
-                self.poll_at = read_at + self.pause(read_at);
-                if moves && self.queue.asks_about(&batch).is_empty() {
-                    self.queue.admit(batch, now);
-                } else if moves {
-                    self.unchecked_batch = Some(batch);
-                }
-            }
-            Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
-            Ok(Err(error)) => self.read_error = Some(error),
-            Err(died) => {
-                let died = Box::new(died);
-                self.read_error = Some(StoreError::Unavailable { source: died });
-            }
-        }
-    }
-
-    /// How long to wait before the next poll if there is no notification: a fraction of the idle
-    /// time. If events arrive every few milliseconds, it stays short.
-    fn pause(&self, now: Instant) -> Duration {
-        let idle = self.settings.poll_idle;
-        let idle_for = self.found_at.map(|at| now.duration_since(at));
-        let pause = idle_for.map_or(idle, |idle_for| idle_for / POLL_PART);
-        let least = if self.in_flight.len() < LADEN {
-            POLL_BUSY
-        } else {
-            POLL_LADEN
-        };
-        pause.max(least).min(idle)
-    }
-
     async fn read_due(&mut self) -> Result<(), StoreError> {
         let room = self.queue.parked_room();
         if room == 0 {
@@ -335,6 +264,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let name = &self.queue.partition;
         let in_memory: Vec<i64> = self.queue.revived.iter().copied().collect();
         let behind = self.queue.reads_behind();
+        // A delivery that becomes due between the two reads is read again at once.
+        let now = self.settings.clock.now();
         let due = self.store.due(name, &in_memory, room, behind).await?;
         let nearly_spent = self.queue.nearly_spent(&due);
         if !nearly_spent.is_empty() {
@@ -344,7 +275,6 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         let name = &self.queue.partition;
         let next_due = self.store.next_due(name).await?;
         // Deliveries in memory are overdue according to their rows. There is nothing to wait for.
-        let now = self.settings.clock.now();
         self.queue.due_at = next_due.filter(|at| *at > now || !due.is_empty());
         // An operator has asked for these, perhaps because the receiver works again.
         if due.iter().any(|it| it.manual) {
@@ -370,6 +300,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             let freed = self.store.settle(settlement).await?;
             self.settings.failpoints.hit("relay.settle.after");
             self.queue.settled(freed, self.settings.clock.now());
+            self.seat.settled();
         }
         self.dirty_since = None;
         Ok(())
@@ -386,7 +317,12 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         tokio::select! {
             Some(finished) = self.in_flight.join_next() => self.conclude(finished),
             Some(read) = self.reading.join_next() => self.admit(read),
-            () = self.subscription.notified() => (self.may_have_more, self.notified) = (true, true),
+            // The lookout reads for a worker that rests.
+            () = self.subscription.notified(), if !self.seat.rests() => {
+                (self.may_have_more, self.notified) = (true, true);
+            }
+            () = self.seat.events() => (self.may_have_more, self.notified) = (true, true),
+            () = self.seat.due() => self.poll_parked_at = Instant::now(),
             _ = self.draining.changed() => {}
             () = sleep_until(wake_at) => {}
         }
@@ -403,6 +339,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
         }
         if let Some(since) = self.dirty_since {
             wake_at = wake_at.min(since + SETTLE_LINGER);
+        }
+        if self.queue.lane.is_ready() {
+            // The clock may be set while the breaker is open.
+            wake_at = wake_at.min(Instant::now() + self.settings.poll_idle);
         }
         let has_room = self.in_flight.len() < self.queue.destination.concurrency;
         if self.queue.lane.is_ready() && has_room {
@@ -517,6 +457,8 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     /// repeated after a crash.
     fn pause_reading(&mut self, error: &StoreError) {
         gauges::store_failed(&self.queue.partition, 1);
+        // A read of the outbox ends the pause, even if another read has failed.
+        self.may_have_more = true;
         let (is_first, now) = (self.read_backoff.is_none(), Instant::now());
         let pauses = || (Delays::new(STORE_BACKOFF), now);
         let (delays, until) = self.read_backoff.get_or_insert_with(pauses);

@@ -144,9 +144,11 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
     async fn run(mut self, mut subscription: Subscription) {
         let mut driven = JoinSet::new();
         let mut delays = Delays::new(limits::STORE_BACKOFF);
+        // Whether no saga is known to be due.
+        let mut is_poll = false;
         while !*self.stopping.borrow_and_update() {
             while driven.try_join_next().is_some() {}
-            let pause = match self.take(&mut driven).await {
+            let pause = match self.take(&mut driven, is_poll).await {
                 Ok(pause) => {
                     delays.reset();
                     pause
@@ -159,9 +161,10 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                     delays.advance()
                 }
             };
+            is_poll = false;
             tokio::select! {
                 () = subscription.notified() => {}
-                () = sleep(pause) => {}
+                () = sleep(pause) => is_poll = pause >= limits::SAGA_POLL,
                 _ = driven.join_next(), if driven.len() >= self.settings.at_once => {}
                 changed = self.stopping.changed() => if changed.is_err() { break },
             }
@@ -170,7 +173,15 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
     }
 
     /// Takes the sagas that are due and starts them. Returns how long to wait for the next ones.
-    async fn take(&self, driven: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+    ///
+    /// A poll first asks whether any saga is due, which changes nothing in the store.
+    async fn take(&self, driven: &mut JoinSet<()>, is_poll: bool) -> Result<Duration, StoreError> {
+        if is_poll {
+            let wait = self.wait().await?;
+            if !wait.is_zero() {
+                return Ok(wait.clamp(SHORTEST, limits::SAGA_POLL));
+            }
+        }
         loop {
             let free = self.settings.at_once.saturating_sub(driven.len());
             if free == 0 {
@@ -189,12 +200,16 @@ impl<S: Sagas<Tx: SagaRows>> Workers<S> {
                 driven.spawn(worker.drive(saga).boxed());
             }
             if is_all {
-                let due = self.store.next_saga(&self.kinds).await?;
-                let now = self.settings.clock.now();
-                let wait = due.map_or(limits::SAGA_POLL, |due| due.since(now));
-                return Ok(wait.clamp(SHORTEST, limits::SAGA_POLL));
+                return Ok(self.wait().await?.clamp(SHORTEST, limits::SAGA_POLL));
             }
         }
+    }
+
+    /// How long it takes until the next saga is due.
+    async fn wait(&self) -> Result<Duration, StoreError> {
+        let due = self.store.next_saga(&self.kinds).await?;
+        let now = self.settings.clock.now();
+        Ok(due.map_or(limits::SAGA_POLL, |due| due.since(now)))
     }
 }
 

@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// The progress of a relay's deliveries: everything that a relay needs of a store besides its events.
-pub trait Deliveries: Starts + Partitions + Settlements + DeadLetters {}
+pub trait Deliveries: Starts + Partitions + Summaries + DeadLetters {}
 
-impl<S: Starts + Partitions + Settlements + DeadLetters> Deliveries for S {}
+impl<S: Starts + Partitions + Summaries + DeadLetters> Deliveries for S {}
 
 /// Where new destinations start in the outbox.
 pub trait Starts: Clone + Send + Sync + 'static {
@@ -201,6 +201,41 @@ pub trait Settlements: Clone + Send + Sync + 'static {
         &self,
         destination: &str,
     ) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
+}
+
+/// What a relay reads for all of its partitions together. A store without round trips needs none of
+/// these methods.
+pub trait Summaries: Settlements {
+    /// Those of these partitions that have a parked delivery which is due now, by the clock of the
+    /// store. A delivery with a running attempt may count or not.
+    fn due_of(
+        &self,
+        partitions: &[String],
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send {
+        async move {
+            let mut due = Vec::new();
+            for partition in partitions {
+                if !self.due(partition, &[], 1, 0).await?.is_empty() {
+                    due.push(partition.clone());
+                }
+            }
+            Ok(due)
+        }
+    }
+
+    /// The backlog of each partition, as [`Settlements::backlog`] returns it.
+    fn backlogs(
+        &self,
+        partitions: &[String],
+    ) -> impl Future<Output = Result<Vec<(String, Backlog)>, StoreError>> + Send {
+        async move {
+            let mut backlogs = Vec::with_capacity(partitions.len());
+            for partition in partitions {
+                backlogs.push((partition.clone(), self.backlog(partition).await?));
+            }
+            Ok(backlogs)
+        }
+    }
 }
 
 /// Dead letters, and the attempts at a delivery.

@@ -12,6 +12,7 @@ use hapax::{
     event::Headers,
     idempotency::{Claim, KeyRecord, PlannedRequest, Taken},
     key::{DerivationSecret, Operation, Scope, Tenant},
+    notify::Sleep,
     outbox::Draft,
     purges::{PurgeMark, Purged},
     quota::Usage,
@@ -213,6 +214,14 @@ impl Source for SqlxStore {
         limit: usize,
     ) -> Result<Past, StoreError> {
         Source::read_past(&self.postgres, head, beyond, shards, except, limit).await
+    }
+
+    async fn shards_after(&self, frontier: &Frontier) -> Result<(Shards, Frontier), StoreError> {
+        Source::shards_after(&self.postgres, frontier).await
+    }
+
+    async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
+        Source::sleep(&self.postgres).await
     }
 }
 
