@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use hapax_testkit::wait::{eventually, pace};
+use hapax_postgres::Postgres;
+use hapax_testkit::{
+    proxy::{Deed, Moment, Proxy},
+    wait::{eventually, pace},
+};
 
 use super::{Fed, OUTBOX, Running, feed, insert, numbers, texts};
-use crate::fixture::PATIENCE;
+use crate::fixture::{PATIENCE, settings};
 
 const ROWS: usize = 600;
 
@@ -77,6 +81,26 @@ async fn a_store_that_dies_in_a_large_transaction_has_all_of_it_in_the_end() {
     fed.cluster.terminate_backends("hapax").await;
     other.batch_execute("ROLLBACK").await.unwrap();
     holds(&fed, 3_000).await;
+    running.stop().await;
+}
+
+/// The statement that opens its transaction is refused while the append is on its way. Without a
+/// transaction the append would be committed on its own, and done once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_whose_transaction_is_not_opened_appends_nothing() {
+    let mut fed = Fed::new(OUTBOX).await;
+    let proxy = Proxy::to_postgres(fed.cluster.address());
+    let through = proxy.url(&fed.cluster.url());
+    fed.store = Postgres::open(settings(&through)).await.unwrap();
+    let running = fed.run(feed()).await;
+    // The append is prepared from now on.
+    fed.sql(&insert(1, 3)).await;
+    fed.events(3, "payload").await;
+    let trap = proxy.once(Moment::containing("transaction_timeout"), Deed::Garble);
+    fed.sql(&insert(4, 6)).await;
+    trap.sprung().await;
+    fed.sql(&insert(7, 9)).await;
+    holds(&fed, 9).await;
     running.stop().await;
 }
 
