@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hapax::{Timestamp, limits::STORE_BACKOFF, retry::Delays, sink::BoxError, telemetry};
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 use tokio_postgres::types::PgLsn;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     pgoutput::{self, Datum, Head, Message, Old, Relation},
     slot::literal,
     tables::{Table, Tables},
-    wire::{Frame, MESSAGE_BYTES_MAX, Wire},
+    wire::{Frame, MESSAGE_BYTES_MAX, Mode, Wire},
 };
 
 /// Longest time between two reports of the position to the server.
@@ -84,10 +84,8 @@ struct Stream<'a> {
 impl Feeder {
     /// Connects and reads until something fails.
     pub(super) async fn read(&self, failed: &mut Delays) -> FeedError {
-        let late = |_| BoxError::from("the source does not answer in time");
         let opened = async {
-            let connected = timeout(self.source.connect_max, Wire::connect(&self.source)).await;
-            let wire = connected.map_err(late)??;
+            let wire = self.connect(Mode::Replication).await?;
             timeout(START, self.open(wire)).await.map_err(late)?
         };
         let mut stream = match opened.await {
@@ -111,10 +109,20 @@ impl Feeder {
         }
     }
 
+    /// Connects to the source.
+    pub(super) async fn connect(&self, mode: Mode) -> Result<Wire, FeedError> {
+        let connected = timeout(self.source.connect_max, Wire::connect(&self.source, mode)).await;
+        Ok(connected.map_err(late)??)
+    }
+
     async fn open(&self, mut wire: Wire) -> Result<Stream<'_>, FeedError> {
-        let (server, position) = self.prepare(&mut wire).await?;
-        wire.replicate(&self.command(position)).await?;
-        let (epoch, confirmed) = self.claim(&server).await?;
+        let checked = self.prepare(&mut wire).await?;
+        let failpoints = &self.store.settings().failpoints;
+        failpoints.hit("feed.claim.before");
+        wire.replicate(&self.command(checked.position)).await?;
+        let (epoch, confirmed) = self.claim(&checked).await?;
+        failpoints.hit("feed.claim.after");
+        let server = checked.server;
         let (confirmed, now) = (u64::from(confirmed), Instant::now());
         Ok(Stream {
             feeder: self,
@@ -150,6 +158,10 @@ impl Feeder {
         let is_it = |it: &&FeedTable| it.schema == relation.schema && it.table == relation.table;
         self.feed.tables.iter().find(is_it)
     }
+}
+
+fn late(_: Elapsed) -> BoxError {
+    "the source does not answer in time".into()
 }
 
 impl Stream<'_> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hapax::failpoint::Failpoints;
 use hapax_postgres::Postgres;
 use hapax_testkit::{
     proxy::{Deed, Moment, Proxy},
@@ -45,6 +46,28 @@ async fn hit(fed: &Fed, running: Running, round: usize) -> Running {
             pace(Duration::from_millis(5)).await;
             running
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feeder_that_dies_while_it_takes_the_feed_over_loses_and_repeats_nothing() {
+    let mut fed = Fed::new(OUTBOX).await;
+    fed.run(feed()).await.stop().await;
+    let mut written = 0;
+    for place in ["feed.claim.before", "feed.claim.after"] {
+        let mut fatal = settings(&fed.cluster.url());
+        fatal.failpoints = Failpoints::calling(move |name| {
+            assert!(name != place, "the feeder dies at {name}");
+        });
+        fed.store = Postgres::open(fatal).await.unwrap();
+        let dying = fed.run_from(&fed.cluster.url(), feed());
+        fed.sql(&insert(written + 1, written + 3)).await;
+        written += 3;
+        dying.died().await;
+        fed.store = Postgres::open(settings(&fed.cluster.url())).await.unwrap();
+        let running = fed.run_from(&fed.cluster.url(), feed());
+        holds(&fed, written).await;
+        running.stop().await;
     }
 }
 

@@ -106,6 +106,11 @@ impl Running {
         self.task.await.unwrap();
     }
 
+    /// Waits until the feeder has panicked.
+    pub(crate) async fn died(self) {
+        assert!(self.task.await.unwrap_err().is_panic());
+    }
+
     /// Drops the feeder wherever it is.
     pub(crate) async fn abort(self) {
         self.task.abort();
