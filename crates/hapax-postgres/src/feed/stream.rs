@@ -16,6 +16,7 @@ use super::{
     Change, FeedError, FeedTable, Feeder,
     appender::Appender,
     mapping::{self, Changed, Row},
+    names,
     pgoutput::{self, Datum, Head, Message, Old, Relation},
     slot::literal,
     tables::{Table, Tables},
@@ -69,6 +70,8 @@ impl Place {
 struct Stream<'a> {
     feeder: &'a Feeder,
     wire: Wire,
+    /// Another connection, for queries, while there is more to read.
+    catalog: Option<Wire>,
     appender: Appender<'a>,
     tables: Tables<'a>,
     open: Option<Open>,
@@ -127,6 +130,7 @@ impl Feeder {
         Ok(Stream {
             feeder: self,
             wire,
+            catalog: None,
             appender: Appender::new(&self.store, &self.feed.name, server.system, epoch),
             tables: Tables::default(),
             open: None,
@@ -160,7 +164,8 @@ impl Feeder {
     }
 }
 
-fn late(_: Elapsed) -> BoxError {
+/// The error of a source that takes too long.
+pub(super) fn late(_: Elapsed) -> BoxError {
     "the source does not answer in time".into()
 }
 
@@ -188,6 +193,7 @@ impl Stream<'_> {
 
     /// Waits for the server, for a limited time.
     async fn wait(&mut self) -> Result<(), FeedError> {
+        self.catalog = None;
         if let Ok(filled) = timeout(STATUS, self.wire.fill()).await {
             self.silent_waits = 0;
             return Ok(filled?);
@@ -292,8 +298,7 @@ impl Stream<'_> {
             return Err(unknown.into());
         };
         let Some(described) = table.described else {
-            table.report_ignored(&self.feeder.feed.name);
-            return Ok(());
+            return self.ignore(relation, change).await;
         };
         let Table {
             relation, leaves, ..
@@ -305,6 +310,26 @@ impl Stream<'_> {
             Some(row) => self.appender.push(row).await,
             None => Ok(()),
         }
+    }
+
+    /// Ignores a change of a table that the feed does not describe. Fails if the change may be of one
+    /// that it describes.
+    async fn ignore(&mut self, relation: u32, change: Change) -> Result<(), FeedError> {
+        let Some(table) = self.tables.find(relation) else {
+            return Ok(());
+        };
+        let unknown = table.take_unknown();
+        if !unknown.is_empty() {
+            let meant = self.feeder.meant(&mut self.catalog, &unknown).await?;
+            table.add_aliases(meant);
+        }
+        let mut aliases = table.aliases.iter();
+        if let Some(described) = aliases.find(|it| it.on.contains(&change)) {
+            let unfit: BoxError = names::unfit(&table.relation, described).into();
+            return Err(unfit.into());
+        }
+        table.report_ignored(&self.feeder.feed.name);
+        Ok(())
     }
 
     /// Whether a message becomes an event.
@@ -329,6 +354,12 @@ impl Stream<'_> {
             Head::Row { relation, change } => {
                 self.tables.changed(relation);
                 let known = self.tables.find(relation);
+                if known.as_ref().is_some_and(|it| it.described.is_none()) {
+                    return match self.place()? {
+                        Some(_) => self.ignore(relation, change).await,
+                        None => Ok(()),
+                    };
+                }
                 let is_followed = |table: &FeedTable| table.on.contains(&change);
                 let followed = known.filter(|it| it.described.is_some_and(is_followed));
                 let change = change.as_str();

@@ -4,6 +4,7 @@ mod outbox;
 mod messages;
 mod mapped;
 mod partitions;
+mod names;
 mod crashes;
 mod gaps;
 mod failover;
