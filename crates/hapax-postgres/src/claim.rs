@@ -122,6 +122,8 @@ pub(crate) async fn try_hold(
     let time = store.time();
     let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
     let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
+    // There is no guard, because these statements write nothing: it does no harm if they run although
+    // `BEGIN` has failed.
     let results = session.pipeline(|link| {
         vec![
             Box::pin(link.none(begin)),

@@ -155,7 +155,9 @@ fn pool(
     if !settings.pooled {
         let settings = settings.clone();
         builder = builder.post_create(Hook::async_fn(move |client, _| {
+            // A transaction that is deferrable is one that a session has begun.
             let bounds = bounds(&settings, &watched, "SET");
+            let bounds = format!("{bounds}; SET default_transaction_deferrable = off");
             let max = settings.connect_max;
             Box::pin(async move {
                 // The pool's own bounds end where its connection is made.

@@ -74,9 +74,8 @@ impl Phase {
         let ready = session.run(async |link| link.ready(sql).await).await;
         let [finish] = ready.map_err(own_error)?;
         let (begin, time) = (store.begin(), store.time());
-        let results = session.pipeline(|link| {
+        let results = session.pipeline_from(Some(&begin), |link| {
             vec![
-                Box::pin(link.none(&begin)),
                 Box::pin(self.end(link, &finish, Some(&response), time)),
                 Box::pin(link.none("COMMIT")),
             ]

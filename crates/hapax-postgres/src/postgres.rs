@@ -27,7 +27,7 @@ use crate::{
     looks::Looks,
     member::Member,
     migrations::{self, Migration},
-    session::Session,
+    session::{BEGIN, Session},
     settings::{Settings, Time},
     value::{Moment, Param},
 };
@@ -91,9 +91,9 @@ impl Postgres {
     /// The statement that opens a transaction, with its time limits if there is a pooler.
     pub(crate) fn begin(&self) -> Cow<'static, str> {
         if self.settings().pooled {
-            format!("BEGIN; {}", self.bounds()).into()
+            format!("{BEGIN}; {}", self.bounds()).into()
         } else {
-            "BEGIN".into()
+            BEGIN.into()
         }
     }
 

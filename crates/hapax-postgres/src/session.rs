@@ -5,6 +5,10 @@
 //! that opens the transaction. Then it only closes the connection, and the server rolls back. A
 //! connection that does not respond is closed and never returned to the pool. If the result of a
 //! pipeline is lost, its outcome is not known here; see `commit_recovery`.
+//!
+//! Statements that are sent together with the one that opens their transaction run only in it. The
+//! server runs each of them even if that one fails, so a guard is sent in between, which keeps the
+//! others from writing if no transaction is open.
 
 use std::{
     borrow::Cow,
@@ -23,8 +27,12 @@ use tokio_postgres::Row;
 use crate::{
     connection::{Link, QueryError, Ready, within},
     error::is_wire,
+    query,
 };
 
+/// Opens a transaction. `DEFERRABLE` has no effect on a transaction that writes: it is the mark by
+/// which the guard knows that one is open.
+pub(crate) const BEGIN: &str = "BEGIN DEFERRABLE";
 /// How long a rollback or a cancellation may take before the connection is closed.
 const ROLLBACK: Duration = Duration::from_secs(2);
 
@@ -55,6 +63,19 @@ enum Opening {
     Sent,
     /// Its result was read.
     Read,
+    /// It failed. The guard may have changed the connection, which is not used again.
+    Failed,
+}
+
+impl Opening {
+    /// How far it is once this result of its pipeline was read; the first one is its own.
+    fn after(self, statement: usize, completed: &Completed) -> Self {
+        match completed {
+            Err(_) if statement == 0 => Self::Failed,
+            _ if self == Self::Failed => self,
+            _ => Self::Read,
+        }
+    }
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
@@ -130,13 +151,14 @@ impl Session {
         self.completed(ran)
     }
 
-    /// Sends the statements `ahead`, of which the first opens the transaction, and then runs a
-    /// function without waiting for their results.
+    /// Opens the transaction with `begin`, sends the statements `ahead`, and then runs a function
+    /// without waiting for their results.
     ///
     /// If one of these statements fails, its error is returned. The result of the function is
-    /// returned separately.
+    /// returned separately, and so are the rows of the statements `ahead`.
     pub(crate) async fn run_behind<'a, R>(
         &'a mut self,
+        begin: &'a str,
         ahead: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
         run: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<(Vec<Vec<Row>>, Result<R, tokio_postgres::Error>), QueryError> {
@@ -152,10 +174,14 @@ impl Session {
         let link = link
             .as_ref()
             .expect("a session has its connection until it ends");
+        let ahead = ahead(link);
         let flight = async {
-            let mut sent = Sent::of(ahead(link)).await?;
+            let mut statements = opened(link, begin).await?;
+            let own = statements.len();
+            statements.extend(ahead);
+            let mut sent = Sent::of(statements).await?;
             let ran = sent.run(opening, Box::pin(run(link))).await?;
-            Ok((sent.completed(opening).await?, ran))
+            Ok((sent.completed(opening).await?.split_off(own), ran))
         };
         let results = within(*max, flight).await;
         if let Ok((_, Err(error))) | Err(QueryError::Failed(error)) = &results {
@@ -187,17 +213,48 @@ impl Session {
         &'a mut self,
         statements: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
     ) -> Result<Vec<Vec<Row>>, PipelineError> {
+        let begin = self.begin.take();
+        let is_opening = begin.is_some();
+        let results = self.send_all(begin, statements).await;
+        if !is_opening {
+            return results;
+        }
+        // The caller does not count the statement that opens the transaction.
+        match results {
+            Ok(mut rows) => Ok(rows.split_off(1)),
+            Err(PipelineError { statement, cause }) => Err(PipelineError {
+                statement: statement.saturating_sub(1),
+                cause,
+            }),
+        }
+    }
+
+    /// The same for statements of which `begin`, if it is there, opens the transaction. In the results,
+    /// and as the statement that failed, it is number 0.
+    pub(crate) async fn pipeline_from<'a>(
+        &'a mut self,
+        begin: Option<&'a str>,
+        statements: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
+    ) -> Result<Vec<Vec<Row>>, PipelineError> {
+        self.send_all(begin.map(Cow::Borrowed), statements).await
+    }
+
+    async fn send_all<'a>(
+        &'a mut self,
+        begin: Option<Cow<'a, str>>,
+        statements: impl FnOnce(&'a Link) -> Vec<QueuedStatement<'a>>,
+    ) -> Result<Vec<Vec<Row>>, PipelineError> {
         self.in_flight = true;
         if self.opening == Opening::Unsent {
             self.opening = Opening::Sent;
         }
         let Self {
             link,
-            begin,
             in_flight,
             opening,
             max,
             cancel,
+            ..
         } = self;
         let link = link
             .as_ref()
@@ -205,15 +262,23 @@ impl Session {
         let max = cancel.map_or(*max, |(deadline, _)| {
             (*max).min(deadline.saturating_duration_since(Instant::now()) + ROLLBACK)
         });
-        let begin = begin.take();
-        let begin = begin
-            .map(|begin| Box::pin(async move { link.none(&begin).await }) as QueuedStatement<'_>);
-        let flight = pipeline(link, *cancel, opening, begin, statements(link));
-        let results = timeout(max, flight).await;
-        let results = results.unwrap_or(Err(PipelineError {
+        let not_sent = |cause| PipelineError {
             statement: 0,
-            cause: QueryError::Lost,
-        }));
+            cause,
+        };
+        let statements = statements(link);
+        let flight = async {
+            let mut all = match &begin {
+                Some(begin) => opened(link, begin)
+                    .await
+                    .map_err(|error| not_sent(QueryError::Failed(error)))?,
+                None => Vec::new(),
+            };
+            all.extend(statements);
+            pipeline(link, *cancel, opening, begin.is_some(), all).await
+        };
+        let results = timeout(max, flight).await;
+        let results = results.unwrap_or(Err(not_sent(QueryError::Lost)));
         if let Err(PipelineError {
             cause: QueryError::Failed(error),
             ..
@@ -281,9 +346,10 @@ impl Drop for Session {
 /// Rolls back an open transaction. If this takes too long, the connection is closed.
 ///
 /// It is closed at once if the statement that opens the transaction may be running: without it, each
-/// of the statements that were sent with it would be committed on its own.
+/// of the statements that were sent with it would be committed on its own. It is also closed if that
+/// statement failed.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
-    if in_flight && opening == Opening::Sent {
+    if opening == Opening::Failed || in_flight && opening == Opening::Sent {
         return link.discard();
     }
     if in_flight {
@@ -306,11 +372,33 @@ async fn first<R>(
     let Some(begin) = begin else {
         return run(link).await;
     };
-    let ahead: QueuedStatement<'_> = Box::pin(link.none(&begin));
-    let mut sent = Sent::of(vec![ahead]).await?;
+    let mut sent = Sent::of(opened(link, &begin).await?).await?;
     let ran = sent.run(opening, Box::pin(run(link))).await?;
     sent.completed(opening).await?;
     ran
+}
+
+/// The statement that opens the transaction, and its guard. Those that follow in the same pipeline
+/// write nothing if the first one fails.
+///
+/// On a connection of its own, the guard makes the session read-only. A pooler would give that session
+/// to another client, so there the guard ends the connection to the server.
+async fn opened<'a>(
+    link: &'a Link,
+    begin: &'a str,
+) -> Result<Vec<QueuedStatement<'a>>, tokio_postgres::Error> {
+    let guard = if link.is_pooled() {
+        query!("session/require_transaction_pooled")
+    } else {
+        query!("session/require_transaction")
+    };
+    // It is ready before anything is sent.
+    let [guard] = link.ready([guard]).await?;
+    let statements: Vec<QueuedStatement<'a>> = vec![
+        Box::pin(link.none(begin)),
+        Box::pin(async move { link.rows(&guard, &[]).await }),
+    ];
+    Ok(statements)
 }
 
 /// Statements that were sent.
@@ -365,7 +453,7 @@ impl<'a> Sent<'a> {
             let Poll::Ready(result) = statement.as_mut().poll(context) else {
                 break;
             };
-            *opening = Opening::Read;
+            *opening = opening.after(number, &result);
             match result {
                 Err(error) if number == 0 => return Err(error),
                 result => *completed = Some(result),
@@ -376,12 +464,12 @@ impl<'a> Sent<'a> {
 
     async fn completed(&mut self, opening: &mut Opening) -> Completions {
         let mut rows = Vec::with_capacity(self.0.len());
-        for (statement, completed) in &mut self.0 {
+        for (number, (statement, completed)) in self.0.iter_mut().enumerate() {
             let completed = match completed.take() {
                 Some(completed) => completed,
                 None => statement.await,
             };
-            *opening = Opening::Read;
+            *opening = opening.after(number, &completed);
             rows.push(completed?);
         }
         Ok(rows)
@@ -419,11 +507,9 @@ async fn pipeline(
     link: &Link,
     cancel: Option<(Instant, usize)>,
     opening: &mut Opening,
-    begin: Option<QueuedStatement<'_>>,
-    statements: Vec<QueuedStatement<'_>>,
+    is_opening: bool,
+    mut statements: Vec<QueuedStatement<'_>>,
 ) -> Result<Vec<Vec<Row>>, PipelineError> {
-    let ahead = usize::from(begin.is_some());
-    let mut statements: Vec<QueuedStatement<'_>> = begin.into_iter().chain(statements).collect();
     let mut sent: Vec<Option<Completed>> = Vec::with_capacity(statements.len());
     for statement in &mut statements {
         let completed = send(statement).await;
@@ -433,30 +519,37 @@ async fn pipeline(
             break;
         }
     }
+    // The statement that opens the transaction is one with its guard, and neither is cancelled.
+    let guard = usize::from(is_opening);
     let last = statements.len().saturating_sub(1);
     let mut rows = Vec::with_capacity(statements.len());
     let mut failed = None;
-    for (number, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
+    for (index, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
+        let number = index.saturating_sub(guard);
         let completed = match (completed, cancel) {
             (Some(completed), _) => completed,
             // After a failure, those that follow fail without being cancelled.
             (None, Some((deadline, first)))
-                if (ahead + first..last).contains(&number) && failed.is_none() =>
+                if (first.max(guard)..).contains(&number) && index < last && failed.is_none() =>
             {
                 cancelled_at(deadline, link, statement).await
             }
             (None, _) => statement.await,
         };
-        *opening = Opening::Read;
+        *opening = if is_opening {
+            opening.after(index, &completed)
+        } else {
+            Opening::Read
+        };
         match completed {
-            Ok(found) if number >= ahead => rows.push(found),
+            Ok(_) if is_opening && index == guard => {}
+            Ok(found) => rows.push(found),
             Err(error) if failed.is_none() => {
-                let (statement, cause) = (number.saturating_sub(ahead), QueryError::Failed(error));
+                let (statement, cause) = (number, QueryError::Failed(error));
                 failed = Some(PipelineError { statement, cause });
             }
-            // The statement that opens the transaction has no rows. Statements after a failed one
-            // fail as well.
-            Ok(_) | Err(_) => {}
+            // Statements after a failed one fail as well.
+            Err(_) => {}
         }
     }
     match failed {
@@ -511,6 +604,6 @@ mod tests {
         let ran = sent.run(&mut opening, Box::pin(run)).await;
         assert!(ran.is_err());
         assert!(!went_on);
-        assert_eq!(opening, Opening::Read);
+        assert_eq!(opening, Opening::Failed);
     }
 }

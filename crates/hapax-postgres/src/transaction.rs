@@ -214,17 +214,17 @@ impl Tx {
         let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
+            &begin,
             |link| {
                 vec![
-                    Box::pin(link.none(&begin)) as QueuedStatement<'_>,
-                    Box::pin(link.rows(&ready[0], &scope)),
+                    Box::pin(link.rows(&ready[0], &scope)) as QueuedStatement<'_>,
                     Box::pin(link.rows(&ready[1], &scope_at)),
                 ]
             },
             ask,
         );
         let (ahead, asked) = results.await.map_err(own_error)?;
-        match evaluate_rows(&ahead[1], &ahead[2], &claim, self.store.keyring())? {
+        match evaluate_rows(&ahead[0], &ahead[1], &claim, self.store.keyring())? {
             Some(ClaimOutcome::Open(row)) => {
                 self.held = Some(Held { claim, row });
                 asked.map_err(store_error)

@@ -131,9 +131,8 @@ async fn decide(
     let sql = [query!("delivery/hold"), sql];
     let ready = session.run(async |link| link.ready(sql).await).await?;
     let [hold, decide] = &ready;
-    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
+    let results = session.pipeline_from(Some(&begin), |link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
-            Box::pin(link.none(&begin)),
             Box::pin(link.rows(hold, &params[..1])),
             Box::pin(link.rows(decide, params)),
         ]

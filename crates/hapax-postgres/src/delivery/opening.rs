@@ -131,9 +131,8 @@ async fn raise_epoch(
     let (node, lease) = claimant.map_or(("", 0), |it| (it.node, millis(it.lease)));
     let taker: [&dyn Param; 4] = [&partition, &node, &lease, &time];
     let owner: &[&dyn Param] = if claimant.is_some() { &taker } else { &opener };
-    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
+    let results = session.pipeline_from(Some(&begin), |link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
-            Box::pin(link.none(&begin)),
             Box::pin(link.rows(hold, &name)),
             Box::pin(link.rows(own, owner)),
             Box::pin(link.rows(register, &named)),

@@ -216,11 +216,9 @@ async fn write(
     let asked = 2 + usize::from(asks) + seen.len();
     let effects = Effects::of(settlement, now);
     let effects = effects.params();
-    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
-        let mut queued: Vec<QueuedStatement<'_>> = vec![
-            Box::pin(link.none(&start)),
-            Box::pin(link.rows(&statements.epoch, &owner)),
-        ];
+    let results = session.pipeline_from(Some(&start), |link: &Link| -> Vec<QueuedStatement<'_>> {
+        let mut queued: Vec<QueuedStatement<'_>> =
+            vec![Box::pin(link.rows(&statements.epoch, &owner))];
         let mut add = |wanted: bool, ready, params| {
             if wanted {
                 queued.push(Box::pin(link.rows(ready, params)));

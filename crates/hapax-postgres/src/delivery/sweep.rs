@@ -64,9 +64,8 @@ async fn sweep(store: &Postgres, log: &Log, number: i64) {
     };
     let begin = store.begin_read_committed();
     let params: [&dyn Param; 1] = [&half];
-    let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
+    let results = session.pipeline_from(Some(&begin), |link: &Link| -> Vec<QueuedStatement<'_>> {
         vec![
-            Box::pin(link.none(&begin)),
             Box::pin(link.rows(&ready, &params)),
             Box::pin(link.none("COMMIT")),
         ]

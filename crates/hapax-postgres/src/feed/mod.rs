@@ -12,6 +12,7 @@
 mod wire;
 mod pgoutput;
 mod tables;
+mod names;
 mod mapping;
 mod appender;
 mod slot;
@@ -48,7 +49,8 @@ pub struct Feed {
     /// Whether the slot is created as a failover slot, which PostgreSQL 17 and later copy to
     /// standbys.
     pub failover: bool,
-    /// Tables whose changes become events. Other tables of the publication are ignored.
+    /// Tables whose changes become events. Other tables of the publication are ignored, unless they
+    /// may be one of these under another name: then nothing is read.
     pub tables: Vec<FeedTable>,
     /// The prefix of messages of `pg_logical_emit_message` that become events.
     pub message_prefix: Option<String>,
@@ -68,7 +70,7 @@ pub struct FeedTable {
         skip_serializing_if = "String::is_empty"
     )]
     pub table: String,
-    /// The changes that become events.
+    /// The changes that become events. If there are none, the changes of the table are ignored.
     #[serde(default = "on")]
     pub on: Vec<Change>,
     /// Values, as text, that columns must have: a row with another value is no event.

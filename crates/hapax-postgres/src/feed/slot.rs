@@ -10,7 +10,7 @@ use tokio_postgres::types::PgLsn;
 
 use super::{
     FeedError, Feeder,
-    wire::{Wire, text},
+    wire::{Mode, Wire, text},
 };
 use crate::{query, value::Param};
 
@@ -23,6 +23,14 @@ pub(super) struct Server {
     pub(super) timeline: i64,
     /// The end of its log.
     end: PgLsn,
+}
+
+/// Where a feed may continue, if nothing has changed when its slot is held.
+pub(super) struct Checked {
+    pub(super) server: Server,
+    pub(super) position: PgLsn,
+    /// The timeline that was recorded with the position.
+    timeline: i64,
 }
 
 /// A slot as the server describes it.
@@ -43,7 +51,7 @@ struct Recorded {
 
 impl Feeder {
     /// Finds out where to read from; records the position if there is none.
-    pub(super) async fn prepare(&self, wire: &mut Wire) -> Result<(Server, PgLsn), FeedError> {
+    pub(super) async fn prepare(&self, wire: &mut Wire) -> Result<Checked, FeedError> {
         // The slot never passes a position that is recorded later, and a position never passes the
         // end of the log that is read later.
         let slot = self.slot(wire).await?;
@@ -60,9 +68,13 @@ impl Feeder {
         }
         let position = recorded.as_ref().and_then(|recorded| recorded.confirmed);
         let (Some(recorded), Some(position)) = (recorded, position) else {
-            self.start(wire, slot, &server).await?;
-            // The slot knows where it begins.
-            return Ok((server, PgLsn::from(0)));
+            let position = self.start(wire, slot, &server).await?;
+            let timeline = server.timeline;
+            return Ok(Checked {
+                server,
+                position,
+                timeline,
+            });
         };
         let Some(slot) = slot else {
             // Another feeder may just have created it and recorded its position.
@@ -77,18 +89,38 @@ impl Feeder {
         }
         match problem(wire, &server, &slot, &recorded, position).await? {
             Some(problem) => Err(self.gap(&problem, &server, Some(position)).await?),
-            None => Ok((server, position)),
+            None => Ok(Checked {
+                server,
+                position,
+                timeline: recorded.timeline,
+            }),
         }
     }
 
     /// Takes the feed over, when the slot is held. Returns the epoch and the position.
-    pub(super) async fn claim(&self, server: &Server) -> Result<(i64, PgLsn), FeedError> {
-        let feed = &self.feed;
-        let params: [&dyn Param; 3] = [&feed.name, &feed.slot, &server.timeline];
+    ///
+    /// Before that, the slot and the row can still change: another feeder or another program reads the
+    /// slot, an operator accepts a gap, the store is restored from a backup. Then everything is checked
+    /// again on a new connection, because this one sends from a position that was not checked.
+    pub(super) async fn claim(&self, checked: &Checked) -> Result<(i64, PgLsn), FeedError> {
+        let (feed, server) = (&self.feed, &checked.server);
+        let params: [&dyn Param; 6] = [
+            &feed.name,
+            &feed.slot,
+            &server.timeline,
+            &checked.position,
+            &server.system,
+            &checked.timeline,
+        ];
         let claimed = self.store.ask(query!("feed/claim"), &params).await?;
-        // No row: an operator has just accepted a gap.
         let row = claimed.first().ok_or(FeedError::Busy)?;
-        Ok((row.get("epoch"), row.get("confirmed_lsn")))
+        let (epoch, position): (i64, PgLsn) = (row.get("epoch"), row.get("confirmed_lsn"));
+        // The stream takes no queries.
+        let mut wire = self.connect(Mode::Queries).await?;
+        match self.slot(&mut wire).await? {
+            Some(slot) if slot.confirmed <= position => Ok((epoch, position)),
+            _ => Err(FeedError::Busy),
+        }
     }
 
     async fn recorded(&self) -> Result<Option<Recorded>, FeedError> {
@@ -128,13 +160,14 @@ impl Feeder {
         Ok(FeedError::Gap(gap))
     }
 
-    /// Starts at the position of the slot, which is created if it is missing or lost.
+    /// Starts at the position of the slot, which is created if it is missing or lost. Returns the
+    /// position.
     async fn start(
         &self,
         wire: &mut Wire,
         slot: Option<Slot>,
         server: &Server,
-    ) -> Result<(), FeedError> {
+    ) -> Result<PgLsn, FeedError> {
         let feed = &self.feed;
         let position = match slot {
             Some(slot) if slot.is_active => return Err(FeedError::Busy),
@@ -152,9 +185,9 @@ impl Feeder {
             }
         };
         self.record_start(server, Some(position)).await?;
-        let (name, position) = (&feed.name, position.to_string());
-        tracing::info!(feed = name, position, "the feed starts");
-        Ok(())
+        let (name, at) = (&feed.name, position.to_string());
+        tracing::info!(feed = name, position = at, "the feed starts");
+        Ok(position)
     }
 
     async fn record_start(

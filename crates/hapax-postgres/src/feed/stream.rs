@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hapax::{Timestamp, limits::STORE_BACKOFF, retry::Delays, sink::BoxError, telemetry};
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 use tokio_postgres::types::PgLsn;
 
 use super::{
     Change, FeedError, FeedTable, Feeder,
     appender::Appender,
     mapping::{self, Changed, Row},
+    names,
     pgoutput::{self, Datum, Head, Message, Old, Relation},
     slot::literal,
     tables::{Table, Tables},
-    wire::{Frame, MESSAGE_BYTES_MAX, Wire},
+    wire::{Frame, MESSAGE_BYTES_MAX, Mode, Wire},
 };
 
 /// Longest time between two reports of the position to the server.
@@ -69,6 +70,8 @@ impl Place {
 struct Stream<'a> {
     feeder: &'a Feeder,
     wire: Wire,
+    /// Another connection, for queries, while there is more to read.
+    catalog: Option<Wire>,
     appender: Appender<'a>,
     tables: Tables<'a>,
     open: Option<Open>,
@@ -84,10 +87,8 @@ struct Stream<'a> {
 impl Feeder {
     /// Connects and reads until something fails.
     pub(super) async fn read(&self, failed: &mut Delays) -> FeedError {
-        let late = |_| BoxError::from("the source does not answer in time");
         let opened = async {
-            let connected = timeout(self.source.connect_max, Wire::connect(&self.source)).await;
-            let wire = connected.map_err(late)??;
+            let wire = self.connect(Mode::Replication).await?;
             timeout(START, self.open(wire)).await.map_err(late)?
         };
         let mut stream = match opened.await {
@@ -111,14 +112,25 @@ impl Feeder {
         }
     }
 
+    /// Connects to the source.
+    pub(super) async fn connect(&self, mode: Mode) -> Result<Wire, FeedError> {
+        let connected = timeout(self.source.connect_max, Wire::connect(&self.source, mode)).await;
+        Ok(connected.map_err(late)??)
+    }
+
     async fn open(&self, mut wire: Wire) -> Result<Stream<'_>, FeedError> {
-        let (server, position) = self.prepare(&mut wire).await?;
-        wire.replicate(&self.command(position)).await?;
-        let (epoch, confirmed) = self.claim(&server).await?;
+        let checked = self.prepare(&mut wire).await?;
+        let failpoints = &self.store.settings().failpoints;
+        failpoints.hit("feed.claim.before");
+        wire.replicate(&self.command(checked.position)).await?;
+        let (epoch, confirmed) = self.claim(&checked).await?;
+        failpoints.hit("feed.claim.after");
+        let server = checked.server;
         let (confirmed, now) = (u64::from(confirmed), Instant::now());
         Ok(Stream {
             feeder: self,
             wire,
+            catalog: None,
             appender: Appender::new(&self.store, &self.feed.name, server.system, epoch),
             tables: Tables::default(),
             open: None,
@@ -152,6 +164,11 @@ impl Feeder {
     }
 }
 
+/// The error of a source that takes too long.
+pub(super) fn late(_: Elapsed) -> BoxError {
+    "the source does not answer in time".into()
+}
+
 impl Stream<'_> {
     /// Whether everything that was received is recorded, or will be with the next position.
     fn is_idle(&self) -> bool {
@@ -176,6 +193,7 @@ impl Stream<'_> {
 
     /// Waits for the server, for a limited time.
     async fn wait(&mut self) -> Result<(), FeedError> {
+        self.catalog = None;
         if let Ok(filled) = timeout(STATUS, self.wire.fill()).await {
             self.silent_waits = 0;
             return Ok(filled?);
@@ -280,8 +298,7 @@ impl Stream<'_> {
             return Err(unknown.into());
         };
         let Some(described) = table.described else {
-            table.report_ignored(&self.feeder.feed.name);
-            return Ok(());
+            return self.ignore(relation, change).await;
         };
         let Table {
             relation, leaves, ..
@@ -293,6 +310,26 @@ impl Stream<'_> {
             Some(row) => self.appender.push(row).await,
             None => Ok(()),
         }
+    }
+
+    /// Ignores a change of a table that the feed does not describe. Fails if the change may be of one
+    /// that it describes.
+    async fn ignore(&mut self, relation: u32, change: Change) -> Result<(), FeedError> {
+        let Some(table) = self.tables.find(relation) else {
+            return Ok(());
+        };
+        let unknown = table.take_unknown();
+        if !unknown.is_empty() {
+            let meant = self.feeder.meant(&mut self.catalog, &unknown).await?;
+            table.add_aliases(meant);
+        }
+        let mut aliases = table.aliases.iter();
+        if let Some(described) = aliases.find(|it| it.on.contains(&change)) {
+            let unfit: BoxError = names::unfit(&table.relation, described).into();
+            return Err(unfit.into());
+        }
+        table.report_ignored(&self.feeder.feed.name);
+        Ok(())
     }
 
     /// Whether a message becomes an event.
@@ -317,6 +354,12 @@ impl Stream<'_> {
             Head::Row { relation, change } => {
                 self.tables.changed(relation);
                 let known = self.tables.find(relation);
+                if known.as_ref().is_some_and(|it| it.described.is_none()) {
+                    return match self.place()? {
+                        Some(_) => self.ignore(relation, change).await,
+                        None => Ok(()),
+                    };
+                }
                 let is_followed = |table: &FeedTable| table.on.contains(&change);
                 let followed = known.filter(|it| it.described.is_some_and(is_followed));
                 let change = change.as_str();

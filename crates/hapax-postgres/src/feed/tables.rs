@@ -6,8 +6,11 @@
 //! values that were not sent. The server describes the root and then the leaf, before the
 //! first change of that leaf and after each change of its definition. Later changes do not say of
 //! which leaf they are, but the nulls of their old rows do.
+//!
+//! A description names a table. A table that is renamed, or whose publication sends the changes of its
+//! partitions under other names from now on, is recognized by its object id; see `aliases`.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, mem::take};
 
 use super::{
     FeedTable,
@@ -31,6 +34,11 @@ pub(super) struct Table<'a> {
     /// The table's description in the feed; none if its changes are ignored.
     pub(super) described: Option<&'a FeedTable>,
     pub(super) leaves: Leaves,
+    /// Tables that the feed describes and whose changes may have the name of this table, if the feed
+    /// does not describe this name.
+    pub(super) aliases: Vec<&'a FeedTable>,
+    /// The object ids of the table and its partitions of which the catalog was not asked.
+    unknown: Vec<u32>,
     /// Whether it was reported that its changes are ignored.
     is_reported: bool,
 }
@@ -64,19 +72,17 @@ impl<'a> Tables<'a> {
     pub(super) fn learn(&mut self, relation: Relation, described: Option<&'a FeedTable>) {
         let id = relation.id;
         (self.previous, self.latest) = (self.latest, Some(id));
-        // The root is described again with each leaf. If its columns have changed, so have those of
-        // all leaves, and each is described again before its next change.
-        let before = self.known.remove(&id);
-        let before = before.filter(|it| has_same_columns(&it.relation, &relation));
-        let (leaves, is_reported) = before
-            .map(|it| (it.leaves, it.is_reported))
-            .unwrap_or_default();
-        let table = Table {
+        let mut table = Table {
             relation,
             described,
-            leaves,
-            is_reported,
+            leaves: Leaves::default(),
+            aliases: Vec::new(),
+            unknown: vec![id],
+            is_reported: false,
         };
+        if let Some(before) = self.known.remove(&id) {
+            table.keep(before);
+        }
         self.known.insert(id, table);
     }
 
@@ -99,10 +105,20 @@ impl<'a> Tables<'a> {
         let Some(id) = latest.filter(|leaf| previous == Some(root) && *leaf != root) else {
             return;
         };
-        let leaf = self.known.get(&id).map(|leaf| leaf.relation.clone());
-        if let (Some(leaf), Some(root)) = (leaf, self.known.get_mut(&root)) {
-            let leaf = Leaf::of(&root.relation, &leaf);
-            root.leaves.0.insert(id, leaf);
+        let leaf = self.known.get(&id);
+        let leaf = leaf.map(|leaf| (leaf.relation.clone(), leaf.described));
+        let (Some((leaf, of_leaf)), Some(root)) = (leaf, self.known.get_mut(&root)) else {
+            return;
+        };
+        let new = Leaf::of(&root.relation, &leaf);
+        if root.leaves.0.insert(id, new).is_none() {
+            root.unknown.push(id);
+        }
+        root.add_aliases(of_leaf);
+        // The publication may send the next changes of the leaf under its own name.
+        let of_root = root.described;
+        if let Some(leaf) = self.known.get_mut(&id) {
+            leaf.add_aliases(of_root);
         }
     }
 
@@ -112,7 +128,37 @@ impl<'a> Tables<'a> {
     }
 }
 
-impl Table<'_> {
+impl<'a> Table<'a> {
+    /// Keeps what is known of the table since its last definition.
+    fn keep(&mut self, before: Self) {
+        // The root is described again with each leaf. If its columns have changed, so have those of
+        // all leaves, and each is described again before its next change.
+        if has_same_columns(&before.relation, &self.relation) {
+            (self.leaves, self.is_reported) = (before.leaves, before.is_reported);
+        }
+        self.aliases = before.aliases;
+        if has_same_name(&before.relation, &self.relation) {
+            self.unknown = before.unknown;
+        } else {
+            self.is_reported = false;
+            self.add_aliases(before.described);
+        }
+    }
+
+    /// Adds described tables whose changes may have the name of this table.
+    pub(super) fn add_aliases(&mut self, described: impl IntoIterator<Item = &'a FeedTable>) {
+        for table in described {
+            if !self.aliases.contains(&table) {
+                self.aliases.push(table);
+            }
+        }
+    }
+
+    /// The object ids of the table and its partitions of which the catalog was not asked so far.
+    pub(super) fn take_unknown(&mut self) -> Vec<u32> {
+        take(&mut self.unknown)
+    }
+
     /// Logs, once, that the changes of the table are ignored.
     pub(super) fn report_ignored(&mut self, feed: &str) {
         if self.is_reported {
@@ -174,6 +220,10 @@ impl Leaf {
             Sent::Unknown => true,
         })
     }
+}
+
+fn has_same_name(one: &Relation, other: &Relation) -> bool {
+    one.schema == other.schema && one.table == other.table
 }
 
 fn has_same_columns(one: &Relation, other: &Relation) -> bool {
@@ -287,6 +337,53 @@ mod tests {
         tables.follow(&insert(LEAF));
         assert!(tables.find(LEAF).unwrap().leaves.is_empty());
         assert!(tables.find(ROOT).unwrap().leaves.is_empty());
+    }
+
+    /// The names of the described tables whose changes may have the name of a table.
+    #[track_caller]
+    fn check_aliases(tables: &mut Tables<'_>, id: u32, expected: &[&str]) {
+        let table = tables.find(id).unwrap();
+        let aliases: Vec<_> = table.aliases.iter().map(|it| it.table.as_str()).collect();
+        assert_eq!(aliases, expected);
+    }
+
+    fn described(table: &str) -> FeedTable {
+        FeedTable {
+            schema: "public".to_owned(),
+            table: table.to_owned(),
+            ..FeedTable::default()
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_renamed_is_known_by_its_object_id() {
+        let described = described("t1");
+        let mut tables = Tables::default();
+        tables.learn(relation(ROOT, &["id*"]), Some(&described));
+        check_aliases(&mut tables, ROOT, &[]);
+        let mut renamed = relation(ROOT, &["id*", "note"]);
+        renamed.table = "t3".to_owned();
+        tables.learn(renamed.clone(), None);
+        tables.learn(renamed, None);
+        check_aliases(&mut tables, ROOT, &["t1"]);
+        assert_eq!(tables.find(ROOT).unwrap().take_unknown(), [ROOT]);
+        assert!(tables.find(ROOT).unwrap().take_unknown().is_empty());
+    }
+
+    #[test]
+    fn a_root_and_its_leaves_are_known_by_each_other() {
+        let (root, leaf) = (described("t1"), described("t2"));
+        let mut tables = Tables::default();
+        tables.learn(relation(ROOT, &["id*"]), Some(&root));
+        tables.learn(relation(LEAF, &["id*"]), None);
+        tables.follow(&insert(ROOT));
+        check_aliases(&mut tables, LEAF, &["t1"]);
+        let mut tables = Tables::default();
+        tables.learn(relation(ROOT, &["id*"]), None);
+        tables.learn(relation(LEAF, &["id*"]), Some(&leaf));
+        tables.follow(&insert(ROOT));
+        check_aliases(&mut tables, ROOT, &["t2"]);
+        assert_eq!(tables.find(ROOT).unwrap().take_unknown(), [ROOT, LEAF]);
     }
 
     #[test]

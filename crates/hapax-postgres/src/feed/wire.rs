@@ -34,8 +34,7 @@ const HEAD_BYTES: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Settings of the session, so that values are written as the mapping expects them.
-const SESSION: [(&str, &str); 7] = [
-    ("replication", "database"),
+const SESSION: [(&str, &str); 6] = [
     ("client_encoding", "UTF8"),
     ("DateStyle", "ISO"),
     ("IntervalStyle", "postgres"),
@@ -43,6 +42,15 @@ const SESSION: [(&str, &str); 7] = [
     ("extra_float_digits", "3"),
     ("bytea_output", "hex"),
 ];
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Queries and, in the end, the replication stream.
+    Replication,
+    /// Queries only: it takes none of the places for replication (`max_wal_senders`).
+    Queries,
+}
 
 /// An error that the server has reported.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +73,7 @@ pub(super) enum Frame {
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// A connection in replication mode.
+/// A connection to the source.
 pub(super) struct Wire {
     stream: Box<dyn Duplex>,
     incoming: BytesMut,
@@ -82,13 +90,13 @@ struct Message {
 
 impl Wire {
     /// Connects to the first primary of the URL.
-    pub(super) async fn connect(settings: &Settings) -> Result<Self, BoxError> {
+    pub(super) async fn connect(settings: &Settings, mode: Mode) -> Result<Self, BoxError> {
         let address = Address::of(settings)?;
         let config = &address.config;
         let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
         let mut failed: BoxError = "the URL of the source names no host".into();
         for number in 0..hosts {
-            match Self::open(&address, number).await {
+            match Self::open(&address, number, mode).await {
                 Ok(wire) => return Ok(wire),
                 Err(error) => failed = error,
             }
@@ -96,13 +104,13 @@ impl Wire {
         Err(failed)
     }
 
-    async fn open(address: &Address, number: usize) -> Result<Self, BoxError> {
+    async fn open(address: &Address, number: usize, mode: Mode) -> Result<Self, BoxError> {
         let mut wire = Self {
             stream: stream(address, number).await?,
             incoming: BytesMut::new(),
             skipped: None,
         };
-        wire.start(&address.config).await?;
+        wire.start(&address.config, mode).await?;
         let standby = wire.query("SELECT pg_is_in_recovery()").await?;
         if text(&standby, 0) == Some("t") {
             return Err("the server is a read-only standby".into());
@@ -110,7 +118,7 @@ impl Wire {
         Ok(wire)
     }
 
-    async fn start(&mut self, config: &Config) -> Result<(), BoxError> {
+    async fn start(&mut self, config: &Config, mode: Mode) -> Result<(), BoxError> {
         if config.get_channel_binding() == config::ChannelBinding::Require {
             return Err("channel_binding=require is not supported for feeds".into());
         }
@@ -124,6 +132,9 @@ impl Wire {
         ];
         parameters.extend(config.get_options().map(|options| ("options", options)));
         parameters.extend(SESSION);
+        if mode == Mode::Replication {
+            parameters.push(("replication", "database"));
+        }
         let mut out = BytesMut::new();
         frontend::startup_message(parameters, &mut out)?;
         self.stream.write_all(&out).await?;
@@ -471,7 +482,8 @@ mod tests {
         let config: Config = "postgres://a:secret@db/a?channel_binding=require"
             .parse()
             .unwrap();
-        let refused = wire().start(&config).await.unwrap_err().to_string();
+        let refused = wire().start(&config, Mode::Replication).await;
+        let refused = refused.unwrap_err().to_string();
         assert_eq!(
             refused,
             "channel_binding=require is not supported for feeds"

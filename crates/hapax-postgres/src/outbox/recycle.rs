@@ -174,14 +174,14 @@ impl Postgres {
         let ready = session.run(async |link| link.ready(sql).await).await?;
         let begin = self.begin_read_committed();
         let [hold, step] = &ready;
-        let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
-            vec![
-                Box::pin(link.none(&begin)),
-                Box::pin(link.rows(hold, &[])),
-                Box::pin(link.rows(step, params)),
-                Box::pin(link.none("COMMIT")),
-            ]
-        });
+        let results =
+            session.pipeline_from(Some(&begin), |link: &Link| -> Vec<QueuedStatement<'_>> {
+                vec![
+                    Box::pin(link.rows(hold, &[])),
+                    Box::pin(link.rows(step, params)),
+                    Box::pin(link.none("COMMIT")),
+                ]
+            });
         match results.await {
             Ok(mut completed) => {
                 session.end();

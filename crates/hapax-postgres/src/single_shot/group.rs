@@ -343,10 +343,9 @@ impl<'a> Group<'a> {
         let params = keys.params();
         let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
         session.cancel_at(self.deadline, BEGIN + 1);
-        let results = session.pipeline(|link| {
+        let results = session.pipeline_from(Some(&self.begin), |link| {
             vec![
-                Box::pin(link.none(&self.begin)) as QueuedStatement<'_>,
-                Box::pin(link.rows(&ready[0], &params)),
+                Box::pin(link.rows(&ready[0], &params)) as QueuedStatement<'_>,
                 Box::pin(link.rows(&ready[1], &scopes)),
             ]
         });
@@ -404,10 +403,10 @@ impl<'a> Group<'a> {
             .hit("postgres.commit.before");
         // The transaction is open already if the keys were claimed first.
         session.cancel_at(self.deadline, usize::from(claim.is_some()));
-        let results = session.pipeline(|link| {
-            let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(calls.len() + 4);
+        let begin = claim.map(|_| self.begin.as_str());
+        let results = session.pipeline_from(begin, |link| {
+            let mut statements: Vec<QueuedStatement<'_>> = Vec::with_capacity(calls.len() + 3);
             if let (Some(claim), Some(keys)) = (claim, &keys) {
-                statements.push(Box::pin(link.none(&self.begin)));
                 statements.push(Box::pin(link.rows(claim, keys)));
             }
             for (call, prepared) in calls.iter().zip(&prepared) {

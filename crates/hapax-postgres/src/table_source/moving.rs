@@ -102,14 +102,14 @@ impl Mover {
         let table: [&dyn Param; 1] = [&self.number];
         let params: [&dyn Param; 3] = [&source, &now, &passed];
         store.settings().failpoints.hit("postgres.commit.before");
-        let results = session.pipeline(|link: &Link| -> Vec<QueuedStatement<'_>> {
-            vec![
-                Box::pin(link.none(&begin)),
-                Box::pin(link.rows(&hold, &table)),
-                Box::pin(self.rows(link, moving.as_ref(), &params)),
-                Box::pin(link.none("COMMIT")),
-            ]
-        });
+        let results =
+            session.pipeline_from(Some(&begin), |link: &Link| -> Vec<QueuedStatement<'_>> {
+                vec![
+                    Box::pin(link.rows(&hold, &table)),
+                    Box::pin(self.rows(link, moving.as_ref(), &params)),
+                    Box::pin(link.none("COMMIT")),
+                ]
+            });
         let results = results.await;
         match results {
             Ok(completed) => {

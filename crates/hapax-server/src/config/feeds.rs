@@ -154,10 +154,11 @@ impl Feed {
 
 /// Finds the first setting of a table that is not valid.
 fn check_table(path: &str, table: &FeedTable) -> Result<(), Wrong> {
-    let problem = if table.kind.is_some() == table.kind_constant.is_some() {
+    let types = [&table.kind, &table.kind_constant];
+    let types = types.into_iter().flatten().count();
+    // A table whose changes are ignored needs none.
+    let problem = if types > 1 || types == 0 && !table.on.is_empty() {
         ("type", "is missing: set either type or type_constant")
-    } else if table.on.is_empty() {
-        ("on", "must contain insert, update or delete")
     } else if table.payload.is_some() && !table.columns.is_empty() {
         ("columns", "cannot be combined with payload")
     } else if table.payload.is_none() && table.content_type.is_some() {

@@ -408,6 +408,52 @@ async fn the_doctor_names_tables_whose_changes_have_another_name() {
     not_found(&doctor(&cluster, &path), "publication hapax_shop");
 }
 
+/// The feed reads nothing more, as after each error of its source, and loses nothing.
+#[tokio::test]
+async fn a_table_that_is_renamed_is_reported_until_its_new_name_is_described() {
+    const GONE: &str = "table public.outbox is not in publication hapax_orders";
+    const RENAMED: &str = "may be one of table public.outbox, which the feed describes";
+    let (cluster, client) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    let mut relay = start_relay(&cluster.url(), FEED).await;
+    eventually(PATIENCE, async || count(&client, STARTED).await == 1).await;
+    eventually(PATIENCE, async || count(&client, READ).await == 1).await;
+    let rename = "ALTER TABLE outbox RENAME TO letters;
+        INSERT INTO letters (topic, payload) VALUES ('order.created', '1')";
+    client.batch_execute(rename).await.unwrap();
+    let logged = relay
+        .logged("the source cannot be read; trying again")
+        .await;
+    assert_eq!(logged["level"], "ERROR");
+    let error = logged["fields"]["error"].as_str().unwrap();
+    assert!(error.contains(RENAMED), "{error}");
+    eventually(PATIENCE, async || {
+        let metrics = relay.get("/metrics").await.text();
+        metrics.contains("hapax_feed_up{feed=\"orders\"} 0")
+    })
+    .await;
+    fs::write(&path, FEED).unwrap();
+    found(&doctor(&cluster, &path), "error", GONE);
+    relay.stop().await;
+    assert_eq!(count(&client, EVENTS).await, 0);
+    let both = format!("{FEED}{}", FEED.replace("tables.outbox", "tables.letters"));
+    let relay = start_relay(&cluster.url(), &both).await;
+    eventually(PATIENCE, async || count(&client, EVENTS).await == 1).await;
+    relay.stop().await;
+}
+
+#[test]
+fn a_table_whose_changes_are_ignored_needs_no_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hapax.toml");
+    let ignored = format!("{FEED}[feeds.orders.tables.letters]\non = []\n");
+    fs::write(&path, ignored).unwrap();
+    let mut check = hapax(&["config", "check", "--database", "postgres://db/a"]);
+    check.arg("--config").arg(&path);
+    run_to_end(check).ended(0);
+}
+
 #[test]
 fn a_feed_that_cannot_work_is_refused_by_its_setting() {
     for (feed, problem) in [

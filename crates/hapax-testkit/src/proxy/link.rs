@@ -31,6 +31,8 @@ use super::{
 /// Maximum number of queued bytes per direction. The sender waits when it is reached.
 const QUEUED_MAX: usize = 4 * 1024 * 1024;
 const READ: usize = 64 * 1024;
+/// The type and the length of a message, after which a simple query has its text.
+const HEAD: usize = 5;
 /// The interval between two pieces of sliced data.
 const GAP: Duration = Duration::from_millis(1);
 
@@ -255,6 +257,12 @@ impl<'a> Course<'a> {
                 self.swallow();
             }
             Deed::HoldBefore | Deed::HoldAfter => self.state = State::Held(trap),
+            Deed::Garble => {
+                if let Some(letter) = self.read.get_mut(HEAD) {
+                    *letter = b'?';
+                }
+                self.release();
+            }
         }
     }
 

@@ -74,6 +74,9 @@ pub enum Deed {
     HoldBefore,
     /// Holds the response until it is released.
     HoldAfter,
+    /// Replaces the first letter of a simple query, which the server then refuses. What follows
+    /// passes.
+    Garble,
 }
 
 impl Deed {

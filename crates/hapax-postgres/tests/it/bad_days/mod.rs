@@ -5,6 +5,7 @@
 
 pub(crate) mod day;
 mod network;
+mod begins;
 mod commits;
 mod connections;
 mod conflicts;

@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use hapax_testkit::wait::{eventually, pace};
+use hapax::failpoint::Failpoints;
+use hapax_postgres::Postgres;
+use hapax_testkit::{
+    proxy::{Deed, Moment, Proxy},
+    wait::{eventually, pace},
+};
 
 use super::{Fed, OUTBOX, Running, feed, insert, numbers, texts};
-use crate::fixture::PATIENCE;
+use crate::fixture::{PATIENCE, settings};
 
 const ROWS: usize = 600;
 
@@ -45,6 +50,28 @@ async fn hit(fed: &Fed, running: Running, round: usize) -> Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_feeder_that_dies_while_it_takes_the_feed_over_loses_and_repeats_nothing() {
+    let mut fed = Fed::new(OUTBOX).await;
+    fed.run(feed()).await.stop().await;
+    let mut written = 0;
+    for place in ["feed.claim.before", "feed.claim.after"] {
+        let mut fatal = settings(&fed.cluster.url());
+        fatal.failpoints = Failpoints::calling(move |name| {
+            assert!(name != place, "the feeder dies at {name}");
+        });
+        fed.store = Postgres::open(fatal).await.unwrap();
+        let dying = fed.run_from(&fed.cluster.url(), feed());
+        fed.sql(&insert(written + 1, written + 3)).await;
+        written += 3;
+        dying.died().await;
+        fed.store = Postgres::open(settings(&fed.cluster.url())).await.unwrap();
+        let running = fed.run_from(&fed.cluster.url(), feed());
+        holds(&fed, written).await;
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_under_writers_loses_and_repeats_nothing() {
     let mut fed = Fed::new(OUTBOX).await;
     let running = fed.run(feed()).await;
@@ -77,6 +104,26 @@ async fn a_store_that_dies_in_a_large_transaction_has_all_of_it_in_the_end() {
     fed.cluster.terminate_backends("hapax").await;
     other.batch_execute("ROLLBACK").await.unwrap();
     holds(&fed, 3_000).await;
+    running.stop().await;
+}
+
+/// The statement that opens its transaction is refused while the append is on its way. Without a
+/// transaction the append would be committed on its own, and done once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_whose_transaction_is_not_opened_appends_nothing() {
+    let mut fed = Fed::new(OUTBOX).await;
+    let proxy = Proxy::to_postgres(fed.cluster.address());
+    let through = proxy.url(&fed.cluster.url());
+    fed.store = Postgres::open(settings(&through)).await.unwrap();
+    let running = fed.run(feed()).await;
+    // The append is prepared from now on.
+    fed.sql(&insert(1, 3)).await;
+    fed.events(3, "payload").await;
+    let trap = proxy.once(Moment::containing("transaction_timeout"), Deed::Garble);
+    fed.sql(&insert(4, 6)).await;
+    trap.sprung().await;
+    fed.sql(&insert(7, 9)).await;
+    holds(&fed, 9).await;
     running.stop().await;
 }
 

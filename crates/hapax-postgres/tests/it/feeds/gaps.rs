@@ -1,8 +1,14 @@
 //! Gaps: changes that may be missing stop the feed until an operator accepts it.
 
-use hapax::admin::{Actor, AdminError};
+use std::sync::Mutex;
+
+use hapax::{
+    admin::{Actor, AdminError},
+    failpoint::Failpoints,
+};
 use hapax_postgres::Postgres;
 use hapax_testkit::{assert_matches, wait::eventually};
+use tokio::{runtime::Handle, task::block_in_place};
 use tokio_postgres::Client;
 
 use super::{Fed, OUTBOX, count, feed, insert, numbers, texts};
@@ -10,6 +16,7 @@ use crate::fixture::{PATIENCE, settings};
 
 const SLOT: &str = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
 const DROP: &str = "SELECT pg_drop_replication_slot('hapax_orders')";
+const RESTORE: &str = "UPDATE hapax.feed SET confirmed_lsn = backup.confirmed_lsn FROM backup";
 
 /// Stops a feed, and waits until nothing reads its slot.
 async fn begun() -> Fed {
@@ -20,6 +27,24 @@ async fn begun() -> Fed {
     running.stop().await;
     eventually(PATIENCE, async || fed.count(SLOT).await == 1).await;
     fed
+}
+
+/// Has the next feeder meet this change, once, after it has compared its position with the slot and
+/// before it holds the slot.
+async fn meanwhile(fed: &mut Fed, sql: &'static str) {
+    let client = Mutex::new(Some(fed.cluster.client().await));
+    let mut changed = settings(&fed.cluster.url());
+    changed.failpoints = Failpoints::calling(move |name| {
+        if name != "feed.claim.before" {
+            return;
+        }
+        let first = client.lock().unwrap().take();
+        if let Some(client) = first {
+            let change = client.batch_execute(sql);
+            block_in_place(|| Handle::current().block_on(change)).unwrap();
+        }
+    });
+    fed.store = Postgres::open(changed).await.unwrap();
 }
 
 async fn gap(client: &Client) -> String {
@@ -91,6 +116,69 @@ async fn a_store_that_is_restored_under_a_feeder_is_a_gap() {
     fed.sql(&insert(4, 6)).await;
     let found = gap(&fed.plain).await;
     assert!(found.contains("past the feed's position"), "{found}");
+    running.stop().await;
+}
+
+/// The backup has an earlier position than the slot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_restored_while_the_feed_is_taken_over_is_a_gap() {
+    let mut fed = Fed::new(OUTBOX).await;
+    let running = fed.run(feed()).await;
+    fed.sql("CREATE TABLE backup AS SELECT confirmed_lsn FROM hapax.feed")
+        .await;
+    fed.sql(&insert(1, 3)).await;
+    let released = "SELECT count(*) FROM pg_replication_slots, backup
+        WHERE confirmed_flush_lsn > backup.confirmed_lsn";
+    eventually(PATIENCE, async || fed.count(released).await == 1).await;
+    running.stop().await;
+    eventually(PATIENCE, async || fed.count(SLOT).await == 1).await;
+    meanwhile(&mut fed, RESTORE).await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(found.contains("past the feed's position"), "{found}");
+    running.stop().await;
+}
+
+/// The slot is not past the position of the backup: nothing is missing if the feed reads from there,
+/// and not from the position that it has found first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_reads_from_the_position_at_which_it_is_taken_over() {
+    let mut fed = begun().await;
+    fed.sql("CREATE TABLE backup AS SELECT confirmed_lsn FROM hapax.feed")
+        .await;
+    fed.sql(&insert(4, 6)).await;
+    // As if these rows were events already, and the slot had not been moved yet.
+    fed.sql("UPDATE hapax.feed SET confirmed_lsn = pg_current_wal_flush_lsn()")
+        .await;
+    meanwhile(&mut fed, RESTORE).await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    assert_eq!(fed.events(6, "payload").await, numbers(6));
+    running.stop().await;
+}
+
+/// Another program reads the slot, or moves it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_moved_while_the_feed_is_taken_over_is_a_gap() {
+    let mut fed = begun().await;
+    fed.sql(&insert(4, 6)).await;
+    let advance = "SELECT pg_replication_slot_advance('hapax_orders', pg_current_wal_flush_lsn())";
+    meanwhile(&mut fed, advance).await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(found.contains("past the feed's position"), "{found}");
+    assert_eq!(fed.events(3, "payload").await, numbers(3));
+    running.stop().await;
+}
+
+/// The row is that of another server: its position says nothing about this one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_another_server_is_not_taken_over() {
+    let mut fed = begun().await;
+    let other = "UPDATE hapax.feed SET system_identifier = '1'";
+    meanwhile(&mut fed, other).await;
+    let running = fed.run_from(&fed.cluster.url(), feed());
+    let found = gap(&fed.plain).await;
+    assert!(found.starts_with("the server 1 was replaced"), "{found}");
     running.stop().await;
 }
 

@@ -4,6 +4,7 @@ mod outbox;
 mod messages;
 mod mapped;
 mod partitions;
+mod names;
 mod crashes;
 mod gaps;
 mod failover;
@@ -104,6 +105,11 @@ impl Running {
     pub(crate) async fn stop(self) {
         let _ended = self.stop.send(());
         self.task.await.unwrap();
+    }
+
+    /// Waits until the feeder has panicked.
+    pub(crate) async fn died(self) {
+        assert!(self.task.await.unwrap_err().is_panic());
     }
 
     /// Drops the feeder wherever it is.

@@ -37,7 +37,12 @@ pub(super) async fn check(
     let tables: BTreeSet<String> = tables
         .map(|it| format!("{}.{}", it.schema, it.table))
         .collect();
-    let absent = tables
+    // Of a table whose changes are ignored, none have to be sent.
+    let read = described.tables.iter().filter(|it| !it.on.is_empty());
+    let read: BTreeSet<String> = read
+        .map(|it| format!("{}.{}", it.schema, it.table))
+        .collect();
+    let absent = read
         .iter()
         .filter(|table| !published.contains(table.as_str()));
     let mut findings: Vec<Finding> = absent
@@ -115,7 +120,7 @@ fn absence(table: &str, publication: &str, descents: &[Descent]) -> (String, Str
     let found = format!("table {table} is not in publication {publication}");
     let remedy = format!(
         "ALTER PUBLICATION {publication} ADD TABLE {table}; if it is partitioned, ALTER PUBLICATION \
-         {publication} SET (publish_via_partition_root)"
+         {publication} SET (publish_via_partition_root); if it was renamed, describe its new name as well"
     );
     (found, remedy)
 }
