@@ -84,11 +84,11 @@ impl Ears {
     async fn of(fixture: &Fixture) -> Self {
         let url = fixture.database.url();
         let (client, mut connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        let (hears, heard) = mpsc::unbounded_channel();
+        let (sender, heard) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(notification) = message {
-                    let _sent = hears.send(notification.payload().to_owned());
+                    let _sent = sender.send(notification.payload().to_owned());
                 }
             }
         });

@@ -210,9 +210,9 @@ async fn a_statement_is_refused_and_the_server_runs_those_that_were_sent_with_it
     let (database, proxy, client) = postgres().await;
     let insert = client.prepare("INSERT INTO row VALUES ($1)").await.unwrap();
     let trap = proxy.once(Moment::containing("BEGIN"), Deed::Garble);
-    let begin = client.batch_execute("BEGIN");
-    let (begun, inserted) = join(begin, client.execute(&insert, &[&1])).await;
-    assert_eq!(begun.unwrap_err().code(), Some(&SqlState::SYNTAX_ERROR));
+    let opened = client.batch_execute("BEGIN");
+    let (refused, inserted) = join(opened, client.execute(&insert, &[&1])).await;
+    assert_eq!(refused.unwrap_err().code(), Some(&SqlState::SYNTAX_ERROR));
     inserted.unwrap();
     assert_eq!((trap.count(), count(&database).await), (1, 1));
     client.batch_execute("BEGIN").await.unwrap();
