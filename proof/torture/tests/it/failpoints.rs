@@ -19,7 +19,8 @@ const NOUNS: [&[&str]; 7] = [
 
 /// The failpoints of processes that the torture tests do not start: of an operator's process beside
 /// a shop, which the tests of the SQLite store kill at each of them (`admin::crash`), and of a feed,
-/// where the tests of the server kill the relay (`feeds`).
+/// where the tests of the server kill the relay (`feeds`), and those of the store the feeder
+/// (`feeds::crashes`).
 const ELSEWHERE: [&str; 2] = ["sqlite.admin.", "feed."];
 
 /// A test of each failpoint, on SQLite.
