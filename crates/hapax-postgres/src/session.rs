@@ -381,7 +381,7 @@ async fn first<R>(
 /// The statement that opens the transaction, and its guard. Those that follow in the same pipeline
 /// write nothing if the first one fails.
 ///
-/// On a connection of its own, the guard makes the session read-only. A pooler would give that session
+/// Without a pooler, the guard makes the session read-only. A pooler would give that session
 /// to another client, so there the guard ends the connection to the server.
 async fn opened<'a>(
     link: &'a Link,

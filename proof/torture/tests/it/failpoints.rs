@@ -19,7 +19,8 @@ const NOUNS: [&[&str]; 7] = [
 
 /// The failpoints that other tests use: of an operator's process beside a shop and of the thread that
 /// merges the log, which the tests of the SQLite store kill at each of them (`admin::crash`, `log`),
-/// and of a feed, where the tests of the server kill the relay (`feeds`).
+/// and of a feed, where the tests of the server kill the relay (`feeds`), and those of the store the
+/// feeder (`feeds::crashes`).
 const ELSEWHERE: [&str; 3] = ["sqlite.admin.", "sqlite.merge.", "feed."];
 
 /// A test of each failpoint, on SQLite.

@@ -193,7 +193,7 @@ async fn tables_that_are_no_others_are_ignored() {
     running.stop().await;
 }
 
-/// Its description has no table, and nobody can say whether a change is of it.
+/// Its description has no table, and a change does not say whether it is of that table.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_described_table_that_is_gone_stops_the_feed_at_a_change_of_an_unknown_one() {
     let fed = server(OUTBOX).await;
