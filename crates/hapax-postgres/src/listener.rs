@@ -72,6 +72,8 @@ impl Listener {
             Some(sessions) => sessions,
             None => Sessions::connect(settings).await?,
         };
+        // Whoever relies on the lock has to hear of commits.
+        sessions.run(&sessions.listening, "").await?;
         // Created before the lock is taken: it receives every notification that the lock causes.
         let sleep = Sleep::shared(sessions.heard.subscribe());
         let is_held = match sessions.take_lock().await? {
