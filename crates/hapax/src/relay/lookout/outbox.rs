@@ -127,6 +127,7 @@ impl<'a, S: Source> OutboxWatch<'a, S> {
                 let error = error.error_chain();
                 tracing::debug!(error, "the outbox cannot be polled");
                 // The workers read for themselves, and report the error.
+                self.wake_up();
                 self.lookout.forget();
             }
         }
