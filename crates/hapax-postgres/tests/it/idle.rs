@@ -368,9 +368,10 @@ async fn a_relay_is_awake_when_one_of_its_sessions_ends() {
         WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND objid = 1
           AND classid = 'hapax.outbox_event'::regclass
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    // The last statement of the session that listens is the empty one that shows that it works.
     const LISTENING: &str = "
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND query = 'LISTEN hapax_outbox'";
+        WHERE datname = current_database() AND application_name = 'hapax' AND query = ''";
     let fixture = Fixture::new().await;
     for ends in [HOLDING, LISTENING] {
         // The end of the connections before is noticed a moment later.
