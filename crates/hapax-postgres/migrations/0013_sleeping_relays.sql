@@ -13,11 +13,11 @@ END
 $$;
 REVOKE ALL ON FUNCTION hapax.wake_relays() FROM PUBLIC;
 
--- A relay that sleeps holds this advisory lock exclusively, in a session of its own, so a relay
--- that dies does not sleep any more. A transaction that inserts events tries to take the lock
--- shared, and keeps it until its end. If it gets the lock, no relay falls asleep before it has
--- ended, and the relay polls once more after that. If it does not, it notifies. While relays are
--- awake, no transaction notifies, because commits that notify wait for each other.
+-- A relay that sleeps holds this advisory lock exclusively, by a session, so a relay that dies does
+-- not sleep any more. A transaction that inserts events tries to take the lock shared, and keeps it
+-- until its end. If it gets the lock, no relay falls asleep before it has ended, and the relay polls
+-- once more after that. If it does not, it notifies. While relays are awake, no transaction
+-- notifies, because commits that notify wait for each other.
 -- The condition needs no call of a function in PL/pgSQL, and its names are resolved here. A
 -- statement that has inserted nothing fires the trigger too: if its transaction has no number, the
 -- transaction has inserted no event at all.

@@ -72,9 +72,12 @@ impl Listener {
             Some(sessions) => sessions,
             None => Sessions::connect(settings).await?,
         };
+        // Whoever relies on the lock has to hear of commits.
+        sessions.run(&sessions.listening, "").await?;
         // Created before the lock is taken: it receives every notification that the lock causes.
         let sleep = Sleep::shared(sessions.heard.subscribe());
-        let is_held = match sessions.take_lock().await? {
+        let holder = sessions.take_lock().await?;
+        let is_held = match holder {
             Holder::Ours => {
                 let (keeps, is_dropped) = oneshot::channel();
                 tokio::spawn(hold(slot, sessions, is_dropped, ends));
@@ -100,6 +103,7 @@ impl Listener {
     }
 }
 
+const POOLED: &str = "there seems to be a pooler in transaction mode, which `pooled` has to say";
 const PREPARES: &str = "relays do not sleep on a server whose `max_prepared_transactions` is not 0";
 
 /// Holds the lock until the sleep is dropped. If a session does not respond any more, both are
@@ -124,7 +128,8 @@ async fn hold(
 
 impl Sessions {
     async fn connect(settings: &Settings) -> Result<Self, StoreError> {
-        let connected = try_join(connect(settings), connect(settings)).await;
+        let connection = || Box::pin(connect(settings));
+        let connected = try_join(connection(), connection()).await;
         let ((lock, locking), (listening, mut receiving)) = connected.map_err(unavailable)?;
         let heard = Notifier::new();
         let (ended, notified) = (heard.clone(), heard.clone());
@@ -146,9 +151,26 @@ impl Sessions {
             heard,
             statement_max: settings.statement_max,
         };
+        if !sessions.are_kept().await? {
+            return Err(unavailable(POOLED));
+        }
         let listens = sessions.run(&sessions.listening, "LISTEN hapax_outbox");
         listens.await?;
         Ok(sessions)
+    }
+
+    /// Whether each connection has a session of the server. Otherwise the lock would be left in a
+    /// session of the pooler.
+    async fn are_kept(&self) -> Result<bool, StoreError> {
+        let lock = self.pid(&self.lock).await?;
+        let listening = self.pid(&self.listening).await?;
+        Ok(lock != listening && lock == self.pid(&self.lock).await?)
+    }
+
+    async fn pid(&self, session: &Client) -> Result<Option<i32>, StoreError> {
+        let asked = session.query_typed(query!("outbox/session"), &[]);
+        let rows = within(self.statement_max, asked).await?;
+        Ok(rows.first().map(|row| row.get(0)))
     }
 
     fn are_open(&self) -> bool {

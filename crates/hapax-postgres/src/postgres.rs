@@ -12,11 +12,7 @@ use std::{
 };
 
 use hapax::{
-    Clock, Random, Timestamp,
-    group::Queue,
-    keyring::Keyring,
-    notify::{Notifier, Sleep},
-    store::StoreError,
+    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
 
@@ -204,11 +200,6 @@ impl Postgres {
         self.0.listener.end();
     }
 
-    /// Has producers in all processes wake this node; `None` if they cannot now.
-    pub(crate) async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
-        self.0.listener.sleep(self.settings()).await
-    }
-
     /// A connection from the pool.
     pub(crate) async fn link(&self) -> Result<Link, StoreError> {
         self.0.connections.take().await
@@ -241,6 +232,10 @@ impl Postgres {
 
     pub(crate) fn looks(&self) -> &Looks {
         &self.0.looks
+    }
+
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.0.listener
     }
 
     /// Statements that set the timeouts of a transaction if nothing is kept on a connection.

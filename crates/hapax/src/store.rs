@@ -473,9 +473,9 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// The caller reads once more when it has the [`Sleep`], and may drop this future.
     ///
     /// Returns `None` if the source cannot do this, or cannot at the moment: for example because a
-    /// transaction with events is open whose commit would wake nobody. An error says that it will
+    /// transaction with events is open whose commit would not wake the caller. An error says that it will
     /// not be able to for a while.
-    fn sleep(&self) -> impl Future<Output = Result<Option<Sleep>, StoreError>> + Send {
+    fn fall_asleep(&self) -> impl Future<Output = Result<Option<Sleep>, StoreError>> + Send {
         async { Ok(None) }
     }
 }

@@ -253,6 +253,7 @@ fn gates(store: Store) -> Coverage {
         "fault: clock step",
         "fault: flood of half requests to relays",
         "fault: silent name server",
+        "fault: silence",
         "fault: receiver gone",
         "kill of a relay",
         "kill of the broker",

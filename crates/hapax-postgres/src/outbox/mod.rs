@@ -74,8 +74,8 @@ impl Source for Postgres {
         Ok((shards, batch.frontier))
     }
 
-    async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
-        self.fall_asleep().await
+    async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
+        self.listener().sleep(self.settings()).await
     }
 }
 

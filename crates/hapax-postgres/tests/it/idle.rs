@@ -241,14 +241,14 @@ async fn no_relay_sleeps_while_a_transaction_is_open_whose_commit_would_not_wake
     fixture.run(WAKE).await;
     open.execute(EMIT, &[]).await.unwrap();
     assert_eq!(ask(&fixture.plain, SLEEP).await, "none");
-    assert!(fixture.store.sleep().await.unwrap().is_none());
+    assert!(fixture.store.fall_asleep().await.unwrap().is_none());
     open.rollback().await.unwrap();
     let without_events = other.transaction().await.unwrap();
     without_events
         .execute("INSERT INTO note (text) VALUES ('a')", &[])
         .await
         .unwrap();
-    let mut sleep = fixture.store.sleep().await.unwrap().unwrap();
+    let mut sleep = fixture.store.fall_asleep().await.unwrap().unwrap();
     // It emits after the sleep has begun, and wakes the relay when it commits.
     without_events.execute(EMIT, &[]).await.unwrap();
     without_events.commit().await.unwrap();
@@ -291,7 +291,7 @@ async fn a_transaction_notifies_once_if_it_emits_while_a_relay_sleeps() {
     for (sql, _) in &cases {
         assert_eq!(ears.count(&fixture, sql).await, 0, "awake: {sql}");
     }
-    let sleep = fixture.store.sleep().await.unwrap().unwrap();
+    let sleep = fixture.store.fall_asleep().await.unwrap().unwrap();
     assert!(!sleep.is_shared());
     for (sql, notified) in &cases {
         assert_eq!(ears.count(&fixture, sql).await, *notified, "asleep: {sql}");
@@ -316,7 +316,7 @@ async fn a_role_that_may_only_insert_events_wakes_relays_whatever_its_search_pat
     let mut ears = Ears::of(&fixture).await;
     fixture.run(ROLE).await;
     assert_eq!(ears.count(&fixture, EMIT).await, 0);
-    let _sleep = fixture.store.sleep().await.unwrap().unwrap();
+    let _sleep = fixture.store.fall_asleep().await.unwrap().unwrap();
     assert_eq!(ears.count(&fixture, EMIT).await, 1);
 }
 
@@ -345,19 +345,19 @@ async fn ask(client: &Client, sql: &str) -> String {
 async fn two_relays_sleep_by_one_lock_and_both_are_woken() {
     let here = Fixture::new().await;
     let there = here.beside().await;
-    let mut ours = here.store.sleep().await.unwrap().unwrap();
-    let mut theirs = there.store.sleep().await.unwrap().unwrap();
+    let mut ours = here.store.fall_asleep().await.unwrap().unwrap();
+    let mut theirs = there.store.fall_asleep().await.unwrap().unwrap();
     assert_eq!((ours.is_shared(), theirs.is_shared()), (false, true));
     here.run(EMIT).await;
     answered(PATIENCE, ours.woken()).await;
     answered(PATIENCE, theirs.woken()).await;
-    let mut theirs = there.store.sleep().await.unwrap().unwrap();
+    let mut theirs = there.store.fall_asleep().await.unwrap().unwrap();
     assert!(theirs.is_shared());
     // The relay that has relied on the lock learns that it is released.
     drop(ours);
     answered(PATIENCE, theirs.woken()).await;
     eventually(PATIENCE, async || here.count(SLEEPERS).await == 0).await;
-    let next = there.store.sleep().await.unwrap().unwrap();
+    let next = there.store.fall_asleep().await.unwrap().unwrap();
     assert!(!next.is_shared());
 }
 
@@ -368,15 +368,16 @@ async fn a_relay_is_awake_when_one_of_its_sessions_ends() {
         WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND objid = 1
           AND classid = 'hapax.outbox_event'::regclass
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    // The last statement of the session that listens is the empty one that shows that it works.
     const LISTENING: &str = "
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND query = 'LISTEN hapax_outbox'";
+        WHERE datname = current_database() AND application_name = 'hapax' AND query = ''";
     let fixture = Fixture::new().await;
     for ends in [HOLDING, LISTENING] {
         // The end of the connections before is noticed a moment later.
         let patience = Patience::within(PATIENCE);
         let mut sleep = loop {
-            match fixture.store.sleep().await {
+            match fixture.store.fall_asleep().await {
                 Ok(Some(sleep)) if !sleep.is_shared() => break sleep,
                 _ => patience.pause().await,
             }
@@ -395,7 +396,7 @@ async fn a_relay_is_awake_when_its_sessions_are_silent() {
     let mut settings = settings(&proxy.url(&database.url()));
     settings.statement_max = Duration::from_secs(1);
     let store = Postgres::open(settings).await.unwrap();
-    let mut sleep = store.sleep().await.unwrap().unwrap();
+    let mut sleep = store.fall_asleep().await.unwrap().unwrap();
     let is_empty = |text: &str| text.trim_matches('\0').is_empty();
     let trap = proxy.always(Moment::statement(is_empty), Deed::SwallowBefore);
     trap.sprung().await;
@@ -422,7 +423,7 @@ async fn a_relay_delivers_while_its_listener_gets_no_response() {
 #[tokio::test]
 async fn no_relay_sleeps_behind_a_pooler() {
     let fixture = Fixture::with(|settings| settings.pooled = true).await;
-    assert!(fixture.store.sleep().await.unwrap().is_none());
+    assert!(fixture.store.fall_asleep().await.unwrap().is_none());
 }
 
 /// A transaction that has notified cannot be prepared.
@@ -430,7 +431,7 @@ async fn no_relay_sleeps_behind_a_pooler() {
 async fn no_relay_sleeps_on_a_server_that_may_prepare_transactions() {
     let cluster = Cluster::start_with(&[("max_prepared_transactions", "4")]).await;
     let store = Postgres::open(settings(&cluster.url())).await.unwrap();
-    let refused = store.sleep().await.unwrap_err().error_chain();
+    let refused = store.fall_asleep().await.unwrap_err().error_chain();
     assert!(refused.contains("max_prepared_transactions"), "{refused}");
     let counter = Counter::default();
     let relay = spawn(&store, &counter, 1, 2);

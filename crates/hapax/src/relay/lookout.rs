@@ -172,7 +172,7 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Waits until there may be events. A wake-up while nobody waits ends the next wait.
+    /// Waits until there may be events. A wake-up before the wait ends it at once.
     pub(super) async fn events(&self) {
         self.place.events.notified().await;
     }

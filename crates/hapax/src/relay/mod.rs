@@ -98,7 +98,7 @@ pub struct Settings {
     /// Failpoints that are reached at each commit and each send.
     pub failpoints: Failpoints,
     /// The longest interval between two polls of the outbox for destinations that are not notified,
-    /// unless the source wakes the relay ([`Source::sleep`]): then it polls every
+    /// unless the source wakes the relay ([`Source::fall_asleep`]): then it polls every
     /// [`limits::POLL_ASLEEP`].
     pub poll_idle: Duration,
     /// The identity of this relay among others that share its store.

@@ -138,6 +138,25 @@ async fn a_destination_in_partitions_gets_every_event_once() {
     relay.drain().await;
 }
 
+/// The events are for one partition, and the others have nothing to do.
+#[tokio::test]
+async fn every_partition_passes_the_events_of_one() {
+    let stage = Stage::new();
+    let x = taking();
+    let place = Destination::new("x", sink(&x)).partitions(8).unwrap();
+    let relay = stage.relay(vec![place]);
+    for number in 1..=5 {
+        stage.emit(&["a"]).await;
+        eventually(PATIENCE, async || x.taken().len() == number).await;
+        for partition in 0..8 {
+            let name = format!("x/{partition}");
+            eventually(PATIENCE, async || stage.backlog(&name).await == 0).await;
+        }
+    }
+    assert_eq!(x.taken(), [1, 2, 3, 4, 5]);
+    relay.drain().await;
+}
+
 fn taking() -> Recorder {
     Recorder::taking()
 }

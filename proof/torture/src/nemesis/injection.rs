@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Nemesis, delivering, duplicate_nodes, flood::Flood, restore::restore, stale_caches, unresolved,
+    Nemesis, delivering, duplicate_nodes, flood::Flood, restore::restore, silence, stale_caches,
+    unresolved,
 };
 use crate::{
     deployment::{Deployment, FEED, LEASE, PATIENCE, Program, died},
@@ -106,6 +107,8 @@ pub(crate) enum Injection {
     Flood(Flood),
     /// Destinations whose name server never responds.
     SilentNameServer,
+    /// Clients stop until a relay sleeps; shops and relays are killed, and a burst follows.
+    Silence,
 }
 
 /// How a link is disturbed.
@@ -149,6 +152,7 @@ impl Injection {
             Self::ClockStep => "clock step",
             Self::Flood(flood) => flood.kind(),
             Self::SilentNameServer => "silent name server",
+            Self::Silence => "silence",
         }
     }
 
@@ -204,6 +208,7 @@ impl Injection {
             Self::ClockStep => stale_caches::step_clock(nemesis, &mut line).await?,
             Self::Flood(flood) => flood.inject(nemesis, &mut line).await?,
             Self::SilentNameServer => unresolved::run(nemesis, &mut line).await?,
+            Self::Silence => silence::run(nemesis).await?,
         };
         line["took_effect"] = json!(took_effect);
         line["until"] = json!(now());

@@ -14,6 +14,7 @@ mod duplicate_nodes;
 mod stale_caches;
 mod flood;
 mod unresolved;
+mod silence;
 
 use std::time::Duration;
 

@@ -231,6 +231,7 @@ impl Deck {
                 Injection::ClockStep,
                 Injection::Replay,
                 Injection::ReceiverGone,
+                Injection::Silence,
             ]);
             injections.push(Injection::ConnectionLimit(Duration::from_millis(
                 random.u64(200..1_500),

@@ -45,18 +45,24 @@ pub(crate) const IN_PROGRESS: [&str; 3] = [
 /// backup.
 pub(super) async fn restore(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
     nemesis.deployment.up().await?;
-    for clients in &mut nemesis.deployment.clients {
-        clients.revive()?;
-        clients.signal("TERM")?;
-    }
-    for clients in &mut nemesis.deployment.clients {
-        clients.has_stopped().await?;
-    }
+    stop_clients(&mut nemesis.deployment).await?;
     let took_effect = is_settled(&nemesis.deployment).await? && swap(nemesis, line).await?;
     for clients in &mut nemesis.deployment.clients {
         clients.start()?;
     }
     Ok(took_effect)
+}
+
+/// Stops the clients when their operations are final.
+pub(super) async fn stop_clients(deployment: &mut Deployment) -> anyhow::Result<()> {
+    for clients in &mut deployment.clients {
+        clients.revive()?;
+        clients.signal("TERM")?;
+    }
+    for clients in &mut deployment.clients {
+        clients.has_stopped().await?;
+    }
+    Ok(())
 }
 
 async fn swap(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
@@ -93,7 +99,7 @@ async fn swap(nemesis: &mut Nemesis, line: &mut Value) -> anyhow::Result<bool> {
 }
 
 /// Waits until nothing is in flight, for a limited time.
-async fn is_settled(deployment: &Deployment) -> anyhow::Result<bool> {
+pub(super) async fn is_settled(deployment: &Deployment) -> anyhow::Result<bool> {
     let stored_rows = StoredRows::of(deployment);
     let (began, mut quiet_since) = (Instant::now(), Instant::now());
     let mut ends = Ends::now(deployment);

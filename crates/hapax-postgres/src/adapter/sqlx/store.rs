@@ -220,8 +220,8 @@ impl Source for SqlxStore {
         Source::shards_after(&self.postgres, frontier).await
     }
 
-    async fn sleep(&self) -> Result<Option<Sleep>, StoreError> {
-        Source::sleep(&self.postgres).await
+    async fn fall_asleep(&self) -> Result<Option<Sleep>, StoreError> {
+        Source::fall_asleep(&self.postgres).await
     }
 }
 

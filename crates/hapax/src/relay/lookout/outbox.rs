@@ -72,7 +72,7 @@ impl<'a, S: Source> OutboxWatch<'a, S> {
     pub(super) async fn run(mut self) {
         loop {
             if self.lookout.post().is_none() {
-                // A question that nobody waits for could have the lock of a relay that sleeps.
+                // While it is not awaited, it may hold the lock of a relay that sleeps.
                 self.asking = None;
                 self.behind = None;
                 self.wake_up();
@@ -127,6 +127,7 @@ impl<'a, S: Source> OutboxWatch<'a, S> {
                 let error = error.error_chain();
                 tracing::debug!(error, "the outbox cannot be polled");
                 // The workers read for themselves, and report the error.
+                self.wake_up();
                 self.lookout.forget();
             }
         }
@@ -159,7 +160,7 @@ impl<'a, S: Source> OutboxWatch<'a, S> {
         let is_time = self.idle < POLL_ASLEEP && now >= self.sleeps_at.max(self.retries_at);
         let is_needed = self.asleep.as_ref().is_none_or(Sleep::is_shared);
         if is_time && is_needed && self.asking.is_none() {
-            self.asking = Some(self.source.sleep().boxed());
+            self.asking = Some(self.source.fall_asleep().boxed());
         }
     }
 
