@@ -336,8 +336,19 @@ impl Tx {
     async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self {
-            store, mut session, ..
+            store,
+            mut session,
+            doom,
+            ..
         } = self;
+        if doom.is_some() && session.is_begun() {
+            // Nothing can be prepared in a transaction that has failed.
+            let rollback = session.pipeline(|link| vec![Box::pin(link.none("ROLLBACK"))]);
+            if let Err(failed) = rollback.await {
+                session.rollback().await;
+                return Err(StoreError::conflict(own_error(failed.cause)));
+            }
+        }
         let begin = match session.take_begin() {
             Some(begin) => begin.into_owned(),
             None => format!("ROLLBACK; {}", &store.begin()),

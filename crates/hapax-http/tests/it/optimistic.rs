@@ -233,10 +233,11 @@ async fn a_refusal_is_stored_without_its_effect_and_runs_once() {
     let service = Service::new().await;
     for act in ["refuse", "refuse at once"] {
         let before = service.runs();
-        let first = ask(&service.node(Way::Optimistic).await, act, "a", act).await;
+        let key = act.replace(' ', "-");
+        let first = ask(&service.node(Way::Optimistic).await, &key, "a", act).await;
         check(&first, 409, Some("stored"));
         assert_eq!(service.runs(), before + 1, "{act}");
-        let again = ask(&service.node(Way::Regular).await, act, "a", act).await;
+        let again = ask(&service.node(Way::Regular).await, &key, "a", act).await;
         again.check_replays(&first);
     }
     assert_eq!(service.stored().await, [0, 0, 2]);

@@ -201,6 +201,7 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
     plain.batch_execute("DEALLOCATE hot").await.unwrap();
     let small = [
         "lease",
+        "declaration",
         "destination",
         "start",
         "outbox_event_id",

@@ -9,7 +9,7 @@ use std::{
     mem,
 };
 
-use super::trap::{Said, Trap};
+use super::trap::{Deed, Said, Trap};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -62,7 +62,7 @@ pub(super) struct Scan {
 impl Dialogue {
     /// Parses bytes of the client. Bytes that do not pass have to be given again.
     pub(super) fn client(&mut self, bytes: &[u8], traps: &[Trap]) -> Scan {
-        let mut pass = 0;
+        let (mut pass, mut batch) = (0, 0);
         while let Some(Message { tag, body, length }) = self.next_of_client(&bytes[pass..]) {
             let sprung = match tag {
                 None => self.opens(body, traps),
@@ -70,10 +70,18 @@ impl Dialogue {
             };
             if let Some(trap) = sprung {
                 trap.spring(None);
+                // The server's timeout of a statement begins with its first message, so that message is
+                // held as well.
+                if trap.deed() == Deed::HoldBefore {
+                    pass = batch;
+                }
                 let sprung = Some(trap);
                 return Scan { pass, sprung };
             }
             pass += length;
+            if !matches!(tag, Some(b'P' | b'D' | b'B')) {
+                batch = pass;
+            }
         }
         if self.phase == Phase::Opaque {
             pass = bytes.len();
