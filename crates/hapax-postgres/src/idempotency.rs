@@ -52,7 +52,7 @@ pub(crate) fn evaluate_rows(
     claim: &Claim,
     keyring: &Keyring,
 ) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
-    let locked = lock.first().is_some_and(|row| row.get(0));
+    let locked = lock.first().is_some_and(|row| row.get("locked"));
     let found = find.first().map(record).transpose()?;
     evaluate(locked, found, claim, keyring)
 }

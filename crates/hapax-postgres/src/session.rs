@@ -68,12 +68,21 @@ enum Opening {
 }
 
 impl Opening {
-    /// How far it is once this result of its pipeline was read; the first one is its own.
-    fn after(self, statement: usize, completed: &Completed) -> Self {
+    /// How far it is once a result of a pipeline was read, which is its own or that of a later
+    /// statement.
+    fn after(self, is_own: bool, completed: &Completed) -> Self {
         match completed {
-            Err(_) if statement == 0 => Self::Failed,
+            Err(_) if is_own => Self::Failed,
             _ if self == Self::Failed => self,
             _ => Self::Read,
+        }
+    }
+
+    /// Draws conclusions from a failure.
+    fn hear(self, link: &Link, error: &tokio_postgres::Error) {
+        link.hear(error);
+        if self == Self::Failed {
+            link.taint();
         }
     }
 }
@@ -124,6 +133,12 @@ impl Session {
         self.begin.is_none()
     }
 
+    /// Whether the statement that opens the transaction has failed. No other transaction can be
+    /// opened on this connection.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.opening == Opening::Failed
+    }
+
     pub(crate) fn link(&self) -> &Link {
         self.link
             .as_ref()
@@ -152,7 +167,8 @@ impl Session {
     }
 
     /// Opens the transaction with `begin`, sends the statements `ahead`, and then runs a function
-    /// without waiting for their results.
+    /// without waiting for their results. The first of the statements is the guard: without a
+    /// transaction, it has to keep those behind it from writing.
     ///
     /// If one of these statements fails, its error is returned. The result of the function is
     /// returned separately, and so are the rows of the statements `ahead`.
@@ -176,20 +192,16 @@ impl Session {
             .expect("a session has its connection until it ends");
         let ahead = ahead(link);
         let flight = async {
-            let mut statements = opened(link, begin).await?;
-            let own = statements.len();
+            let mut statements: Vec<QueuedStatement<'_>> = vec![Box::pin(link.none(begin))];
             statements.extend(ahead);
             let mut sent = Sent::of(statements).await?;
             let ran = sent.run(opening, Box::pin(run(link))).await?;
-            Ok((sent.completed(opening).await?.split_off(own), ran))
+            Ok((sent.completed(opening).await?.split_off(1), ran))
         };
         let results = within(*max, flight).await;
-        if let Ok((_, Err(error))) | Err(QueryError::Failed(error)) = &results {
-            link.hear(error);
-        }
         *in_flight = match &results {
             Ok((_, Err(error))) | Err(QueryError::Failed(error)) => {
-                link.hear(error);
+                opening.hear(link, error);
                 is_wire(error)
             }
             Ok(_) => false,
@@ -284,7 +296,7 @@ impl Session {
             ..
         }) = &results
         {
-            link.hear(error);
+            opening.hear(link, error);
         }
         if !results
             .as_ref()
@@ -297,7 +309,7 @@ impl Session {
 
     fn completed<R>(&mut self, ran: Result<R, QueryError>) -> Result<R, QueryError> {
         if let Err(QueryError::Failed(error)) = &ran {
-            self.link().hear(error);
+            self.opening.hear(self.link(), error);
         }
         if !ran.as_ref().is_err_and(QueryError::is_unknown) {
             self.in_flight = false;
@@ -345,11 +357,12 @@ impl Drop for Session {
 
 /// Rolls back an open transaction. If this takes too long, the connection is closed.
 ///
-/// It is closed at once if the statement that opens the transaction may be running: without it, each
-/// of the statements that were sent with it would be committed on its own. It is also closed if that
-/// statement failed.
+/// It is closed at once if the result of the statement that opens the transaction was not read. If
+/// that statement is running, it must not be cancelled: without it, each of the statements that were
+/// sent with it would be committed on its own. If it failed, the guard may have changed the
+/// connection.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
-    if opening == Opening::Failed || in_flight && opening == Opening::Sent {
+    if matches!(opening, Opening::Failed | Opening::Sent) {
         return link.discard();
     }
     if in_flight {
@@ -453,7 +466,7 @@ impl<'a> Sent<'a> {
             let Poll::Ready(result) = statement.as_mut().poll(context) else {
                 break;
             };
-            *opening = opening.after(number, &result);
+            *opening = opening.after(number == 0, &result);
             match result {
                 Err(error) if number == 0 => return Err(error),
                 result => *completed = Some(result),
@@ -469,7 +482,7 @@ impl<'a> Sent<'a> {
                 Some(completed) => completed,
                 None => statement.await,
             };
-            *opening = opening.after(number, &completed);
+            *opening = opening.after(number == 0, &completed);
             rows.push(completed?);
         }
         Ok(rows)
@@ -536,11 +549,7 @@ async fn pipeline(
             }
             (None, _) => statement.await,
         };
-        *opening = if is_opening {
-            opening.after(index, &completed)
-        } else {
-            Opening::Read
-        };
+        *opening = opening.after(is_opening && index == 0, &completed);
         match completed {
             Ok(_) if is_opening && index == guard => {}
             Ok(found) => rows.push(found),

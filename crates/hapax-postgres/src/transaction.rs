@@ -206,12 +206,16 @@ impl Tx {
         claim: Claim,
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
-        let sql = [query!("idempotency/lock"), query!("idempotency/find")];
+        // The lock is also the guard of the handler's statement.
+        let sql = [
+            query!("idempotency/lock_in_transaction"),
+            query!("idempotency/find"),
+        ];
         let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
-        let time = self.store.time();
-        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let (time, pooled) = (self.store.time(), self.store.settings().pooled);
+        let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &pooled];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
             &begin,
@@ -341,6 +345,7 @@ impl Tx {
             doom,
             ..
         } = self;
+<<<<<<< HEAD
         if doom.is_some() && session.is_begun() {
             // Nothing can be prepared in a transaction that has failed.
             let rollback = session.pipeline(|link| vec![Box::pin(link.none("ROLLBACK"))]);
@@ -348,6 +353,12 @@ impl Tx {
                 session.rollback().await;
                 return Err(StoreError::conflict(own_error(failed.cause)));
             }
+=======
+        if session.is_refused() {
+            // Nothing was committed. The next run gets another connection.
+            session.rollback().await;
+            return Err(lost("the transaction was not opened"));
+>>>>>>> h-feed
         }
         let begin = match session.take_begin() {
             Some(begin) => begin.into_owned(),

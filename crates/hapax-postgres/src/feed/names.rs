@@ -52,8 +52,9 @@ pub(super) fn unfit(relation: &Relation, described: &FeedTable) -> String {
     let table = format!("{}.{}", described.schema, described.table);
     format!(
         "a change of {name} may be one of table {table}, which the feed describes: the table was renamed \
-         or dropped, or publish_via_partition_root was changed. Describe {name} as well, with on = [] if \
-         its changes are no events; if {table} is gone, and its changes were read, remove its description"
+         or dropped, it was not created yet, or publish_via_partition_root was changed. Describe {name} as \
+         well, with on = [] if its changes are no events; if {table} is gone, and its changes were read, \
+         remove its description"
     )
 }
 

@@ -52,12 +52,9 @@ async fn a_handler_of_one_statement_takes_two_pipelines_without_a_lock_or_a_look
     // Everything is prepared on the connection that is used.
     let before = written_under(&node, "before", "before").await;
     complete(before, "before").await.unwrap();
-    let looks = [
-        "SELECT pg_try_advisory_xact_lock(",
-        "FROM hapax.idempotency_key",
-    ]
-    .map(|text| proxy.always(Moment::containing(text), Deed::CutBefore));
-    let begun = proxy.once(Moment::containing("BEGIN DEFERRABLE"), Deed::HoldAfter);
+    let looks = ["AS locked", "FROM hapax.idempotency_key"]
+        .map(|text| proxy.always(Moment::containing(text), Deed::CutBefore));
+    let begun = proxy.once(Moment::containing("BEGIN"), Deed::HoldAfter);
     let stored = proxy.once(Moment::containing(STORES), Deed::HoldAfter);
     let running = tokio::spawn(async move { complete(written(&node, "k").await, "k").await });
     begun.sprung().await;

@@ -411,7 +411,8 @@ async fn the_doctor_names_tables_whose_changes_have_another_name() {
 /// The feed reads nothing more, as after each error of its source, and loses nothing.
 #[tokio::test]
 async fn a_table_that_is_renamed_is_reported_until_its_new_name_is_described() {
-    const GONE: &str = "table public.outbox is not in publication hapax_orders";
+    const GONE: &str = "table public.outbox is not in publication hapax_orders, because it does not exist: \
+        the feed stops at the first change of a table that it does not describe";
     const RENAMED: &str = "may be one of table public.outbox, which the feed describes";
     let (cluster, client) = server().await;
     let folder = tempfile::tempdir().unwrap();

@@ -7,12 +7,12 @@
 use hapax::{
     event::Headers,
     inbox::Acceptance,
-    store::{Keys, StoreError, Transaction},
+    store::{Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Statement, Value};
 use hapax_testkit::{
     assert_matches,
-    events::{event, message, response},
+    events::{claim, event, message, response},
     proxy::{Deed, Moment, Trap},
 };
 
@@ -51,6 +51,42 @@ async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
             );
             assert_eq!(ask(&day.node, way, &key).await, response(&key));
             assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
+        }
+    }
+}
+
+/// The guard has changed the session, or ended it: the connection is not used again, whatever the
+/// handler makes of the failure.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_optimistic_claim_whose_transaction_is_not_opened_may_run_again() {
+    for pooled in POOLED {
+        let day = day(pooled).await;
+        for effect in [Effect::Keep, Effect::Drop] {
+            let key = format!("{effect:?}");
+            ask(&day.node, Way::Optimistic, &format!("before {key}")).await;
+            let trap = refuse(&day);
+            let opened = day.node.claim_optimistic(claim(&key)).await.unwrap();
+            let mut tx = opened.expect("the store has optimistic claims");
+            tx.execute(INSERT, &[&key]).await.unwrap_err();
+            assert_eq!(trap.count(), 1, "{key}");
+            let busy = day.good.claim(claim(&key)).await;
+            let told = tx.complete(&response(&key), effect).await;
+            match effect {
+                Effect::Keep => drop(told.unwrap_err()),
+                Effect::Drop => assert_matches!(told, Err(StoreError::Conflict { .. })),
+            }
+            busy.rollback().await;
+            day.good.idle().await;
+            assert_eq!(
+                day.effects(&key).await,
+                (0, 0, 0),
+                "{key}, pooled: {pooled}"
+            );
+            for again in 0..3 {
+                let key = format!("{key} {again}");
+                let told = order(&day.node, Way::Handler, &key).await;
+                assert_eq!(told.unwrap(), response(&key), "pooled: {pooled}");
+            }
         }
     }
 }

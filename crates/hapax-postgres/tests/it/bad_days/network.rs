@@ -13,7 +13,7 @@ use hapax_testkit::{
 use super::day::{Day, SHORT, WAYS, Way, hasty, order};
 
 /// The statements of a request, by a part of their text.
-const CLAIM: &str = "SELECT pg_try_advisory_xact_lock(";
+const CLAIM: &str = "AS locked";
 const FIND: &str = "FROM hapax.idempotency_key";
 const HANDLER: &str = "INSERT INTO note";
 const ANSWER: &str = "INSERT INTO hapax.idempotency_key";

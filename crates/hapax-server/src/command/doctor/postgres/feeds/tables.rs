@@ -2,7 +2,8 @@
 //! name that the feed describes.
 //!
 //! A publication sends the changes of partitions under the name of their root or under their own
-//! names. A feed ignores the changes of tables that it does not describe.
+//! names. A feed ignores the changes of tables that it does not describe, unless a table does not exist
+//! that it describes: then it stops at the first of them, because that table may have been renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,12 +43,17 @@ pub(super) async fn check(
     let read: BTreeSet<String> = read
         .map(|it| format!("{}.{}", it.schema, it.table))
         .collect();
-    let absent = read
-        .iter()
-        .filter(|table| !published.contains(table.as_str()));
+    let mut absent = read;
+    absent.retain(|table| !published.contains(table.as_str()));
+    let existing = existing(client, &absent).await?;
     let mut findings: Vec<Finding> = absent
+        .iter()
         .map(|table| {
-            let (found, remedy) = absence(table, publication, &descents);
+            let (found, remedy) = if existing.contains(table) {
+                absence(table, publication, &descents)
+            } else {
+                nonexistence(table, publication)
+            };
             error(name, found, remedy)
         })
         .collect();
@@ -94,6 +100,39 @@ async fn descents(client: &Client, publication: &str) -> Result<Vec<Descent>, Qu
     Ok(descents.collect())
 }
 
+/// Those of the tables that exist.
+async fn existing(
+    client: &Client,
+    tables: &BTreeSet<String>,
+) -> Result<BTreeSet<String>, QueryError> {
+    let names: Vec<String> = tables.iter().map(|table| literal(table)).collect();
+    let find = format!(
+        "SELECT named
+         FROM unnest(ARRAY[{}]::text[]) AS named
+         WHERE EXISTS (
+             SELECT FROM pg_class
+             JOIN pg_namespace ON pg_namespace.oid = relnamespace
+             WHERE named = format('%s.%s', nspname, relname) AND relkind IN ('r', 'p'))",
+        names.join(", ")
+    );
+    let found = rows(client, &find).await?;
+    let names = found.iter().filter_map(|row| row.get(0));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// What it means that a table does not exist, and what to do about it.
+fn nonexistence(table: &str, publication: &str) -> (String, String) {
+    let found = format!(
+        "table {table} is not in publication {publication}, because it does not exist: the feed stops at \
+         the first change of a table that it does not describe"
+    );
+    let remedy = format!(
+        "if it was renamed, describe its new name as well; if it is created later, describe it then; \
+         otherwise create it, and ALTER PUBLICATION {publication} ADD TABLE {table}"
+    );
+    (found, remedy)
+}
+
 /// Why no change has the name of a table, and what to do about it.
 fn absence(table: &str, publication: &str, descents: &[Descent]) -> (String, String) {
     if descents.iter().any(|it| it.root == table && it.is_part) {
@@ -120,7 +159,7 @@ fn absence(table: &str, publication: &str, descents: &[Descent]) -> (String, Str
     let found = format!("table {table} is not in publication {publication}");
     let remedy = format!(
         "ALTER PUBLICATION {publication} ADD TABLE {table}; if it is partitioned, ALTER PUBLICATION \
-         {publication} SET (publish_via_partition_root); if it was renamed, describe its new name as well"
+         {publication} SET (publish_via_partition_root)"
     );
     (found, remedy)
 }
