@@ -345,7 +345,6 @@ impl Tx {
             doom,
             ..
         } = self;
-<<<<<<< HEAD
         if doom.is_some() && session.is_begun() {
             // Nothing can be prepared in a transaction that has failed.
             let rollback = session.pipeline(|link| vec![Box::pin(link.none("ROLLBACK"))]);
@@ -353,12 +352,11 @@ impl Tx {
                 session.rollback().await;
                 return Err(StoreError::conflict(own_error(failed.cause)));
             }
-=======
+        }
         if session.is_refused() {
             // Nothing was committed. The next run gets another connection.
             session.rollback().await;
             return Err(lost("the transaction was not opened"));
->>>>>>> h-feed
         }
         let begin = match session.take_begin() {
             Some(begin) => begin.into_owned(),

@@ -326,6 +326,10 @@ impl Stream<'_> {
         let mut aliases = table.aliases.iter();
         if let Some(described) = aliases.find(|it| it.on.contains(&change)) {
             let unfit: BoxError = names::unfit(&table.relation, described).into();
+            // The feed stops here for long, so the transactions before this one are not held back.
+            if self.open.as_ref().is_some_and(|open| open.changes <= 1) {
+                self.settle().await?;
+            }
             return Err(unfit.into());
         }
         table.report_ignored(&self.feeder.feed.name);
