@@ -57,7 +57,8 @@ async fn a_handler_of_one_statement_takes_two_pipelines_without_a_lock_or_a_look
         "FROM hapax.idempotency_key",
     ]
     .map(|text| proxy.always(Moment::containing(text), Deed::CutBefore));
-    let begun = proxy.once(Moment::statement(|text| text == "BEGIN"), Deed::HoldAfter);
+    let begun = Moment::statement(|text| text.starts_with("BEGIN"));
+    let begun = proxy.once(begun, Deed::HoldAfter);
     let stored = proxy.once(Moment::containing(STORES), Deed::HoldAfter);
     let running = tokio::spawn(async move { complete(written(&node, "k").await, "k").await });
     begun.sprung().await;
