@@ -124,6 +124,12 @@ impl Session {
         self.begin.is_none()
     }
 
+    /// Whether another transaction can be opened on this connection. It cannot if the statement that
+    /// opens this one has failed or may still fail, because the guard changes the connection then.
+    pub(crate) fn can_restart(&self) -> bool {
+        !may_be_changed(self.in_flight, self.opening)
+    }
+
     pub(crate) fn link(&self) -> &Link {
         self.link
             .as_ref()
@@ -349,7 +355,7 @@ impl Drop for Session {
 /// of the statements that were sent with it would be committed on its own. It is also closed if that
 /// statement failed.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
-    if opening == Opening::Failed || in_flight && opening == Opening::Sent {
+    if may_be_changed(in_flight, opening) {
         return link.discard();
     }
     if in_flight {
@@ -359,6 +365,12 @@ async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
         Ok(Ok(())) => drop(link),
         _ => link.discard(),
     }
+}
+
+/// Whether the statement that opens the transaction has failed, or may still fail. The guard that was
+/// sent behind it changes the connection then.
+fn may_be_changed(in_flight: bool, opening: Opening) -> bool {
+    opening == Opening::Failed || in_flight && opening == Opening::Sent
 }
 
 /// Sends the statement that opens the transaction and then runs a function, without waiting in

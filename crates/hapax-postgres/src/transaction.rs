@@ -329,7 +329,8 @@ impl Tx {
     }
 
     /// Rolls the effect back and stores the response alone, in a second transaction that is sent
-    /// together with the rollback. The second transaction claims the key before it is written.
+    /// together with the rollback. The second transaction claims the key before it is written. If the
+    /// first one was not opened, nothing is stored.
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
@@ -338,6 +339,10 @@ impl Tx {
         let Self {
             store, mut session, ..
         } = self;
+        if !session.can_restart() {
+            session.rollback().await;
+            return Err(lost("the transaction was not opened"));
+        }
         let begin = match session.take_begin() {
             Some(begin) => begin.into_owned(),
             None => format!("ROLLBACK; {}", &store.begin()),

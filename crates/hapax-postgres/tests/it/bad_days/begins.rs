@@ -7,12 +7,12 @@
 use hapax::{
     event::Headers,
     inbox::Acceptance,
-    store::{Keys, StoreError, Transaction},
+    store::{Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Statement, Value};
 use hapax_testkit::{
     assert_matches,
-    events::{event, message, response},
+    events::{claim, event, message, response},
     proxy::{Deed, Moment, Trap},
 };
 
@@ -52,6 +52,37 @@ async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
             assert_eq!(ask(&day.node, way, &key).await, response(&key));
             assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
         }
+    }
+}
+
+/// The guard has changed the connection. So nothing is stored on it, and no other request gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_optimistic_claim_whose_transaction_is_not_opened_leaves_no_connection_behind() {
+    for pooled in POOLED {
+        let day = day(pooled).await;
+        ask(&day.node, Way::Optimistic, "before").await;
+        for (key, effect) in [
+            ("k", Effect::Keep),
+            ("k", Effect::Drop),
+            ("before", Effect::Drop),
+        ] {
+            let trap = refuse(&day);
+            let opened = day.node.claim_optimistic(claim(key)).await.unwrap();
+            let mut tx = opened.expect("the store has optimistic claims");
+            tx.execute(INSERT, &[&key]).await.unwrap_err();
+            let stored = tx.complete(&response(key), effect).await;
+            assert_eq!(trap.count(), 1);
+            match effect {
+                Effect::Keep => assert_matches!(stored, Err(StoreError::Statement { .. })),
+                Effect::Drop => assert_matches!(stored, Err(StoreError::Conflict { .. })),
+            }
+            let next = format!("after {key} {effect:?}");
+            let told = order(&day.node, Way::Handler, &next).await;
+            assert_eq!(told.unwrap(), response(&next), "pooled: {pooled}");
+        }
+        day.good.idle().await;
+        assert_eq!(day.effects("k").await, (0, 0, 0), "pooled: {pooled}");
+        assert_eq!(day.effects("before").await, (1, 1, 1), "pooled: {pooled}");
     }
 }
 
