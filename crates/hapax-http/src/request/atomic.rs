@@ -60,10 +60,7 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
         }
     }
     for rerun in 1..=RERUNS {
-        let again = match Box::pin(context.again()).await {
-            Ok(again) => again,
-            Err(problem) => return guard.failed(&problem),
-        };
+        let again = context.again();
         let settings = context.operation.idempotency.settings();
         let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
         match once(context, guard, end, mode).await {

@@ -49,13 +49,7 @@ pub(super) async fn optimistic<K: Keys, S: Inner>(
         Ok(Err(error)) => return Ok(guard.failed(&unclaimed(error))),
         Err(_) => return Ok(no_time(guard)),
     };
-    let again = match Box::pin(context.again()).await {
-        Ok(again) => again,
-        Err(problem) => {
-            tx.rollback().await;
-            return Ok(guard.failed(&problem));
-        }
-    };
+    let again = context.again();
     guard.start();
     let slot = Slot::holding(tx);
     context.parts.extensions.insert(slot.clone());
