@@ -87,12 +87,12 @@ async fn complete<K: Keys>(
         tx.rollback().await;
         return Err((guard, LostClaim::Conflict));
     }
-    // When the time has run out, there is none left to claim the key and to run again.
     let is_late = Instant::now() >= end;
     let effect = match finished.verdict(guard.operation.policy.on_failure) {
+        // There is no time left to claim the key, and without a claim this response is no outcome.
         Disposition::Release if is_late => {
             tx.rollback().await;
-            return Ok(guard.not_stored(finished));
+            return Ok(no_time(guard));
         }
         // Failures are stored by a run that has claimed the key. It also logs them.
         _ if finished.status().is_server_error() && !is_late => None,
