@@ -1,8 +1,8 @@
 //! A body in an unnamed file, which every run of a handler reads from its start.
 //!
-//! The position of a file belongs to all that read it. A run that has ended may leave a read behind,
-//! or a task that still reads. So each reader has a position of its own, and one read at a time sets
-//! the position of the file to it.
+//! All readers of a file share its position, and a run that has ended may leave a read behind, or a
+//! task that still reads. So each reader keeps its own position, and each read sets the position of
+//! the file first, one read at a time.
 
 use std::{
     fs::File,
