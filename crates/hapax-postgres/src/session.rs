@@ -133,10 +133,10 @@ impl Session {
         self.begin.is_none()
     }
 
-    /// Whether the statement that opens the transaction has failed. No other transaction can be
-    /// opened on this connection.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.opening == Opening::Failed
+    /// Whether another transaction can be opened on this connection. It cannot if the statement that
+    /// opens this one has failed or may still fail, because the guard changes the connection then.
+    pub(crate) fn can_restart(&self) -> bool {
+        !may_be_changed(self.opening)
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -362,7 +362,7 @@ impl Drop for Session {
 /// sent with it would be committed on its own. If it failed, the guard may have changed the
 /// connection.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
-    if matches!(opening, Opening::Failed | Opening::Sent) {
+    if may_be_changed(opening) {
         return link.discard();
     }
     if in_flight {
@@ -372,6 +372,12 @@ async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
         Ok(Ok(())) => drop(link),
         _ => link.discard(),
     }
+}
+
+/// Whether the statement that opens the transaction has failed, or may still fail. The guard that was
+/// sent behind it changes the connection then.
+fn may_be_changed(opening: Opening) -> bool {
+    matches!(opening, Opening::Failed | Opening::Sent)
 }
 
 /// Sends the statement that opens the transaction and then runs a function, without waiting in

@@ -333,7 +333,8 @@ impl Tx {
     }
 
     /// Rolls the effect back and stores the response alone, in a second transaction that is sent
-    /// together with the rollback. The second transaction claims the key before it is written.
+    /// together with the rollback. The second transaction claims the key before it is written. If the
+    /// first one was not opened, nothing is stored.
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
@@ -353,8 +354,7 @@ impl Tx {
                 return Err(StoreError::conflict(own_error(failed.cause)));
             }
         }
-        if session.is_refused() {
-            // Nothing was committed. The next run gets another connection.
+        if !session.can_restart() {
             session.rollback().await;
             return Err(lost("the transaction was not opened"));
         }

@@ -8,29 +8,21 @@
 
 mod canonical;
 mod multipart;
+mod file;
 mod room;
 #[cfg(fuzzing)]
 pub(crate) mod fuzz;
 
-use std::{
-    io::{self, SeekFrom},
-    sync::Arc,
-    thread,
-};
+use std::{io, sync::Arc, thread};
 
 use axum::body::{Body, Bytes};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use hapax::limits::{BODY_BYTES_IN_MEMORY, JSON_INLINE_BYTES};
 use http::{HeaderMap, header::CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
-use tokio::{
-    fs::File,
-    io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt},
-    sync::oneshot,
-    task::{spawn_blocking, yield_now},
-};
+use tokio::{fs::File, io::AsyncWriteExt, sync::oneshot, task::spawn_blocking};
 
 use crate::{
     content::{is_json, is_multipart},
@@ -39,22 +31,20 @@ use crate::{
 };
 use canonical::JsonError;
 pub(crate) use canonical::Numbers;
+use file::{BodyFile, CHUNK};
 use room::Place;
 pub(crate) use room::Room;
-
-/// Number of bytes per read from the file.
-const CHUNK: usize = 64 * 1024;
 
 /// The SHA-256 of a body in the form that is part of the fingerprint.
 pub(crate) type BodyHash = [u8; 32];
 
-/// A completely read body.
-#[derive(Debug)]
+/// A completely read body. A copy is the same body, for a handler that has to run again.
+#[derive(Clone, Debug)]
 pub(crate) enum Kept {
     /// In memory.
     Memory(Bytes),
-    /// In an unnamed file of this length, with its reservation of disk space.
-    File(File, u64, OnDisk),
+    /// In an unnamed file, with its reservation of disk space.
+    File(BodyFile, OnDisk),
 }
 
 /// The reservation of disk space for a file, released after the last read.
@@ -121,7 +111,8 @@ pub(crate) async fn read(
         None => Kept::Memory(held.take()),
         Some(mut file) => {
             file.flush().await.map_err(unwritable)?;
-            Kept::File(file, length, OnDisk(Arc::new(held.place)))
+            let file = BodyFile::new(file.into_std().await);
+            Kept::File(file, OnDisk(Arc::new(held.place)))
         }
     };
     Ok((kept, hash))
@@ -140,7 +131,7 @@ impl Kept {
     /// body, or of the bytes as sent. `folded` replaces top-level members of JSON, `numbers` says how
     /// its numbers are compared.
     pub(crate) async fn hash(
-        &mut self,
+        &self,
         raw: Sha256,
         headers: &HeaderMap,
         folded: &[(&str, &str)],
@@ -148,7 +139,7 @@ impl Kept {
         room: &Room,
     ) -> Result<BodyHash, Problem> {
         let content_type = headers.get(CONTENT_TYPE);
-        if let (Some(value), Self::Memory(bytes)) = (content_type, &*self)
+        if let (Some(value), Self::Memory(bytes)) = (content_type, self)
             && is_json(value)
         {
             // A request without a body may have the content type of the body that it could have
@@ -162,68 +153,31 @@ impl Kept {
             return Box::pin(hash_apart(bytes.clone(), folded, numbers, room)).await;
         }
         if let Some(value) = content_type.filter(|value| is_multipart(value)) {
-            let value = value.as_bytes().to_vec();
-            let hash =
-                async { multipart::hash(self.stream().await.map_err(unwritable)?, &value).await };
-            return Box::pin(hash).await;
+            return Box::pin(multipart::hash(self.stream(), value.as_bytes())).await;
         }
         Ok(raw.finalize().into())
     }
 
-    /// The same body again, for a handler that has to run again.
-    pub(crate) async fn again(&self) -> Result<Self, Problem> {
-        Ok(match self {
-            Self::Memory(bytes) => Self::Memory(bytes.clone()),
-            // Both handles read from the start and never at the same time, because they share one
-            // file position.
-            Self::File(file, length, disk) => {
-                let file = file.try_clone().await.map_err(unwritable)?;
-                Self::File(file, *length, disk.clone())
-            }
-        })
-    }
-
     /// The body for the handler.
-    pub(crate) async fn into_body(self) -> Result<Body, Problem> {
+    pub(crate) fn into_body(self) -> Body {
         match self {
-            Self::Memory(bytes) => Ok(Body::from(bytes)),
-            Self::File(mut file, length, disk) => {
-                file.seek(SeekFrom::Start(0)).await.map_err(unwritable)?;
-                let chunks = chunks(file.take(length));
-                Ok(Body::from_stream(chunks.inspect(move |_| {
-                    // Held until the last chunk is read.
-                    let _held = &disk;
-                })))
-            }
+            Self::Memory(bytes) => Body::from(bytes),
+            Self::File(file, disk) => Body::from_stream(file.chunks().inspect(move |_| {
+                // Held until the last chunk is read.
+                let _held = &disk;
+            })),
         }
     }
 
-    async fn stream(&mut self) -> io::Result<stream::BoxStream<'_, io::Result<Bytes>>> {
-        Ok(match self {
+    fn stream(&self) -> stream::BoxStream<'static, io::Result<Bytes>> {
+        match self {
             Self::Memory(bytes) => {
                 let bytes = bytes.clone();
                 stream::once(async move { Ok(bytes) }).boxed()
             }
-            Self::File(file, length, _) => {
-                file.seek(SeekFrom::Start(0)).await?;
-                chunks(file.take(*length)).boxed()
-            }
-        })
+            Self::File(file, _) => file.clone().chunks().boxed(),
+        }
     }
-}
-
-fn chunks<R>(reader: R) -> impl Stream<Item = io::Result<Bytes>>
-where
-    R: tokio::io::AsyncRead + Unpin,
-{
-    stream::try_unfold(reader, |mut reader| async move {
-        // Yield, so that a caller that reads ahead while data is available does not read the whole
-        // file.
-        yield_now().await;
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let read = reader.read_buf(&mut chunk).await?;
-        Ok((read > 0).then(|| (Bytes::from(chunk), reader)))
-    })
 }
 
 /// A body while it is read. A single chunk is kept as it is; several chunks are copied together,

@@ -15,8 +15,14 @@ impl<K: Keys> OperationLayer<K> {
     ///
     /// The handler is any handler of axum whose first argument is its [`Tx`]. It must not call other
     /// systems, write files, or write on another connection, because it may run twice for one
-    /// request: a run that does not commit is rolled back, and nothing else of it is undone. In
-    /// return, a handler of one statement takes two round trips on PostgreSQL.
+    /// request: a run that does not commit is rolled back, and nothing else of it is undone. Both runs
+    /// receive the same body, and copies of the same extensions. In return, a handler of one
+    /// statement takes two round trips on PostgreSQL.
+    ///
+    /// The first run of a request may meet the locks of a duplicate that is running on another node. A
+    /// handler that skips locked rows (`SKIP LOCKED`, `pg_try_advisory_xact_lock`) could store a
+    /// refusal for that reason, and must not be used with this method. `NOWAIT` and `lock_timeout` are
+    /// harmless, because a handler that fails on them runs again under its claim.
     ///
     /// If nothing is known of the key on this node, the handler starts at once: the key is neither
     /// locked nor looked up. Its first statement is sent together with `BEGIN`; the key, the response,
@@ -30,8 +36,11 @@ impl<K: Keys> OperationLayer<K> {
     ///
     /// A request whose `Idempotency-Attempt` is greater than 1, and every request of a service that
     /// fails open ([`OnStoreError::Open`](hapax::idempotency::OnStoreError::Open)), claims its key
-    /// before the handler starts. A store without optimistic claims, such as SQLite, uses a
-    /// [pipelined claim](Self::claim_pipelined).
+    /// before the handler starts. A [pipelined claim](Self::claim_pipelined) is used on a store
+    /// without optimistic claims, such as SQLite, and for an operation whose
+    /// [`retention`](Self::retention) is not longer than twice the time limit of a handler
+    /// ([`Settings::handler_max`](crate::Settings::handler_max)): there, the key of a duplicate could
+    /// expire while a run has not claimed it yet.
     ///
     /// For all other handlers, use the layer itself: `post(handler).layer(operation)`.
     ///

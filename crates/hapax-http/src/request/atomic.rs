@@ -60,10 +60,7 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
         }
     }
     for rerun in 1..=RERUNS {
-        let again = match Box::pin(context.again()).await {
-            Ok(again) => again,
-            Err(problem) => return guard.failed(&problem),
-        };
+        let again = context.again();
         let settings = context.operation.idempotency.settings();
         let pause = RERUN_PAUSE.mul_f64(settings.random.unit() * f64::from(rerun));
         match once(context, guard, end, mode).await {
@@ -86,6 +83,9 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
 /// A service that fails open claims before the handler starts, because a handler that has started
 /// must not run again without its key. So does a request that is probably a duplicate: an optimistic
 /// claim would lose, and its handler would have run for nothing.
+///
+/// If responses are kept only for a short time, the claim is pipelined: a duplicate that is executed
+/// during an optimistic run must still be known at its end.
 fn claim_mode<K: Keys, S: Inner>(
     context: &RequestContext<K, S>,
     guard: &ClaimGuard<K>,
@@ -96,7 +96,17 @@ fn claim_mode<K: Keys, S: Inner>(
     if context.fails_open() || (mode == ClaimMode::Optimistic && is_duplicate) {
         return ClaimMode::First;
     }
+    if mode == ClaimMode::Optimistic && may_expire(context) {
+        return ClaimMode::Pipelined;
+    }
     mode
+}
+
+/// Whether a response that is stored when a run starts may expire before the run has ended: the
+/// handler has its time limit, and the commit about the same time again.
+fn may_expire<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> bool {
+    let handler_max = context.operation.idempotency.settings().handler_max;
+    context.operation.policy.retention <= handler_max.saturating_mul(2)
 }
 
 /// A run whose transaction conflicted with another one.

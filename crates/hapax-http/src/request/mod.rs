@@ -160,17 +160,17 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
         }
     }
 
-    /// Copies the request, so that it can run again if its transaction conflicts with another one.
-    async fn again(&mut self) -> Result<Self, Problem> {
-        Ok(Self {
+    /// Copies the request, so that it can run again if its transaction commits nothing.
+    fn again(&self) -> Self {
+        Self {
             operation: Arc::clone(&self.operation),
             inner: self.inner.clone(),
             parts: self.parts.clone(),
-            kept: self.kept.again().await?,
+            kept: self.kept.clone(),
             deadline: self.deadline,
             id: self.id.clone(),
             line: self.line.clone(),
-        })
+        }
     }
 
     async fn protected(self, scope: Scope, fingerprint: Fingerprint) -> Response {

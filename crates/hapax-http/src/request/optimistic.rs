@@ -49,13 +49,7 @@ pub(super) async fn optimistic<K: Keys, S: Inner>(
         Ok(Err(error)) => return Ok(guard.failed(&unclaimed(error))),
         Err(_) => return Ok(no_time(guard)),
     };
-    let again = match Box::pin(context.again()).await {
-        Ok(again) => again,
-        Err(problem) => {
-            tx.rollback().await;
-            return Ok(guard.failed(&problem));
-        }
-    };
+    let again = context.again();
     guard.start();
     let slot = Slot::holding(tx);
     context.parts.extensions.insert(slot.clone());
@@ -93,12 +87,12 @@ async fn complete<K: Keys>(
         tx.rollback().await;
         return Err((guard, LostClaim::Conflict));
     }
-    // When the time has run out, there is none left to claim the key and to run again.
     let is_late = Instant::now() >= end;
     let effect = match finished.verdict(guard.operation.policy.on_failure) {
+        // There is no time left to claim the key, and without a claim this response is no outcome.
         Disposition::Release if is_late => {
             tx.rollback().await;
-            return Ok(guard.not_stored(finished));
+            return Ok(no_time(guard));
         }
         // Failures are stored by a run that has claimed the key. It also logs them.
         _ if finished.status().is_server_error() && !is_late => None,

@@ -110,7 +110,7 @@ impl<'a> ParsedRequest<'a> {
         check_media_type(&operation.policy.media_types, &parts.headers, &body)?;
         let (bounds, room) = (operation.policy.bounds, operation.idempotency.room());
         let reading = body::read(body, &parts.headers, bounds, room);
-        let (mut kept, raw) = match deadline {
+        let (kept, raw) = match deadline {
             None => reading.await?,
             // Rare paths are boxed: the future of a replay is moved by copying, and should stay
             // small.

@@ -93,7 +93,7 @@ impl<S: Inner> Run<S> {
     ) -> Result<(P, Finished), Problem> {
         let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
         let finality = self.finality();
-        let mut request = Request::from_parts(self.parts, self.kept.into_body().await?);
+        let mut request = Request::from_parts(self.parts, self.kept.into_body());
         // The limit of the operation has already been applied.
         DefaultBodyLimit::disable().apply(&mut request);
         let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;

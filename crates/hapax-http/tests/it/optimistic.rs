@@ -17,7 +17,7 @@ use axum::{
     extract::State,
     routing::{MethodRouter, post},
 };
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all};
 use hapax::{
     event::NewEvent,
     idempotency::{OnFailure, OnStoreError},
@@ -258,6 +258,48 @@ async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key
     assert_eq!(service.stored().await, [1, 1, 1]);
 }
 
+/// Reads the beginning of its body in its first run, and all of it in the second.
+async fn weigh(
+    _tx: Tx<hapax_postgres::Tx>,
+    State(runs): State<Runs>,
+    body: Body,
+) -> Result<(StatusCode, String), Problem> {
+    let mut chunks = body.into_data_stream();
+    if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+        drop(chunks.next().await);
+        return Err(Problem::invalid("body", "is not valid"));
+    }
+    let (mut length, mut sum) = (0, 0);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(Problem::internal)?;
+        length += chunk.len();
+        sum += chunk.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    }
+    Ok((StatusCode::CREATED, format!("{sum} {length}")))
+}
+
+/// A body of this length is in a file.
+#[tokio::test]
+async fn the_second_run_receives_the_whole_body() {
+    const LENGTH: usize = 3 * 1024 * 1024 + 1;
+    let service = Service::new().await;
+    let idempotency = Idempotency::new(service.store().await, settings(|_| {}));
+    let operation = idempotency.operation("/parcels").body_max(LENGTH as u64);
+    let node = router(post(operation.transaction(weigh)), &service.runs);
+    let body: Vec<u8> = (0..LENGTH)
+        .map(|number| u8::try_from(number % 251).unwrap())
+        .collect();
+    let sum: u64 = body.iter().map(|byte| u64::from(*byte)).sum();
+    let request = Request::post("/parcels").header("idempotency-key", "k");
+    let sent = send(node, request.body(Body::from(body)).unwrap()).await;
+    check(&sent, 201, Some("stored"));
+    assert_eq!(service.runs(), 2);
+    assert_eq!(
+        String::from_utf8_lossy(&sent.body),
+        format!("{sum} {LENGTH}")
+    );
+}
+
 #[tokio::test]
 async fn a_failure_is_stored_where_that_is_asked() {
     let service = Service::new().await;
@@ -289,6 +331,18 @@ async fn a_request_that_is_probably_a_duplicate_claims_its_key_first() {
     assert_eq!(service.runs(), 4, "a declared retry has run");
 }
 
+/// Otherwise a duplicate could be executed and forgotten during a run.
+#[tokio::test]
+async fn a_key_that_may_expire_during_a_run_is_claimed_with_the_first_statement() {
+    let service = Service::new().await;
+    let brief = |settings: &mut Settings| settings.retention = settings.handler_max;
+    let node = service.node_with(Way::Optimistic, brief).await;
+    check(&ask(&node, "k", "a", "reject").await, 400, None);
+    assert_eq!(service.runs(), 1);
+    check(&ask(&node, "k", "a", "").await, 201, Some("stored"));
+    assert_eq!(service.runs(), 2);
+}
+
 #[tokio::test]
 async fn a_service_that_fails_open_claims_before_the_handler_starts() {
     let service = Service::new().await;
@@ -307,9 +361,11 @@ async fn a_passed_deadline_is_a_timeout_and_stores_nothing() {
     let mut late = request("k", "a", "hang");
     let millis = HeaderValue::from_static("300");
     late.headers_mut().insert("x-request-timeout", millis);
-    send(node.clone(), late)
-        .await
-        .check_problem(504, "DEPENDENCY.timeout");
+    let told = send(node.clone(), late).await;
+    told.check_problem(504, "DEPENDENCY.timeout");
+    // The key may be stored: nothing has looked for it.
+    let text = String::from_utf8_lossy(&told.body);
+    assert!(text.contains("before the claim"), "{text}");
     assert_eq!((service.runs(), service.stored().await), (1, [0, 0, 0]));
     check(&ask(&node, "k", "a", "").await, 201, Some("stored"));
 }
