@@ -207,15 +207,17 @@ impl Tx {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         // The lock is also the guard of the handler's statement.
-        let sql = [
-            query!("idempotency/lock_in_transaction"),
-            query!("idempotency/find"),
-        ];
+        let lock = if self.store.settings().pooled {
+            query!("idempotency/lock_in_transaction_pooled")
+        } else {
+            query!("idempotency/lock_in_transaction")
+        };
+        let sql = [lock, query!("idempotency/find")];
         let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
-        let (time, pooled) = (self.store.time(), self.store.settings().pooled);
-        let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &pooled];
+        let time = self.store.time();
+        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
             &begin,
