@@ -55,8 +55,8 @@ async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
     }
 }
 
-/// The guard has changed the session, or ended it: the connection is not used again, whatever the
-/// handler makes of the failure.
+/// The guard has changed the session, or ended it: the connection is not used again, even if the
+/// handler returns a response.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_optimistic_claim_whose_transaction_is_not_opened_may_run_again() {
     for pooled in POOLED {
