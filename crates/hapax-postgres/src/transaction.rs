@@ -207,15 +207,17 @@ impl Tx {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         // The lock is also the guard of the handler's statement.
-        let sql = [
-            query!("idempotency/lock_in_transaction"),
-            query!("idempotency/find"),
-        ];
+        let lock = if self.store.settings().pooled {
+            query!("idempotency/lock_in_transaction_pooled")
+        } else {
+            query!("idempotency/lock_in_transaction")
+        };
+        let sql = [lock, query!("idempotency/find")];
         let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
-        let (time, pooled) = (self.store.time(), self.store.settings().pooled);
-        let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &pooled];
+        let time = self.store.time();
+        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
             &begin,
@@ -346,20 +348,21 @@ impl Tx {
             doom,
             ..
         } = self;
-        if doom.is_some() && session.is_begun() {
-            // Nothing can be prepared in a transaction that has failed.
-            let rollback = session.pipeline(|link| vec![Box::pin(link.none("ROLLBACK"))]);
-            if let Err(failed) = rollback.await {
-                session.rollback().await;
-                return Err(StoreError::conflict(own_error(failed.cause)));
-            }
-        }
         if !session.can_restart() {
             session.rollback().await;
             return Err(lost("the transaction was not opened"));
         }
         let begin = match session.take_begin() {
             Some(begin) => begin.into_owned(),
+            None if doom.is_some() => {
+                // Nothing can be prepared in a transaction that has failed.
+                let rollback = session.pipeline(|link| vec![Box::pin(link.none("ROLLBACK"))]);
+                if let Err(failed) = rollback.await {
+                    session.rollback().await;
+                    return Err(StoreError::conflict(own_error(failed.cause)));
+                }
+                store.begin().into_owned()
+            }
             None => format!("ROLLBACK; {}", &store.begin()),
         };
         let claimed = match try_hold(&store, session, &held.claim, &begin).await {

@@ -28,7 +28,7 @@ use crate::{
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
     lock::{Lock, note_relay},
-    merge::Merger,
+    merge::{Flushes, Merger},
     migrations::{self, Migration},
     place::Place,
     pool::Pool,
@@ -46,6 +46,7 @@ struct Inner {
     jobs: Queue<Box<dyn Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     readers: Pool,
+    flushes: Flushes,
     notifier: Notifier,
     clock: Clock,
     latest: Latest,
@@ -83,6 +84,7 @@ impl Sqlite {
         })?;
         let readers = Pool::of_readers(&settings.path, settings.readers)?;
         let merger = Merger::start(&mut conn, &kept)?;
+        let flushes = merger.flushes().clone();
         let notifier = Notifier::new();
         let (queue, jobs) = group::queue(WRITER_JOBS, settings.group_max);
         let ctx = WriterContext::new(
@@ -114,6 +116,7 @@ impl Sqlite {
             jobs: queue,
             thread: Mutex::new(Some(thread)),
             readers,
+            flushes,
             notifier,
             clock,
             latest,
@@ -210,6 +213,11 @@ impl Sqlite {
         &self.0.latest
     }
 
+    /// Whether the database file can be relied upon.
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.0.flushes
+    }
+
     pub(crate) fn random(&self) -> &Random {
         &self.0.random
     }
@@ -266,7 +274,13 @@ impl Sqlite {
         &self,
         read: impl FnOnce(&Connection) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.0.readers.run(read).await
+        let flushes = self.0.flushes.clone();
+        let checked = move |conn: &Connection| {
+            let found = read(conn);
+            flushes.check()?;
+            found
+        };
+        self.0.readers.run(checked).await
     }
 
     /// Brings times forward that are too far in the future, if the clock was set back.
@@ -306,4 +320,54 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn closed() -> StoreError {
     unavailable("the store is closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use hapax::admin::{AdminError, DestinationAdmin as _};
+
+    use super::*;
+
+    const NOTES: &str = "CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('kept')";
+
+    fn count(conn: &Connection) -> rusqlite::Result<i64> {
+        conn.query_row("SELECT count(*) FROM note", [], |row| row.get(0))
+    }
+
+    #[tokio::test]
+    async fn after_a_flush_that_failed_nothing_is_read_or_written_before_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("test.db");
+        let settings = Settings::new(path, Clock::system(), Random::system());
+        let store = Sqlite::open(settings.clone()).unwrap();
+        let notes = store.write(|conn| conn.execute_batch(NOTES));
+        notes.await.unwrap();
+        assert_eq!(store.read(count).await.unwrap(), 1);
+        let admin = store.admin().unwrap();
+        admin.partitions(None).await.unwrap();
+        store.0.flushes.fail();
+        let insert = |conn: &Connection| conn.execute("INSERT INTO note VALUES ('lost')", []);
+        let lost = store.write(insert).await;
+        assert!(
+            matches!(lost, Err(StoreError::Unavailable { .. })),
+            "{lost:?}"
+        );
+        let read = store.read(count).await;
+        assert!(
+            matches!(read, Err(StoreError::Unavailable { .. })),
+            "{read:?}"
+        );
+        let shown = admin.partitions(None).await;
+        assert!(
+            matches!(
+                shown,
+                Err(AdminError::Store(StoreError::Unavailable { .. }))
+            ),
+            "{shown:?}"
+        );
+        admin.close().await;
+        store.close().await.unwrap();
+        let store = Sqlite::open(settings).unwrap();
+        assert_eq!(store.read(count).await.unwrap(), 1);
+    }
 }

@@ -6,7 +6,7 @@ use hapax::{
     Clock, admin::AdminError, failpoint::Failpoints, keyring::Keyring, notify::Notifier,
     sink::BoxError, store::StoreError,
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, config::DbConfig};
 
 use super::{
     audited::AuditedTransaction,
@@ -15,6 +15,7 @@ use super::{
 use crate::{
     connection::open_admin,
     error::{OpenError, SchemaError, unavailable},
+    merge::Flushes,
     place::Place,
     pool::Pool,
     schema_version::SchemaVersion,
@@ -44,6 +45,8 @@ struct Inner {
     failpoints: Failpoints,
     /// Wakes the relay of this process, if it has one.
     notifier: Option<Notifier>,
+    /// Whether the store of this process, if it has one, could flush the database file.
+    flushes: Flushes,
 }
 
 impl Sqlite {
@@ -57,7 +60,8 @@ impl Sqlite {
             clock: self.clock().clone(),
             ..self.settings().clone()
         };
-        SqliteAdmin::open_beside(settings, Some(self.notifier()))
+        let beside = (self.notifier(), self.flushes().clone());
+        SqliteAdmin::open_beside(settings, Some(beside))
     }
 }
 
@@ -74,13 +78,20 @@ impl SqliteAdmin {
         Self::open_beside(settings, None)
     }
 
-    /// Opens the database with a notifier that wakes the relay of this process.
-    pub(crate) fn open_beside(
+    /// Opens the database, which a store of this process has open if there are its notifier, which
+    /// wakes the relay, and its flushes.
+    fn open_beside(
         settings: Settings,
-        notifier: Option<Notifier>,
+        store: Option<(Notifier, Flushes)>,
     ) -> Result<Self, OpenError> {
         let path = settings.path.clone();
         let conn = open_admin(&settings)?;
+        if store.is_some() {
+            // The store merges the log when it is closed, or keeps it because a flush has failed.
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+                .map_err(|error| OpenError::of(path.clone(), error))?;
+        }
+        let (notifier, flushes) = store.unzip();
         let schema = SchemaVersion::default();
         schema
             .check_alone(&conn)
@@ -98,6 +109,7 @@ impl SqliteAdmin {
             keyring: settings.keyring,
             failpoints: settings.failpoints,
             notifier,
+            flushes: flushes.unwrap_or_default(),
         })))
     }
 
@@ -113,7 +125,11 @@ impl SqliteAdmin {
         read: impl FnOnce(&View<'_>) -> Result<R, AdminError> + Send + 'static,
     ) -> Result<R, AdminError> {
         let inner = Arc::clone(&self.0);
-        let run = move |conn: &Connection| read(&inner.begin(conn, "BEGIN")?);
+        let run = move |conn: &Connection| {
+            let found = read(&inner.begin(conn, "BEGIN")?);
+            inner.flushes.check().map_err(AdminError::Store)?;
+            found
+        };
         self.0.readers.run(run).await
     }
 
@@ -166,6 +182,7 @@ impl Inner {
                 "the database file was replaced or deleted while it was open: open it again",
             )));
         }
+        self.flushes.check().map_err(AdminError::Store)?;
         conn.execute_batch("COMMIT").map_err(admin_error)?;
         self.failpoints.hit("sqlite.admin.commit.after");
         if let Some(notifier) = &self.notifier {

@@ -5,13 +5,14 @@
 //! milliseconds. The thread has a separate connection and merges without locking out the writer. It
 //! weakens no promise: a page of the log is overwritten only after it is merged and the database file
 //! is flushed. If the thread fails or ends, the writer merges. If the database file cannot be
-//! flushed, nothing is merged any more, and the log is kept. The thread ends before the store
-//! releases its file.
+//! flushed, nothing is merged, read or written any more, and the log is kept ([`Flushes`]). The
+//! thread ends before the store releases its file.
 //!
 //! This relies on SQLite 3.51.3 or later: in earlier versions, a log that starts again while another
 //! connection merges it can damage the database.
 
 mod log_state;
+mod flushes;
 
 use std::{
     ffi::c_int,
@@ -32,6 +33,7 @@ use crate::{
     error::OpenError,
     settings::Settings,
 };
+pub(crate) use flushes::Flushes;
 use log_state::{LogState, Pass, Step};
 
 /// The most passes of a round. SQLite flushes the database file only after a pass during which no
@@ -64,6 +66,7 @@ struct Shared {
     /// Changed while `log` is locked.
     is_closed: AtomicBool,
     changed: Condvar,
+    flushes: Flushes,
 }
 
 impl Merger {
@@ -92,6 +95,11 @@ impl Merger {
             failing: Failing::default(),
             thread,
         })
+    }
+
+    /// Whether the database file can be relied upon.
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.shared.flushes
     }
 
     /// Does what the log needs after a group. Its members have their results already.
@@ -266,10 +274,11 @@ impl Shared {
     /// SQLite counts as merged and does not copy again. All of them are in the log: after a restart,
     /// SQLite merges it from its beginning.
     fn stop(&self) {
+        self.flushes.fail();
         self.lock().stop();
         self.changed.notify_all();
         tracing::error!(
-            "database file could not be flushed: the write-ahead log grows until the service is \
+            "database file could not be flushed: nothing is read or written until the service is \
              restarted; check the disk first"
         );
     }

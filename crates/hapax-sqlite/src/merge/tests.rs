@@ -52,10 +52,10 @@ fn a_panic_and_a_full_disk_fail_one_merge_and_a_flush_that_fails_ends_the_mergin
     let panicked = shared.attempt(|| panic!("on purpose"));
     assert_eq!(panicked, Err("on purpose".to_owned()));
     let full = shared.attempt(|| Err(failure(ffi::SQLITE_FULL)));
-    assert!(full.is_err() && !shared.is_stopped());
+    assert!(full.is_err() && !shared.is_stopped() && shared.flushes.check().is_ok());
     assert_eq!(shared.committed(1_000), Step::Round);
     let unflushed = shared.attempt(|| Err(failure(ffi::SQLITE_IOERR_FSYNC)));
-    assert!(unflushed.is_err() && shared.is_stopped());
+    assert!(unflushed.is_err() && shared.is_stopped() && shared.flushes.check().is_err());
     assert_eq!(shared.committed(100_000), Step::Nothing);
 }
 

@@ -213,6 +213,7 @@ impl Writer {
                  be lost; restart to use the file that is at its path now",
             ));
         }
+        self.merger.flushes().check()?;
         self.ctx.run(control::COMMIT)?;
         self.failpoints.hit("sqlite.commit.after");
         Ok(())
