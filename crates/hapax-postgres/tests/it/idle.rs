@@ -125,9 +125,10 @@ async fn an_idle_relay_of_eighty_partitions_runs_at_most_three_transactions_a_se
     // Those partitions pass the event too that do not have it.
     eventually(PATIENCE, async || fixture.count(BEHIND).await == 0).await;
     let after = quiet(&fixture).await;
-    // Each partition reads and records a few times, and does not poll for itself.
+    // Each partition reads and records a few times, and this test polls, but no partition polls for
+    // itself: that would be 1,600 transactions a second.
     let (run, seconds) = (after.0 - before.0, after.1 - before.1);
-    assert!(run <= 1_000 + 3 * seconds, "{run} in {seconds} s");
+    assert!(run <= 3_000 + 3 * seconds, "{run} in {seconds} s");
     assert_eq!(counter.taken(), 20);
     asleep(&fixture).await;
     relay.drain().await;
