@@ -17,7 +17,7 @@ use super::Inbox;
 use crate::{
     header::IDEMPOTENCY_STATUS,
     problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
-    request::{Finished, Inner, Run},
+    request::{Finished, Run},
     request_id::RequestId,
     settings::RETRY_AFTER,
     tx::Slot,
@@ -29,11 +29,11 @@ const RELEASED: &str = "released";
 const STORE_ERROR: &str = "store_error";
 
 /// Accepts the message, runs its handler in the same transaction, and writes its line.
-pub(super) async fn accept<K: Keys, S: Inner>(
+pub(super) async fn accept<K: Keys>(
     inbox: Arc<Inbox<K>>,
     message: Message,
     context: Headers,
-    run: Run<S>,
+    run: Run,
     arrived: Instant,
 ) -> Response {
     let id = run.id.clone();
@@ -46,11 +46,11 @@ pub(super) async fn accept<K: Keys, S: Inner>(
 /// The outcome of a message, and the response to its sender.
 type Ended = (&'static str, Response);
 
-async fn process<K: Keys, S: Inner>(
+async fn process<K: Keys>(
     inbox: &Inbox<K>,
     message: &Message,
     context: Headers,
-    run: Run<S>,
+    run: Run,
 ) -> Ended {
     let id = run.id.clone();
     let failed = |problem: &Problem| (STORE_ERROR, problem::write_out(problem, &id));
@@ -93,7 +93,7 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<T: Transaction, S: Inner>(tx: T, mut run: Run<S>) -> Ended {
+async fn first<T: Transaction>(tx: T, mut run: Run) -> Ended {
     let id = run.id.clone();
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());

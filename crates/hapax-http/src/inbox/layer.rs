@@ -36,50 +36,53 @@ use crate::{
     trace,
 };
 
-impl<K: Keys, S> Layer<S> for WebhookLayer<K> {
-    type Service = Verified<K, S>;
+impl<K: Keys, S> Layer<S> for WebhookLayer<K>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    type Service = Verified<K>;
 
-    fn layer(&self, inner: S) -> Verified<K, S> {
+    fn layer(&self, inner: S) -> Verified<K> {
         let inbox = Arc::clone(&self.0);
-        Verified { inner, inbox }
+        Verified {
+            inner: Inner::new(inner),
+            inbox,
+        }
     }
 }
 
 /// A service whose requests are verified messages, each processed once.
 #[derive(Clone)]
-pub struct Verified<K: Keys, S> {
-    inner: S,
+pub struct Verified<K: Keys> {
+    inner: Inner,
     inbox: Arc<Inbox<K>>,
 }
 
-impl<K: Keys, S> Service<Request> for Verified<K, S>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-{
+impl<K: Keys> Service<Request> for Verified<K> {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(context)
+    /// Is always ready. A request waits until its own copy of the inner service is.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let ready = self.inner.clone();
-        let inner = std::mem::replace(&mut self.inner, ready);
+        let inner = self.inner.clone();
         let inbox = Arc::clone(&self.inbox);
         Box::pin(async move { Ok(take(inbox, inner, request).await) })
     }
 }
 
-impl<K: Keys, S> fmt::Debug for Verified<K, S> {
+impl<K: Keys> fmt::Debug for Verified<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Verified")
     }
 }
 
-async fn take<K: Keys, S: Inner>(inbox: Arc<Inbox<K>>, inner: S, request: Request) -> Response {
+async fn take<K: Keys>(inbox: Arc<Inbox<K>>, inner: Inner, request: Request) -> Response {
     let arrived = Instant::now();
     let (mut parts, body) = request.into_parts();
     let placed = parts.extensions.get::<RequestId>().cloned();

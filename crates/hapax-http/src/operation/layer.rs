@@ -3,45 +3,48 @@
 use std::{
     convert::Infallible,
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use axum::{extract::Request, response::Response};
-use futures_util::TryFutureExt as _;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use hapax::{store::Keys, trace::Place};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
 
 use super::{OperationLayer, ProtectedOperations};
-use crate::{request, trace};
+use crate::{
+    request::{self, Inner},
+    trace,
+};
 
-impl<K: Keys, S> Layer<S> for OperationLayer<K> {
-    type Service = Protected<K, S>;
+impl<K: Keys, S> Layer<S> for OperationLayer<K>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+{
+    type Service = Protected<K>;
 
-    fn layer(&self, inner: S) -> Protected<K, S> {
-        let (inner, operations) = (Arc::new(inner), self.operations());
+    fn layer(&self, inner: S) -> Protected<K> {
+        let (inner, operations) = (Inner::new(inner), self.operations());
         Protected { inner, operations }
     }
 }
 
 /// A service under the idempotency contract.
 #[derive(Clone)]
-pub struct Protected<K: Keys, S> {
+pub struct Protected<K: Keys> {
     /// Shared: axum copies its services several times for each request, and a copy of a route copies
     /// the routes within. A replay needs none of these copies.
-    inner: Arc<S>,
+    inner: Inner,
     operations: ProtectedOperations<K>,
 }
 
-impl<K: Keys, S> Service<Request> for Protected<K, S>
-where
-    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-{
+impl<K: Keys> Service<Request> for Protected<K> {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -57,11 +60,7 @@ where
             .iter()
             .find(|(method, _)| method == request.method());
         let Some((_, operation)) = operation else {
-            let mut inner = S::clone(&self.inner);
-            return Box::pin(async move {
-                poll_fn(|context| inner.poll_ready(context)).await?;
-                inner.call(request).await
-            });
+            return Box::pin(self.inner.call(request).map(Ok));
         };
         let operation = Arc::clone(operation);
         let (mut parts, body) = request.into_parts();
@@ -74,7 +73,7 @@ where
             Place::default()
         };
         let span = trace::request_span(operation.name.as_str(), &parts, &place);
-        let inner = Arc::clone(&self.inner);
+        let inner = self.inner.clone();
         let context = request::handle(operation, inner, Request::from_parts(parts, body));
         if span.is_disabled() {
             return Box::pin(context);
@@ -88,7 +87,7 @@ where
     }
 }
 
-impl<K: Keys, S> fmt::Debug for Protected<K, S> {
+impl<K: Keys> fmt::Debug for Protected<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Protected")
     }

@@ -14,7 +14,7 @@ use hapax::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    Inner, RequestContext,
+    RequestContext,
     claim_guard::{ClaimGuard, unclaimed},
     optimistic::{Unclaimed, optimistic},
     run::Finished,
@@ -35,8 +35,8 @@ const LEAST: Duration = Duration::from_millis(10);
 ///
 /// If the transaction conflicts with another one, it has committed nothing, and the request runs
 /// again.
-pub(super) async fn atomic<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+pub(super) async fn atomic<K: Keys>(
+    mut context: RequestContext<K>,
     mut guard: ClaimGuard<K>,
 ) -> Response {
     let end = context.end();
@@ -86,10 +86,7 @@ pub(super) async fn atomic<K: Keys, S: Inner>(
 ///
 /// If responses are kept only for a short time, the claim is pipelined: a duplicate that is executed
 /// during an optimistic run must still be known at its end.
-fn claim_mode<K: Keys, S: Inner>(
-    context: &RequestContext<K, S>,
-    guard: &ClaimGuard<K>,
-) -> ClaimMode {
+fn claim_mode<K: Keys>(context: &RequestContext<K>, guard: &ClaimGuard<K>) -> ClaimMode {
     let mode = context.operation.policy.claim_mode;
     let attempt = header::attempt(&context.parts.headers);
     let is_duplicate = !guard.is_first() || attempt.is_some_and(|number| number > 1);
@@ -104,7 +101,7 @@ fn claim_mode<K: Keys, S: Inner>(
 
 /// Whether a response that is stored when a run starts may expire before the run has ended: the
 /// handler has its time limit, and the commit about the same time again.
-fn may_expire<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> bool {
+fn may_expire<K: Keys>(context: &RequestContext<K>) -> bool {
     let handler_max = context.operation.idempotency.settings().handler_max;
     context.operation.policy.retention <= handler_max.saturating_mul(2)
 }
@@ -115,8 +112,8 @@ struct Lost<K: Keys> {
     error: StoreError,
 }
 
-async fn once<K: Keys, S: Inner>(
-    context: RequestContext<K, S>,
+async fn once<K: Keys>(
+    context: RequestContext<K>,
     mut guard: ClaimGuard<K>,
     end: Instant,
     mode: ClaimMode,
@@ -161,8 +158,8 @@ async fn claim<K: Keys>(
     }
 }
 
-async fn in_transaction<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+async fn in_transaction<K: Keys>(
+    mut context: RequestContext<K>,
     mut guard: ClaimGuard<K>,
     tx: K::Tx,
     end: Instant,
@@ -217,8 +214,8 @@ async fn complete<K: Keys>(
 
 /// Handles a claim that failed: refuses the request, or runs it unprotected if the service is
 /// configured to.
-async fn without_the_key<K: Keys, S: Inner>(
-    context: RequestContext<K, S>,
+async fn without_the_key<K: Keys>(
+    context: RequestContext<K>,
     guard: ClaimGuard<K>,
     error: StoreError,
 ) -> Response {

@@ -5,6 +5,7 @@
 //! (`atomic`, `optimistic`), as a write plan (`plan`) or in phases (`phased`). It runs in a separate
 //! task, so that it continues if its client disconnects.
 
+mod inner;
 mod line;
 mod parsed;
 mod join;
@@ -30,7 +31,6 @@ use hapax::{
 };
 use http::request::Parts;
 use tokio::time::Instant;
-use tower_service::Service;
 use tracing::Instrument;
 
 use crate::{
@@ -45,28 +45,15 @@ use crate::{
     telemetry::Outcome,
     trace,
 };
+pub(crate) use inner::Inner;
 use line::{REFUSED, RequestLine};
 use parsed::{ParsedRequest, Refusal};
 pub(crate) use run::{Finished, Run};
 
-/// A service that the layer can wrap: an axum route.
-pub(crate) trait Inner:
-    Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
-{
-}
-
-impl<S> Inner for S where
-    S: Service<Request, Response = Response, Error = Infallible, Future: Send>
-        + Clone
-        + Send
-        + 'static
-{
-}
-
 /// A request whose body has been read, with what is needed to run its handler.
-pub(crate) struct RequestContext<K: Keys, S> {
+pub(crate) struct RequestContext<K: Keys> {
     operation: Arc<ProtectedOperation<K>>,
-    inner: S,
+    inner: Inner,
     parts: Parts,
     kept: Kept,
     deadline: Option<Instant>,
@@ -74,10 +61,10 @@ pub(crate) struct RequestContext<K: Keys, S> {
     line: RequestLine,
 }
 
-/// Processes a request on a protected method. `inner` is copied only if its handler has to run.
-pub(crate) async fn handle<K: Keys, S: Inner + Sync>(
+/// Processes a request on a protected method. `inner` is called only if its handler has to run.
+pub(crate) async fn handle<K: Keys>(
     operation: Arc<ProtectedOperation<K>>,
-    inner: Arc<S>,
+    inner: Inner,
     request: Request,
 ) -> Result<Response, Infallible> {
     let arrived = Instant::now();
@@ -94,7 +81,7 @@ pub(crate) async fn handle<K: Keys, S: Inner + Sync>(
         Err(refusal) => return Ok(refused(&operation, &parts, arrived, &refusal)),
     };
     let Some(key) = parsed.key.as_deref() else {
-        let (kept, deadline, inner) = (parsed.kept, parsed.deadline, S::clone(&inner));
+        let (kept, deadline) = (parsed.kept, parsed.deadline);
         let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
         let id = context.id.clone();
         let run = Box::pin(unprotected::unprotected(context));
@@ -134,15 +121,14 @@ pub(crate) async fn handle<K: Keys, S: Inner + Sync>(
         key,
     };
     let (kept, deadline, fingerprint) = (parsed.kept, parsed.deadline, parsed.fingerprint);
-    let inner = S::clone(&inner);
     let context = RequestContext::new(operation, inner, parts, kept, deadline, arrived);
     Ok(Box::pin(context.protected(scope, fingerprint)).await)
 }
 
-impl<K: Keys, S: Inner> RequestContext<K, S> {
+impl<K: Keys> RequestContext<K> {
     fn new(
         operation: Arc<ProtectedOperation<K>>,
-        inner: S,
+        inner: Inner,
         parts: Parts,
         kept: Kept,
         deadline: Option<Instant>,

@@ -14,7 +14,7 @@ use hapax::{
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Inner, RequestContext,
+    RequestContext,
     atomic::no_time,
     claim_guard::{ClaimGuard, unclaimed},
     run::Finished,
@@ -22,19 +22,19 @@ use super::{
 use crate::{operation::ClaimMode, problem::Finality, telemetry::LostClaim, tx::Slot};
 
 /// A request for which nothing was committed yet.
-pub(super) struct Unclaimed<K: Keys, S> {
-    pub(super) context: RequestContext<K, S>,
+pub(super) struct Unclaimed<K: Keys> {
+    pub(super) context: RequestContext<K>,
     pub(super) guard: ClaimGuard<K>,
     /// How the next run claims the key.
     pub(super) mode: ClaimMode,
 }
 
 /// Runs the handler in a transaction whose key is assumed to be free.
-pub(super) async fn optimistic<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+pub(super) async fn optimistic<K: Keys>(
+    mut context: RequestContext<K>,
     mut guard: ClaimGuard<K>,
     end: Instant,
-) -> Result<Response, Unclaimed<K, S>> {
+) -> Result<Response, Unclaimed<K>> {
     let store = context.operation.idempotency.store();
     let opened = timeout_at(end, store.claim_optimistic(guard.claim.clone())).await;
     let tx = match opened {

@@ -17,7 +17,7 @@ use hapax::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    Inner, RequestContext,
+    RequestContext,
     claim_guard::{ClaimGuard, unclaimed},
     run::Finished,
 };
@@ -32,8 +32,8 @@ use crate::{
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 
 /// Takes the key, runs the handler in phases, and stores its response or ends the lease.
-pub(super) async fn phased<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+pub(super) async fn phased<K: Keys>(
+    mut context: RequestContext<K>,
     mut guard: ClaimGuard<K>,
     phasing: Phasing<K>,
 ) -> Response {
@@ -69,8 +69,8 @@ pub(super) async fn phased<K: Keys, S: Inner>(
 }
 
 /// Returns the claim of this request, with the encoded request to be stored.
-fn entry<K: Keys, S: Inner>(
-    context: &RequestContext<K, S>,
+fn entry<K: Keys>(
+    context: &RequestContext<K>,
     guard: &ClaimGuard<K>,
     phasing: &Phasing<K>,
 ) -> Entry {
@@ -128,8 +128,8 @@ async fn wait_for_owner<K: Keys>(
 }
 
 /// Runs the handler as the key's owner.
-async fn own<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+async fn own<K: Keys>(
+    mut context: RequestContext<K>,
     guard: ClaimGuard<K>,
     phasing: Phasing<K>,
     ownership: Ownership,

@@ -10,7 +10,7 @@ use hapax::{
 use tokio::time::Instant;
 
 use super::{
-    Inner, RequestContext,
+    RequestContext,
     claim_guard::{ClaimGuard, unclaimed},
     run::Finished,
 };
@@ -21,10 +21,7 @@ use crate::write_plan::{self, Conflicts, Plan};
 const STORED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs the handler and passes its plan to the store.
-pub(super) async fn plan<K: Keys, S: Inner>(
-    context: RequestContext<K, S>,
-    guard: ClaimGuard<K>,
-) -> Response {
+pub(super) async fn plan<K: Keys>(context: RequestContext<K>, guard: ClaimGuard<K>) -> Response {
     let end = context.end();
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;

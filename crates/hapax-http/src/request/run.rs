@@ -1,6 +1,6 @@
 //! Run of a handler: limits its time, catches its panics, and reads its whole response.
 
-use std::{future::poll_fn, panic::AssertUnwindSafe};
+use std::panic::AssertUnwindSafe;
 
 use axum::{
     body::{Body, Bytes},
@@ -35,15 +35,15 @@ pub(crate) struct Finished {
 }
 
 /// A handler with its request.
-pub(crate) struct Run<S> {
-    pub(crate) inner: S,
+pub(crate) struct Run {
+    pub(crate) inner: Inner,
     pub(crate) parts: request::Parts,
     pub(crate) kept: Kept,
     pub(crate) id: RequestId,
     pub(crate) end: Instant,
 }
 
-impl<S: Inner> Run<S> {
+impl Run {
     /// Runs the handler and returns its response. A failure is returned as a problem.
     ///
     /// `split` removes from the response what is not for the client.
@@ -88,7 +88,7 @@ impl<S: Inner> Run<S> {
     }
 
     async fn call<P>(
-        mut self,
+        self,
         split: impl FnOnce(Response) -> (P, Response),
     ) -> Result<(P, Finished), Problem> {
         let in_phases = self.parts.extensions.get::<problem::InPhases>().is_some();
@@ -96,8 +96,7 @@ impl<S: Inner> Run<S> {
         let mut request = Request::from_parts(self.parts, self.kept.into_body());
         // The limit of the operation has already been applied.
         DefaultBodyLimit::disable().apply(&mut request);
-        let Ok(()) = poll_fn(|context| self.inner.poll_ready(context)).await;
-        let Ok(response) = self.inner.call(request).await;
+        let response = self.inner.call(request).await;
         let (rest, response) = split(response);
         if in_phases {
             problem::unfinished(&response);

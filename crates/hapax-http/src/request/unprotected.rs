@@ -16,7 +16,7 @@ use http::HeaderValue;
 use tokio::time::timeout_at;
 
 use super::{
-    Inner, RequestContext,
+    RequestContext,
     claim_guard::unclaimed,
     line::RequestLine,
     run::{Finished, Run},
@@ -36,7 +36,7 @@ const MINTED_RETENTION: Duration = Duration::from_secs(1);
 
 /// Runs a request without a key, because its operation allows that, or because its key could not be
 /// derived.
-pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
+pub(super) async fn unprotected<K: Keys>(context: RequestContext<K>) -> Response {
     if context.operation.policy.single_shot {
         return plan(context).await;
     }
@@ -55,8 +55,8 @@ pub(super) async fn unprotected<K: Keys, S: Inner>(context: RequestContext<K, S>
 }
 
 /// Runs a request whose claim failed, in a transaction if one can be opened.
-pub(super) async fn without_store<K: Keys, S: Inner>(
-    context: RequestContext<K, S>,
+pub(super) async fn without_store<K: Keys>(
+    context: RequestContext<K>,
     error: &StoreError,
     key: &IdempotencyKey,
 ) -> Response {
@@ -71,7 +71,7 @@ pub(super) async fn without_store<K: Keys, S: Inner>(
 }
 
 /// Returns the outcome of a request that has no key.
-fn keyless<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Outcome {
+fn keyless<K: Keys>(context: &RequestContext<K>) -> Outcome {
     match context.operation.policy.key_policy {
         // The store did not return the secret from which the key is derived.
         KeyPolicy::Derived(_) => Outcome::FailedOpen,
@@ -80,8 +80,8 @@ fn keyless<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Outcome {
 }
 
 /// Runs the handler in a transaction without a key. `key` is the one that could not be claimed.
-async fn run<K: Keys, S: Inner>(
-    mut context: RequestContext<K, S>,
+async fn run<K: Keys>(
+    mut context: RequestContext<K>,
     tx: Option<K::Tx>,
     outcome: Outcome,
     key: Option<&IdempotencyKey>,
@@ -112,7 +112,7 @@ async fn run<K: Keys, S: Inner>(
 }
 
 /// Executes a plan under a key that is generated for it.
-async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
+async fn plan<K: Keys>(context: RequestContext<K>) -> Response {
     let (ending, end) = (Ending::of(&context), context.end());
     let (claim, outcome) = (minted(&context), keyless(&context));
     let run = context.into_run(end);
@@ -141,7 +141,7 @@ async fn plan<K: Keys, S: Inner>(context: RequestContext<K, S>) -> Response {
     }
 }
 
-fn minted<K: Keys, S: Inner>(context: &RequestContext<K, S>) -> Claim {
+fn minted<K: Keys>(context: &RequestContext<K>) -> Claim {
     let settings = context.operation.idempotency.settings();
     let placed = context.parts.extensions.get::<Tenant>();
     let tenant = placed.or(settings.tenant.as_ref()).cloned();
@@ -173,7 +173,7 @@ struct Ending<K: Keys> {
 }
 
 impl<K: Keys> Ending<K> {
-    fn of<S: Inner>(context: &RequestContext<K, S>) -> Self {
+    fn of(context: &RequestContext<K>) -> Self {
         Self {
             operation: Arc::clone(&context.operation),
             id: context.id.clone(),
@@ -221,7 +221,7 @@ pub(super) fn warn(operation: &Operation, id: Option<&RequestId>, error: &StoreE
     );
 }
 
-impl<K: Keys, S: Inner> RequestContext<K, S> {
+impl<K: Keys> RequestContext<K> {
     /// Whether a request runs without its key while the store is unavailable.
     pub(super) fn fails_open(&self) -> bool {
         self.operation.idempotency.settings().on_store_error == OnStoreError::Open
@@ -233,7 +233,7 @@ impl<K: Keys, S: Inner> RequestContext<K, S> {
     }
 
     /// Converts the request into a run of its handler until `end`.
-    pub(super) fn into_run(self, end: tokio::time::Instant) -> Run<S> {
+    pub(super) fn into_run(self, end: tokio::time::Instant) -> Run {
         Run {
             inner: self.inner,
             parts: self.parts,
