@@ -133,7 +133,7 @@ enum OneDestination {
     Remove,
 }
 
-/// What follows an action.
+/// The page that follows an action.
 enum Done {
     /// The next page, and its message.
     Next(String, String),

@@ -52,7 +52,7 @@ impl KeyStatus {
         }
     }
 
-    /// Returns the state of the key, if the outcome tells it.
+    /// Returns the state of the key, if the outcome determines it.
     pub(crate) fn state(&self) -> Option<&'static str> {
         match self {
             Self::Replay(stored, _) => Some(stored.state()),

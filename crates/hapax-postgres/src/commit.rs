@@ -19,7 +19,7 @@ use crate::{
     value::{Moment, Param, millis},
 };
 
-/// What a transaction writes at its end.
+/// The rows that a transaction writes at its end.
 pub(crate) struct Ending<'a> {
     /// The answer, with the key that was claimed for it.
     response: Option<Row<'a>>,

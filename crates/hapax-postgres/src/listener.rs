@@ -44,7 +44,7 @@ struct Sessions {
     statement_max: Duration,
 }
 
-/// Who holds the lock.
+/// The holder of the lock.
 enum Holder {
     Ours,
     Other,

@@ -17,7 +17,7 @@ use crate::frontier::Mark;
 /// have read everything.
 const LOOKS: usize = 64;
 
-/// What this node remembers of its reads, in addition to the frontiers.
+/// The results of reads that this node keeps, in addition to the frontiers.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     /// Frontiers beyond which nothing was found, each with a newer mark of the same meaning.

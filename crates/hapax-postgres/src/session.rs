@@ -441,7 +441,7 @@ impl<'a> Sent<'a> {
     /// not read keep the connection from reading those that follow. The first statement opens the
     /// transaction, and it is noted when its result has been read.
     ///
-    /// If that statement fails, the future is dropped: whatever it would send next would be
+    /// If that statement fails, the future is dropped: a statement that it would send next would be
     /// committed on its own.
     async fn run<R>(
         &mut self,

@@ -124,8 +124,8 @@ impl DestinationSet {
         self.destinations.clone()
     }
 
-    /// Warns of a start in the future. It is no error: the clock may be slow, and the start may be
-    /// recorded already.
+    /// Warns of a start in the future. It is not an error: the clock may be slow, and the start
+    /// may be recorded already.
     fn warn_of_future(&self, destination: &str, built: &Destination) {
         if let Start::At(start) = built.start
             && start > self.clock.now()

@@ -234,7 +234,7 @@ fn health<S: RelayStore>(store: &S, metrics: PrometheusHandle) -> Health {
     Health::new(responds, metrics)
 }
 
-/// What a relay serves, and where it learns of changes.
+/// The store that a relay serves, and the source of its notifications.
 struct Served<'a> {
     destination_set: DestinationSet,
     /// The destinations of the configuration. The admin API sees its changes.

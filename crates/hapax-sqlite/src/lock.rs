@@ -30,7 +30,7 @@ impl Lock {
         for is_last in [false, false, false, true] {
             match file.try_lock() {
                 Ok(()) => {
-                    // What a former process has noted is not true of this one.
+                    // The notes of a former process do not apply to this one.
                     file.set_len(0).map_err(unavailable)?;
                     return Ok(Self(file));
                 }

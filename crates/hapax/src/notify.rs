@@ -58,7 +58,7 @@ impl Subscription {
 #[derive(Debug)]
 pub struct Sleep {
     subscription: Subscription,
-    /// What keeps the promise, unless another process does.
+    /// The task that keeps the promise, unless another process does.
     keeps: Option<Box<dyn Any + Send + Sync>>,
 }
 

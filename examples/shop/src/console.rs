@@ -20,7 +20,7 @@ use crate::{
     server::{self, Stop, stopped},
 };
 
-/// What the shop runs for operators.
+/// The tasks that the shop runs for operators.
 #[derive(Debug)]
 pub(crate) struct Operations {
     admin: Arc<dyn Admin>,

@@ -14,7 +14,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) charge_id: &'a str,
     pub(crate) kind: &'static str,
     pub(crate) amount: i64,
-    /// Who caused the effect: `shop`, or the source of the webhook that reported it.
+    /// The origin of the effect: `shop`, or the source of the webhook that reported it.
     pub(crate) source: &'a str,
     /// The part of a refund by which the refunds of the charge exceed it.
     pub(crate) excess: i64,

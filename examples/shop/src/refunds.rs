@@ -40,7 +40,7 @@ pub(crate) struct Report<'a> {
     pub(crate) refund_id: &'a str,
     /// The key of the shop's call to the provider, if the report names one.
     pub(crate) provider_key: Option<&'a str>,
-    /// Who reports the refund: `shop`, or the source of a webhook.
+    /// The reporter of the refund: `shop`, or the source of a webhook.
     pub(crate) source: &'a str,
 }
 

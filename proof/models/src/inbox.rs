@@ -23,7 +23,7 @@ pub(crate) struct Inbox {
 pub(crate) enum Bug {
     /// Nothing.
     None,
-    /// An id is considered unique, whatever its source.
+    /// An id is considered unique, regardless of its source.
     SourceIgnored,
     /// Whether the id is known is asked before the transaction that writes it.
     LookThenWrite,

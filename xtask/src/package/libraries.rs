@@ -47,7 +47,7 @@ fn bill_of(
     let mut components = Vec::new();
     for line in listed.lines() {
         let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
-        // Macros have a remark behind the version.
+        // Macros have a remark after the version.
         let mut words = package.split(' ');
         let (Some(name), Some(version)) = (words.next(), words.next()) else {
             bail!("cargo tree printed {line:?}");

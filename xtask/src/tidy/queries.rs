@@ -164,7 +164,7 @@ fn positions(line: &str) -> impl Iterator<Item = usize> {
         })
 }
 
-/// What follows a list of types, from behind its opening `<`.
+/// What follows a list of types, after its opening `<`.
 fn after_types(text: &str) -> Option<&str> {
     let mut open = 1;
     for (at, letter) in text.char_indices() {

@@ -10,7 +10,7 @@ use crate::{
     html::{Html, el},
 };
 
-/// What an operator has to know first, the most severe first.
+/// The states of an event, the most severe first.
 const ORDER: [DeliveryStatus; 8] = [
     DeliveryStatus::Dead,
     DeliveryStatus::Retrying,

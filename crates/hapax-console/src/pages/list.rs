@@ -9,7 +9,7 @@ use crate::{
     table::Table,
 };
 
-/// What a list contains.
+/// The content of a list.
 pub(crate) struct Listing {
     /// One of its items.
     pub(crate) one: &'static str,

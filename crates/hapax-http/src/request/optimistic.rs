@@ -89,7 +89,7 @@ async fn complete<K: Keys>(
     }
     let is_late = Instant::now() >= end;
     let effect = match finished.verdict(guard.operation.policy.on_failure) {
-        // There is no time left to claim the key, and without a claim this response is no outcome.
+        // There is no time left to claim the key, and an unclaimed response is not an outcome.
         Disposition::Release if is_late => {
             tx.rollback().await;
             return Ok(no_time(guard));

@@ -1,5 +1,5 @@
 -- Records where a feed starts: at its first start, and after a gap was accepted. The position is null
--- before the slot is created. If another feeder has recorded a position meanwhile, it stands.
+-- before the slot is created. If another feeder has recorded a position meanwhile, it remains.
 -- Only here: the SQLite store has no feeds.
 INSERT INTO hapax.feed AS feed
     (name, slot, system_identifier, timeline, confirmed_lsn, updated_at)

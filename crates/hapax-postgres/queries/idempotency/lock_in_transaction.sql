@@ -1,5 +1,5 @@
 -- Locks a key like lock, and is the guard of its pipeline, as session/require_transaction is: if no
--- transaction is open, it makes the session read-only, so that the statements behind it write nothing.
+-- transaction is open, it makes the session read-only, so that later statements write nothing.
 -- It reads no table, so it waits for no lock.
 -- Only here: the single writer of SQLite runs one job at a time.
 SELECT CASE current_setting('transaction_deferrable')

@@ -50,7 +50,7 @@ pub(super) async fn signs(store: &Postgres, number: i64) {
     sweep(store, &SIGNS, number).await;
 }
 
-/// What was written is valid whether or not this succeeds.
+/// The rows that were written are valid whether or not this succeeds.
 async fn sweep(store: &Postgres, log: &Log, number: i64) {
     let Some(half) = log.is_due(number) else {
         return;

@@ -73,7 +73,7 @@ pub struct FeedTable {
     /// The changes that become events. If there are none, the changes of the table are ignored.
     #[serde(default = "on")]
     pub on: Vec<Change>,
-    /// Values, as text, that columns must have: a row with another value is no event.
+    /// Values, as text, that columns must have: a row with another value is not an event.
     #[serde(default)]
     pub when: BTreeMap<String, Vec<String>>,
     /// The columns of which the payload consists as a JSON object; all columns if empty. Only without

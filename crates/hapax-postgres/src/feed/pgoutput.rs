@@ -123,7 +123,7 @@ pub(super) fn decode(body: Bytes) -> Result<Message, DecodeError> {
     }
 }
 
-/// What a message that was cut is about, as far as it is known.
+/// The subject of a message that was cut, as far as it is known.
 pub(super) enum Head {
     /// A row of this table.
     Row { relation: u32, change: Change },

@@ -17,7 +17,7 @@ use crate::{query, value::Param};
 /// The first version of PostgreSQL with failover slots.
 const FAILOVER: u32 = 170_000;
 
-/// What the server says of itself.
+/// The identity of the server.
 pub(super) struct Server {
     pub(super) system: String,
     pub(super) timeline: i64,

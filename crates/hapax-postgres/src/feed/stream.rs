@@ -143,7 +143,7 @@ impl Feeder {
     }
 
     /// The command that starts the stream. The server begins at this position, or at the one that
-    /// was confirmed to it last, whichever is later.
+    /// was confirmed to it last, the later of the two.
     fn command(&self, position: PgLsn) -> String {
         let feed = &self.feed;
         let slot = &feed.slot;
@@ -345,7 +345,7 @@ impl Stream<'_> {
         if !is_transactional {
             // It belongs to no transaction, so it would also be delivered if its sender rolled back.
             let feed = feed.name.as_str();
-            tracing::error!(feed, "a message that is not transactional is no event");
+            tracing::error!(feed, "a message that is not transactional is not an event");
             metrics::counter!(telemetry::FEED_SET_ASIDE, "feed" => feed.to_owned()).increment(1);
         }
         is_transactional
@@ -408,7 +408,11 @@ impl Stream<'_> {
             let table = self.tables.find(*id);
             if let Some(table) = table.filter(|it| it.described.is_some()) {
                 let (feed, table) = (&self.feeder.feed.name, &table.relation.table);
-                tracing::warn!(feed, table, "the table was truncated, which is no event");
+                tracing::warn!(
+                    feed,
+                    table,
+                    "the table was truncated, which is not an event"
+                );
             }
         }
     }

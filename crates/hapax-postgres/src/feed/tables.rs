@@ -52,7 +52,7 @@ pub(super) struct Leaves(HashMap<u32, Leaf>);
 struct Leaf {
     /// Its schema and name.
     name: String,
-    /// What its old rows have in each column of the root.
+    /// The content of its old rows in each column of the root.
     columns: Vec<Sent>,
 }
 

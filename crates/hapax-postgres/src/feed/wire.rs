@@ -43,7 +43,7 @@ const SESSION: [(&str, &str); 6] = [
     ("bytea_output", "hex"),
 ];
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Queries and, in the end, the replication stream.

@@ -130,7 +130,7 @@ pub(super) fn numbered(names: &[String], letter: &str) -> String {
     columns.join(", ")
 }
 
-/// A text as an SQL literal, whatever the server's setting for backslashes.
+/// A text as an SQL literal, regardless of the server's setting for backslashes.
 pub(super) fn literal(text: &str) -> String {
     format!("{}::text", untyped(text))
 }

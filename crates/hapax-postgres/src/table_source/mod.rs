@@ -65,7 +65,7 @@ pub struct TableSource {
     /// The status of rows that cannot be events; they keep their status when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// The column of the moment when a row was marked, beside a mark that is no moment.
+    /// The column of the moment when a row was marked, beside a mark that is not a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_at: Option<String>,
     /// Whether rows are deleted when they are moved. In that case no column marks them.

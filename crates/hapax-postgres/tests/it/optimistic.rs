@@ -42,7 +42,7 @@ async fn complete(tx: Tx, note: &str) -> Result<Duration, StoreError> {
 }
 
 /// The proxy holds back the results of `BEGIN`, and then that of the statement that stores the
-/// response. What was sent behind them is executed all the same.
+/// response. The statements that were sent after them are executed all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_of_one_statement_takes_two_pipelines_without_a_lock_or_a_look_up() {
     let fixture = Fixture::new().await;

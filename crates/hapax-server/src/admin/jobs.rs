@@ -39,7 +39,7 @@ pub(crate) enum Act {
     ReplayDeadLetters,
     /// Discard dead letters permanently.
     DiscardDeadLetters,
-    /// Deliver events again, whatever the outcome of their earlier deliveries was.
+    /// Deliver events again, regardless of the outcome of their earlier deliveries.
     ReplayEvents,
 }
 

@@ -200,7 +200,7 @@ impl From<Wrong> for Failure {
     }
 }
 
-/// What every command receives.
+/// The arguments of every command.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The settings of all layers.

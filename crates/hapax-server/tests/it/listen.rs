@@ -1,4 +1,4 @@
-//! Tests of `hapax listen`: what it forwards and prints, and that it is no destination.
+//! Tests of `hapax listen`: what it forwards and prints, and that it is not a destination.
 
 use std::{
     fs,

@@ -216,7 +216,7 @@ async fn the_doctor_makes_no_file() {
     assert!(!database.path().exists());
 }
 
-/// Overwrites the pages of the file behind the first ones.
+/// Overwrites the pages of the file after the first ones.
 fn damage(database: &Home) {
     let mut bytes = fs::read(database.path()).unwrap();
     let page = 4096;

@@ -53,7 +53,7 @@ impl SagaAdmin for SqliteAdmin {
     }
 }
 
-/// What decides whether a saga is listed.
+/// The condition on which a saga is listed.
 struct Visited {
     id: String,
     name: String,

@@ -27,7 +27,7 @@ const LEFT_MAX: u32 = LOG_PAGES;
 /// truncated.
 const FRAMES_MAX: u32 = 12_000;
 
-/// What the writer does about the log after a commit.
+/// The action of the writer on the log after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing.
@@ -70,7 +70,7 @@ enum Thread {
     Gone,
 }
 
-/// What the writer and the thread know about the log.
+/// The state of the log that the writer and the thread share.
 #[derive(Debug)]
 pub(super) struct LogState {
     /// Frames in the log after the last commit of the writer.

@@ -82,7 +82,7 @@ pub async fn a_partition_keeps_its_order<S: SourceUnderTest>() {
     check_keys(&all, &keys.collect());
 }
 
-/// What is asked for all readers at once names the shards of the events, and leads behind them.
+/// What is asked for all readers at once names the shards of the events, and leads past them.
 pub async fn a_look_names_the_shards_that_have_events<S: SourceUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let mut frontier = Frontier::default();

@@ -339,7 +339,7 @@ pub async fn a_standing_says_how_far_behind_a_destination_is<S: DeliveriesUnderT
 }
 
 /// An event that has to wait for its time is not late before: not while it is unread, nor while its
-/// delivery is scheduled. Another one behind it is.
+/// delivery is scheduled. The next one is.
 pub async fn an_event_is_late_from_the_time_when_it_is_due<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let epoch = fixture.open(HOOK).await.epoch;

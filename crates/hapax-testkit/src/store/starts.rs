@@ -128,7 +128,7 @@ pub async fn partitions_start_at_one_position_across_a_crash<S: DeliveriesUnderT
     check_receives(&fixture, "hook/1", &[later, latest].concat()).await;
 }
 
-/// The first record of a start stands.
+/// The first record of a start remains.
 pub async fn a_start_is_recorded_once<S: DeliveriesUnderTest>() {
     let (fixture, _) = Fixture::<S>::with_events(2).await;
     assert!(record(&fixture, HOOK, Start::Now).await);

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 /// The version of a key. It changes whenever the key is used again or finished.
 ///
-/// What the numbers are, except for the epoch, is up to the store.
+/// The store chooses the numbers, except for the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyVersion {
     /// The number of owners that the key has had.

@@ -62,7 +62,7 @@ pub struct Overview {
     pub sagas: Vec<StateCount>,
 }
 
-/// What happened in the recent window, as a store reads it for the overview.
+/// The events of the recent window, as a store reads it for the overview.
 #[derive(Clone, Debug, Default)]
 pub struct Activity {
     /// Events committed.

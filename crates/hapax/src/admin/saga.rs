@@ -80,12 +80,12 @@ impl SagaLook {
         reason.map_or_else(|| "no reason was recorded".to_owned(), Refusal::to_string)
     }
 
-    /// What a saga that is not due waits for.
+    /// The reason why a saga is not due.
     pub fn waits_for(&self) -> &str {
         self.saga.waiting_for.as_deref().unwrap_or("its next step")
     }
 
-    /// What the saga is doing, or why it does not move.
+    /// The present state of the saga, or why it does not move.
     fn why(&self) -> String {
         let kind = &self.saga.kind;
         match (self.saga.status.state, self.held(), self.due_at()) {
@@ -128,7 +128,7 @@ pub struct SagaView {
     pub reason: Option<Refusal>,
     /// Why the saga does not move, in words.
     pub why: String,
-    /// What the saga waits for.
+    /// The reason why the saga waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     /// When the saga is due.

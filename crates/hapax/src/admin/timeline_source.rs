@@ -1,4 +1,4 @@
-//! What a store reads for timelines, from which they are assembled.
+//! The rows that a store reads for timelines, from which they are assembled.
 //!
 //! A store that implements [`TimelineSource`] implements [`TimelineAdmin`](super::TimelineAdmin).
 

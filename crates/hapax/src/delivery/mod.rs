@@ -117,7 +117,7 @@ pub struct Held {
     pub epoch: i64,
 }
 
-/// What an operator has set for a destination at run time.
+/// The setting of a destination that an operator has made at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSetting {
     /// The name of the destination.

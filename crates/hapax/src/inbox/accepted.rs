@@ -23,7 +23,7 @@ pub struct Processed {
     pub message_id: String,
     /// The sender.
     pub source: String,
-    /// What the consumer recorded.
+    /// The result that the consumer recorded.
     pub result: Option<String>,
 }
 

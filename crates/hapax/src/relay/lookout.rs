@@ -67,7 +67,7 @@ struct Post {
     resting: usize,
 }
 
-/// What a worker and the lookout share.
+/// The state that a worker and the lookout share.
 #[derive(Debug)]
 struct Place {
     shards: Shards,

@@ -1,4 +1,4 @@
-//! What operators have set for the destinations of this relay.
+//! The settings that operators have made for the destinations of this relay.
 //!
 //! The store keeps pauses and removals, and an operator may set them in another process. The
 //! supervisor reads the changes at its start, before anything is offered, and then every

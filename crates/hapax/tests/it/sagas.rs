@@ -610,7 +610,7 @@ pub(crate) async fn kinds(stage: &Stage) -> Vec<String> {
     events.iter().map(|it| it.event.kind.clone()).collect()
 }
 
-/// What a local step does.
+/// The effect of a local step.
 pub(crate) enum Local {
     Nothing,
     /// Emits an event of this type.

@@ -107,7 +107,7 @@ pub(crate) enum At {
     Accepted,
 }
 
-/// What the receiver has committed.
+/// The messages that the receiver has committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Receiver {
     pub(crate) inbox: [bool; EVENTS],

@@ -78,7 +78,7 @@ pub(crate) fn over_budget(sent: &[(u64, bool)], slack: u64) -> Option<String> {
 }
 
 /// A retry that arrived before the receiver's `Retry-After` had passed. The receiver keeps that
-/// time on disk, so a kill is no excuse.
+/// time on disk, so a kill does not excuse it.
 fn too_early(artifacts: &Artifacts) -> Vec<Violation> {
     let mut last: HashMap<&str, &Counted> = HashMap::new();
     let mut found = Vec::new();

@@ -65,7 +65,7 @@ pub(super) fn canonical(
     let mut writer = Writer {
         text: json,
         at: 0,
-        // Members are sorted behind the output, which takes no more space than the output itself.
+        // Members are sorted after the output, which takes no more space than the output itself.
         out: Vec::with_capacity(2 * json.len()),
         members: Vec::with_capacity(MEMBERS),
         folded,
@@ -210,7 +210,7 @@ impl Writer<'_> {
                 return Err(JsonError::Duplicate { name });
             }
         }
-        // The sorted members are written behind the unsorted ones, and then take their place.
+        // The sorted members are written after the unsorted ones, and then take their place.
         let end = out.len();
         for (place, member) in members.iter().enumerate() {
             if place > 0 {

@@ -116,7 +116,7 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
     }
 }
 
-/// Without a transaction, each statement that was sent behind it would be committed on its own.
+/// Without a transaction, each statement that was sent after it would be committed on its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_statement_that_opens_the_transaction_of_a_request_that_is_given_up_is_not_cancelled() {
     let day = Day::with(|settings| settings.statement_max = PATIENCE).await;

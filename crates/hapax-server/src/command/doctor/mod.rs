@@ -122,7 +122,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     }))
 }
 
-/// Checks the database, and what stands still in it.
+/// Checks the database, and what is stalled in it.
 async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
     let mut findings = match context.config.database.place()? {
         Place::Server(url) => {

@@ -11,7 +11,7 @@ use crate::output::NOT_FOUND;
 pub(super) struct Category {
     /// The exit code.
     pub(super) code: u8,
-    /// What the user should do.
+    /// The advice to the user.
     pub(super) hint: &'static str,
     /// Whether the advice is to run the same command again.
     pub(super) is_again: bool,

@@ -84,7 +84,7 @@ pub(super) fn silence(
 }
 
 impl Kept<'_> {
-    /// What the user should do, and under which key.
+    /// The advice to the user, with the key to use.
     ///
     /// A second run without the key is a second operation.
     fn advice(self, category: Category) -> String {
