@@ -1,33 +1,29 @@
-//! A connection with an open transaction, and the pipelines that are sent on it.
+//! A connection with an open transaction: it is opened with the first statements, and always ends.
 //!
 //! However a session ends, no transaction stays open. If a future is dropped while it runs, a
 //! separate task rolls back: it has the server cancel the statement, unless that may be the one
 //! that opens the transaction. Then it only closes the connection, and the server rolls back. A
 //! connection that does not respond is closed and never returned to the pool. If the result of a
 //! pipeline is lost, its outcome is not known here; see `commit_recovery`.
-//!
-//! Statements that are sent together with the one that opens their transaction run only in it. The
-//! server runs each of them even if that one fails, so a guard is sent in between, which keeps the
-//! others from writing if no transaction is open.
 
-use std::{
-    borrow::Cow,
-    future::{Future, poll_fn},
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+mod opening;
+mod pipeline;
+
+use std::{borrow::Cow, future::Future, pin::Pin, time::Duration};
 
 use tokio::{
     runtime::Handle,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout},
 };
 use tokio_postgres::Row;
 
+use self::{
+    opening::{Opening, opened},
+    pipeline::{Sent, pipeline},
+};
 use crate::{
     connection::{Link, QueryError, Ready, within},
     error::is_wire,
-    query,
 };
 
 /// Opens a transaction. `DEFERRABLE` has no effect on a transaction that writes: it is the mark by
@@ -39,6 +35,9 @@ const ROLLBACK: Duration = Duration::from_secs(2);
 /// One statement of a pipeline.
 pub(crate) type QueuedStatement<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
+
+/// The result of one statement.
+type Completed = Result<Vec<Row>, tokio_postgres::Error>;
 
 /// A connection on which a transaction is open, or will be opened by the first pipeline.
 #[derive(Debug)]
@@ -53,38 +52,6 @@ pub(crate) struct Session {
     max: Duration,
     /// When the statements of a pipeline are cancelled, and the first of them that may be.
     cancel: Option<(Instant, usize)>,
-}
-
-/// How far the statement is that opens the transaction: a cancellation must not stop it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Opening {
-    Unsent,
-    /// It may be running. It is the first statement of a pipeline.
-    Sent,
-    /// Its result was read.
-    Read,
-    /// It failed. The guard may have changed the connection, which is not used again.
-    Failed,
-}
-
-impl Opening {
-    /// How far it is once a result of a pipeline was read, which is its own or that of a later
-    /// statement.
-    fn after(self, is_own: bool, completed: &Completed) -> Self {
-        match completed {
-            Err(_) if is_own => Self::Failed,
-            _ if self == Self::Failed => self,
-            _ => Self::Read,
-        }
-    }
-
-    /// Draws conclusions from a failure.
-    fn hear(self, link: &Link, error: &tokio_postgres::Error) {
-        link.hear(error);
-        if self == Self::Failed {
-            link.taint();
-        }
-    }
 }
 
 /// A pipeline that failed: the index of the failed statement, and the cause.
@@ -136,7 +103,7 @@ impl Session {
     /// Whether another transaction can be opened on this connection. It cannot if the statement that
     /// opens this one has failed or may still fail, because the guard changes the connection then.
     pub(crate) fn can_restart(&self) -> bool {
-        !may_be_changed(self.opening)
+        !self.opening.may_have_changed()
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -362,7 +329,7 @@ impl Drop for Session {
 /// sent with it would be committed on its own. If it failed, the guard may have changed the
 /// connection.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
-    if may_be_changed(opening) {
+    if opening.may_have_changed() {
         return link.discard();
     }
     if in_flight {
@@ -372,12 +339,6 @@ async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
         Ok(Ok(())) => drop(link),
         _ => link.discard(),
     }
-}
-
-/// Whether the statement that opens the transaction has failed, or may still fail. The guard that was
-/// sent behind it changes the connection then.
-fn may_be_changed(opening: Opening) -> bool {
-    matches!(opening, Opening::Failed | Opening::Sent)
 }
 
 /// Sends the statement that opens the transaction and then runs a function, without waiting in
@@ -395,230 +356,4 @@ async fn first<R>(
     let ran = sent.run(opening, Box::pin(run(link))).await?;
     sent.completed(opening).await?;
     ran
-}
-
-/// The statement that opens the transaction, and its guard. Those that follow in the same pipeline
-/// write nothing if the first one fails.
-///
-/// Without a pooler, the guard makes the session read-only. A pooler would give that session
-/// to another client, so there the guard ends the connection to the server.
-async fn opened<'a>(
-    link: &'a Link,
-    begin: &'a str,
-) -> Result<Vec<QueuedStatement<'a>>, tokio_postgres::Error> {
-    let guard = if link.is_pooled() {
-        query!("session/require_transaction_pooled")
-    } else {
-        query!("session/require_transaction")
-    };
-    // It is ready before anything is sent.
-    let [guard] = link.ready([guard]).await?;
-    let statements: Vec<QueuedStatement<'a>> = vec![
-        Box::pin(link.none(begin)),
-        Box::pin(async move { link.rows(&guard, &[]).await }),
-    ];
-    Ok(statements)
-}
-
-/// Statements that were sent.
-struct Sent<'a>(Vec<(QueuedStatement<'a>, Option<Completed>)>);
-
-impl<'a> Sent<'a> {
-    /// Sends statements in order, and stops at the first one that cannot be sent.
-    async fn of(statements: Vec<QueuedStatement<'a>>) -> Result<Self, tokio_postgres::Error> {
-        let mut sent = Vec::with_capacity(statements.len());
-        for mut statement in statements {
-            let completed = match send(&mut statement).await {
-                Some(Err(error)) => return Err(error),
-                completed => completed,
-            };
-            sent.push((statement, completed));
-        }
-        Ok(Self(sent))
-    }
-
-    /// Runs a future, and meanwhile reads the results of the statements, as long results that are
-    /// not read keep the connection from reading those that follow. The first statement opens the
-    /// transaction, and it is noted when its result has been read.
-    ///
-    /// If that statement fails, the future is dropped: a statement that it would send next would be
-    /// committed on its own.
-    async fn run<R>(
-        &mut self,
-        opening: &mut Opening,
-        mut run: impl Future<Output = R> + Unpin,
-    ) -> Result<R, tokio_postgres::Error> {
-        let mut is_sent = false;
-        poll_fn(|context| {
-            // At first only the future is polled: that sends its statement.
-            if is_sent && let Err(error) = self.read(opening, context) {
-                return Poll::Ready(Err(error));
-            }
-            is_sent = true;
-            Pin::new(&mut run).poll(context).map(Ok)
-        })
-        .await
-    }
-
-    /// Reads the results that have arrived. Fails if the first statement has.
-    fn read(
-        &mut self,
-        opening: &mut Opening,
-        context: &mut Context<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
-        let statements = self.0.iter_mut().enumerate();
-        let left = statements.filter(|(_, (_, completed))| completed.is_none());
-        for (number, (statement, completed)) in left {
-            let Poll::Ready(result) = statement.as_mut().poll(context) else {
-                break;
-            };
-            *opening = opening.after(number == 0, &result);
-            match result {
-                Err(error) if number == 0 => return Err(error),
-                result => *completed = Some(result),
-            }
-        }
-        Ok(())
-    }
-
-    async fn completed(&mut self, opening: &mut Opening) -> Completions {
-        let mut rows = Vec::with_capacity(self.0.len());
-        for (number, (statement, completed)) in self.0.iter_mut().enumerate() {
-            let completed = match completed.take() {
-                Some(completed) => completed,
-                None => statement.await,
-            };
-            *opening = opening.after(number == 0, &completed);
-            rows.push(completed?);
-        }
-        Ok(rows)
-    }
-}
-
-type Completions = Result<Vec<Vec<Row>>, tokio_postgres::Error>;
-type Completed = Result<Vec<Row>, tokio_postgres::Error>;
-
-/// Sends a statement. Returns its result if there is one immediately.
-async fn send(statement: &mut QueuedStatement<'_>) -> Option<Completed> {
-    poll_fn(|context| {
-        Poll::Ready(match statement.as_mut().poll(context) {
-            Poll::Ready(completed) => Some(completed),
-            Poll::Pending => None,
-        })
-    })
-    .await
-}
-
-/// Waits for a statement until `deadline`, and then has the server cancel it.
-async fn cancelled_at(
-    deadline: Instant,
-    link: &Link,
-    statement: &mut QueuedStatement<'_>,
-) -> Completed {
-    if let Ok(completed) = timeout_at(deadline, &mut *statement).await {
-        return completed;
-    }
-    Box::pin(link.cancel(ROLLBACK)).await;
-    statement.await
-}
-
-async fn pipeline(
-    link: &Link,
-    cancel: Option<(Instant, usize)>,
-    opening: &mut Opening,
-    is_opening: bool,
-    mut statements: Vec<QueuedStatement<'_>>,
-) -> Result<Vec<Vec<Row>>, PipelineError> {
-    let mut sent: Vec<Option<Completed>> = Vec::with_capacity(statements.len());
-    for statement in &mut statements {
-        let completed = send(statement).await;
-        let is_held_back = matches!(completed, Some(Err(_)));
-        sent.push(completed);
-        if is_held_back {
-            break;
-        }
-    }
-    // The statement that opens the transaction is one with its guard, and neither is cancelled.
-    let guard = usize::from(is_opening);
-    let last = statements.len().saturating_sub(1);
-    let mut rows = Vec::with_capacity(statements.len());
-    let mut failed = None;
-    for (index, (statement, completed)) in statements.iter_mut().zip(sent).enumerate() {
-        let number = index.saturating_sub(guard);
-        let completed = match (completed, cancel) {
-            (Some(completed), _) => completed,
-            // After a failure, those that follow fail without being cancelled.
-            (None, Some((deadline, first)))
-                if (first.max(guard)..).contains(&number) && index < last && failed.is_none() =>
-            {
-                cancelled_at(deadline, link, statement).await
-            }
-            (None, _) => statement.await,
-        };
-        *opening = opening.after(is_opening && index == 0, &completed);
-        match completed {
-            Ok(_) if is_opening && index == guard => {}
-            Ok(found) => rows.push(found),
-            Err(error) if failed.is_none() => {
-                let (statement, cause) = (number, QueryError::Failed(error));
-                failed = Some(PipelineError { statement, cause });
-            }
-            // Statements after a failed one fail as well.
-            Err(_) => {}
-        }
-    }
-    match failed {
-        None => Ok(rows),
-        Some(failed) => Err(failed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::{sync::oneshot, task::yield_now};
-    use tokio_postgres::Config;
-
-    use super::*;
-
-    /// A statement that the first poll sends, and whose result arrives after that.
-    fn statement(result: Completed) -> QueuedStatement<'static> {
-        Box::pin(async move {
-            yield_now().await;
-            result
-        })
-    }
-
-    #[tokio::test]
-    async fn results_are_read_while_the_function_behind_them_runs() {
-        let (read, is_read) = oneshot::channel();
-        let last: QueuedStatement<'_> = Box::pin(async move {
-            yield_now().await;
-            read.send(()).unwrap();
-            Ok(Vec::new())
-        });
-        let statements = vec![statement(Ok(Vec::new())), last];
-        let mut sent = Sent::of(statements).await.unwrap();
-        let mut opening = Opening::Sent;
-        let run = sent.run(&mut opening, Box::pin(is_read));
-        let ran = timeout(Duration::from_secs(10), run).await;
-        ran.unwrap().unwrap().unwrap();
-        assert_eq!(opening, Opening::Read);
-        assert_eq!(sent.completed(&mut opening).await.unwrap().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_function_does_not_go_on_if_the_transaction_was_not_opened() {
-        let refused = "port=x".parse::<Config>().unwrap_err();
-        let mut sent = Sent::of(vec![statement(Err(refused))]).await.unwrap();
-        let mut went_on = false;
-        let run = async {
-            yield_now().await;
-            went_on = true;
-        };
-        let mut opening = Opening::Sent;
-        let ran = sent.run(&mut opening, Box::pin(run)).await;
-        assert!(ran.is_err());
-        assert!(!went_on);
-        assert_eq!(opening, Opening::Failed);
-    }
 }
