@@ -18,4 +18,6 @@ mod sagas;
 mod saga_words;
 mod saga_trouble;
 mod saga_metrics;
+mod saga_stage;
+mod saga_provider;
 mod stage;

@@ -23,7 +23,7 @@ use hapax_sqlite::Tx;
 use hapax_testkit::wait::eventually;
 
 use crate::{
-    sagas::{
+    saga_stage::{
         LEASE,
         Local::{Nothing, Refuses},
         begin, completed, ended_at_once, read, run, run_with, start_as, until,

@@ -28,7 +28,7 @@ use hapax_testkit::{
 use tokio::task;
 
 use crate::{
-    sagas::{LEASE, begin, completed, ended, read, run, run_with, start_as, until},
+    saga_stage::{LEASE, begin, completed, ended, read, run, run_with, start_as, until},
     stage::{PATIENCE, Stage},
 };
 

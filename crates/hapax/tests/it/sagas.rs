@@ -1,9 +1,8 @@
 //! Tests of the guarantees of the saga runner, with a real store and providers that fail.
 
 use std::{
-    collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -12,27 +11,27 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hapax::{
-    Clock, Timestamp,
-    delivery::{Frontier, Shards},
     event::{Headers, NewEvent},
     saga::{
-        Call, Decision, Definition, Direction, Found, LocalStep, OnEnd, Outcome, Owned, Refusal,
-        RemoteStep, RetryPolicy, Runner, RunnerHandle, SagaRecord, Settings, State, Step,
+        Decision, Definition, Direction, OnEnd, Owned, RetryPolicy, SagaRecord, State, Step,
         StepState,
     },
     sink::BoxError,
-    store::{Keys, SagaRecords, SagaRows, Sagas, Source, Transaction},
+    store::{Keys, SagaRecords, SagaRows, Sagas, Transaction},
 };
-use hapax_sqlite::{Sqlite, Tx};
-use hapax_testkit::{
-    clock::{ManualClock, seeded_random},
-    wait::eventually,
+use hapax_sqlite::Tx;
+use hapax_testkit::wait::eventually;
+
+use crate::{
+    saga_provider::{Clumsy, Far, Late, Overtaken, Reply},
+    saga_stage::{
+        LEASE,
+        Local::{Refuses, Swallows, Writes},
+        begin, completed, ended, ended_at_once, kinds, read, run, run_with, stage_ended, start_as,
+        until,
+    },
+    stage::{PATIENCE, Stage},
 };
-
-use self::Local::{Nothing, Refuses, Swallows, Writes};
-use crate::stage::{PATIENCE, Stage};
-
-pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_saga_runs_its_steps_in_order_and_tells_of_its_end() {
@@ -484,63 +483,8 @@ fn scene() -> (Stage, Far) {
     (Stage::new(), Far::default())
 }
 
-/// Starts the saga `s1`, and a worker that runs it.
-pub(crate) async fn begin(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
-    start_as(stage, "s1", &definition).await;
-    run(stage, definition)
-}
-
-/// Waits for the end of the saga `s1` while time passes, and drains its worker.
-pub(crate) async fn ended(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
-    let saga = as_time_passes(stage, "s1").await;
-    runner.drain().await;
-    saga
-}
-
-/// Waits for the success of the saga `s1` while time passes, and drains its worker.
-pub(crate) async fn completed(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
-    let saga = ended(stage, runner).await;
-    assert_eq!(saga.status.state, State::Completed, "{saga:?}");
-    saga
-}
-
-/// Waits for the end of the saga `s1` while the clock stands still, and drains its worker.
-pub(crate) async fn ended_at_once(stage: &Stage, runner: RunnerHandle) -> SagaRecord {
-    let saga = stage_ended(stage, "s1").await;
-    runner.drain().await;
-    saga
-}
-
-/// The saga `s1`.
-pub(crate) async fn read(stage: &Stage) -> SagaRecord {
-    stage.store.saga("s1").await.unwrap().unwrap()
-}
-
-/// A worker that keeps the sagas that it runs, however much time passes.
-pub(crate) fn run(stage: &Stage, definition: Definition<Tx>) -> RunnerHandle {
-    run_with(stage, definition, Duration::from_hours(12))
-}
-
-pub(crate) fn run_with(stage: &Stage, definition: Definition<Tx>, lease: Duration) -> RunnerHandle {
-    let mut settings = Settings::new(stage.clock.clock(), seeded_random(3));
-    settings.lease = lease;
-    Runner::spawn(
-        &stage.store,
-        vec![definition],
-        settings,
-        &stage.store.notifier(),
-    )
-}
-
 async fn start(stage: &Stage, id: &str) {
     start_as(stage, id, &definition(&Far::default())).await;
-}
-
-pub(crate) async fn start_as(stage: &Stage, id: &str, definition: &Definition<Tx>) {
-    let mut tx = stage.store.begin(None, Headers::new()).await.unwrap();
-    let saga = definition.begin(id, None, Bytes::new());
-    assert!(tx.start_saga(&saga).await.unwrap());
-    tx.commit().await.unwrap();
 }
 
 async fn decide(stage: &Stage, id: &str, decision: &Decision) {
@@ -564,88 +508,9 @@ async fn called(far: &Far, step: &str) {
     eventually(PATIENCE, async || far.attempts(step) > 0).await;
 }
 
-/// Waits for the end of a saga. The clock does not advance.
-pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
-    let has_ended = async || is_at_rest(&stage.store, id).await;
-    eventually(PATIENCE, has_ended).await;
-    stage.store.saga(id).await.unwrap().unwrap()
-}
-
-/// Waits for the end while time passes.
-pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
-    let has_ended = async || {
-        stage.clock.advance(Duration::from_millis(100));
-        is_at_rest(&stage.store, id).await
-    };
-    eventually(PATIENCE, has_ended).await;
-    stage.store.saga(id).await.unwrap().unwrap()
-}
-
-/// Waits for a state while time passes.
-pub(crate) async fn until(stage: &Stage, id: &str, reached: State) -> SagaRecord {
-    let stands = async || {
-        stage.clock.advance(Duration::from_millis(500));
-        let saga = stage.store.saga(id).await.unwrap().unwrap();
-        saga.status.state == reached && saga.wake_at.is_none()
-    };
-    eventually(PATIENCE, stands).await;
-    stage.store.saga(id).await.unwrap().unwrap()
-}
-
-async fn is_at_rest(store: &Sqlite, id: &str) -> bool {
-    let saga = store.saga(id).await.unwrap().unwrap();
-    saga.status.state.is_end()
-}
-
 /// The names of the steps that have started, in order.
 fn rows(saga: &SagaRecord) -> Vec<&str> {
     saga.steps.iter().map(|step| step.name.as_str()).collect()
-}
-
-/// The types of all events, in order.
-pub(crate) async fn kinds(stage: &Stage) -> Vec<String> {
-    let frontier = Frontier::default();
-    let read = Source::read(&stage.store, &frontier, Shards::ALL, 1_000);
-    let events = read.await.unwrap().events;
-    events.iter().map(|it| it.event.kind.clone()).collect()
-}
-
-/// The effect of a local step.
-pub(crate) enum Local {
-    Nothing,
-    /// Emits an event of this type.
-    Writes(&'static str),
-    /// Emits an event, and then refuses.
-    Refuses,
-    /// Ignores the error of a statement.
-    Swallows,
-}
-
-impl LocalStep<Tx> for Local {
-    fn run<'a>(
-        &'a self,
-        tx: &'a mut Tx,
-        saga: &'a SagaRecord,
-    ) -> BoxFuture<'a, Result<Result<Bytes, Refusal>, BoxError>> {
-        Box::pin(async move {
-            match self {
-                Nothing => {}
-                Writes(kind) => {
-                    tx.emit(NewEvent::json(*kind, &saga.id))?;
-                }
-                Refuses => {
-                    tx.emit(NewEvent::json("never", &saga.id))?;
-                    return Ok(Err(Refusal::new("no", "not today")));
-                }
-                Swallows => {
-                    let insert = "INSERT INTO nowhere DEFAULT VALUES";
-                    let failed = tx.with(|conn| conn.execute(insert, []));
-                    assert!(failed.await.is_err());
-                }
-            }
-            Ok(Ok(Bytes::new()))
-        })
-    }
 }
 
 /// Fails while the count is not zero, and counts its attempts.
@@ -682,222 +547,5 @@ impl OnEnd<Tx> for Tell {
             tx.emit(NewEvent::json(kind, &saga.id))?;
             Ok(())
         })
-    }
-}
-
-/// The response of the remote system to a call.
-#[derive(Clone, Copy, Debug)]
-enum Reply {
-    Forward,
-    DoAndLose,
-    DoAndPanic,
-    Lose,
-    Refuse,
-    Hang,
-    Wait,
-}
-
-type Script = Box<dyn Fn(u32) -> Reply + Send>;
-
-/// A remote system that executes a call once for each key.
-#[derive(Clone, Default)]
-struct Far(Arc<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    effects: Mutex<Vec<String>>,
-    done: Mutex<BTreeMap<(String, String), u32>>,
-    scripts: Mutex<BTreeMap<String, Script>>,
-    attempts: Mutex<BTreeMap<String, u32>>,
-    gate: Mutex<Option<Arc<tokio::sync::Notify>>>,
-    is_deaf: AtomicU32,
-}
-
-impl Far {
-    fn desk(&self, name: &'static str) -> Desk {
-        Desk {
-            far: self.clone(),
-            name,
-        }
-    }
-
-    fn now(&self, name: &str, script: impl Fn(u32) -> Reply + Send + 'static) {
-        let mut scripts = self.0.scripts.lock().unwrap();
-        scripts.insert(name.to_owned(), Box::new(script));
-    }
-
-    /// From now on, keys cannot be looked up.
-    fn deaf(&self) {
-        self.0.is_deaf.store(1, Ordering::SeqCst);
-    }
-
-    fn hears(&self) {
-        self.0.is_deaf.store(0, Ordering::SeqCst);
-    }
-
-    fn gate(&self, gate: &Arc<tokio::sync::Notify>) {
-        *self.0.gate.lock().unwrap() = Some(Arc::clone(gate));
-    }
-
-    fn effects(&self) -> Vec<String> {
-        self.0.effects.lock().unwrap().clone()
-    }
-
-    fn attempts(&self, name: &str) -> u32 {
-        let attempts = self.0.attempts.lock().unwrap();
-        attempts.get(name).copied().unwrap_or_default()
-    }
-
-    /// The keys under which a call was executed, with the number of calls.
-    fn keys(&self, name: &str) -> BTreeMap<String, u32> {
-        let done = self.0.done.lock().unwrap();
-        let of_name = done.iter().filter(|((step, _), _)| step == name);
-        of_name
-            .map(|((_, key), times)| (key.clone(), *times))
-            .collect()
-    }
-
-    fn act(&self, name: &str, key: &str) {
-        let mut done = self.0.done.lock().unwrap();
-        let times = done.entry((name.to_owned(), key.to_owned())).or_default();
-        *times += 1;
-        if *times == 1 {
-            self.0.effects.lock().unwrap().push(name.to_owned());
-        }
-    }
-
-    fn has(&self, name: &str, key: &str) -> bool {
-        let done = self.0.done.lock().unwrap();
-        done.contains_key(&(name.to_owned(), key.to_owned()))
-    }
-
-    fn asked(&self, name: &str) -> Reply {
-        let mut attempts = self.0.attempts.lock().unwrap();
-        let attempt = attempts.entry(name.to_owned()).or_default();
-        *attempt += 1;
-        let scripts = self.0.scripts.lock().unwrap();
-        scripts
-            .get(name)
-            .map_or(Reply::Forward, |script| script(*attempt))
-    }
-}
-
-struct Desk {
-    far: Far,
-    name: &'static str,
-}
-
-impl RemoteStep for Desk {
-    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
-        Ok(format!("{} of {}", self.name, saga.id).into())
-    }
-
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
-        Box::pin(async move {
-            let made = || Outcome::Done(format!("{} made", self.name).into());
-            let lost = || Outcome::Unknown("the response was lost".into());
-            assert_eq!(call.request, format!("{} of {}", self.name, call.saga));
-            match self.far.asked(self.name) {
-                Reply::Forward => {
-                    self.far.act(self.name, &call.key);
-                    made()
-                }
-                Reply::DoAndLose => {
-                    self.far.act(self.name, &call.key);
-                    lost()
-                }
-                Reply::DoAndPanic => {
-                    self.far.act(self.name, &call.key);
-                    panic!("on purpose")
-                }
-                Reply::Lose => lost(),
-                Reply::Refuse => Outcome::Refused(Refusal::new("no", "not today")),
-                Reply::Hang => std::future::pending().await,
-                Reply::Wait => {
-                    let gate = self.far.0.gate.lock().unwrap().clone();
-                    gate.unwrap().notified().await;
-                    self.far.act(self.name, &call.key);
-                    made()
-                }
-            }
-        })
-    }
-
-    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
-        if self.far.0.is_deaf.load(Ordering::SeqCst) > 0 {
-            return None;
-        }
-        Some(Box::pin(async move {
-            if self.far.has(self.name, &call.key) {
-                Found::Done(format!("{} made", self.name).into())
-            } else {
-                Found::Absent
-            }
-        }))
-    }
-}
-
-/// A desk at which a call arrives late, directly after the look-up that did not find it. The
-/// response to the look-up takes some time.
-struct Overtaken {
-    desk: Desk,
-    clock: ManualClock,
-    by: Duration,
-}
-
-impl RemoteStep for Overtaken {
-    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
-        self.desk.request(saga)
-    }
-
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
-        self.desk.call(call)
-    }
-
-    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
-        let asked = self.desk.look_up(call)?;
-        Some(Box::pin(async move {
-            let found = asked.await;
-            if matches!(found, Found::Absent) {
-                self.desk.far.act(self.desk.name, &call.key);
-                self.clock.advance(self.by);
-            }
-            found
-        }))
-    }
-}
-
-/// A desk whose request cannot be built before a point in time.
-struct Late(Desk, Clock, Timestamp);
-
-impl RemoteStep for Late {
-    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
-        if self.1.now() < self.2 {
-            return Err("the data of the request does not exist yet".into());
-        }
-        self.0.request(saga)
-    }
-
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
-        self.0.call(call)
-    }
-
-    fn look_up<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Found<Bytes>>> {
-        assert!(!call.key.is_empty(), "an empty key must not be looked up");
-        self.0.look_up(call)
-    }
-}
-
-/// A desk whose request panics the first time.
-struct Clumsy(Desk, AtomicU32);
-
-impl RemoteStep for Clumsy {
-    fn request(&self, saga: &SagaRecord) -> Result<Bytes, BoxError> {
-        assert_ne!(self.1.fetch_add(1, Ordering::SeqCst), 0, "on purpose");
-        self.0.request(saga)
-    }
-
-    fn call<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Outcome<Bytes>> {
-        self.0.call(call)
     }
 }
