@@ -1,6 +1,10 @@
 //! Tests of the checkers: each violation is added to a sample run, and exactly this violation is
 //! found.
 
+mod duplicates;
+mod money;
+mod bounds;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -35,27 +39,6 @@ fn a_second_effect_of_a_key_is_found() {
         run.rows["orders"][0]["version"] = json!(3);
         let data = json!({ "id": "ord_1", "version": 3 });
         run.deliver("order.updated", "ord_1/3", &data);
-    });
-}
-
-#[test]
-fn retries_beyond_their_budget_are_found() {
-    let send = |run: &mut Sample, id: String, at: u64, after: Option<u64>| {
-        let line = json!({
-            "what": "request", "id": id, "client": "budgeted", "at": at, "retry_after": after,
-        });
-        run.add("counter.jsonl", line);
-    };
-    // Five at once, and the budget of ten seconds.
-    check(&[], |run| {
-        (0..10).for_each(|number| send(run, "k".to_owned(), SECOND * number, None));
-    });
-    check(&[12], |run| {
-        (0..40).for_each(|number| send(run, "k".to_owned(), SECOND * number / 10, None));
-    });
-    check(&[12], |run| {
-        send(run, "k".to_owned(), SECOND, Some(1));
-        send(run, "k".to_owned(), SECOND + SECOND / 2, None);
     });
 }
 
@@ -192,93 +175,6 @@ fn only_events_of_orders_that_a_restore_removed_may_lack_their_rows() {
 }
 
 #[test]
-fn a_restore_explains_duplicates_of_earlier_deliveries_for_a_minute() {
-    // The backup is taken at 40 s, and replaces the database at 41 s.
-    for (first, again, found) in [
-        (30, 45, false),
-        (43, 50, false),
-        (45, 46, true),
-        (30, 39, true),
-    ] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            inject(run, "restore", "Restore", true);
-            repeat(run, "feed.jsonl", first, again);
-        });
-    }
-}
-
-#[test]
-fn a_duplicate_node_explains_no_duplicate_delivery() {
-    check(&[7], |run| {
-        inject(run, "duplicate node", "DuplicateNode(Relay(0), 1s)", true);
-        repeat(run, "feed.jsonl", 40, 41);
-    });
-}
-
-#[test]
-fn slow_responses_and_much_memory_during_a_flood_are_found() {
-    for (p99, peak, took_effect, expected) in [
-        (1_000, 300 << 20, true, &[][..]),
-        (1_001, 300 << 20, true, &[13]),
-        (10, 500 << 20, true, &[14]),
-        (9_000, 500 << 20, false, &[]),
-    ] {
-        check(expected, |run| {
-            inject(run, "flood of members", "Flood(Members(0))", took_effect);
-            let line = last_fault(run);
-            line["healthz_ms"] = json!({ "p99": p99 });
-            line["peak"] = json!(peak);
-        });
-    }
-}
-
-#[test]
-fn late_events_beside_an_unresolved_destination_are_found() {
-    for (late, waits, expected) in [
-        (0, 1, &[][..]),
-        (1, 5, &[]),
-        (4, 5, &[13]),
-        (20, 5, &[13]),
-        (20, 2, &[]),
-    ] {
-        check(expected, |run| {
-            inject(run, "silent name server", "SilentNameServer", true);
-            last_fault(run)["watched"] = json!([40 * SECOND, 60 * SECOND]);
-            for number in 0..20 {
-                let operation = Operation::order("bob", 100 + number);
-                let id = format!("ord_b{number}");
-                let outcome = json!({
-                    "id": id, "version": 1, "note": operation.body["note"],
-                    "amount": operation.body["amount"],
-                });
-                let stored = response(201, "stored", &outcome);
-                run.repeat_at(&operation, "ok", stored, 45 * SECOND);
-                run.push("orders", outcome.clone());
-                run.deliver("order.created", &id, &outcome);
-                accept(run, &format!("ev_{id}"));
-                let feed = run.lines.get_mut("feed.jsonl").unwrap();
-                let arrived = feed.iter_mut().rfind(|it| it["what"] == "arrived").unwrap();
-                let wait = if number < late {
-                    waits * SECOND
-                } else {
-                    SECOND / 10
-                };
-                arrived["at"] = json!(45 * SECOND + wait);
-            }
-        });
-    }
-}
-
-#[test]
-fn an_unresolved_destination_may_have_unfinished_deliveries() {
-    check(&[], |run| {
-        let row = json!({ "destination": "unresolved-1-0", "state": "retrying" });
-        run.push("unfinished", row);
-    });
-}
-
-#[test]
 fn the_segments_of_a_history_are_read_as_one() {
     let mut run = Sample::sound();
     let lines = run.lines.remove("clients-0.jsonl").unwrap();
@@ -386,60 +282,6 @@ fn an_event_without_one_effect_at_the_demos_receiver_is_found() {
 }
 
 #[test]
-fn a_duplicate_of_a_held_event_is_explained_only_by_the_kill() {
-    for (kind, expected) in [("kill during delivery", &[][..]), ("duplicate node", &[7])] {
-        check(expected, |run| {
-            inject(run, kind, "KillDelivering", true);
-            repeat_after(run, "hook.jsonl", "held", 40, 41);
-        });
-    }
-}
-
-#[test]
-fn a_capture_of_another_amount_is_found() {
-    check(&[11], |run| {
-        let payment = run.lines.get_mut("payment.jsonl").unwrap();
-        let capture = payment
-            .iter_mut()
-            .find(|it| it["object"]["kind"] == "capture");
-        capture.unwrap()["object"]["amount"] = json!(600);
-    });
-}
-
-#[test]
-fn a_checkout_may_fail_only_because_its_provider_never_got_the_call() {
-    for (why, expected) in [("absent: it lost every call", &[][..]), ("tired", &[2])] {
-        check(expected, |run| {
-            run.push("sagas", json!({ "id": "chk_9", "state": "failed" }));
-            let data = json!({ "checkout_id": "chk_9" });
-            run.deliver("checkout.failed", "chk_9", &data);
-            let outcome = json!({ "code": "CONFLICT.checkout.failed", "detail": why });
-            let operation = Operation::checkout("alice", 9, true);
-            run.repeat(&operation, "fail", response(409, "stored", &outcome));
-        });
-    }
-}
-
-#[test]
-fn an_accepted_checkout_may_fail_because_of_its_provider_or_its_address() {
-    for (is_shippable, why, expected) in [
-        (true, "absent", &[][..]),
-        (true, "undeliverable", &[2]),
-        (false, "undeliverable", &[]),
-    ] {
-        check(expected, |run| {
-            let row = json!({ "id": "chk_9", "state": "failed", "reason_code": why });
-            run.push("sagas", row);
-            let outcome = json!({ "checkout_id": "chk_9" });
-            run.deliver("checkout.failed", "chk_9", &outcome);
-            let operation = Operation::checkout("alice", 9, is_shippable);
-            let accepted = response(202, "stored", &json!({ "id": "chk_9" }));
-            run.repeat(&operation, "ok", accepted);
-        });
-    }
-}
-
-#[test]
 fn a_replay_that_differs_in_a_byte_is_found() {
     check(&[3], |run| {
         let other = json!({ "id": "ch_1", "more": 1 });
@@ -511,141 +353,6 @@ fn a_delivery_with_an_invalid_signature_or_other_content_is_found() {
 }
 
 #[test]
-fn a_duplicate_is_explained_by_a_close_fault_of_its_owner() {
-    for (file, at, again, found) in [
-        // The kills are at 20 s.
-        ("hook.jsonl", 17, 22, false),
-        ("feed.jsonl", 23, 24, false),
-        ("stream.jsonl", 23, 24, false),
-        ("stream.jsonl", 40, 41, true),
-        ("hook.jsonl", 10, 22, true),
-        ("hook.jsonl", 40, 41, true),
-    ] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            repeat(run, file, at, again);
-        });
-    }
-}
-
-#[test]
-fn a_replay_explains_the_events_of_its_window() {
-    // The replay is requested at 40 s, and its command ends at 41 s.
-    for (first, found) in [(33, true), (36, false), (43, false), (45, true)] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            inject(run, "replay", "Replay", true);
-            repeat(run, "feed.jsonl", first, 46);
-        });
-    }
-}
-
-#[test]
-fn a_fault_of_another_process_explains_no_duplicate() {
-    check(&[7], |run| {
-        let faults = run.lines.get_mut("faults.jsonl").unwrap();
-        faults.retain(|line| line["injection"] != "Kill(Relay(0), 0ns)");
-        run.arrive("feed.jsonl", "ev_rf_1", "normal", 19 * SECOND, None);
-        run.arrive("feed.jsonl", "ev_rf_1", "normal", 20 * SECOND, None);
-    });
-}
-
-#[test]
-fn a_fault_that_took_no_effect_explains_duplicates_only_if_it_does_harm_anyway() {
-    for (kind, injection, is_harmful) in [
-        ("full disk", "Full(1s)", false),
-        ("connection limit", "ConnectionLimit(1s)", false),
-        (
-            "failpoint",
-            r#"Failpoint(Shop(0), "thumbnails.after:1")"#,
-            true,
-        ),
-        ("pause", "Pause(Shop(0), 1s)", true),
-        ("network", "Network(Receiver(0), BlackHole, 1s)", true),
-        (
-            "commit request lost",
-            "Commit(Database(0), CutBefore)",
-            true,
-        ),
-    ] {
-        for took_effect in [false, true] {
-            let expected: &[usize] = if took_effect || is_harmful { &[] } else { &[7] };
-            check(expected, |run| {
-                inject(run, kind, injection, took_effect);
-                repeat(run, "hook.jsonl", 40, 41);
-            });
-        }
-    }
-}
-
-#[test]
-fn a_lock_explains_duplicates_of_the_processes_that_use_that_table() {
-    for (injection, file, found) in [
-        (r#"Lock("shop_order", 1s)"#, "hook.jsonl", false),
-        (r#"Lock("shop_order", 1s)"#, "feed.jsonl", true),
-        (r#"Lock("shop_order", 1s)"#, "stream.jsonl", true),
-        (r#"Lock("hapax.idempotency_key", 1s)"#, "feed.jsonl", false),
-    ] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            inject(run, "lock", injection, true);
-            repeat(run, file, 40, 41);
-        });
-    }
-}
-
-#[test]
-fn a_duplicate_mail_without_an_explanation_is_found() {
-    for (mode, first, again, found) in [
-        ("normal", 5, 40, true),
-        ("normal", 40, 41, true),
-        // The kills are at 20 s.
-        ("normal", 19, 22, false),
-        ("connection cut", 40, 41, false),
-        ("temporary failure", 40, 41, false),
-    ] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            run.lines.remove("mail.jsonl");
-            for (mode, at) in [(mode, first), ("normal", again)] {
-                let mail = json!({
-                    "what": "mail", "id": "<usr_1>", "at": at * SECOND, "mode": mode,
-                    "to": ["n4@alice.example"],
-                });
-                run.add("mail.jsonl", mail);
-            }
-        });
-    }
-    // There is no proxy before the mailbox, and faults of other receivers do not concern it.
-    for (kind, injection, found) in [
-        ("kill", "Kill(Remote(2), 0ns)", false),
-        ("kill", "Kill(Remote(1), 0ns)", true),
-        ("network", "Network(Receiver(0), BlackHole, 1s)", true),
-        ("network", "Network(Database(0), BlackHole, 1s)", false),
-        ("network", "Network(RelayDatabase, BlackHole, 1s)", true),
-    ] {
-        let expected: &[usize] = if found { &[7] } else { &[] };
-        check(expected, |run| {
-            inject(run, kind, injection, true);
-            let mail = run.lines["mail.jsonl"][0].clone();
-            for at in [40, 41] {
-                let mut again = mail.clone();
-                again["id"] = json!("<usr_1/2>");
-                again["at"] = json!(at * SECOND);
-                run.add("mail.jsonl", again);
-            }
-        });
-    }
-}
-
-#[test]
-fn a_lost_response_explains_a_duplicate() {
-    check(&[], |run| {
-        repeat_after(run, "hook.jsonl", "response lost", 50, 51);
-    });
-}
-
-#[test]
 fn a_second_effect_of_a_message_is_found() {
     check(&[8], |run| {
         let again = run.rows["messages"][0].clone();
@@ -671,158 +378,11 @@ fn an_inversion_is_found() {
 }
 
 #[test]
-fn money_that_moved_twice_or_without_a_reason_is_found() {
-    for kind in ["charge", "capture", "authorization"] {
-        check(&[11], |run| {
-            let again = json!({ "kind": kind, "id": "x", "amount": 1020 });
-            provide(run, "payment.jsonl", &again);
-        });
-    }
-    check(&[11], |run| {
-        let again = json!({ "kind": "refund", "charge": "ch_1", "amount": 10 });
-        provide(run, "payment.jsonl", &again);
-    });
-    check(&[11], |run| {
-        provide(run, "shipping.jsonl", &json!({ "kind": "cancellation" }));
-    });
-    check(&[6, 11], |run| {
-        run.rows["sagas"][0]["state"] = json!("needs_attention");
-        for file in RECEIVERS {
-            remove(run, file, "ev_chk_1");
-        }
-        let remote = run.rows["remote"].as_array_mut().unwrap();
-        remote.retain(|row| row["event_id"] != "ev_chk_1");
-        let row = json!({ "destination": "hook", "state": "retrying" });
-        run.push("unfinished", row);
-    });
-}
-
-#[test]
-fn reserved_stock_without_a_checkout_is_found() {
-    check(&[11], |run| run.rows["stock"][0]["reserved"] = json!(1));
-    for reserved in [0, 2] {
-        check(&[11], |run| {
-            run.rows["stock"][1]["reserved"] = json!(reserved);
-        });
-    }
-}
-
-#[test]
-fn an_entry_of_the_ledger_that_is_missing_or_there_twice_is_found() {
-    for at in 0..3 {
-        check(&[11], |run| {
-            run.rows["ledger"].as_array_mut().unwrap().remove(at);
-        });
-        check(&[11], |run| {
-            let again = run.rows["ledger"][at].clone();
-            run.push("ledger", again);
-        });
-    }
-    check(&[11], |run| run.rows["ledger"][1]["amount"] = json!(530));
-    // A reservation alone has no entry in the ledger.
-    check(&[11], |run| {
-        run.rows["refunds"][0]["state"] = json!("pending");
-    });
-    check(&[], |run| run.rows["refunds"][0]["state"] = json!("done"));
-}
-
-#[test]
-fn a_webhook_about_a_refund_that_had_an_effect_or_was_rejected_is_found() {
-    let refund = json!({ "id": "rf_1", "charge_id": "ch_1", "amount": 520 });
-    let notice = Operation::notice("alice", 15, &refund);
-    let repeat = |run: &mut Sample, status: u16| {
-        let outcome = json!({ "code": "CONFLICT.refund.differs" });
-        run.repeat(&notice, "ok", response(status, "", &outcome));
-    };
-    check(&[], |run| repeat(run, 200));
-    check(&[2], |run| repeat(run, 409));
-    check(&[11], |run| {
-        repeat(run, 200);
-        let again = json!({ "kind": "refund", "charge_id": "ch_1", "amount": 520 });
-        run.push("ledger", again);
-    });
-}
-
-#[test]
-fn a_checkout_that_was_started_twice_is_found() {
-    check(&[1, 6, 11], |run| {
-        run.push("sagas", json!({ "id": "chk_2", "state": "completed" }));
-    });
-}
-
-#[test]
-fn an_attempt_before_retry_after_is_found() {
-    for (again, expected) in [(51, &[12][..]), (52, &[])] {
-        check(expected, |run| {
-            remove(run, "hook.jsonl", "ev_rf_1");
-            run.arrive("hook.jsonl", "ev_rf_1", "busy", 50 * SECOND, None);
-            let (hook, body) = ("hook.jsonl", refunded());
-            run.arrive(hook, "ev_rf_1", "normal", again * SECOND, Some(&body));
-        });
-    }
-}
-
-#[test]
-fn a_redirect_that_was_followed_is_found() {
-    check(&[12], |run| {
-        run.add("feed.jsonl", json!({ "what": "redirected" }));
-    });
-}
-
-#[test]
-fn an_operation_without_a_final_response_is_found() {
-    check(&[13], |run| {
-        let operation = Operation::signup("alice", 8);
-        run.repeat(&operation, "info", Value::Null);
-    });
-}
-
-#[test]
-fn a_backlog_that_does_not_drain_is_found() {
-    check(&[13], |run| run.run["drained_ms"] = json!(1_000_000));
-}
-
-#[test]
 fn a_checkpoint_of_a_fenced_owner_is_found() {
     for (fenced, expected) in [(0, &[][..]), (1, &[10])] {
         check(expected, |run| {
             measure(run, &json!({}), &json!({ "fenced": fenced }));
         });
-    }
-}
-
-#[test]
-fn growing_memory_is_found() {
-    for (step, expected) in [(4, &[14][..]), (1, &[])] {
-        check(expected, |run| {
-            for sample in 1..=30 {
-                let bytes = (40 + sample * step) << 20;
-                measure(run, &json!({ "shop-0": bytes }), &json!({}));
-            }
-        });
-    }
-}
-
-#[test]
-fn too_much_memory_or_wal_is_found() {
-    check(&[14], |run| {
-        measure(run, &json!({ "shop-0": 900 << 20 }), &json!({ "wal": 1 }));
-    });
-    check(&[14], |run| {
-        measure(run, &json!({}), &json!({ "wal": 900 << 20 }));
-    });
-}
-
-#[test]
-fn keys_that_are_never_deleted_are_found() {
-    // Nine operations of clients and five of the operator, or none that is recent enough.
-    for (quiet_from, most) in [(90, 65), (300, 50)] {
-        for (count, expected) in [(most, &[][..]), (most + 1, &[14])] {
-            check(expected, |run| {
-                run.run["quiet_from"] = json!(quiet_from * SECOND);
-                run.rows["keys"] = json!([{ "count": count }]);
-            });
-        }
     }
 }
 
@@ -889,18 +449,6 @@ fn inject(run: &mut Sample, kind: &str, injection: &str, took_effect: bool) {
     run.add("faults.jsonl", line);
 }
 
-/// Has an event arrive at a receiver at these seconds, and at no other time.
-fn repeat(run: &mut Sample, file: &'static str, first: u64, again: u64) {
-    repeat_after(run, file, "normal", first, again);
-}
-
-/// The same, in this mode the first time.
-fn repeat_after(run: &mut Sample, file: &'static str, mode: &str, first: u64, again: u64) {
-    remove(run, file, "ev_rf_1");
-    run.arrive(file, "ev_rf_1", mode, first * SECOND, Some(&refunded()));
-    run.arrive(file, "ev_rf_1", "normal", again * SECOND, None);
-}
-
 /// The body of the event `ev_rf_1`.
 fn refunded() -> String {
     json!({ "type": "refund.succeeded", "data": { "refund_id": "rf_1" } }).to_string()
@@ -909,12 +457,6 @@ fn refunded() -> String {
 /// The feed accepts an event.
 fn accept(run: &mut Sample, id: &str) {
     run.add("feed.jsonl", json!({ "what": "accepted", "id": id }));
-}
-
-/// The last fault of the run.
-fn last_fault(run: &mut Sample) -> &mut Value {
-    let faults = run.lines.get_mut("faults.jsonl").expect("there are lines");
-    faults.last_mut().expect("there is a fault")
 }
 
 /// Adds a measurement of memory and disk.
