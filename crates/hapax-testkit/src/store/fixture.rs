@@ -7,15 +7,16 @@ use std::{sync::Arc, time::Duration};
 use hapax::{
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
-    idempotency::{Claim, StoredResponse, Taken},
+    idempotency::{Claim, PlannedRequest, StoredResponse, Taken},
     outbox::OutboxEvent,
     store::{ClaimOutcome, Effect, Keys, Source, StoreError, Transaction},
 };
+use tokio::task::JoinError;
 
-use super::{StoreUnderTest, Tx};
+use super::{Statement, StoreUnderTest, Tx};
 use crate::{
     clock::{ManualClock, seeded_random},
-    events::{event, response},
+    events::{claim, event, response, single_shot},
     wait::Patience,
 };
 
@@ -217,13 +218,71 @@ pub(crate) async fn optimistic_or_replay<S: StoreUnderTest>(
     }
 }
 
+/// A single-shot request that writes `row`, emits one event and responds with `row`.
+pub(crate) fn shot<S: StoreUnderTest>(key: &str, row: &str) -> PlannedRequest<Statement<S>> {
+    let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
+    shot.events.push(event(row));
+    shot
+}
+
+/// Acts like a client that sends a single-shot request until the response of its key is known.
+pub(crate) async fn fire_or_replay<S: StoreUnderTest>(
+    store: &S::Store,
+    key: &str,
+    row: &str,
+) -> StoredResponse {
+    let patience = Patience::within(PATIENCE);
+    loop {
+        match store
+            .execute_plan(shot::<S>(key, row))
+            .await
+            .expect("it returns a result")
+        {
+            ClaimOutcome::Open(_) => return response(row),
+            ClaimOutcome::Taken(taken) => match replayed(taken) {
+                Some(response) => return response,
+                None => patience.pause().await,
+            },
+        }
+    }
+}
+
 /// The replayed response, once there is one.
-pub(crate) fn replayed(taken: Taken) -> Option<StoredResponse> {
+fn replayed(taken: Taken) -> Option<StoredResponse> {
     match taken {
         Taken::Replay { response, .. } => Some(response),
         Taken::InProgress => None,
         other => panic!("the key should replay, not {other:?}"),
     }
+}
+
+/// Requires that the request `k` has stored its row, its event and its response, all named `row`.
+pub(crate) async fn check_all_is_stored<S: StoreUnderTest>(fixture: &Fixture<S>) {
+    assert_eq!(fixture.replay(claim("k")).await, response("row"));
+    assert_eq!(fixture.rows().await, ["row"]);
+    let events = fixture.events().await;
+    assert_eq!(events.len(), 1);
+    let event = &events[0].event;
+    assert_eq!(event.tenant, Some(claim("k").scope.tenant));
+    let hash = claim("k").scope.key.short_hash();
+    assert_eq!(event.headers["idempotency_key_hash"], hash);
+    assert_eq!(event.headers["correlation_id"], "corr-1");
+}
+
+/// Requires that one of many requests was executed and that all of them received its response.
+pub(crate) async fn check_one_ran<S: StoreUnderTest>(
+    fixture: &Fixture<S>,
+    responses: Vec<Result<StoredResponse, JoinError>>,
+) {
+    let responses = responses.into_iter().map(|one| one.expect("no panic"));
+    let responses: Vec<_> = responses.collect();
+    assert!(
+        responses.iter().all(|response| *response == responses[0]),
+        "{responses:?}"
+    );
+    let row = String::from_utf8_lossy(&responses[0].body).into_owned();
+    assert_eq!(fixture.rows().await, [row]);
+    assert_eq!(fixture.events().await.len(), 1);
 }
 
 /// Requires a certain variant of a store's error.

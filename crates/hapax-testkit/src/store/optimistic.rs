@@ -5,18 +5,18 @@
 
 use futures_util::future::join_all;
 use hapax::{
-    idempotency::{Claim, StoredResponse},
-    store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
+    idempotency::Claim,
+    store::{Effect, Keys, StoreError, Transaction},
 };
 
 use super::{
     StoreUnderTest, Tx,
-    fixture::{Fixture, PATIENCE, optimistic_or_replay, replayed, run_or_replay, try_optimistic},
+    fixture::{
+        Fixture, check_all_is_stored, check_one_ran, fire_or_replay, optimistic_or_replay,
+        run_or_replay, try_optimistic,
+    },
 };
-use crate::{
-    events::{RETENTION, claim, event, fingerprint, response, single_shot},
-    wait::Patience,
-};
+use crate::events::{RETENTION, claim, event, fingerprint, response};
 
 /// The key, the rows, the events and the response are one commit.
 pub async fn an_optimistic_claim_commits_rows_events_and_response<S: StoreUnderTest>() {
@@ -26,16 +26,7 @@ pub async fn an_optimistic_claim_commits_rows_events_and_response<S: StoreUnderT
     tx.emit(event("row")).expect("an event is emitted");
     let kept = tx.complete(&response("row"), Effect::Keep).await;
     assert_eq!(kept.expect("a response is stored"), RETENTION);
-    let fixture = fixture.reopen().await;
-    assert_eq!(fixture.replay(claim("k")).await, response("row"));
-    assert_eq!(fixture.rows().await, ["row"]);
-    let events = fixture.events().await;
-    assert_eq!(events.len(), 1);
-    let event = &events[0].event;
-    assert_eq!(event.tenant, Some(claim("k").scope.tenant));
-    let hash = claim("k").scope.key.short_hash();
-    assert_eq!(event.headers["idempotency_key_hash"], hash);
-    assert_eq!(event.headers["correlation_id"], "corr-1");
+    check_all_is_stored(&fixture.reopen().await).await;
 }
 
 /// Any number of events is written with the response.
@@ -183,7 +174,7 @@ pub async fn every_claim_of_one_key_at_once_runs_once<S: StoreUnderTest>() {
             match number % 3 {
                 0 => optimistic_or_replay::<S>(&store, claim("k"), &body).await,
                 1 => run_or_replay::<S>(&store, claim("k"), &body).await,
-                _ => fire_or_replay::<S>(&store, &body).await,
+                _ => fire_or_replay::<S>(&store, "k", &body).await,
             }
         })
     });
@@ -197,35 +188,4 @@ async fn open<S: StoreUnderTest>(fixture: &Fixture<S>, claim: Claim) -> Tx<S> {
         Some(tx) => tx,
         None => fixture.claim(claim).await,
     }
-}
-
-async fn fire_or_replay<S: StoreUnderTest>(store: &S::Store, row: &str) -> StoredResponse {
-    let patience = Patience::within(PATIENCE);
-    loop {
-        let mut shot = single_shot(claim("k"), vec![S::row_statement(row)], row);
-        shot.events.push(event(row));
-        let ran = store.execute_plan(shot).await;
-        match ran.expect("it returns a result") {
-            ClaimOutcome::Open(_) => return response(row),
-            ClaimOutcome::Taken(taken) => match replayed(taken) {
-                Some(response) => return response,
-                None => patience.pause().await,
-            },
-        }
-    }
-}
-
-async fn check_one_ran<S: StoreUnderTest>(
-    fixture: &Fixture<S>,
-    responses: Vec<Result<StoredResponse, tokio::task::JoinError>>,
-) {
-    let responses = responses.into_iter().map(|one| one.expect("no panic"));
-    let responses: Vec<_> = responses.collect();
-    assert!(
-        responses.iter().all(|response| *response == responses[0]),
-        "{responses:?}"
-    );
-    let row = String::from_utf8_lossy(&responses[0].body).into_owned();
-    assert_eq!(fixture.rows().await, [row]);
-    assert_eq!(fixture.events().await.len(), 1);
 }

@@ -4,18 +4,20 @@
 use futures_util::{FutureExt, future::join_all};
 use hapax::{
     event::NewEvent,
-    idempotency::{OnExpired, PlannedRequest, StoredResponse, Taken},
+    idempotency::{OnExpired, PlannedRequest, Taken},
     store::{ClaimOutcome, Keys, StoreError},
 };
 
 use super::{
     Statement, StoreUnderTest,
-    fixture::{Fixture, PATIENCE, check_error, replayed, run_or_replay},
+    fixture::{
+        Fixture, check_all_is_stored, check_error, check_one_ran, fire_or_replay, run_or_replay,
+        shot,
+    },
 };
 use crate::{
     assert_matches,
-    events::{RETENTION, claim, event, fingerprint, response, single_shot},
-    wait::Patience,
+    events::{RETENTION, claim, fingerprint, response, single_shot},
 };
 
 /// One call commits the rows, the events and the response.
@@ -24,16 +26,7 @@ pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
     let ran = fixture.store().execute_plan(shot::<S>("k", "row")).await;
     let fresh_for = RETENTION;
     assert_eq!(ran.expect("it runs"), ClaimOutcome::Open(fresh_for));
-    let fixture = fixture.reopen().await;
-    assert_eq!(fixture.replay(claim("k")).await, response("row"));
-    assert_eq!(fixture.rows().await, ["row"]);
-    let events = fixture.events().await;
-    assert_eq!(events.len(), 1);
-    let event = &events[0].event;
-    assert_eq!(event.tenant, Some(claim("k").scope.tenant));
-    let hash = claim("k").scope.key.short_hash();
-    assert_eq!(event.headers["idempotency_key_hash"], hash);
-    assert_eq!(event.headers["correlation_id"], "corr-1");
+    check_all_is_stored(&fixture.reopen().await).await;
 }
 
 /// A single-shot request may have no statements and only a response.
@@ -178,45 +171,6 @@ pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
     }
     assert_eq!(fixture.rows().await.len(), 50);
     assert_eq!(fixture.events().await.len(), 50);
-}
-
-/// A request that writes `row`, emits one event and responds with `row`.
-fn shot<S: StoreUnderTest>(key: &str, row: &str) -> PlannedRequest<Statement<S>> {
-    let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
-    shot.events.push(event(row));
-    shot
-}
-
-async fn fire_or_replay<S: StoreUnderTest>(
-    store: &S::Store,
-    key: &str,
-    row: &str,
-) -> StoredResponse {
-    let patience = Patience::within(PATIENCE);
-    loop {
-        match store
-            .execute_plan(shot::<S>(key, row))
-            .await
-            .expect("it returns a result")
-        {
-            ClaimOutcome::Open(_) => return response(row),
-            ClaimOutcome::Taken(taken) => match replayed(taken) {
-                Some(response) => return response,
-                None => patience.pause().await,
-            },
-        }
-    }
-}
-
-async fn check_one_ran<S: StoreUnderTest>(
-    fixture: &Fixture<S>,
-    told: Vec<Result<StoredResponse, tokio::task::JoinError>>,
-) {
-    let told: Vec<_> = told.into_iter().map(|one| one.expect("no panic")).collect();
-    assert!(told.iter().all(|response| *response == told[0]), "{told:?}");
-    let row = String::from_utf8_lossy(&told[0].body).into_owned();
-    assert_eq!(fixture.rows().await, [row]);
-    assert_eq!(fixture.events().await.len(), 1);
 }
 
 /// Executes many requests concurrently, of which every third one must fail: these have no effect,
