@@ -5,7 +5,7 @@
 //! so a certificate would prove nothing and is not verified; on the loopback interface it does not
 //! use TLS.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::{
@@ -61,6 +61,19 @@ impl Address {
             }
         }
         Ok(Self { config, root })
+    }
+
+    /// How to connect, within the time limits of the settings: a server that is gone is noticed.
+    pub(crate) fn limited(self, settings: &Settings) -> Config {
+        let mut config = self.config;
+        config.connect_timeout(settings.connect_max);
+        config.keepalives(true);
+        config.keepalives_idle(Duration::from_secs(30));
+        config.tcp_user_timeout(settings.statement_max);
+        if config.get_application_name().is_none() {
+            config.application_name("hapax");
+        }
+        config
     }
 }
 

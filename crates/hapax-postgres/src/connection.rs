@@ -128,16 +128,8 @@ fn pool(
     connector: MakeRustlsConnect,
     watched: Watched,
 ) -> Result<Pool, OpenError> {
-    let mut config = address.config;
-    config.connect_timeout(settings.connect_max);
-    config.keepalives(true);
-    config.keepalives_idle(Duration::from_secs(30));
-    config.tcp_user_timeout(settings.statement_max);
-    if config.get_application_name().is_none() {
-        config.application_name("hapax");
-    }
     let manager = Manager::from_config(
-        config,
+        address.limited(settings),
         connector,
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,

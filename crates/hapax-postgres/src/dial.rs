@@ -3,8 +3,6 @@
 //! It is for tools that inspect a database that may be a standby, empty, or of another application,
 //! and for a relay that listens. The connection, including TLS, is made as the store makes it.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 use tokio_postgres::{Client, Connection, Socket, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -33,14 +31,7 @@ pub async fn dial(settings: &Settings) -> Result<Client, OpenError> {
 pub(crate) async fn connect(settings: &Settings) -> Result<(Client, Wire), OpenError> {
     let address = Address::of(settings)?;
     let connector = tls::connector(&address)?;
-    let mut config = address.config;
-    config.connect_timeout(settings.connect_max);
-    config.keepalives(true);
-    config.keepalives_idle(Duration::from_secs(30));
-    config.tcp_user_timeout(settings.statement_max);
-    if config.get_application_name().is_none() {
-        config.application_name("hapax");
-    }
+    let config = address.limited(settings);
     let unreachable = |source| OpenError::Unavailable { source };
     let connected = timeout(settings.connect_max, config.connect(connector)).await;
     let connected = connected
