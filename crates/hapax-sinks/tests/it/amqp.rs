@@ -139,18 +139,7 @@ async fn a_full_queue_refuses_and_its_neighbours_arrive() {
     let corner = Corner::empty(BROKER).await;
     corner.queue("all", &[]).await;
     corner.bind("all", "good").await;
-    corner
-        .queue(
-            "full",
-            &[
-                ("x-max-length", 0.into()),
-                (
-                    "x-overflow",
-                    lapin::types::LongString::from("reject-publish").into(),
-                ),
-            ],
-        )
-        .await;
+    corner.full_queue("full").await;
     corner.bind("full", "full").await;
     let sink = to(&corner);
     let kinds = ["good", "full", "good", "full", "good"];

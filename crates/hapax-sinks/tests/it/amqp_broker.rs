@@ -11,7 +11,7 @@ use hapax_testkit::{
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
-    types::{AMQPValue, FieldTable},
+    types::{AMQPValue, FieldTable, LongString},
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -90,6 +90,13 @@ impl Corner {
             .queue_declare(name, options, table)
             .await
             .unwrap();
+    }
+
+    /// Declares a queue that has no room and refuses every message.
+    pub(crate) async fn full_queue(&self, queue: &str) {
+        let refuses = LongString::from("reject-publish").into();
+        let full = [("x-max-length", 0.into()), ("x-overflow", refuses)];
+        self.queue(queue, &full).await;
     }
 
     pub(crate) async fn bind(&self, queue: &str, key: &str) {

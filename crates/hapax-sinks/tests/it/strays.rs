@@ -11,7 +11,6 @@ use hapax::{
     store::{Keys as _, Transaction as _},
 };
 use hapax_testkit::{clock::seeded_random, name::unused, wait::eventually};
-use lapin::types::LongString;
 
 use crate::{
     amqp_broker::{BROKER, Corner},
@@ -49,9 +48,7 @@ async fn events_of_a_full_queue_hold_up_none_of_those_behind_them() {
     let corner = Corner::empty(BROKER).await;
     corner.queue("all", &[]).await;
     corner.bind("all", "order.#").await;
-    let refuses = LongString::from("reject-publish").into();
-    let full = [("x-max-length", 0.into()), ("x-overflow", refuses)];
-    corner.queue("full", &full).await;
+    corner.full_queue("full").await;
     corner.bind("full", "seq.next").await;
     let sink = sinks::amqp(
         format!("amqp://guest:guest@{BROKER}"),

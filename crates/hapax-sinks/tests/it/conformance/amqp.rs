@@ -29,18 +29,7 @@ sink_suite!(Exchange);
 impl SinkUnderTest for Exchange {
     async fn fresh() -> Self {
         let corner = Corner::at(BROKER).await;
-        corner
-            .queue(
-                "full",
-                &[
-                    ("x-max-length", 0.into()),
-                    (
-                        "x-overflow",
-                        lapin::types::LongString::from("reject-publish").into(),
-                    ),
-                ],
-            )
-            .await;
+        corner.full_queue("full").await;
         let proxy = Proxy::to(BROKER);
         let sink = sinks::amqp(
             format!("amqp://guest:guest@{}", proxy.address()),
