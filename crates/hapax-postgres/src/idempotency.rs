@@ -147,6 +147,27 @@ pub(crate) struct KeyColumns<'r> {
     pub(crate) read_at: Moment,
 }
 
+/// The columns of a row of the key table. It is a macro because the rows of the two drivers have no
+/// trait in common.
+macro_rules! key_columns {
+    ($row:expr) => {
+        $crate::idempotency::KeyColumns {
+            state: $row.try_get("state")?,
+            fingerprint: $row.try_get("fingerprint")?,
+            epoch: $row.try_get("epoch")?,
+            lease_until: $row.try_get("lease_until")?,
+            status: $row.try_get("response_status")?,
+            headers: $row.try_get("response_headers")?,
+            body: $row.try_get("response_body")?,
+            created_at: $row.try_get("created_at")?,
+            expires_at: $row.try_get("expires_at")?,
+            read_at: $row.try_get("at")?,
+        }
+    };
+}
+#[cfg(feature = "sqlx")]
+pub(crate) use key_columns;
+
 /// Reads a row of the key table; its answer is as it is kept.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     let columns = columns(row).map_err(|error| corrupt(format!("idempotency key: {error}")))?;
@@ -154,18 +175,7 @@ pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
 }
 
 fn columns(row: &Row) -> Result<KeyColumns<'_>, tokio_postgres::Error> {
-    Ok(KeyColumns {
-        state: row.try_get("state")?,
-        fingerprint: row.try_get("fingerprint")?,
-        epoch: row.try_get("epoch")?,
-        lease_until: row.try_get("lease_until")?,
-        status: row.try_get("response_status")?,
-        headers: row.try_get("response_headers")?,
-        body: row.try_get("response_body")?,
-        created_at: row.try_get("created_at")?,
-        expires_at: row.try_get("expires_at")?,
-        read_at: row.try_get("at")?,
-    })
+    Ok(key_columns!(row))
 }
 
 impl KeyColumns<'_> {

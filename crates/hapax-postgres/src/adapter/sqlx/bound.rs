@@ -17,7 +17,7 @@ use tokio_postgres::types::{FromSql as _, IsNull as Null, Type as Column};
 
 use crate::{
     error::corrupt,
-    idempotency::KeyColumns,
+    idempotency::{KeyColumns, key_columns},
     settings::Settings,
     value::{Moment, Param},
 };
@@ -43,18 +43,7 @@ pub(super) fn record(row: &PgRow) -> Result<KeyRecord, StoreError> {
 }
 
 fn columns(row: &PgRow) -> Result<KeyColumns<'_>, sqlx::Error> {
-    Ok(KeyColumns {
-        state: row.try_get("state")?,
-        fingerprint: row.try_get("fingerprint")?,
-        epoch: row.try_get("epoch")?,
-        lease_until: row.try_get("lease_until")?,
-        status: row.try_get("response_status")?,
-        headers: row.try_get("response_headers")?,
-        body: row.try_get("response_body")?,
-        created_at: row.try_get("created_at")?,
-        expires_at: row.try_get("expires_at")?,
-        read_at: row.try_get("at")?,
-    })
+    Ok(key_columns!(row))
 }
 
 /// A parameter, for sqlx.
