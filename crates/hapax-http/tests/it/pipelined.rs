@@ -30,6 +30,27 @@ const TABLE: &str = "CREATE TABLE note (number BIGINT NOT NULL)";
 const INSERT: &str = "INSERT INTO note VALUES ($1)";
 const PATHS: [&str; 3] = ["/problems", "/wrapped", "/own"];
 
+/// The handlers of `PATHS`, which insert a note with the closure `$insert`. It is a macro because the
+/// transactions of the two stores have different types.
+macro_rules! handlers {
+    ($insert:ident) => {{
+        let problems = async move |tx: Tx<_>, Json(number): Json<i64>| {
+            $insert(tx, number).await?;
+            Ok::<_, Problem>(StatusCode::CREATED)
+        };
+        let wrapped = async move |tx: Tx<_>, Json(number): Json<i64>| {
+            let inserted = $insert(tx, number).await;
+            inserted.map_err(|error| Problem::internal(Wrapped(error)))?;
+            Ok::<_, Problem>(StatusCode::CREATED)
+        };
+        let own = async move |tx: Tx<_>, Json(number): Json<i64>| {
+            $insert(tx, number).await.map_err(Own)?;
+            Ok::<_, Own>(StatusCode::CREATED)
+        };
+        [post(problems), post(wrapped), post(own)]
+    }};
+}
+
 #[test]
 fn what_a_taken_key_says_is_no_failure_on_sqlite() {
     check(async {
@@ -43,20 +64,7 @@ fn what_a_taken_key_says_is_no_failure_on_sqlite() {
         let insert = async |mut tx: Tx<hapax_sqlite::Tx>, number: i64| {
             tx.with(move |db| db.execute(INSERT, [number])).await
         };
-        let problems = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            insert(tx, number).await?;
-            Ok::<_, Problem>(StatusCode::CREATED)
-        };
-        let wrapped = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            let inserted = insert(tx, number).await;
-            inserted.map_err(|error| Problem::internal(Wrapped(error)))?;
-            Ok::<_, Problem>(StatusCode::CREATED)
-        };
-        let own = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            insert(tx, number).await.map_err(Own)?;
-            Ok::<_, Own>(StatusCode::CREATED)
-        };
-        ask(&store, [post(problems), post(wrapped), post(own)]).await;
+        ask(&store, handlers!(insert)).await;
     });
 }
 
@@ -77,20 +85,7 @@ fn what_a_taken_key_says_is_no_failure_on_postgresql() {
             }
             first
         };
-        let problems = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            insert(tx, number).await?;
-            Ok::<_, Problem>(StatusCode::CREATED)
-        };
-        let wrapped = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            let inserted = insert(tx, number).await;
-            inserted.map_err(|error| Problem::internal(Wrapped(error)))?;
-            Ok::<_, Problem>(StatusCode::CREATED)
-        };
-        let own = async move |tx: Tx<_>, Json(number): Json<i64>| {
-            insert(tx, number).await.map_err(Own)?;
-            Ok::<_, Own>(StatusCode::CREATED)
-        };
-        ask(&store, [post(problems), post(wrapped), post(own)]).await;
+        ask(&store, handlers!(insert)).await;
     });
 }
 
