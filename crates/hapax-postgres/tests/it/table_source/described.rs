@@ -105,21 +105,7 @@ async fn a_key_that_tells_no_rows_apart_is_refused() {
 async fn a_right_that_is_missing_is_named_as_its_grant() {
     let fixture = Fixture::new().await;
     fixture.run(TOPIC).await;
-    let role = format!("{}_mover", fixture.database.name());
-    fixture
-        .run(&format!(
-            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
-             GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role}"
-        ))
-        .await;
-    let url = fixture
-        .database
-        .url()
-        .replace("postgres://postgres@", &format!("postgres://{role}@"));
-    let mut settings = settings(&url);
-    settings.schema = Schema::Check;
-    let store = Postgres::open(settings).await.unwrap();
+    let (role, store) = mover(&fixture).await;
     let mut grants = Vec::new();
     // Each error names a missing grant. Granting it and trying again must lead to a source that
     // works.
@@ -161,24 +147,16 @@ async fn a_right_that_is_missing_is_named_as_its_grant() {
 async fn a_table_whose_rows_are_all_hidden_from_the_role_is_refused() {
     let fixture = Fixture::new().await;
     fixture.run(TOPIC).await;
-    let role = format!("{}_mover", fixture.database.name());
+    let (role, store) = mover(&fixture).await;
     fixture
         .run(&format!(
-            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
-             GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role};
-             GRANT SELECT, UPDATE ON outbox TO {role};
+            "GRANT SELECT, UPDATE ON outbox TO {role};
              INSERT INTO outbox (topic, payload) VALUES ('a', '{{}}');
              ALTER TABLE outbox ENABLE ROW LEVEL SECURITY;
              CREATE POLICY others ON outbox TO postgres USING (true);
              CREATE POLICY reads ON outbox FOR SELECT TO {role} USING (true)"
         ))
         .await;
-    let url = fixture.database.url();
-    let url = url.replace("postgres://postgres@", &format!("postgres://{role}@"));
-    let mut settings = settings(&url);
-    settings.schema = Schema::Check;
-    let store = Postgres::open(settings).await.unwrap();
     let refused = Imported::open(&store, topic()).await.unwrap_err();
     let refusal = refused.to_string();
     assert!(refusal.contains("row-level security"), "{refusal}");
@@ -237,6 +215,24 @@ async fn a_table_without_its_index_says_which_it_wants() {
     fixture.run(first.index()).await;
     let again = Imported::open(&fixture.store, topic()).await.unwrap();
     assert!(again.is_served());
+}
+
+/// A new role that may use the tables of the store, but not the table source, and a store that
+/// connects as this role.
+async fn mover(fixture: &Fixture) -> (String, Postgres) {
+    let role = format!("{}_mover", fixture.database.name());
+    fixture
+        .run(&format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA hapax TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA hapax TO {role};
+             GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA hapax TO {role}"
+        ))
+        .await;
+    let url = fixture.database.url();
+    let url = url.replace("postgres://postgres@", &format!("postgres://{role}@"));
+    let mut settings = settings(&url);
+    settings.schema = Schema::Check;
+    (role, Postgres::open(settings).await.unwrap())
 }
 
 #[track_caller]
