@@ -100,8 +100,8 @@ impl Session {
         self.begin.is_none()
     }
 
-    /// Whether another transaction can be opened on this connection. It cannot if the statement that
-    /// opens this one has failed or may still fail, because the guard changes the connection then.
+    /// Whether another transaction can be opened on this connection. It cannot if the statement
+    /// that opens this one has failed or may still fail: the guard changes the connection then.
     pub(crate) fn can_restart(&self) -> bool {
         !self.opening.may_have_changed()
     }
@@ -208,8 +208,8 @@ impl Session {
         }
     }
 
-    /// The same for statements of which `begin`, if it is there, opens the transaction. In the results,
-    /// and as the statement that failed, it is number 0.
+    /// The same for statements of which `begin`, if it is there, opens the transaction. In the
+    /// results, and as the statement that failed, it is number 0.
     pub(crate) async fn pipeline_from<'a>(
         &'a mut self,
         begin: Option<&'a str>,
@@ -325,8 +325,8 @@ impl Drop for Session {
 /// Rolls back an open transaction. If this takes too long, the connection is closed.
 ///
 /// It is closed at once if the result of the statement that opens the transaction was not read. If
-/// that statement is running, it must not be cancelled: without it, each of the statements that were
-/// sent with it would be committed on its own. If it failed, the guard may have changed the
+/// that statement is running, it must not be cancelled: without it, each of the statements that
+/// were sent with it would be committed on its own. If it failed, the guard may have changed the
 /// connection.
 async fn roll_back(link: Link, in_flight: bool, opening: Opening) {
     if opening.may_have_changed() {

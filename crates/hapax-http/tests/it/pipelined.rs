@@ -30,8 +30,8 @@ const TABLE: &str = "CREATE TABLE note (number BIGINT NOT NULL)";
 const INSERT: &str = "INSERT INTO note VALUES ($1)";
 const PATHS: [&str; 3] = ["/problems", "/wrapped", "/own"];
 
-/// The handlers of `PATHS`, which insert a note with the closure `$insert`. It is a macro because the
-/// transactions of the two stores have different types.
+/// The handlers of `PATHS`, which insert a note with the closure `$insert`. It is a macro because
+/// the transactions of the two stores have different types.
 macro_rules! handlers {
     ($insert:ident) => {{
         let problems = async move |tx: Tx<_>, Json(number): Json<i64>| {

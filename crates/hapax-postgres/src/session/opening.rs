@@ -38,8 +38,8 @@ impl Opening {
         }
     }
 
-    /// Whether the statement that opens the transaction has failed, or may still fail. The guard that
-    /// was sent behind it changes the connection then.
+    /// Whether the statement that opens the transaction has failed, or may still fail. Then the
+    /// guard, which was sent after it, changes the connection.
     pub(super) fn may_have_changed(self) -> bool {
         matches!(self, Self::Failed | Self::Sent)
     }

@@ -1,7 +1,7 @@
 //! Statements that are sent before the results of earlier ones have arrived.
 //!
 //! The statements are sent in order, and none is sent after one that could not be sent. Results are
-//! read in the same order. The caller is told the first failure only, because the server rejects the
+//! read in the same order. The caller gets the first failure only, because the server rejects the
 //! statements after it. A statement that takes too long is cancelled, except the one that opens the
 //! transaction, its guard, and the last one, which is the commit.
 

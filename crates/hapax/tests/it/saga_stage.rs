@@ -83,7 +83,7 @@ pub(crate) async fn stage_ended(stage: &Stage, id: &str) -> SagaRecord {
 }
 
 /// Waits for the end while time passes.
-pub(crate) async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
+async fn as_time_passes(stage: &Stage, id: &str) -> SagaRecord {
     let has_ended = async || {
         stage.clock.advance(Duration::from_millis(100));
         is_at_rest(&stage.store, id).await
