@@ -153,7 +153,9 @@ where
 async fn begin(store: &Postgres, kind: Kind) -> anyhow::Result<Tx> {
     if kind == Kind::AcceptAtCommit {
         let tx = store.accept_at_commit(None, Headers::new(), &message()?);
-        return tx.await?.context("the store accepts no messages at a commit");
+        return tx
+            .await?
+            .context("the store accepts no messages at a commit");
     }
     Ok(store.begin(None, Headers::new()).await?)
 }

@@ -197,7 +197,11 @@ async fn a_repetition_is_acknowledged_whatever_the_handler_makes_of_the_first_de
     for act in ["map", "ignore", "skip"] {
         let service = Service::new().await;
         let body = format!("{act} a");
-        check(&deliver(&service.node().await, "m1", &body).await, 200, None);
+        check(
+            &deliver(&service.node().await, "m1", &body).await,
+            200,
+            None,
+        );
         let before = service.stored().await;
         let again = deliver(&service.node().await, "m1", &body).await;
         check(&again, 200, Some("replayed"));
@@ -223,7 +227,7 @@ async fn another_payload_is_a_mismatch_and_leaves_nothing() {
 async fn a_failure_comes_from_a_run_that_has_accepted_the_message() {
     let service = Service::new().await;
     let node = service.node().await;
-    for (act, status) in [("refuse", 422), ("fail", 500), ("panic", 500)] {
+    for (act, status) in [("refuse", 400), ("fail", 500), ("panic", 500)] {
         let before = service.runs();
         let failed = deliver(&node, "m1", &format!("{act} a")).await;
         check(&failed, status, None);
@@ -293,8 +297,7 @@ fn each_message_is_counted_once_and_a_run_that_loses_is_no_failure() {
         assert!(!log.contains(failure), "{failure} in\n{log}");
     }
     for outcome in ["accepted", "duplicate", "mismatch"] {
-        let line =
-            format!("hapax_inbox_messages_total{{consumer=\"test\",outcome=\"{outcome}\"}}");
+        let line = format!("hapax_inbox_messages_total{{consumer=\"test\",outcome=\"{outcome}\"}}");
         let value = counted.get(&line).map(String::as_str);
         assert_eq!(value, Some("1"), "{line}: {counted:#?}");
     }

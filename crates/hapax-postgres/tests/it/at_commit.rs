@@ -228,7 +228,10 @@ async fn a_connection_that_is_cut_leaves_the_message_with_its_effect_or_neither(
     }
     let again = written(&fixture.store, &hello(), "again").await;
     assert_matches!(again.commit().await, Err(StoreError::AcceptedBefore));
-    assert_eq!(accept(&fixture.store, &hello()).await, Acceptance::Duplicate);
+    assert_eq!(
+        accept(&fixture.store, &hello()).await,
+        Acceptance::Duplicate
+    );
 }
 
 #[tokio::test]

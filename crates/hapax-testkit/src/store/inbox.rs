@@ -190,9 +190,7 @@ pub async fn of_many_that_take_one_message_one_commits<S: DeliveriesUnderTest>()
 /// was accepted before, nothing is committed, and it is a duplicate or a mismatch as ever.
 ///
 /// A store that accepts no messages at the commit passes with its regular acceptance.
-pub async fn a_commit_accepts_a_message_with_its_effect_or_not_at_all<
-    S: DeliveriesUnderTest,
->() {
+pub async fn a_commit_accepts_a_message_with_its_effect_or_not_at_all<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let hello = message("mailer", "m1", "hello");
     let other = message("mailer", "m1", "other");
