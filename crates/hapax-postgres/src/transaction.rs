@@ -115,8 +115,8 @@ impl Tx {
         Self::new(store, session, draft, Some(Held { claim, row }))
     }
 
-    /// Creates a transaction whose last pipeline accepts `message`. Nothing is sent before the first
-    /// statement.
+    /// Creates a transaction whose last pipeline accepts `message`. Nothing is sent before the
+    /// first statement.
     pub(crate) fn accepting(
         store: &Postgres,
         mut session: Session,

@@ -28,9 +28,9 @@
 //! }
 //! ```
 //!
-//! If the effect is nothing but writes of its transaction, the message can be accepted by the commit
-//! ([`Keys::accept_at_commit`]). On PostgreSQL this saves a round trip. A transaction that fails has
-//! committed nothing, and the message is accepted in the regular way after that.
+//! If the effect is nothing but writes of its transaction, the message can be accepted by the
+//! commit ([`Keys::accept_at_commit`]). On PostgreSQL this saves a round trip. A transaction that
+//! fails has committed nothing, and the message is accepted in the regular way after that.
 //!
 //! [`Keys::accept_at_commit`]: crate::store::Keys::accept_at_commit
 //!

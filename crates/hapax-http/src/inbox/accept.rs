@@ -123,8 +123,8 @@ async fn first<T: Transaction>(tx: T, run: Run) -> Ended {
     }
 }
 
-/// Lends the transaction to the handler and runs it. The transaction is missing from the result if the
-/// handler still holds it.
+/// Lends the transaction to the handler and runs it. The transaction is missing from the result if
+/// the handler still holds it.
 pub(super) async fn finish<T: Transaction>(tx: T, mut run: Run) -> (Option<T>, Finished) {
     let slot = Slot::holding(tx);
     run.parts.extensions.insert(slot.clone());

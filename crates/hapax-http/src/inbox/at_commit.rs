@@ -1,10 +1,10 @@
-//! Acceptance at the commit: the handler starts at once, and its message is accepted together with its
-//! effect.
+//! Acceptance at the commit: the handler starts at once, and its message is accepted together with
+//! its effect.
 //!
 //! A run commits a new message with its effect, or it commits nothing. In the second case the
 //! message is accepted in the regular way (`accept`), which alone decides about duplicates and
-//! mismatches. The same happens if the handler does not respond 2xx: it may have failed because this
-//! message was processed before.
+//! mismatches. The same happens if the handler does not respond 2xx: it may have failed because
+//! this message was processed before.
 
 use hapax::{
     event::Headers,

@@ -3,9 +3,9 @@
 //! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the transaction in
 //! which its handler writes, so the effect and the inbox row are committed together. A message is
 //! identified by its source, its id and the consumer of the layer. A duplicate receives a 200 and
-//! has no effect. A message whose id was used with another payload by the same source is refused. If
-//! a sender reports one fact under several ids, a [`DedupeKey`] takes the place of the id. A handler
-//! that touches nothing but its transaction may run before its message is accepted
+//! has no effect. A message whose id was used with another payload by the same source is refused.
+//! If a sender reports one fact under several ids, a [`DedupeKey`] takes the place of the id. A
+//! handler that touches nothing but its transaction may run before its message is accepted
 //! ([`WebhookLayer::transaction`]).
 //!
 //! No part of a message is processed before its signature is verified.
@@ -158,8 +158,8 @@ struct Inbox<K> {
     room: Arc<Room>,
     tolerance: Duration,
     handler_max: Duration,
-    /// Whether the handler touches nothing but its transaction, so that it may run before its message
-    /// is accepted.
+    /// Whether the handler touches nothing but its transaction, so that it may run before its
+    /// message is accepted.
     accepts_at_commit: bool,
     traces: Traces,
     log: RequestLog,

@@ -10,16 +10,16 @@ impl<K: Keys> WebhookLayer<K> {
     /// Applies this layer to a handler that touches nothing but its transaction.
     ///
     /// The handler must satisfy the conditions of
-    /// [`OperationLayer::transaction`](crate::OperationLayer::transaction), because it may run twice
-    /// for one message. In return, the acceptance takes no round trip on PostgreSQL: the handler starts
-    /// at once, its first statement is sent together with `BEGIN`, and the row of the inbox is sent
-    /// together with the events and `COMMIT`.
+    /// [`OperationLayer::transaction`](crate::OperationLayer::transaction), because it may run
+    /// twice for one message. In return, the acceptance takes no round trip on PostgreSQL: the
+    /// handler starts at once, its first statement is sent together with `BEGIN`, and the row of
+    /// the inbox is sent together with the events and `COMMIT`.
     ///
     /// If the message was accepted before, or the handler responds with another status than 2xx,
-    /// because it may have failed on the rows of the first delivery, nothing is committed. The message
-    /// is then accepted like every other one, and the handler runs again only if the message is new.
-    /// Its first run is not logged as failed. If the result of the commit is lost, the response is 503,
-    /// and the next delivery finds out.
+    /// because it may have failed on the rows of the first delivery, nothing is committed. The
+    /// message is then accepted like every other one, and the handler runs again only if the
+    /// message is new. Its first run is not logged as failed. If the result of the commit is lost,
+    /// the response is 503, and the next delivery finds out.
     ///
     /// On a store that does not accept messages at the commit, such as SQLite, every message is
     /// accepted before its handler starts.

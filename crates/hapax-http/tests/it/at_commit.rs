@@ -1,5 +1,5 @@
-//! Messages that are accepted at the commit: the handler starts before its message is accepted, and a
-//! run that does not commit leaves nothing.
+//! Messages that are accepted at the commit: the handler starts before its message is accepted, and
+//! a run that does not commit leaves nothing.
 //!
 //! Each node has its own store and its own connections.
 
@@ -263,8 +263,8 @@ async fn of_a_hundred_deliveries_to_four_nodes_one_has_an_effect() {
         let node = nodes[number % nodes.len()].clone();
         tokio::spawn(async move {
             loop {
-                // The handler and the inbox are locked in different orders, so one of two deliveries
-                // may be rolled back by a deadlock. Its sender delivers it again.
+                // The handler and the inbox are locked in different orders, so one of two
+                // deliveries may be rolled back by a deadlock. Its sender delivers it again.
                 let sent = deliver(&node, "m1", "insert a").await;
                 if sent.status.is_success() {
                     return sent;

@@ -1,5 +1,5 @@
-//! Messages that are accepted by the commit of their effect: the row of the inbox is sent in the last
-//! pipeline, and whichever transaction commits it first wins.
+//! Messages that are accepted by the commit of their effect: the row of the inbox is sent in the
+//! last pipeline, and whichever transaction commits it first wins.
 
 use hapax::{
     event::Headers,
