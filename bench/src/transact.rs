@@ -152,10 +152,10 @@ where
 
 async fn begin(store: &Postgres, kind: Kind) -> anyhow::Result<Tx> {
     if kind == Kind::AcceptAtCommit {
-        let tx = store.accept_at_commit(None, Headers::new(), &message()?);
-        return tx
-            .await?
-            .context("the store accepts no messages at a commit");
+        let message = message()?;
+        let opened = store.accept_at_commit(None, Headers::new(), &message);
+        let opened = opened.await?;
+        return opened.context("the store accepts no messages at a commit");
     }
     Ok(store.begin(None, Headers::new()).await?)
 }
