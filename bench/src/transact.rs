@@ -56,6 +56,8 @@ enum Kind {
     Emit,
     /// Accepts a message first
     Accept,
+    /// Accepts a message at its commit
+    AcceptAtCommit,
 }
 
 /// The result of a run.
@@ -94,7 +96,7 @@ impl Flags {
         let kind = self.kind;
         measured(self.tasks, warm_up, window, move || {
             let store = store.clone();
-            async move { transact(store.begin(None, Headers::new()).await?, kind).await }
+            async move { transact(begin(&store, kind).await?, kind).await }
         })
         .await
     }
@@ -146,6 +148,16 @@ where
             took.record(end - start);
         }
     }
+}
+
+async fn begin(store: &Postgres, kind: Kind) -> anyhow::Result<Tx> {
+    if kind == Kind::AcceptAtCommit {
+        let message = message()?;
+        let opened = store.accept_at_commit(None, Headers::new(), &message);
+        let opened = opened.await?;
+        return opened.context("the store accepts no messages at a commit");
+    }
+    Ok(store.begin(None, Headers::new()).await?)
 }
 
 async fn transact(mut tx: Tx, kind: Kind) -> anyhow::Result<()> {

@@ -14,7 +14,8 @@
 //! `is_not_claimed` is true.
 //!
 //! A handler that touches nothing but its transaction may be started before its key is claimed
-//! ([`OperationLayer::transaction`]). It may then run twice, and a run that does not commit is rolled
+//! ([`OperationLayer::transaction`]), or before its message is accepted
+//! ([`WebhookLayer::transaction`]). It may then run twice, and a run that does not commit is rolled
 //! back.
 //!
 //! ```
@@ -126,11 +127,11 @@ pub use hapax::idempotency::Disposition;
 pub use header::EXPOSED_HEADERS;
 pub use idempotency::Idempotency;
 pub use inbox::{DedupeKey, DedupeKeyError, Verified, WebhookLayer};
-pub use operation::{InTransaction, OperationLayer, Protected};
+pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use problem::{Code, ConflictOn, Problem};
 pub use rate_limit::{Rate, RateLimit, RateLimited};
 pub use request_id::{RequestId, RequestIds};
 pub use settings::{Profile, Settings};
-pub use tx::Tx;
+pub use tx::{InTransaction, Tx};
 pub use write_plan::WritePlan;

@@ -98,6 +98,31 @@ impl<T: Transaction, S: Sync> FromRequestParts<S> for Tx<T> {
     }
 }
 
+/// The arguments of a handler whose first one is the transaction `X`, as axum marks them.
+///
+/// It is implemented for all handlers with up to 16 arguments, and not meant for other types.
+#[diagnostic::on_unimplemented(
+    message = "the first argument of the handler is not its transaction",
+    note = "`OperationLayer::transaction` and `WebhookLayer::transaction` take handlers such as \
+            `async fn(Tx<T>, Json<Body>)`"
+)]
+pub trait InTransaction<X> {}
+
+macro_rules! in_transaction {
+    () => {
+        impl<M, X: Transaction> InTransaction<X> for (M, Tx<X>) {}
+    };
+    ($first:ident $($rest:ident)*) => {
+        impl<M, X: Transaction, $first, $($rest),*> InTransaction<X>
+            for (M, Tx<X>, $first, $($rest,)*)
+        {
+        }
+        in_transaction!($($rest)*);
+    };
+}
+
+in_transaction!(A B C D E F G H I J K L N O P);
+
 /// Holds the transaction while the handler does not.
 pub(crate) struct Slot<T>(Arc<Mutex<Place<T>>>);
 

@@ -3,9 +3,15 @@
 //!
 //! The most frequent case, a response and one event, is one statement. No response is awaited in
 //! between: if a statement fails, the commit becomes a rollback. An optimistic claim is part of the
-//! statement that stores the response.
+//! statement that stores the response. A message that is accepted at the commit is the first of
+//! these statements.
 
-use hapax::{failpoint::Failpoints, inbox::Processed, outbox::Sealed, store::StoreError};
+use hapax::{
+    failpoint::Failpoints,
+    inbox::{Message, Processed},
+    outbox::Sealed,
+    store::StoreError,
+};
 use tokio_postgres::error::SqlState;
 
 use crate::{
@@ -29,6 +35,8 @@ pub(crate) struct Ending<'a> {
     event: Option<One<'a>>,
     /// All events, where there are more.
     events: Option<Columns<'a>>,
+    /// The message that is accepted at the commit.
+    message: Option<NewMessage<'a>>,
     /// The messages that were accepted.
     processed: &'a [Processed],
     time: Option<Moment>,
@@ -58,8 +66,24 @@ impl<'a> Ending<'a> {
             phase: phase.map(|phase| (phase, response)),
             event,
             events,
+            message: None,
             processed,
             time,
+        }
+    }
+
+    /// Accepts `message`, which is the first of the transaction's new messages, at the commit.
+    pub(crate) fn accepting(self, message: Option<&'a Message>) -> Self {
+        match (message, self.processed.split_first()) {
+            (Some(message), Some((first, rest))) => Self {
+                message: Some(NewMessage {
+                    payload_hash: &message.payload_hash,
+                    row: first,
+                }),
+                processed: rest,
+                ..self
+            },
+            _ => self,
         }
     }
 
@@ -99,6 +123,7 @@ impl<'a> Ending<'a> {
                 (0, Some(_), _) => Place::Fence,
                 (0, None, Some(row)) if row.assumes_free => Place::Claim,
                 (0, None, Some(_)) => Place::Key,
+                (0, None, None) if self.message.is_some() => Place::Message,
                 (statement, ..) if statement == commit => Place::Commit,
                 _ => Place::Own,
             },
@@ -107,9 +132,20 @@ impl<'a> Ending<'a> {
     }
 
     /// The statements of a transaction without a phase, in order. The first one stores the response,
-    /// if there is one.
+    /// or accepts a message, if there is one.
     pub(crate) fn said(&self) -> Vec<Said<'_>> {
         let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
+        if let Some(NewMessage { payload_hash, row }) = &self.message {
+            let params: [&dyn Param; 6] = [
+                &row.consumer,
+                &row.message_id,
+                &row.source,
+                payload_hash,
+                &self.time,
+                &row.result,
+            ];
+            said.push((query!("inbox/accept_at_commit"), params.to_vec()));
+        }
         match (&self.response, &self.event) {
             (Some(row), Some(event)) if !row.replaces => {
                 let mut params = row.params().to_vec();
@@ -156,6 +192,8 @@ enum Place {
     Key,
     /// The one that claims the key and stores it.
     Claim,
+    /// The one that accepts a message.
+    Message,
     /// The one that needs the key to be this owner's.
     Fence,
     /// Another one of the store.
@@ -187,6 +225,10 @@ impl Crashed {
             {
                 StoreError::NotClaimed
             }
+            // A regular acceptance finds out whether the message is a duplicate.
+            QueryError::Failed(error) if self.at == Place::Message && is_accepted(&error) => {
+                StoreError::AcceptedBefore
+            }
             QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
             QueryError::Failed(error) => own_error(store_error(error)),
             lost @ QueryError::Lost => lost.into(),
@@ -203,6 +245,21 @@ pub(crate) fn is_taken(state: &SqlState) -> bool {
 /// its lock.
 fn is_not_free(state: &SqlState) -> bool {
     [SqlState::UNIQUE_VIOLATION, SqlState::DIVISION_BY_ZERO].contains(state)
+}
+
+/// Whether the row of a message could not be written because there is one already.
+fn is_accepted(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|refused| {
+        *refused.code() == SqlState::UNIQUE_VIOLATION
+            && refused.schema() == Some("hapax")
+            && refused.constraint() == Some("inbox_message_pkey")
+    })
+}
+
+/// The row of a message that is accepted at the commit, as parameters.
+struct NewMessage<'a> {
+    payload_hash: &'a [u8],
+    row: &'a Processed,
 }
 
 /// The key's row with its answer, as parameters.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hapax::{
     event::Headers,
     idempotency::{Claim, KeyRecord, PlannedRequest},
+    inbox::Message,
     key::{DerivationSecret, IdempotencyKey, Operation, Scope, Tenant},
     limits::{PURGE_ROWS, PURGES_KEPT, TOMBSTONE},
     outbox::Draft,
@@ -59,6 +60,17 @@ impl Keys for Postgres {
         let draft = Draft::of(&mut claim);
         let session = self.session().await?;
         Ok(Some(Tx::optimistic(self, session, draft, claim)))
+    }
+
+    async fn accept_at_commit(
+        &self,
+        tenant: Option<Tenant>,
+        context: Headers,
+        message: &Message,
+    ) -> Result<Option<Tx>, StoreError> {
+        let session = self.session().await?;
+        let draft = Draft::new(tenant, context);
+        Ok(Some(Tx::accepting(self, session, draft, message.clone())))
     }
 
     async fn execute_plan(

@@ -6,7 +6,8 @@
 //! queried on another connection to find out whether the commit happened; nothing is assumed.
 //!
 //! A transaction with an optimistic claim is opened by the handler's first statement, and claims its
-//! key in the last pipeline.
+//! key in the last pipeline. A transaction that accepts a message at its commit does the same with
+//! the message.
 
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct Tx {
     session: Session,
     draft: Draft,
     accepted: Accepted,
+    /// The message that the last pipeline accepts. It is the first one of `accepted`.
+    at_commit: Option<Message>,
     held: Option<Held>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
@@ -76,6 +79,7 @@ impl Tx {
             session,
             draft,
             accepted: Accepted::default(),
+            at_commit: None,
             held,
             phase: None,
             pipelined: None,
@@ -109,6 +113,21 @@ impl Tx {
         session.begin(store.begin());
         let row = OldRow::Unread;
         Self::new(store, session, draft, Some(Held { claim, row }))
+    }
+
+    /// Creates a transaction whose last pipeline accepts `message`. Nothing is sent before the
+    /// first statement.
+    pub(crate) fn accepting(
+        store: &Postgres,
+        mut session: Session,
+        draft: Draft,
+        message: Message,
+    ) -> Self {
+        session.begin(store.begin());
+        let mut tx = Self::new(store, session, draft, None);
+        tx.accepted.add(&message, Acceptance::First);
+        tx.at_commit = Some(message);
+        tx
     }
 
     /// Creates a transaction of a key that is already owned. It commits only if the key still is.
@@ -243,16 +262,18 @@ impl Tx {
         }
     }
 
-    /// Whether the key is only assumed to be free.
+    /// Whether the key or the message is only assumed to be free or new.
     fn is_optimistic(&self) -> bool {
-        self.held
-            .as_ref()
-            .is_some_and(|held| held.row == OldRow::Unread)
+        let held = self.held.as_ref();
+        self.at_commit.is_some() || held.is_some_and(|held| held.row == OldRow::Unread)
     }
 
     /// Opens a transaction in which no statement was sent. Otherwise, if `BEGIN` failed, the statement
-    /// that stores the response would be committed on its own.
+    /// that stores the response, or the message, would be committed on its own.
     async fn open(&mut self) -> Result<(), StoreError> {
+        if self.session.is_begun() {
+            return Ok(());
+        }
         let opened = self.ask(async |_| Ok(())).await;
         // Nothing was committed, so the request may run again.
         opened.map_err(StoreError::conflict)
@@ -298,7 +319,8 @@ impl Tx {
         let processed = self.accepted.take_new();
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
         let time = self.store.time();
-        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time);
+        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time)
+            .accepting(self.at_commit.as_ref());
         let failpoints = &self.store.settings().failpoints;
         let failed = match ending.pipeline(&mut self.session, failpoints).await {
             Ok(()) => {
@@ -419,7 +441,7 @@ impl Transaction for Tx {
             // No statement was sent yet, so the claim is sent alone.
             self.ask(async |_| Ok(())).await?;
         }
-        if effect == Effect::Keep && self.is_optimistic() && !self.session.is_begun() {
+        if effect == Effect::Keep && self.is_optimistic() {
             self.open().await?;
         }
         let stands = match (&self.held, &self.phase) {
@@ -458,6 +480,9 @@ impl Transaction for Tx {
         if self.pipelined.take().is_some() {
             // There was no statement and there is no response, but there may be events.
             self.session.begin(self.store.begin());
+        }
+        if self.at_commit.is_some() {
+            self.open().await?;
         }
         self.keep(None).await
     }

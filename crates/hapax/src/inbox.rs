@@ -27,6 +27,41 @@
 //!     Ok(true)
 //! }
 //! ```
+//!
+//! If the effect is nothing but writes of its transaction, the message can be accepted by the
+//! commit ([`Keys::accept_at_commit`]). On PostgreSQL this saves a round trip. A transaction that
+//! fails has committed nothing, and the message is accepted in the regular way after that.
+//!
+//! [`Keys::accept_at_commit`]: crate::store::Keys::accept_at_commit
+//!
+//! ```
+//! # use hapax::{event::Headers, inbox::{Acceptance, Message}, store::{Keys, StoreError, Transaction}};
+//! /// Books a payment once. Returns whether this call did it.
+//! async fn book<S: Keys>(store: &S, message: &Message) -> Result<bool, StoreError> {
+//!     if let Some(tx) = store.accept_at_commit(None, Headers::new(), message).await? {
+//!         match written(tx).await {
+//!             Ok(()) => return Ok(true),
+//!             // The commit may have happened, or may still happen. The next delivery finds out.
+//!             Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+//!             // It was accepted before, or this is not known.
+//!             Err(_) => {}
+//!         }
+//!     }
+//!     let mut tx = store.begin(None, Headers::new()).await?;
+//!     if tx.accept(message).await? != Acceptance::First {
+//!         tx.rollback().await;
+//!         return Ok(false);
+//!     }
+//!     written(tx).await?;
+//!     Ok(true)
+//! }
+//!
+//! async fn written<Tx: Transaction>(mut tx: Tx) -> Result<(), StoreError> {
+//!     // Write the rows of the effect here, and nothing that a rollback does not undo.
+//!     tx.record_result("booked").expect("a short text");
+//!     tx.commit().await
+//! }
+//! ```
 
 mod accepted;
 

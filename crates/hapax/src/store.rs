@@ -172,6 +172,30 @@ pub trait Keys: KeyMaintenance {
         async move { Ok(None) }
     }
 
+    /// Opens a transaction like [`begin`](Self::begin), whose commit accepts `message`. The
+    /// consumer writes its effect at once, and an acceptance before it would be a round trip more.
+    ///
+    /// Returns `None` if this has no advantage in this store; the consumer then calls
+    /// [`Transaction::accept`]. Otherwise the message counts as new until the transaction ends:
+    /// [`Transaction::record_result`] records its result. The commit stores the message with
+    /// everything else, or it fails with [`StoreError::AcceptedBefore`] and commits nothing. It
+    /// waits for another transaction that has accepted the same message and has not ended.
+    ///
+    /// Until the commit nothing is known of the message. So a failure is no outcome of it: a
+    /// statement may have failed because the message was processed before. After any failure except
+    /// that of a commit whose result is lost ([`StoreError::Unavailable`]), the consumer accepts
+    /// the message with [`Transaction::accept`] in another transaction, and writes its effect there
+    /// if the message is new. So the effect must be nothing but writes of this transaction.
+    fn accept_at_commit(
+        &self,
+        tenant: Option<Tenant>,
+        context: Headers,
+        message: &Message,
+    ) -> impl Future<Output = Result<Option<Self::Tx>, StoreError>> + Send {
+        let _ = (tenant, context, message);
+        async move { Ok(None) }
+    }
+
     /// Claims the key, executes the statements, stores the response and commits, in one step.
     ///
     /// If the deadline passes before the store has started the request, the result is `TimedOut`

@@ -2,7 +2,8 @@
 //!
 //! Each sender has one message, and both chose the same id; the payloads are the same or not. A sender sends until it
 //! is answered. The receiver judges a message, writes the id with the effect in one commit, and then answers; it dies
-//! anywhere in between, and answers are lost.
+//! anywhere in between, and answers are lost. It may also write the effect first, and the id with the commit: if the
+//! id is known then, nothing is committed, and the message is judged.
 
 use stateright::{Model, Property};
 
@@ -27,6 +28,10 @@ pub(crate) enum Bug {
     SourceIgnored,
     /// Whether the id is known is asked before the transaction that writes it.
     LookThenWrite,
+    /// The commit inserts the id unless it is known, and does not look at whether it did.
+    KnownIgnored,
+    /// The effect is committed before the id.
+    EffectApart,
 }
 
 /// What happens next.
@@ -34,6 +39,8 @@ pub(crate) enum Bug {
 pub(crate) enum Action {
     Send(usize),
     Look(usize),
+    /// The effect is written before the message is judged.
+    Write(usize),
     Commit(usize),
     Answer(usize),
     /// On the way there or back, or with a receiver that dies.
@@ -46,6 +53,10 @@ pub(crate) enum At {
     Sent,
     /// It was found to be new, and nothing of it is committed.
     FoundNew,
+    /// Its effect is written in an open transaction, whose commit accepts it.
+    Written,
+    /// That commit has failed, and nothing of it is committed.
+    Lost,
     Taken,
     Refused,
 }
@@ -73,6 +84,8 @@ pub(crate) struct State {
     told: [Told; SENDERS],
     /// Attempts that the inbox has recognized as duplicates.
     duplicates: u8,
+    /// Whether a commit has failed because its message was known.
+    has_lost: bool,
 }
 
 const ONE_EFFECT: &str = "one effect for each message of each source";
@@ -88,6 +101,8 @@ impl Design for Inbox {
         (Bug::SourceIgnored, Some(ACKNOWLEDGED)),
         (Bug::SourceIgnored, Some(NOBODY_ELSES)),
         (Bug::LookThenWrite, Some(ONE_EFFECT)),
+        (Bug::KnownIgnored, Some(ONE_EFFECT)),
+        (Bug::EffectApart, Some(ONE_EFFECT)),
     ];
 
     fn new(bug: Bug, large: bool) -> Self {
@@ -109,6 +124,7 @@ impl Model for Inbox {
             effects: [0; SENDERS],
             told: [Told::Nothing; SENDERS],
             duplicates: 0,
+            has_lost: false,
         };
         vec![state(true), state(false)]
     }
@@ -121,11 +137,12 @@ impl Model for Inbox {
             }
         }
         for (place, (_, at)) in state.under_way.iter().enumerate() {
-            actions.push(match at {
-                At::Sent if self.bug == Bug::LookThenWrite => Action::Look(place),
-                At::Sent | At::FoundNew => Action::Commit(place),
-                At::Taken | At::Refused => Action::Answer(place),
-            });
+            match at {
+                At::Sent if self.bug == Bug::LookThenWrite => actions.push(Action::Look(place)),
+                At::Sent => actions.extend([Action::Write(place), Action::Commit(place)]),
+                At::FoundNew | At::Written | At::Lost => actions.push(Action::Commit(place)),
+                At::Taken | At::Refused => actions.push(Action::Answer(place)),
+            }
             actions.push(Action::Lose(place));
         }
     }
@@ -143,6 +160,14 @@ impl Model for Inbox {
                     None => At::FoundNew,
                     Some(known) => known,
                 };
+            }
+            Action::Write(place) => {
+                let (sender, _) = state.under_way[place];
+                state.under_way[place].1 = At::Written;
+                state.effects[sender] += u8::from(self.bug == Bug::EffectApart);
+            }
+            Action::Commit(place) if state.under_way[place].1 == At::Written => {
+                self.commit_written(&mut state, place);
             }
             Action::Commit(place) => self.commit(&mut state, place),
             Action::Answer(place) => {
@@ -174,6 +199,9 @@ impl Model for Inbox {
             }),
             Property::sometimes("a message that comes again is known", |_, state: &State| {
                 state.duplicates > 0
+            }),
+            Property::sometimes("a commit finds its message known", |_, state: &State| {
+                state.has_lost
             }),
             Property::sometimes("both messages have their effect", |_, state: &State| {
                 state.told == [Told::Taken; SENDERS] && state.effects == [1; SENDERS]
@@ -210,6 +238,20 @@ impl Inbox {
         } else {
             state.duplicates = 1;
         }
+    }
+
+    /// An effect that was written before its message was judged: the id and the effect, or nothing.
+    fn commit_written(&self, state: &mut State, place: usize) {
+        let (sender, _) = state.under_way[place];
+        let is_known = self.judged(state, sender).is_some();
+        if is_known && self.bug != Bug::KnownIgnored {
+            state.under_way[place].1 = At::Lost;
+            state.has_lost = true;
+            return;
+        }
+        state.under_way[place].1 = At::Taken;
+        state.known[sender] = true;
+        state.effects[sender] += u8::from(self.bug != Bug::EffectApart);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Targets 10 and 13: the cost of an event for its producer, and of the inbox for a consumer.
 //!
-//! Three kinds of business transaction are compared, with the store and without HTTP: an order, an
-//! order with one event, and an order after one accepted message.
+//! Four kinds of business transaction are compared, with the store and without HTTP: an order, an
+//! order with one event, an order after one accepted message, and an order with a message that is
+//! accepted at the commit.
 
 use std::process::Command;
 
@@ -41,18 +42,26 @@ impl Kind {
     }
 }
 
-/// Runs the three kinds alternately.
+/// Runs the kinds alternately.
 pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Section> {
     let folder = Folder::make(&bench.dir, "postgres-transactions")?;
     let mut kinds = [
         Kind::new("effect", "transactions with an order"),
         Kind::new("emit", "transactions with an order and an event"),
         Kind::new("accept", "transactions with a message and an order"),
+        Kind::new(
+            "accept-at-commit",
+            "transactions with an order and a message at the commit",
+        ),
     ];
     for round in 0..bench.rounds {
         for turn in 0..kinds.len() {
             // Every second round has the reverse order.
-            let turn = if round % 2 == 0 { turn } else { 2 - turn };
+            let turn = if round % 2 == 0 {
+                turn
+            } else {
+                kinds.len() - 1 - turn
+            };
             let kind = &mut kinds[turn];
             let Transacted { rate, median, tail } = transact(bench, &folder, kind.name).await?;
             for (series, figure) in kind.figures.iter_mut().zip([rate, median, tail]) {
@@ -61,14 +70,17 @@ pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Sectio
         }
         bench.progress(round);
     }
-    let [effect, emit, accept] = &kinds;
+    let [effect, emit, accept, at_commit] = &kinds;
+    let ratio = |name: &str, over: &Kind| Series::ratio(name, over.rate(), effect.rate());
     let ratios = [
-        Series::ratio("with an event / without", emit.rate(), effect.rate()),
-        Series::ratio("with a message / without", accept.rate(), effect.rate()),
+        ratio("with an event / without", emit),
+        ratio("with a message at the commit / without", at_commit),
+        ratio("with a message / without", accept),
     ];
     let verdicts = vec![
         Verdict::at_least("10", &ratios[0], 0.85),
         Verdict::at_least("13", &ratios[1], 0.85),
+        Verdict::at_least("13", &ratios[2], 0.85),
     ];
     let rates = kinds.iter().map(|kind| kind.rate().clone());
     let latencies = kinds.iter().flat_map(|kind| kind.figures[1..].to_vec());
@@ -77,7 +89,8 @@ pub(in crate::run) async fn transactions(bench: &Bench) -> anyhow::Result<Sectio
         how: format!(
             "`bench transact`: {TASKS} tasks begin, insert an order and commit, each awaited, \
              with the store over {CONNECTIONS} connections; with one `emit`, with one `accept` \
-             before the insert, or with neither. {} rounds of {:?} after {:?} of \
+             before the insert, with one message accepted by the commit, or with none of these. {} \
+             rounds of {:?} after {:?} of \
              warm-up, each in a new process with an empty database, after a checkpoint.",
             bench.rounds, bench.window, bench.warm_up
         ),

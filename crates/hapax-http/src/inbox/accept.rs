@@ -1,4 +1,6 @@
 //! Processing of a verified message in one transaction: accept, run the handler, commit.
+//!
+//! A layer may first try to accept the message at the commit (`at_commit`).
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use hapax::{
 use http::{HeaderValue, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::Inbox;
+use super::{Inbox, at_commit::at_commit};
 use crate::{
     header::IDEMPOTENCY_STATUS,
     problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
@@ -24,9 +26,9 @@ use crate::{
 };
 
 /// The outcome in the log of a message whose handler did not take it. The sender sends it again.
-const RELEASED: &str = "released";
+pub(super) const RELEASED: &str = "released";
 /// The outcome in the log of a message that could not be accepted because the store has failed.
-const STORE_ERROR: &str = "store_error";
+pub(super) const STORE_ERROR: &str = "store_error";
 
 /// Accepts the message, runs its handler in the same transaction, and writes its line.
 pub(super) async fn accept<K: Keys>(
@@ -44,14 +46,20 @@ pub(super) async fn accept<K: Keys>(
 }
 
 /// The outcome of a message, and the response to its sender.
-type Ended = (&'static str, Response);
+pub(super) type Ended = (&'static str, Response);
 
 async fn process<K: Keys>(
     inbox: &Inbox<K>,
     message: &Message,
     context: Headers,
-    run: Run,
+    mut run: Run,
 ) -> Ended {
+    if inbox.accepts_at_commit {
+        match Box::pin(at_commit(inbox, message, context.clone(), run)).await {
+            Ok(ended) => return ended,
+            Err(again) => run = again,
+        }
+    }
     let id = run.id.clone();
     let failed = |problem: &Problem| (STORE_ERROR, problem::write_out(problem, &id));
     let opened = timeout_at(run.end, open(inbox, message, context)).await;
@@ -93,12 +101,10 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<T: Transaction>(tx: T, mut run: Run) -> Ended {
+async fn first<T: Transaction>(tx: T, run: Run) -> Ended {
     let id = run.id.clone();
-    let slot = Slot::holding(tx);
-    run.parts.extensions.insert(slot.clone());
-    let ((), finished) = run.finish(|response| ((), response)).await;
-    let Some(tx) = slot.close() else {
+    let (tx, finished) = finish(tx, run).await;
+    let Some(tx) = tx else {
         let kept = "the handler still held its transaction when it responded; it was rolled back";
         return (RELEASED, problem::write_out(&Problem::internal(kept), &id));
     };
@@ -117,8 +123,17 @@ async fn first<T: Transaction>(tx: T, mut run: Run) -> Ended {
     }
 }
 
+/// Lends the transaction to the handler and runs it. The transaction is missing from the result if
+/// the handler still holds it.
+pub(super) async fn finish<T: Transaction>(tx: T, mut run: Run) -> (Option<T>, Finished) {
+    let slot = Slot::holding(tx);
+    run.parts.extensions.insert(slot.clone());
+    let ((), finished) = run.finish(|response| ((), response)).await;
+    (slot.close(), finished)
+}
+
 /// The message was not accepted. The sender retries.
-fn unaccepted(error: StoreError) -> Problem {
+pub(super) fn unaccepted(error: StoreError) -> Problem {
     match error {
         StoreError::TimedOut => error.into(),
         error => Problem::new(UNAVAILABLE)
@@ -130,13 +145,13 @@ fn unaccepted(error: StoreError) -> Problem {
 
 /// Whether the response says that the message was accepted: 2xx only, because senders retry
 /// everything else.
-fn takes(finished: &Finished) -> bool {
+pub(super) fn takes(finished: &Finished) -> bool {
     let kept = finished.verdict(OnFailure::Release) == Disposition::WithEffect;
     kept && finished.status().is_success()
 }
 
 /// Puts the outcome on the span of the message, and returns it. The store counts it.
-fn note(acceptance: Acceptance) -> &'static str {
+pub(super) fn note(acceptance: Acceptance) -> &'static str {
     let outcome = acceptance.name();
     tracing::Span::current().record("outcome", outcome);
     outcome

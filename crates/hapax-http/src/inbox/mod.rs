@@ -3,14 +3,18 @@
 //! A [`WebhookLayer`] verifies Standard Webhooks and accepts each message in the transaction in
 //! which its handler writes, so the effect and the inbox row are committed together. A message is
 //! identified by its source, its id and the consumer of the layer. A duplicate receives a 200 and
-//! has no effect. A message whose id was used with another payload by the same source is refused. If
-//! a sender reports one fact under several ids, a [`DedupeKey`] takes the place of the id.
+//! has no effect. A message whose id was used with another payload by the same source is refused.
+//! If a sender reports one fact under several ids, a [`DedupeKey`] takes the place of the id. A
+//! handler that touches nothing but its transaction may run before its message is accepted
+//! ([`WebhookLayer::transaction`]).
 //!
 //! No part of a message is processed before its signature is verified.
 
 mod layer;
+mod transaction;
 mod dedupe;
 mod accept;
+mod at_commit;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -62,6 +66,7 @@ impl<K: Keys> WebhookLayer<K> {
             room: Arc::new(Room::new(BODY_FILE_BYTES)),
             tolerance: TOLERANCE,
             handler_max: HANDLER,
+            accepts_at_commit: false,
             traces: Traces::off(),
             log: RequestLog::default(),
         }))
@@ -153,6 +158,9 @@ struct Inbox<K> {
     room: Arc<Room>,
     tolerance: Duration,
     handler_max: Duration,
+    /// Whether the handler touches nothing but its transaction, so that it may run before its
+    /// message is accepted.
+    accepts_at_commit: bool,
     traces: Traces,
     log: RequestLog,
 }

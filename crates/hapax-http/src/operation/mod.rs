@@ -19,7 +19,6 @@ use hapax::{
 use http::{HeaderName, Method};
 
 pub use layer::Protected;
-pub use transaction::InTransaction;
 
 use crate::{
     body::{Bounds, Numbers},

@@ -5,19 +5,19 @@
 //! check; the rest is a promise of its author.
 
 use axum::handler::{Handler, Layered};
-use hapax::store::{Keys, Transaction};
+use hapax::store::Keys;
 
 use super::{ClaimMode, OperationLayer};
-use crate::tx::Tx;
+use crate::tx::InTransaction;
 
 impl<K: Keys> OperationLayer<K> {
     /// Applies this layer to a handler that touches nothing but its transaction.
     ///
-    /// The handler is any handler of axum whose first argument is its [`Tx`]. It must not call other
-    /// systems, write files, or write on another connection, because it may run twice for one
-    /// request: a run that does not commit is rolled back, and nothing else of it is undone. Both runs
-    /// receive the same body, and copies of the same extensions. In return, a handler of one
-    /// statement takes two round trips on PostgreSQL.
+    /// The handler is any handler of axum whose first argument is its [`Tx`](crate::Tx). It must
+    /// not call other systems, write files, or write on another connection, because it may run
+    /// twice for one request: a run that does not commit is rolled back, and nothing else of it is
+    /// undone. Both runs receive the same body, and copies of the same extensions. In return, a
+    /// handler of one statement takes two round trips on PostgreSQL.
     ///
     /// The first run of a request may meet the locks of a duplicate that is running on another node. A
     /// handler that skips locked rows (`SKIP LOCKED`, `pg_try_advisory_xact_lock`) could store a
@@ -79,27 +79,3 @@ impl<K: Keys> OperationLayer<K> {
         handler.layer(layer)
     }
 }
-
-/// The arguments of a handler whose first one is the transaction `X`, as axum marks them.
-///
-/// It is implemented for all handlers with up to 16 arguments, and not meant for other types.
-#[diagnostic::on_unimplemented(
-    message = "the first argument of the handler is not its transaction",
-    note = "`OperationLayer::transaction` takes handlers such as `async fn(Tx<T>, Json<Body>)`"
-)]
-pub trait InTransaction<X> {}
-
-macro_rules! in_transaction {
-    () => {
-        impl<M, X: Transaction> InTransaction<X> for (M, Tx<X>) {}
-    };
-    ($first:ident $($rest:ident)*) => {
-        impl<M, X: Transaction, $first, $($rest),*> InTransaction<X>
-            for (M, Tx<X>, $first, $($rest,)*)
-        {
-        }
-        in_transaction!($($rest)*);
-    };
-}
-
-in_transaction!(A B C D E F G H I J K L N O P);

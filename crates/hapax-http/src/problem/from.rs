@@ -19,6 +19,10 @@ impl From<StoreError> for Problem {
             StoreError::NotClaimed => Self::new(IN_PROGRESS)
                 .detail("the key was not claimed; the response of the key replaces this one")
                 .caused_by(error),
+            // The sender delivers the message again, and a regular acceptance decides.
+            StoreError::AcceptedBefore => Self::new(CONFLICT)
+                .detail("the message was accepted before; nothing was changed")
+                .caused_by(error),
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
                 .caused_by(error),

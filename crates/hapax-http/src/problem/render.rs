@@ -59,13 +59,14 @@ const STORED: &str = "this response is stored, and every request with this key r
 pub(crate) struct InPhases;
 
 /// Whether the failure of a handler is the outcome of its request. In the extensions of a request
-/// it marks a run with an optimistic claim.
+/// it marks a run with an optimistic claim, or one whose message is accepted at its commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Finality {
     /// It is, and it is logged as a failure.
     #[default]
     Final,
-    /// It is not: the request claims its key, and replays a response or runs again.
+    /// It is not: the request claims its key or accepts its message, and then replays a response or
+    /// runs again.
     Provisional,
 }
 

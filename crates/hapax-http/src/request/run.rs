@@ -34,7 +34,8 @@ pub(crate) struct Finished {
     is_store_failure: bool,
 }
 
-/// A handler with its request.
+/// A handler with its request. A copy runs the same request again.
+#[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) inner: Inner,
     pub(crate) parts: request::Parts,

@@ -26,6 +26,7 @@ mod plans;
 mod phased;
 mod problems;
 mod webhooks;
+mod at_commit;
 mod services;
 mod listener;
 mod metrics;

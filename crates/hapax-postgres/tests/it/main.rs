@@ -28,6 +28,7 @@ mod kept;
 mod absent;
 mod history;
 mod inbox;
+mod at_commit;
 mod sagas;
 mod relay;
 mod idle;

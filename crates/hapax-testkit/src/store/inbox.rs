@@ -5,12 +5,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hapax::{
     event::Headers,
-    inbox::{Acceptance, Message},
-    store::{Effect, Keys, Outbox, Transaction},
+    inbox::{Acceptance, Message, ResultError},
+    store::{Effect, Keys, Outbox, StoreError, Transaction},
 };
 
-use super::{DeliveriesUnderTest, fixture::Fixture};
-use crate::events::{claim, message, response};
+use super::{DeliveriesUnderTest, StoreUnderTest, fixture::Fixture};
+use crate::events::{claim, event, message, response};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -186,6 +186,62 @@ pub async fn of_many_that_take_one_message_one_commits<S: DeliveriesUnderTest>()
     assert_eq!(fixture.rows().await, ["effect"]);
 }
 
+/// A message that the commit accepts is committed with its effect, its events and its result. If it
+/// was accepted before, nothing is committed, and it is a duplicate or a mismatch as ever.
+///
+/// A store that accepts no messages at the commit passes with its regular acceptance.
+pub async fn a_commit_accepts_a_message_with_its_effect_or_not_at_all<S: DeliveriesUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    let hello = message("mailer", "m1", "hello");
+    let other = message("mailer", "m1", "other");
+    assert!(at_commit::<S>(fixture.store(), &hello, "rolled back", false).await);
+    assert!(at_commit::<S>(fixture.store(), &hello, "first", true).await);
+    let fixture = fixture.reopen().await;
+    for again in [&hello, &other] {
+        assert!(!at_commit::<S>(fixture.store(), again, "again", true).await);
+    }
+    assert_eq!(take(&fixture, &hello).await, Acceptance::Duplicate);
+    assert_eq!(take(&fixture, &other).await, Acceptance::Mismatch);
+    let second = message("mailer", "m2", "hello");
+    assert_eq!(take(&fixture, &second).await, Acceptance::First);
+    assert!(!at_commit::<S>(fixture.store(), &second, "second", true).await);
+    let elsewhere = message("ledger", "m1", "hello");
+    assert!(at_commit::<S>(fixture.store(), &elsewhere, "elsewhere", true).await);
+    assert_eq!(fixture.rows().await, ["elsewhere", "first"]);
+    assert_eq!(fixture.events().await.len(), 2);
+}
+
+/// If many callers accept one message at the same time, in both ways, one effect is committed.
+pub async fn of_many_that_accept_one_message_at_the_commit_one_commits<S: DeliveriesUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    let takers = (0..60).map(|number| {
+        let store = fixture.store().clone();
+        tokio::spawn(async move {
+            let hello = message("mailer", "m1", "hello");
+            let row = number.to_string();
+            if number % 3 > 0 {
+                // Some of them do not commit.
+                let commits = number >= 10;
+                return at_commit::<S>(&store, &hello, &row, commits).await && commits;
+            }
+            let mut tx = store.begin(None, Headers::new()).await.expect("it opens");
+            let accepted = tx.accept(&hello).await.expect("the message is checked");
+            let is_first = accepted == Acceptance::First;
+            if is_first {
+                S::write_row(&mut tx, &row).await;
+                tx.emit(event(&row)).expect("an event is emitted");
+            }
+            tx.commit().await.expect("it is committed");
+            is_first
+        })
+    });
+    let taken = join_all(takers).await;
+    let taken = taken.into_iter().map(|one| one.expect("no panic"));
+    assert_eq!(taken.filter(|is_first| *is_first).count(), 1);
+    assert_eq!(fixture.rows().await.len(), 1);
+    assert_eq!(fixture.events().await.len(), 1);
+}
+
 /// The inbox deletes a message after its retention, and not earlier.
 pub async fn a_message_is_known_for_its_retention<S: DeliveriesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
@@ -207,6 +263,43 @@ async fn take<S: DeliveriesUnderTest>(fixture: &Fixture<S>, message: &Message) -
     let accepted = tx.accept(message).await.expect("the message is checked");
     tx.commit().await.expect("it is committed");
     accepted
+}
+
+/// Writes the row, emits one event about it, and accepts the message at the commit, or rolls back.
+/// Returns false if the message was accepted before.
+async fn at_commit<S: StoreUnderTest>(
+    store: &S::Store,
+    message: &Message,
+    row: &str,
+    commits: bool,
+) -> bool {
+    let opened = store.accept_at_commit(None, Headers::new(), message).await;
+    let mut tx = match opened.expect("a transaction opens") {
+        Some(tx) => tx,
+        None => {
+            let tx = store.begin(None, Headers::new()).await;
+            let mut tx = tx.expect("a transaction opens");
+            let accepted = tx.accept(message).await.expect("the message is checked");
+            if accepted != Acceptance::First {
+                tx.rollback().await;
+                return false;
+            }
+            tx
+        }
+    };
+    S::write_row(&mut tx, row).await;
+    tx.emit(event(row)).expect("an event is emitted");
+    assert_eq!(tx.record_result("a\0b"), Err(ResultError::Nul));
+    tx.record_result(row).expect("a short text");
+    if !commits {
+        tx.rollback().await;
+        return true;
+    }
+    match tx.commit().await {
+        Ok(()) => true,
+        Err(StoreError::AcceptedBefore) => false,
+        Err(error) => panic!("a known message should be AcceptedBefore: {error:?}"),
+    }
 }
 
 async fn purge<S: DeliveriesUnderTest>(fixture: &Fixture<S>) -> u64 {

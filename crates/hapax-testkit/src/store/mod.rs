@@ -222,6 +222,8 @@ macro_rules! store_suite {
                 a_message_that_was_rolled_back_is_first_again
                 a_keyed_transaction_takes_messages_too
                 of_many_that_take_one_message_one_commits
+                a_commit_accepts_a_message_with_its_effect_or_not_at_all
+                of_many_that_accept_one_message_at_the_commit_one_commits
                 a_message_is_known_for_its_retention
             }
             starts {

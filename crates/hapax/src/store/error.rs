@@ -39,6 +39,13 @@ pub enum StoreError {
     /// statements of the same transaction return the same error.
     #[error("the key was not claimed, and the transaction has ended")]
     NotClaimed,
+    /// The message that the commit would have accepted was accepted before. Nothing was written.
+    ///
+    /// This is not a failure. The consumer accepts the message with
+    /// [`Transaction::accept`](super::Transaction::accept) in another transaction, which finds out
+    /// whether it is a duplicate.
+    #[error("the message was accepted before, and the transaction has ended")]
+    AcceptedBefore,
     /// Another owner has taken over. Nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,

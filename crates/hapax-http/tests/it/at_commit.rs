@@ -1,0 +1,323 @@
+//! Messages that are accepted at the commit: the handler starts before its message is accepted, and
+//! a run that does not commit leaves nothing.
+//!
+//! Each node has its own store and its own connections.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    routing::{MethodRouter, post},
+};
+use futures_util::future::join_all;
+use hapax::{
+    event::NewEvent,
+    signature::{Signer, Verifier, sign},
+    store::Keys,
+};
+use hapax_http::{ConflictOn as _, Problem, Tx, WebhookLayer, problem};
+use hapax_postgres::Postgres;
+use hapax_sqlite::Sqlite;
+use hapax_testkit::{
+    clock::{seeded_random, system_clock},
+    postgres::Database,
+};
+use http::{Request, StatusCode};
+
+use crate::{
+    log,
+    metrics::count,
+    stage::{Sent, send},
+};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const TABLE: &str = "CREATE TABLE parcel (id text PRIMARY KEY)";
+const INSERT: &str = "INSERT INTO parcel VALUES ($1)";
+/// The primary key of the table.
+const ID: &str = "parcel_pkey";
+
+/// How often the handlers have run.
+type Runs = Arc<AtomicUsize>;
+
+/// A receiver of messages on PostgreSQL.
+struct Service {
+    database: Database,
+    runs: Runs,
+}
+
+impl Service {
+    async fn new() -> Self {
+        let service = Self {
+            database: Database::fresh().await,
+            runs: Runs::default(),
+        };
+        let store = service.store().await;
+        let made = store.migrate("test", &[(1, "parcel", TABLE)]).await;
+        made.unwrap();
+        service
+    }
+
+    async fn store(&self) -> Postgres {
+        let (clock, random) = (system_clock(), seeded_random(1));
+        let settings = hapax_postgres::Settings::new(self.database.url(), clock, random);
+        Postgres::open(settings).await.unwrap()
+    }
+
+    /// A node whose messages are accepted at the commit.
+    async fn node(&self) -> Router {
+        let layer = layer(self.store().await);
+        router(post(layer.transaction(receive)), &self.runs)
+    }
+
+    /// A node whose messages are accepted before the handler starts.
+    async fn regular(&self) -> Router {
+        let layer = layer(self.store().await);
+        router(post(receive).layer(layer), &self.runs)
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// How many parcels, events and messages are committed.
+    async fn stored(&self) -> [i64; 3] {
+        const STORED: &str = "SELECT (SELECT count(*) FROM parcel),
+            (SELECT count(*) FROM hapax.outbox_event),
+            (SELECT count(*) FROM hapax.inbox_message)";
+        let row = self.database.client().await.query_one(STORED, &[]).await;
+        let row = row.unwrap();
+        [row.get(0), row.get(1), row.get(2)]
+    }
+}
+
+fn layer<K: Keys>(store: K) -> WebhookLayer<K> {
+    let keys = |source: &str| {
+        let verifier = || vec![SECRET.parse::<Verifier>().unwrap()];
+        (source == "pay").then(verifier)
+    };
+    WebhookLayer::new(store, system_clock(), seeded_random(1), "test", keys)
+}
+
+fn router(route: MethodRouter<Runs>, runs: &Runs) -> Router {
+    Router::new()
+        .route("/webhooks/{source}", route)
+        .with_state(Arc::clone(runs))
+}
+
+/// Inserts the parcel that the body names after the act.
+async fn receive(
+    mut tx: Tx<hapax_postgres::Tx>,
+    State(runs): State<Runs>,
+    body: String,
+) -> Result<(StatusCode, String), Problem> {
+    let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+    let (act, id) = body.split_once(' ').unwrap();
+    if act == "skip" {
+        tx.record_result("skipped").unwrap();
+        return Ok((StatusCode::OK, format!("run {run}")));
+    }
+    let inserted = tx.execute(INSERT, &[&id]).await;
+    tx.emit(NewEvent::json("parcel.received", &id))?;
+    tx.record_result("received").unwrap();
+    match act {
+        "insert" => inserted.map(drop)?,
+        "map" => inserted.map(drop).conflict_on(ID, problem::CONFLICT)?,
+        "ignore" => drop(inserted),
+        "refuse" => return Err(Problem::invalid("id", "is not valid")),
+        "fail" => return Err(Problem::internal("asked to")),
+        "panic" => panic!("asked to"),
+        "hang" => std::future::pending().await,
+        other => panic!("unknown act {other:?}"),
+    }
+    Ok((StatusCode::OK, format!("run {run}")))
+}
+
+/// The handler on SQLite.
+async fn embedded(
+    mut tx: Tx<hapax_sqlite::Tx>,
+    State(runs): State<Runs>,
+    body: String,
+) -> Result<StatusCode, Problem> {
+    runs.fetch_add(1, Ordering::SeqCst);
+    tx.with(move |db| db.execute(INSERT, [body])).await?;
+    Ok(StatusCode::OK)
+}
+
+async fn deliver(node: &Router, id: &str, body: &str) -> Sent {
+    let timestamp = system_clock().now().as_secs();
+    let signer: Signer = SECRET.parse().unwrap();
+    let signature = sign(id, timestamp, body.as_bytes(), &[signer]);
+    let request = Request::post("/webhooks/pay")
+        .header("webhook-id", id)
+        .header("webhook-timestamp", timestamp)
+        .header("webhook-signature", signature)
+        .body(Body::from(body.to_owned()))
+        .unwrap();
+    send(node.clone(), request).await
+}
+
+#[track_caller]
+fn check(sent: &Sent, status: u16, idempotency: Option<&str>) {
+    let text = String::from_utf8_lossy(&sent.body);
+    assert_eq!(sent.status, status, "{text}");
+    assert_eq!(sent.idempotency(), idempotency, "{text}");
+}
+
+#[tokio::test]
+async fn a_new_message_runs_once_and_every_repetition_is_acknowledged() {
+    let service = Service::new().await;
+    check(
+        &deliver(&service.node().await, "m1", "insert a").await,
+        200,
+        None,
+    );
+    assert_eq!((service.runs(), service.stored().await), (1, [1, 1, 1]));
+    // The first run of a repetition fails on the row of the first delivery.
+    for node in [service.node().await, service.regular().await] {
+        let again = deliver(&node, "m1", "insert a").await;
+        check(&again, 200, Some("replayed"));
+    }
+    assert_eq!((service.runs(), service.stored().await), (2, [1, 1, 1]));
+    let results = "SELECT result FROM hapax.inbox_message WHERE processed_at IS NOT NULL";
+    let client = service.database.client().await;
+    let row = client.query_one(results, &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "received");
+}
+
+#[tokio::test]
+async fn a_repetition_is_acknowledged_whatever_the_handler_makes_of_the_first_delivery() {
+    for act in ["map", "ignore", "skip"] {
+        let service = Service::new().await;
+        let body = format!("{act} a");
+        check(
+            &deliver(&service.node().await, "m1", &body).await,
+            200,
+            None,
+        );
+        let before = service.stored().await;
+        let again = deliver(&service.node().await, "m1", &body).await;
+        check(&again, 200, Some("replayed"));
+        assert_eq!(service.stored().await, before, "{act}");
+        assert_eq!(before[2], 1, "{act}");
+    }
+}
+
+#[tokio::test]
+async fn another_payload_is_a_mismatch_and_leaves_nothing() {
+    let service = Service::new().await;
+    let node = service.node().await;
+    check(&deliver(&node, "m1", "insert a").await, 200, None);
+    for body in ["insert b", "skip b", "refuse b", "fail b"] {
+        let other = deliver(&node, "m1", body).await;
+        other.check_problem(409, "CONFLICT.inbox.payload_mismatch");
+    }
+    assert_eq!(service.stored().await, [1, 1, 1]);
+}
+
+/// A failure says nothing of the message, so the handler runs again after its acceptance.
+#[tokio::test]
+async fn a_failure_comes_from_a_run_that_has_accepted_the_message() {
+    let service = Service::new().await;
+    let node = service.node().await;
+    for (act, status) in [("refuse", 400), ("fail", 500), ("panic", 500)] {
+        let before = service.runs();
+        let failed = deliver(&node, "m1", &format!("{act} a")).await;
+        check(&failed, status, None);
+        assert_eq!(service.runs(), before + 2, "{act}");
+        assert_eq!(service.stored().await, [0, 0, 0], "{act}");
+    }
+    check(&deliver(&node, "m1", "insert a").await, 200, None);
+    assert_eq!(service.stored().await, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_handler_that_takes_too_long_runs_once() {
+    let service = Service::new().await;
+    let layer = layer(service.store().await).handler_max(Duration::from_millis(300));
+    let node = router(post(layer.transaction(receive)), &service.runs);
+    let late = deliver(&node, "m1", "hang a").await;
+    late.check_problem(504, "DEPENDENCY.timeout");
+    assert_eq!((service.runs(), service.stored().await), (1, [0, 0, 0]));
+    let node = service.node().await;
+    check(&deliver(&node, "m1", "insert a").await, 200, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_hundred_deliveries_to_four_nodes_one_has_an_effect() {
+    let service = Service::new().await;
+    let nodes = [
+        service.node().await,
+        service.regular().await,
+        service.node().await,
+        service.node().await,
+    ];
+    let sent = (0..100).map(|number| {
+        let node = nodes[number % nodes.len()].clone();
+        tokio::spawn(async move {
+            loop {
+                // The handler and the inbox are locked in different orders, so one of two
+                // deliveries may be rolled back by a deadlock. Its sender delivers it again.
+                let sent = deliver(&node, "m1", "insert a").await;
+                if sent.status.is_success() {
+                    return sent;
+                }
+                sent.check_problem(503, "DEPENDENCY.unavailable");
+            }
+        })
+    });
+    let sent = join_all(sent).await.into_iter().map(Result::unwrap);
+    let new = sent.filter(|one| one.idempotency().is_none());
+    assert_eq!(new.count(), 1);
+    assert_eq!(service.stored().await, [1, 1, 1]);
+}
+
+#[test]
+fn each_message_is_counted_once_and_a_run_that_loses_is_no_failure() {
+    log::listen();
+    let counted = count(async {
+        let service = Service::new().await;
+        // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
+        let node = service.node().await;
+        drop(log::take());
+        deliver(&node, "m1", "insert a").await;
+        deliver(&node, "m1", "insert a").await;
+        deliver(&node, "m1", "skip a").await;
+        assert_eq!(service.runs(), 3);
+    });
+    let log = log::take();
+    for failure in ["ERROR", "otel.status_code="] {
+        assert!(!log.contains(failure), "{failure} in\n{log}");
+    }
+    for outcome in ["accepted", "duplicate", "mismatch"] {
+        let line = format!("hapax_inbox_messages_total{{consumer=\"test\",outcome=\"{outcome}\"}}");
+        let value = counted.get(&line).map(String::as_str);
+        assert_eq!(value, Some("1"), "{line}: {counted:#?}");
+    }
+}
+
+/// SQLite accepts no messages at the commit. They are accepted first there.
+#[tokio::test]
+async fn the_same_layer_runs_a_handler_once_for_each_message_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("test.db");
+    let settings = hapax_sqlite::Settings::new(path, system_clock(), seeded_random(1));
+    let store = Sqlite::open(settings).unwrap();
+    let made = store.write(|db| db.execute(TABLE, [])).await;
+    made.unwrap();
+    let runs = Runs::default();
+    let node = router(post(layer(store).transaction(embedded)), &runs);
+    check(&deliver(&node, "m1", "a").await, 200, None);
+    check(&deliver(&node, "m1", "a").await, 200, Some("replayed"));
+    deliver(&node, "m1", "b")
+        .await
+        .check_problem(409, "CONFLICT.inbox.payload_mismatch");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
