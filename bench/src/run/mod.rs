@@ -6,6 +6,7 @@
 
 mod report;
 mod page;
+mod plot;
 mod folder;
 mod service;
 mod shop;
@@ -197,6 +198,9 @@ impl Flags {
             match measurement.await {
                 Ok(mut section) => {
                     section.name = name;
+                    for refused in section.draw(&machine.measured()) {
+                        say(&format!("  no plot: {refused:#}\n"));
+                    }
                     say(&format!("\n{section}\n"));
                     let took = began.elapsed();
                     match written.last_mut().filter(|last| last.part == part) {
@@ -231,12 +235,23 @@ impl Flags {
             .iter()
             .map(|it| (it.part, self.text(it, &machine, &bench)))
             .collect();
-        let (out, is_kept) = self.out(&bench.dir);
+        self.write(&bench.dir, &texts, &sections)
+    }
+
+    /// Writes the page and the plots of the sections.
+    fn write(
+        &self,
+        dir: &Path,
+        texts: &[(Part, String)],
+        sections: &[Section],
+    ) -> anyhow::Result<()> {
+        let (out, is_kept) = self.out(dir);
         let kept = match fs::read_to_string(&out) {
             Ok(kept) if is_kept => kept,
             _ => String::new(),
         };
-        fs::write(&out, page(&kept, &texts))?;
+        let pictures = sections.iter().flat_map(|section| &section.pictures);
+        plot::write(&out, &page(&kept, texts), pictures)?;
         say(&format!("written to {}\n", out.display()));
         Ok(())
     }
