@@ -14,7 +14,7 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
 /// Space on the left, for the labels of the vertical axis.
 const LEFT: f64 = 96.0;
-const RIGHT: f64 = WIDTH - 24.0;
+const RIGHT: f64 = WIDTH - 48.0;
 const BOTTOM: f64 = HEIGHT - 84.0;
 /// The place of the first row of the legend.
 const LEGEND: f64 = 56.0;
