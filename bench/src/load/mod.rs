@@ -59,6 +59,21 @@ pub(crate) enum Keys {
     Fresh,
     /// The first keys of the sequence, in a cycle of this length.
     Cycle(u64),
+    /// This number of first keys of the sequence, in a scattered order.
+    Spread(u64),
+}
+
+impl Keys {
+    /// The number of the key for the request with this number.
+    fn of(self, number: u64) -> u64 {
+        // An odd number close to 2^64 divided by the golden ratio, which scatters close numbers.
+        const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+        match self {
+            Self::Fresh => number,
+            Self::Cycle(keys) => number % keys,
+            Self::Spread(keys) => number.wrapping_mul(STRIDE) % keys,
+        }
+    }
 }
 
 /// When a run ends.
@@ -190,10 +205,7 @@ async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
         if number >= last {
             return Ok(());
         }
-        request.take_key(match shared.plan.keys {
-            Keys::Fresh => number,
-            Keys::Cycle(keys) => number % keys,
-        });
+        request.take_key(shared.plan.keys.of(number));
         let sent = shared.due(start, number).await;
         if to.is_some_and(|to| sent >= to) {
             return Ok(());

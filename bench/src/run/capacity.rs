@@ -206,7 +206,7 @@ fn order(seed: u32) -> Request {
 }
 
 /// Runs a plan whose keys are all new.
-async fn first_writes(plan: &Plan) -> anyhow::Result<Tally> {
+pub(super) async fn first_writes(plan: &Plan) -> anyhow::Result<Tally> {
     let tally = load::run(plan).await?;
     tally.only(201)?;
     ensure!(tally.replayed == 0, "a fresh key was replayed");

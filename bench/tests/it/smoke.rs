@@ -15,12 +15,13 @@ fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
         "storm",
         "writes",
         "capacity",
+        "growth",
         "backlog",
         "inbox",
     ]);
     assert!(page.contains("duplicates of the newest"), "{page}");
     assert!(page.contains("log merged by commits"), "{page}");
-    for plot in ["capacity", "backlog", "backlog-memory"] {
+    for plot in ["capacity", "growth", "backlog", "backlog-memory"] {
         check_linked(&page, plot);
     }
     for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |", "| 14 |"] {
@@ -37,6 +38,7 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
         "postgres-storm",
         "postgres-transactions",
         "postgres-capacity",
+        "postgres-growth",
         "postgres-nodes",
         "postgres-inbox",
     ]);
@@ -45,7 +47,13 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
         assert!(page.contains(&target), "{target} is missing:\n{page}");
     }
     assert!(page.contains("fsync = on"), "{page}");
-    check_linked(&page, "postgres-capacity");
+    for plot in [
+        "postgres-capacity",
+        "postgres-growth",
+        "postgres-growth-pools",
+    ] {
+        check_linked(&page, plot);
+    }
 }
 
 /// Leaves out `neighbours`, because an open breaker waits ten seconds before it tries again.
