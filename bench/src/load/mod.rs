@@ -31,6 +31,7 @@ pub(crate) use burst::burst;
 pub(crate) use command::Flags;
 pub(crate) use connection::Connection;
 pub(crate) use request::Request;
+use request::scatter;
 pub(crate) use tally::Tally;
 
 /// What to send, to which service, and how long.
@@ -66,12 +67,10 @@ pub(crate) enum Keys {
 impl Keys {
     /// The number of the key for the request with this number.
     fn of(self, number: u64) -> u64 {
-        // An odd number close to 2^64 divided by the golden ratio, which scatters close numbers.
-        const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
         match self {
             Self::Fresh => number,
             Self::Cycle(keys) => number % keys,
-            Self::Spread(keys) => number.wrapping_mul(STRIDE) % keys,
+            Self::Spread(keys) => scatter(number) % keys,
         }
     }
 }

@@ -21,7 +21,13 @@ fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
     ]);
     assert!(page.contains("duplicates of the newest"), "{page}");
     assert!(page.contains("log merged by commits"), "{page}");
-    for plot in ["capacity", "growth", "backlog", "backlog-memory"] {
+    for plot in [
+        "capacity",
+        "growth",
+        "growth-payloads",
+        "backlog",
+        "backlog-memory",
+    ] {
         check_linked(&page, plot);
     }
     for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |", "| 14 |"] {

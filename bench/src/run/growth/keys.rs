@@ -1,5 +1,4 @@
-//! Growth: first writes and replays by the number of stored keys, and on PostgreSQL first writes by
-//! the size of the connection pool.
+//! First writes and replays by the number of stored keys.
 //!
 //! Real requests store the keys. Replays are spread over all of them and read the store, because
 //! the cache would hide the cost. The measured first writes add a tenth to the number of keys at
@@ -10,27 +9,26 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use anyhow::ensure;
 
 use crate::{
-    load::{self, Keys, Plan, Request, Until},
+    load::{self, Keys, Until},
     transact::to_f64,
 };
 
 use super::{
-    Bench, Store,
-    capacity::first_writes,
-    folder::Folder,
-    plot::{Axis, Line, Plot, Scale},
-    relay::many,
-    report::{Section, Series, Unit},
-    shop::{Shop, TOKEN},
-    speed::Speed,
+    super::{
+        Bench, Store,
+        capacity::first_writes,
+        folder::Folder,
+        plot::{Axis, Line, Plot, Scale},
+        relay::many,
+        report::{Series, Unit},
+        shop::Shop,
+        speed::Speed,
+    },
+    Figures, plan,
 };
 
 /// The setting that turns the replay cache off.
 const NO_CACHE: &[(&str, &str)] = &[("HAPAX__IDEMPOTENCY__CACHE_BYTES", "0")];
-/// The setting for the number of connections to PostgreSQL.
-const CONNECTIONS: &str = "HAPAX__STORE__CONNECTIONS";
-/// Sizes of the connection pool.
-const POOLS: [u32; 3] = [4, 16, 64];
 /// Seed of the stored keys. Those of the measured first writes are larger.
 const STORED: u64 = 1;
 
@@ -39,12 +37,6 @@ struct Size {
     keys: u64,
     writes: Speed,
     replays: Speed,
-}
-
-/// The figures with this number of connections.
-struct Pool {
-    connections: u32,
-    writes: Speed,
 }
 
 /// A line through rates by the logarithm of the number of keys, which minimizes the squared
@@ -57,19 +49,11 @@ struct Fit {
     mean: (f64, f64),
 }
 
-/// Stores keys and measures at several numbers of them; then measures with several pools.
-pub(super) async fn growth(bench: &Bench, store: Store) -> anyhow::Result<Section> {
+/// Stores keys in one shop and measures at several numbers of them.
+pub(super) async fn keys(bench: &Bench, store: Store) -> anyhow::Result<Figures> {
     let sizes = stored(bench, store).await?;
-    let pools = match store {
-        Store::Sqlite => Vec::new(),
-        Store::Postgres => pooled(bench).await?,
-    };
     let writes = Fit::of(sizes.iter().map(|size| (size.keys, &size.writes.rate)));
     let replays = Fit::of(sizes.iter().map(|size| (size.keys, &size.replays.rate)));
-    let mut plots = vec![keys_plot(store, &sizes, writes, replays)];
-    if !pools.is_empty() {
-        plots.push(pools_plot(&pools));
-    }
     let least = sizes.first().map_or(0, |size| size.keys);
     let changes = [("first writes", writes), ("replays", replays)];
     let changes = changes.into_iter().filter_map(|(name, fit)| {
@@ -77,38 +61,23 @@ pub(super) async fn growth(bench: &Bench, store: Store) -> anyhow::Result<Sectio
         Some(fit?.change(name, least))
     });
     let speeds = sizes.iter().flat_map(|size| [&size.writes, &size.replays]);
-    let speeds: Vec<_> = speeds.chain(pools.iter().map(|it| &it.writes)).collect();
-    let rates = speeds.iter().map(|speed| speed.rate.clone());
-    let latencies = speeds.iter().flat_map(|speed| speed.latencies());
-    Ok(Section {
-        title: format!("Growth: stored keys and connections, {store}"),
-        how: how(bench, store),
-        series: rates.chain(changes).chain(latencies).collect(),
-        plots,
-        ..Section::default()
-    })
-}
-
-fn how(bench: &Bench, store: Store) -> String {
-    let pools = match store {
-        Store::Sqlite => String::new(),
-        Store::Postgres => format!(
-            " After that, `POST /orders` with pools of 4, 16 and 64 connections, alternately, {} \
-             rounds of {:?} after {:?} of warm-up, each on a new shop with an empty database.",
-            bench.rounds, bench.window, bench.warm_up
+    let rates = speeds.clone().map(|speed| speed.rate.clone());
+    let latencies = speeds.flat_map(Speed::latencies);
+    Ok(Figures {
+        how: format!(
+            "`POST /orders` over {} connections stores {} keys in one shop, whose replay cache is \
+             off. With a tenth, three tenths and all of them stored, {} rounds: {:?} of replays, \
+             spread over all stored keys, and first writes, which add at most a tenth to the keys \
+             in all rounds together. The changes are those of a line through the rates by the \
+             logarithm of the number of keys, relative to its first value.",
+            bench.connections,
+            many(bench.keys),
+            bench.rounds,
+            bench.window
         ),
-    };
-    format!(
-        "`POST /orders` over {} connections stores {} keys in one shop, whose replay cache is off. \
-         With a tenth, three tenths and all of them stored, {} rounds: {:?} of replays, spread over \
-         all stored keys, and first writes, which add at most a tenth to the keys in all rounds \
-         together. The changes are those of a line through the rates by the logarithm of the number \
-         of keys, relative to its first value.{pools}",
-        bench.connections,
-        many(bench.keys),
-        bench.rounds,
-        bench.window
-    )
+        series: rates.chain(changes).chain(latencies).collect(),
+        plot: plot(store, &sizes, writes, replays),
+    })
 }
 
 /// Stores the keys in one shop, and measures with a tenth, three tenths and all of them.
@@ -121,7 +90,7 @@ async fn stored(bench: &Bench, store: Store) -> anyhow::Result<Vec<Size>> {
     // Few keys may leave fewer sizes.
     for keys in BTreeSet::from(counts.map(|count| count.max(1))) {
         fill(bench, shop.address(), before, keys).await?;
-        super::say(&format!("  {} keys are stored\n", many(keys)));
+        super::super::say(&format!("  {} keys are stored\n", many(keys)));
         before = keys;
         let mut size = Size::new(keys);
         for round in 0..bench.rounds {
@@ -147,43 +116,9 @@ async fn fill(bench: &Bench, address: SocketAddr, before: u64, keys: u64) -> any
     Ok(())
 }
 
-/// Measures first writes with each pool alternately.
-async fn pooled(bench: &Bench) -> anyhow::Result<Vec<Pool>> {
-    let folder = Folder::make(&bench.dir, "growth-pools")?;
-    let mut pools: Vec<Pool> = POOLS.into_iter().map(Pool::new).collect();
-    for round in 0..bench.rounds {
-        // Every second round has the reverse order.
-        pools.reverse();
-        for pool in &mut pools {
-            let connections = pool.connections.to_string();
-            let settings = [(CONNECTIONS, connections.as_str())];
-            let place = Folder::make(folder.path(), "shop")?;
-            let shop = Shop::bare(bench, Store::Postgres, place, &settings).await?;
-            let plan = plan(bench, shop.address(), STORED, bench.window());
-            pool.writes.push(&first_writes(&plan).await?);
-        }
-        bench.progress(round);
-    }
-    pools.sort_by_key(|pool| pool.connections);
-    Ok(pools)
-}
-
-/// Orders with new keys of the sequence `seed`.
-fn plan(bench: &Bench, address: SocketAddr, seed: u64, until: Until) -> Plan {
-    Plan {
-        address,
-        connections: bench.connections,
-        threads: 1,
-        request: Request::post("/orders", TOKEN, crate::ORDER, seed),
-        keys: Keys::Fresh,
-        pace: None,
-        until,
-    }
-}
-
 impl Size {
     fn new(keys: u64) -> Self {
-        let speed = |name| Speed::new(&format!("{name}, {} keys stored", many(keys)));
+        let speed = |name: &str| Speed::new(&format!("{name}, {} keys stored", many(keys)));
         Self {
             keys,
             writes: speed("first writes"),
@@ -214,16 +149,6 @@ impl Size {
     }
 }
 
-impl Pool {
-    fn new(connections: u32) -> Self {
-        let name = format!("first writes, {connections} connections to PostgreSQL");
-        Self {
-            connections,
-            writes: Speed::new(&name),
-        }
-    }
-}
-
 impl Fit {
     /// The line for rates by the number of keys; `None` unless there are two numbers of keys.
     fn of<'a>(rates: impl Iterator<Item = (u64, &'a Series)>) -> Option<Self> {
@@ -232,7 +157,7 @@ impl Fit {
             values.map(move |rate| (to_f64(keys).log10(), *rate))
         });
         let points: Vec<(f64, f64)> = points.collect();
-        let count: f64 = points.iter().map(|_| 1.0).sum();
+        let count: f64 = points.iter().map(|_| 1.0_f64).sum();
         let across = points.iter().map(|point| point.0).sum::<f64>() / count;
         let up = points.iter().map(|point| point.1).sum::<f64>() / count;
         let spread: f64 = points.iter().map(|it| (it.0 - across).powi(2)).sum();
@@ -257,7 +182,7 @@ impl Fit {
 }
 
 /// The rates by the number of keys, with their fitted lines.
-fn keys_plot(store: Store, sizes: &[Size], writes: Option<Fit>, replays: Option<Fit>) -> Plot {
+fn plot(store: Store, sizes: &[Size], writes: Option<Fit>, replays: Option<Fit>) -> Plot {
     let first = sizes.iter().map(|it| (to_f64(it.keys), &it.writes.rate));
     let again = sizes.iter().map(|it| (to_f64(it.keys), &it.replays.rate));
     let mut lines = vec![
@@ -289,28 +214,6 @@ fn keys_plot(store: Store, sizes: &[Size], writes: Option<Fit>, replays: Option<
             scale: Scale::Linear,
         },
         lines,
-    }
-}
-
-/// The rates by the size of the connection pool.
-fn pools_plot(pools: &[Pool]) -> Plot {
-    let rates = pools
-        .iter()
-        .map(|pool| (f64::from(pool.connections), &pool.writes.rate));
-    Plot {
-        name: "pools",
-        title: "Rate of first writes by the size of the pool, PostgreSQL".to_owned(),
-        across: Axis {
-            name: "connections in the pool",
-            unit: Unit::Count,
-            scale: Scale::Log,
-        },
-        up: Axis {
-            name: "requests",
-            unit: Unit::PerSecond,
-            scale: Scale::Linear,
-        },
-        lines: vec![Line::new("first writes", rates)],
     }
 }
 
