@@ -10,6 +10,7 @@ mod load;
 mod serve;
 mod transact;
 mod inbox;
+mod payload;
 mod delay;
 mod backlog;
 mod relay;
@@ -59,6 +60,8 @@ enum Part {
     Transact(transact::Flags),
     /// Fills an inbox, or accepts messages in it
     Inbox(inbox::Flags),
+    /// Runs transactions with one event of a chosen size
+    Payload(payload::Flags),
     /// Forwards connections to a server with a delay
     Delay(delay::Flags),
     /// Fills an outbox on SQLite, or drains it
@@ -98,6 +101,7 @@ fn start(part: Part) -> anyhow::Result<()> {
         Part::Delay(flags) => flags.run(),
         Part::Transact(flags) => tell(flags.run()),
         Part::Inbox(flags) => tell(flags.run()),
+        Part::Payload(flags) => tell(flags.run()),
         Part::Backlog(flags) => tell(flags.run()),
         Part::Relay(flags) => tell(flags.run()),
         Part::Publish(flags) => tell(flags.run()),

@@ -31,6 +31,7 @@ pub(crate) use burst::burst;
 pub(crate) use command::Flags;
 pub(crate) use connection::Connection;
 pub(crate) use request::Request;
+use request::scatter;
 pub(crate) use tally::Tally;
 
 /// What to send, to which service, and how long.
@@ -59,6 +60,19 @@ pub(crate) enum Keys {
     Fresh,
     /// The first keys of the sequence, in a cycle of this length.
     Cycle(u64),
+    /// This number of first keys of the sequence, in a scattered order.
+    Spread(u64),
+}
+
+impl Keys {
+    /// The number of the key for the request with this number.
+    fn of(self, number: u64) -> u64 {
+        match self {
+            Self::Fresh => number,
+            Self::Cycle(keys) => number % keys,
+            Self::Spread(keys) => scatter(number) % keys,
+        }
+    }
 }
 
 /// When a run ends.
@@ -190,10 +204,7 @@ async fn drive(shared: Rc<Shared>) -> anyhow::Result<()> {
         if number >= last {
             return Ok(());
         }
-        request.take_key(match shared.plan.keys {
-            Keys::Fresh => number,
-            Keys::Cycle(keys) => number % keys,
-        });
+        request.take_key(shared.plan.keys.of(number));
         let sent = shared.due(start, number).await;
         if to.is_some_and(|to| sent >= to) {
             return Ok(());

@@ -90,7 +90,7 @@ fn write_key(place: &mut [u8], seed: u64, number: u64) {
 }
 
 /// The finalizer of splitmix64: different numbers stay different, and close numbers become distant.
-fn scatter(mut bits: u64) -> u64 {
+pub(super) fn scatter(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

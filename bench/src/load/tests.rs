@@ -68,6 +68,23 @@ async fn cycled_keys_are_replayed_after_their_first_time() {
 }
 
 #[tokio::test]
+async fn spread_keys_are_replays_if_the_first_keys_are_stored() {
+    let (address, _) = service().await;
+    let tally = run(&plan(address, Keys::Cycle(50))).await.unwrap();
+    assert_eq!(tally.replayed, 150);
+    let tally = run(&plan(address, Keys::Spread(50))).await.unwrap();
+    assert_eq!((tally.count(), tally.replayed), (200, 200));
+}
+
+#[test]
+fn spread_keys_reach_all_parts_of_the_stored_keys_soon() {
+    let tenths: HashSet<u64> = (0..100)
+        .map(|it| Keys::Spread(10_000).of(it) / 1_000)
+        .collect();
+    assert_eq!(tenths.len(), 10);
+}
+
+#[tokio::test]
 async fn a_paced_run_sends_what_it_was_told() {
     let (address, _) = service().await;
     let mut plan = plan(address, Keys::Fresh);

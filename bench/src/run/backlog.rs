@@ -7,6 +7,7 @@ use crate::backlog::Drained;
 use super::{
     Bench,
     folder::Folder,
+    plot::{Axis, Line, Plot, Scale},
     report::{Section, Series, Unit, Verdict},
     service::Running,
 };
@@ -44,6 +45,10 @@ pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
         }
         _ => None,
     };
+    let plots = vec![
+        plot("", "events drained", &sizes, |size| &size.rate),
+        plot("memory", "memory of the relay", &sizes, |size| &size.peak),
+    ];
     let rates = sizes.iter().map(|size| size.rate.clone());
     let peaks = sizes.iter().map(|size| size.peak.clone());
     Ok(Section {
@@ -56,9 +61,38 @@ pub(super) async fn backlog(bench: &Bench) -> anyhow::Result<Section> {
             bench.rounds
         ),
         series: rates.chain(growth).chain(peaks).collect(),
+        plots,
         verdicts,
         ..Section::default()
     })
+}
+
+/// A plot of one figure of the outboxes by their size.
+fn plot(
+    name: &'static str,
+    of: &'static str,
+    sizes: &[Size],
+    figure: fn(&Size) -> &Series,
+) -> Plot {
+    let unit = sizes
+        .first()
+        .map_or(Unit::Count, |size| figure(size).unit());
+    let points = sizes.iter().map(|size| (size.count(), figure(size)));
+    Plot {
+        name,
+        title: format!("The relay with a backlog, SQLite: {of}"),
+        across: Axis {
+            name: "events in the backlog",
+            unit: Unit::Count,
+            scale: Scale::Log,
+        },
+        up: Axis {
+            name: of,
+            unit,
+            scale: Scale::Linear,
+        },
+        lines: vec![Line::new(of, points)],
+    }
 }
 
 /// An outbox with its results.
@@ -86,9 +120,12 @@ impl Size {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "events stay far below 2^53")]
+    fn count(&self) -> f64 {
+        self.events as f64
+    }
+
     fn push(&mut self, drained: Drained) {
-        self.rate
-            .push(self.events as f64 / drained.took.as_secs_f64());
+        self.rate.push(self.count() / drained.took.as_secs_f64());
         self.peak.push(drained.peak);
     }
 }

@@ -16,6 +16,7 @@ use crate::load::{self, Keys, Plan, Request, Tally};
 use super::{
     Bench, Store,
     folder::Folder,
+    plot::{Axis, Line, Plot, Scale},
     report::{Section, Series, Unit, Verdict},
     shop::{Shop, TOKEN},
     speed::Speed,
@@ -33,6 +34,8 @@ const IN_COMMIT: &[(&str, &str)] = &[("HAPAX__STORE__MERGE_LOG", "commit")];
 /// A shop with its settings, and its figures.
 #[derive(Debug)]
 struct Side {
+    /// Added to the names of the figures.
+    suffix: &'static str,
     settings: &'static [(&'static str, &'static str)],
     levels: [Level; 3],
 }
@@ -85,12 +88,28 @@ pub(super) async fn capacity(bench: &Bench, store: Store) -> anyhow::Result<Sect
         Store::Sqlite => "Target 14",
         Store::Postgres => "Growth",
     };
+    let plot = Plot {
+        name: "",
+        title: format!("Latency of a write as the load grows, {store}"),
+        across: Axis {
+            name: "share of the maximum rate",
+            unit: Unit::Percent,
+            scale: Scale::Linear,
+        },
+        up: Axis {
+            name: "latency",
+            unit: Unit::Millis,
+            scale: Scale::Log,
+        },
+        lines: sides.iter().flat_map(Side::lines).collect(),
+    };
     let levels = sides.iter().flat_map(|side| &side.levels);
     let series = levels.flat_map(Level::series).chain([spread]).collect();
     Ok(Section {
         title: format!("{kind}: latency of a write as the load grows, {store}"),
         how: how(bench),
         series,
+        plots: vec![plot],
         verdicts,
         ..Section::default()
     })
@@ -108,8 +127,9 @@ fn how(bench: &Bench) -> String {
 }
 
 impl Side {
-    fn new(suffix: &str, settings: &'static [(&'static str, &'static str)]) -> Self {
+    fn new(suffix: &'static str, settings: &'static [(&'static str, &'static str)]) -> Self {
         Self {
+            suffix,
             settings,
             levels: SHARES.map(|share| Level::new(share, suffix)),
         }
@@ -122,6 +142,17 @@ impl Side {
             level.measure(bench, shop.address()).await?;
         }
         Ok(())
+    }
+
+    /// The latencies by share of the maximum rate.
+    fn lines(&self) -> [Line; 2] {
+        let at = |level: &Level| f64::from(level.share);
+        let medians = self.levels.iter().map(|it| (at(it), &it.speed.median));
+        let tails = self.levels.iter().map(|it| (at(it), &it.speed.tail));
+        [
+            Line::new(format!("p50{}", self.suffix), medians),
+            Line::new(format!("p99{}", self.suffix), tails),
+        ]
     }
 }
 
@@ -175,7 +206,7 @@ fn order(seed: u32) -> Request {
 }
 
 /// Runs a plan whose keys are all new.
-async fn first_writes(plan: &Plan) -> anyhow::Result<Tally> {
+pub(super) async fn first_writes(plan: &Plan) -> anyhow::Result<Tally> {
     let tally = load::run(plan).await?;
     tally.only(201)?;
     ensure!(tally.replayed == 0, "a fresh key was replayed");

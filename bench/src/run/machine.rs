@@ -67,12 +67,17 @@ impl Machine {
             date: date(),
         })
     }
+
+    /// The date and the commit of the measurements.
+    pub(super) fn measured(&self) -> String {
+        format!("{}, commit {}", self.date, self.commit)
+    }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [min, median, max] = self.sync;
-        writeln!(f, "- measured: {}, commit {}", self.date, self.commit)?;
+        writeln!(f, "- measured: {}", self.measured())?;
         writeln!(
             f,
             "- machine: {} cores, {}, {}",

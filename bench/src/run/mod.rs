@@ -6,6 +6,7 @@
 
 mod report;
 mod page;
+mod plot;
 mod folder;
 mod service;
 mod shop;
@@ -16,6 +17,7 @@ mod replay;
 mod storm;
 mod writes;
 mod capacity;
+mod growth;
 mod idle;
 mod backlog;
 mod inbox;
@@ -90,6 +92,10 @@ pub(crate) struct Flags {
     /// the inbox
     #[arg(long)]
     events: Option<u64>,
+    /// Number of stored keys up to which `growth` and `postgres-growth` measure [default: 1000000,
+    /// or 20000 with --quick, and at most --events]
+    #[arg(long)]
+    keys: Option<u64>,
     /// File for the results [default: bench/RESULTS.md]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -110,6 +116,8 @@ struct Bench {
     /// Number of first writes before a storm.
     steady: u64,
     backlogs: Vec<u64>,
+    /// Number of stored keys.
+    keys: u64,
     /// Number of messages in the inbox.
     messages: u64,
     relay: relay::Sizes,
@@ -197,6 +205,9 @@ impl Flags {
             match measurement.await {
                 Ok(mut section) => {
                     section.name = name;
+                    for refused in section.draw(&machine.measured()) {
+                        say(&format!("  no plot: {refused:#}\n"));
+                    }
                     say(&format!("\n{section}\n"));
                     let took = began.elapsed();
                     match written.last_mut().filter(|last| last.part == part) {
@@ -231,12 +242,23 @@ impl Flags {
             .iter()
             .map(|it| (it.part, self.text(it, &machine, &bench)))
             .collect();
-        let (out, is_kept) = self.out(&bench.dir);
+        self.write(&bench.dir, &texts, &sections)
+    }
+
+    /// Writes the page and the plots of the sections.
+    fn write(
+        &self,
+        dir: &Path,
+        texts: &[(Part, String)],
+        sections: &[Section],
+    ) -> anyhow::Result<()> {
+        let (out, is_kept) = self.out(dir);
         let kept = match fs::read_to_string(&out) {
             Ok(kept) if is_kept => kept,
             _ => String::new(),
         };
-        fs::write(&out, page(&kept, &texts))?;
+        let pictures = sections.iter().flat_map(|section| &section.pictures);
+        plot::write(&out, &page(&kept, texts), pictures)?;
         say(&format!("written to {}\n", out.display()));
         Ok(())
     }
@@ -304,6 +326,7 @@ impl Flags {
             idle: of(10_000, 2_000),
             steady: if self.quick { 1_000 } else { 10_000 },
             backlogs: self.backlogs(),
+            keys: self.keys(),
             messages: self
                 .events
                 .unwrap_or(if self.quick { 200_000 } else { 10_000_000 })
@@ -321,6 +344,12 @@ impl Flags {
             server: OnceCell::new(),
             logical: OnceCell::new(),
         })
+    }
+
+    fn keys(&self) -> u64 {
+        let keys = if self.quick { 20_000 } else { 1_000_000 };
+        let keys = keys.min(self.events.unwrap_or(keys));
+        self.keys.unwrap_or(keys).max(1)
     }
 
     fn backlogs(&self) -> Vec<u64> {
@@ -358,6 +387,7 @@ fn embedded(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
         ("storm", Box::pin(storm::storm(bench, store))),
         ("writes", Box::pin(writes::writes(bench))),
         ("capacity", Box::pin(capacity::capacity(bench, store))),
+        ("growth", Box::pin(growth::growth(bench, store))),
         ("idle", Box::pin(idle::idle(bench))),
         ("backlog", Box::pin(backlog::backlog(bench))),
         ("inbox", Box::pin(inbox::inbox(bench, store))),
@@ -414,6 +444,7 @@ fn on_postgres(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
             "postgres-capacity",
             Box::pin(capacity::capacity(bench, store)),
         ),
+        ("postgres-growth", Box::pin(growth::growth(bench, store))),
         ("postgres-nodes", Box::pin(postgres::nodes(bench))),
         ("postgres-inbox", Box::pin(inbox::inbox(bench, store))),
     ]

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Write as _};
 
+use super::plot::{Picture, Plot};
+
 /// A figure in all rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
@@ -28,6 +30,23 @@ pub(super) enum Unit {
     Count,
     /// A figure divided by another.
     Ratio,
+    /// Hundredths of another figure.
+    Percent,
+}
+
+impl Unit {
+    /// The unit as text, for the axis of a plot; empty for a number of things.
+    pub(super) fn symbol(self) -> &'static str {
+        match self {
+            Self::PerSecond => "per second",
+            Self::Millis => "ms",
+            Self::Micros => "µs",
+            Self::Mebibytes => "MiB",
+            Self::Count => "",
+            Self::Ratio => "x",
+            Self::Percent => "%",
+        }
+    }
 }
 
 impl Series {
@@ -58,6 +77,16 @@ impl Series {
     /// The name of the figure.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The unit of the figure.
+    pub(super) fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The figures of all rounds.
+    pub(super) fn values(&self) -> &[f64] {
+        &self.values
     }
 
     /// Adds the figure of a round.
@@ -95,21 +124,24 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(value, unit) = *self;
         match unit {
-            Unit::PerSecond => write!(f, "{}/s", grouped(value)),
+            Unit::PerSecond => write!(f, "{}/s", grouped(value, 0)),
             Unit::Millis => write!(f, "{value:.2} ms"),
             Unit::Micros => write!(f, "{value:.2} µs"),
             Unit::Mebibytes => write!(f, "{value:.1} MiB"),
-            Unit::Count => f.write_str(&grouped(value)),
+            Unit::Count => f.write_str(&grouped(value, 0)),
             Unit::Ratio => write!(f, "{value:.2} x"),
+            Unit::Percent => write!(f, "{value:.0} %"),
         }
     }
 }
 
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
+/// A number with `decimals` digits after the point, and groups of three digits before it.
+pub(super) fn grouped(value: f64, decimals: usize) -> String {
+    let digits = format!("{value:.decimals$}");
+    let whole = digits.find('.').unwrap_or(digits.len());
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -179,17 +211,30 @@ pub(super) struct Section {
     pub(super) how: String,
     /// The figures.
     pub(super) series: Vec<Series>,
+    /// Plots of the figures, which are drawn when the section is complete.
+    pub(super) plots: Vec<Plot>,
+    /// The plots that are drawn.
+    pub(super) pictures: Vec<Picture>,
     /// A separate table, for figures that are not medians over rounds.
     pub(super) table: String,
     /// The targets.
     pub(super) verdicts: Vec<Verdict>,
 }
 
-impl fmt::Display for Section {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "## {}\n\n{}", self.title, self.how)?;
-        writeln!(f, "Repeat with: `{COMMAND} --only {}`.\n", self.name)?;
-        f.write_str(&self.table)?;
+impl Section {
+    /// Draws the plots and returns why others cannot be drawn. `measured` is written below each.
+    pub(super) fn draw(&mut self, measured: &str) -> Vec<anyhow::Error> {
+        let mut refused = Vec::new();
+        for plot in &self.plots {
+            match plot.picture(self.name, measured) {
+                Ok(picture) => self.pictures.push(picture),
+                Err(error) => refused.push(error),
+            }
+        }
+        refused
+    }
+
+    fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.series.is_empty() {
             return Ok(());
         }
@@ -205,6 +250,19 @@ impl fmt::Display for Section {
                 figure(min),
                 figure(max)
             )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## {}\n\n{}", self.title, self.how)?;
+        writeln!(f, "Repeat with: `{COMMAND} --only {}`.\n", self.name)?;
+        f.write_str(&self.table)?;
+        self.figures(f)?;
+        for picture in &self.pictures {
+            writeln!(f, "\n{picture}")?;
         }
         Ok(())
     }
@@ -290,13 +348,15 @@ mod tests {
 
     #[test]
     fn digits_are_grouped_by_three() {
-        for (value, text) in [
-            (0.0, "0"),
-            (999.0, "999"),
-            (1_000.0, "1,000"),
-            (1e7, "10,000,000"),
+        for (value, decimals, text) in [
+            (0.0, 0, "0"),
+            (999.0, 0, "999"),
+            (1_000.0, 0, "1,000"),
+            (1e7, 0, "10,000,000"),
+            (0.125, 3, "0.125"),
+            (12_345.5, 1, "12,345.5"),
         ] {
-            assert_eq!(grouped(value), text);
+            assert_eq!(grouped(value, decimals), text);
         }
     }
 }

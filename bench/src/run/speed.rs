@@ -1,6 +1,6 @@
 //! Rate and latency of a service in all rounds.
 
-use crate::load::Tally;
+use crate::{load::Tally, transact::Transacted};
 
 use super::report::{Series, Unit};
 
@@ -31,6 +31,13 @@ impl Speed {
         self.rate.push(tally.per_second());
         self.median.push(millis(500));
         self.tail.push(millis(990));
+    }
+
+    /// Adds the result of a round of transactions.
+    pub(super) fn push_transacted(&mut self, transacted: &Transacted) {
+        self.rate.push(transacted.rate);
+        self.median.push(transacted.median);
+        self.tail.push(transacted.tail);
     }
 
     /// The latencies.

@@ -1,6 +1,7 @@
 //! Runs the whole harness as a user would, with as little load as possible.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -14,11 +15,21 @@ fn the_figures_of_the_embedded_store_are_measured_and_written_down() {
         "storm",
         "writes",
         "capacity",
+        "growth",
         "backlog",
         "inbox",
     ]);
     assert!(page.contains("duplicates of the newest"), "{page}");
     assert!(page.contains("log merged by commits"), "{page}");
+    for plot in [
+        "capacity",
+        "growth",
+        "growth-payloads",
+        "backlog",
+        "backlog-memory",
+    ] {
+        check_linked(&page, plot);
+    }
     for target in ["| 3 |", "| 4 |", "| 5 |", "| 12 |", "| 14 |"] {
         assert!(page.contains(target), "{target} is missing:\n{page}");
     }
@@ -33,6 +44,7 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
         "postgres-storm",
         "postgres-transactions",
         "postgres-capacity",
+        "postgres-growth",
         "postgres-nodes",
         "postgres-inbox",
     ]);
@@ -41,6 +53,13 @@ fn the_figures_of_postgresql_are_measured_and_written_down() {
         assert!(page.contains(&target), "{target} is missing:\n{page}");
     }
     assert!(page.contains("fsync = on"), "{page}");
+    for plot in [
+        "postgres-capacity",
+        "postgres-growth",
+        "postgres-growth-pools",
+    ] {
+        check_linked(&page, plot);
+    }
 }
 
 /// Leaves out `neighbours`, because an open breaker waits ten seconds before it tries again.
@@ -59,6 +78,9 @@ fn the_figures_of_the_relay_are_measured_and_written_down() {
         assert!(page.contains(&target), "{target} is missing:\n{page}");
     }
     assert!(page.starts_with("# Relay\n"), "{page}");
+    for plot in ["relay-latency", "relay-growth"] {
+        check_linked(&page, plot);
+    }
 }
 
 #[test]
@@ -99,6 +121,28 @@ fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are(
     assert!(said.contains("postgres-writes"), "{said}");
 }
 
+/// Requires that the page shows a plot.
+#[track_caller]
+fn check_linked(page: &str, plot: &str) {
+    let link = format!("](plots/{plot}.svg)");
+    assert!(page.contains(&link), "{link} is missing:\n{page}");
+}
+
+/// Requires that the page links every plot in the folder beside it, and no other one.
+#[track_caller]
+fn check_plots(page: &str, directory: &Path) {
+    let linked = page.split("](plots/").skip(1);
+    let linked = linked.filter_map(|after| after.split_once(')'));
+    let linked: BTreeSet<String> = linked.map(|(file, _)| file.to_owned()).collect();
+    // Without plots there is no folder.
+    let entries = fs::read_dir(directory.join("plots")).ok();
+    let names = entries.into_iter().flatten().map(|entry| {
+        let name = entry.expect("the folder can be read").file_name();
+        name.to_string_lossy().into_owned()
+    });
+    assert_eq!(names.collect::<BTreeSet<_>>(), linked);
+}
+
 /// Runs these measurements and returns the page with the results.
 #[track_caller]
 fn run(only: &[&str]) -> String {
@@ -108,6 +152,7 @@ fn run(only: &[&str]) -> String {
     let erred = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{erred}");
     let page = fs::read_to_string(directory.join("page")).expect("a page is written");
+    check_plots(&page, &directory);
     fs::remove_dir_all(&directory).expect("the folder can be removed");
     page
 }

@@ -13,6 +13,7 @@ use super::{
     super::{
         Bench,
         folder::Folder,
+        plot::{Axis, Line, Plot, Scale},
         report::{Section, Series, Unit},
     },
     latency::PATIENCE,
@@ -63,6 +64,8 @@ pub(in crate::run) async fn growth(bench: &Bench) -> anyhow::Result<Section> {
         deepest.push(micros(drained, deep.events));
     }
     let ratio = Series::ratio("two relays / one", &relays[1], &relays[0]);
+    let sizes = [least, given.events, deep.events].map(to_f64);
+    let plot = plot(sizes.into_iter().zip(costs.iter().chain([&deepest])));
     Ok(Section {
         title: "Growth: cost of an event, and two relays".to_owned(),
         how: format!(
@@ -78,8 +81,28 @@ pub(in crate::run) async fn growth(bench: &Bench) -> anyhow::Result<Section> {
             .chain(relays)
             .chain([ratio])
             .collect(),
+        plots: vec![plot],
         ..Section::default()
     })
+}
+
+/// The cost of an event by the size of the backlog.
+fn plot<'a>(costs: impl Iterator<Item = (f64, &'a Series)>) -> Plot {
+    Plot {
+        name: "",
+        title: "Cost of an event as the backlog grows, PostgreSQL".to_owned(),
+        across: Axis {
+            name: "events in the backlog",
+            unit: Unit::Count,
+            scale: Scale::Log,
+        },
+        up: Axis {
+            name: "cost of an event",
+            unit: Unit::Micros,
+            scale: Scale::Linear,
+        },
+        lines: vec![Line::new("drained by one relay", costs)],
+    }
 }
 
 fn micros(drained: &crate::relay::Drained, events: u64) -> f64 {

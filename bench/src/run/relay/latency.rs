@@ -13,6 +13,7 @@ use super::{
     super::{
         Bench,
         folder::Folder,
+        plot::{Axis, Line as PlotLine, Plot, Scale},
         report::{Section, Series, Unit, Verdict},
         service::Running,
     },
@@ -138,6 +139,7 @@ pub(in crate::run) async fn latency(bench: &Bench) -> anyhow::Result<Section> {
         Verdict::at_most("8", &beside.median, 3.0),
         Verdict::at_most("8", &beside.tail, 10.0),
     ];
+    let plot = plot(&shares);
     let delays = [alone, beside].into_iter().chain(shares);
     let delays = delays.flat_map(|delay| [delay.median, delay.tail]);
     Ok(Section {
@@ -152,9 +154,35 @@ pub(in crate::run) async fn latency(bench: &Bench) -> anyhow::Result<Section> {
             given.window, given.rounds
         ),
         series: delays.chain([own, capacity]).collect(),
+        plots: vec![plot],
         verdicts,
         ..Section::default()
     })
+}
+
+/// The delays by share of the maximum rate.
+fn plot(delays: &[Delay; 3]) -> Plot {
+    let shares = SHARES.map(to_f64);
+    let medians = delays.iter().map(|delay| &delay.median);
+    let tails = delays.iter().map(|delay| &delay.tail);
+    Plot {
+        name: "",
+        title: "From the commit to the webhook as the load grows, PostgreSQL".to_owned(),
+        across: Axis {
+            name: "share of the maximum rate",
+            unit: Unit::Percent,
+            scale: Scale::Linear,
+        },
+        up: Axis {
+            name: "delay",
+            unit: Unit::Millis,
+            scale: Scale::Log,
+        },
+        lines: vec![
+            PlotLine::new("p50", shares.into_iter().zip(medians)),
+            PlotLine::new("p99", shares.into_iter().zip(tails)),
+        ],
+    }
 }
 
 /// The maximum rate of the relay with one event per transaction, and the delays at shares of it.

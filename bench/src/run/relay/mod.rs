@@ -88,8 +88,8 @@ fn turns(sides: usize, round: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A number of events as text, such as `10 M`.
-fn many(events: u64) -> String {
+/// A number of events or keys as text, such as `10 M`.
+pub(super) fn many(events: u64) -> String {
     match events {
         _ if events > 0 && events.is_multiple_of(1_000_000) => {
             format!("{} M", events / 1_000_000)
