@@ -248,7 +248,7 @@ pub(crate) async fn fire_or_replay<S: StoreUnderTest>(
 }
 
 /// The replayed response, once there is one.
-fn replayed(taken: Taken) -> Option<StoredResponse> {
+pub(super) fn replayed(taken: Taken) -> Option<StoredResponse> {
     match taken {
         Taken::Replay { response, .. } => Some(response),
         Taken::InProgress => None,
