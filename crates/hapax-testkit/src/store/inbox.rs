@@ -274,18 +274,17 @@ async fn at_commit<S: StoreUnderTest>(
     commits: bool,
 ) -> bool {
     let opened = store.accept_at_commit(None, Headers::new(), message).await;
-    let mut tx = match opened.expect("a transaction opens") {
-        Some(tx) => tx,
-        None => {
-            let tx = store.begin(None, Headers::new()).await;
-            let mut tx = tx.expect("a transaction opens");
-            let accepted = tx.accept(message).await.expect("the message is checked");
-            if accepted != Acceptance::First {
-                tx.rollback().await;
-                return false;
-            }
-            tx
+    let mut tx = if let Some(tx) = opened.expect("a transaction opens") {
+        tx
+    } else {
+        let tx = store.begin(None, Headers::new()).await;
+        let mut tx = tx.expect("a transaction opens");
+        let accepted = tx.accept(message).await.expect("the message is checked");
+        if accepted != Acceptance::First {
+            tx.rollback().await;
+            return false;
         }
+        tx
     };
     S::write_row(&mut tx, row).await;
     tx.emit(event(row)).expect("an event is emitted");
