@@ -150,19 +150,19 @@ fn linear(most: f64) -> Ticks {
 /// of ten are marked, or some of them.
 fn log(least: f64, most: f64) -> Ticks {
     let steps = steps();
-    let first = steps
+    let bottom = steps
         .iter()
         .rposition(|step| step.value <= least * (1.0 + SLACK));
-    let last = steps
+    let top = steps
         .iter()
         .position(|step| step.value >= most * (1.0 - SLACK));
     let end = steps.len() - 1;
-    let (mut first, mut last) = (first.unwrap_or(0), last.unwrap_or(end));
-    if first == last {
-        first = first.saturating_sub(1);
-        last = (last + 1).min(end);
+    let (mut bottom, mut top) = (bottom.unwrap_or(0), top.unwrap_or(end));
+    if bottom == top {
+        bottom = bottom.saturating_sub(1);
+        top = (top + 1).min(end);
     }
-    let within = &steps[first..=last];
+    let within = &steps[bottom..=top];
     let marked: Vec<Tick> = if within.len() <= TICKS_MAX {
         within.iter().map(|step| step.tick()).collect()
     } else {
@@ -172,7 +172,7 @@ fn log(least: f64, most: f64) -> Ticks {
         marked.map(|step| step.tick()).collect()
     };
     Ticks {
-        range: [steps[first].value, steps[last].value],
+        range: [steps[bottom].value, steps[top].value],
         marked,
     }
 }
