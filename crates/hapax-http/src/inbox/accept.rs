@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The outcome in the log of a message whose handler did not take it. The sender sends it again.
-pub(super) const RELEASED: &str = "released";
+const RELEASED: &str = "released";
 /// The outcome in the log of a message that could not be accepted because the store has failed.
 pub(super) const STORE_ERROR: &str = "store_error";
 
@@ -110,12 +110,7 @@ async fn first<T: Transaction>(tx: T, run: Run) -> Ended {
     };
     if !takes(&finished) {
         tx.rollback().await;
-        let outcome = if finished.is_store_failure() {
-            STORE_ERROR
-        } else {
-            RELEASED
-        };
-        return (outcome, finished.into_response());
+        return (not_taken(&finished), finished.into_response());
     }
     match tx.commit().await {
         Ok(()) => (note(Acceptance::First), finished.into_response()),
@@ -148,6 +143,15 @@ pub(super) fn unaccepted(error: StoreError) -> Problem {
 pub(super) fn takes(finished: &Finished) -> bool {
     let kept = finished.verdict(OnFailure::Release) == Disposition::WithEffect;
     kept && finished.status().is_success()
+}
+
+/// The outcome in the log of a message that its handler did not take.
+pub(super) fn not_taken(finished: &Finished) -> &'static str {
+    if finished.is_store_failure() {
+        STORE_ERROR
+    } else {
+        RELEASED
+    }
 }
 
 /// Puts the outcome on the span of the message, and returns it. The store counts it.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Inbox,
-    accept::{Ended, RELEASED, STORE_ERROR, finish, note, takes, unaccepted},
+    accept::{Ended, STORE_ERROR, finish, not_taken, note, takes, unaccepted},
 };
 use crate::{
     problem::{self, Finality, Problem, TIMEOUT},
@@ -56,7 +56,7 @@ pub(super) async fn at_commit<K: Keys>(
     if Instant::now() >= end {
         // There is no time left to accept the message.
         let late = Problem::new(TIMEOUT).detail("the time ran out before the commit");
-        return Ok(ended(RELEASED, &late));
+        return Ok(ended(not_taken(&finished), &late));
     }
     Err(again)
 }

@@ -19,9 +19,11 @@ impl From<StoreError> for Problem {
             StoreError::NotClaimed => Self::new(IN_PROGRESS)
                 .detail("the key was not claimed; the response of the key replaces this one")
                 .caused_by(error),
-            // The sender delivers the message again, and a regular acceptance decides.
-            StoreError::AcceptedBefore => Self::new(CONFLICT)
-                .detail("the message was accepted before; nothing was changed")
+            // Not 409, which a sender may take for a final refusal. It has to deliver the message
+            // again, and then a regular acceptance decides.
+            StoreError::AcceptedBefore => Self::new(UNAVAILABLE)
+                .detail("the message was accepted before; nothing was changed; try again")
+                .retry_after(RETRY_AFTER)
                 .caused_by(error),
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
@@ -135,6 +137,13 @@ mod tests {
             let problem = Problem::new(UNAVAILABLE).retry_after(wait);
             assert_eq!(problem.0.headers["retry-after"], seconds.to_string());
         }
+    }
+
+    #[test]
+    fn a_message_that_was_accepted_before_is_to_be_delivered_again() {
+        let problem = Problem::from(StoreError::AcceptedBefore);
+        assert_eq!(problem.code().name(), "DEPENDENCY.unavailable");
+        assert!(problem.0.headers.contains_key("retry-after"));
     }
 
     #[test]
