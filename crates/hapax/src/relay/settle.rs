@@ -88,10 +88,12 @@ impl DeliveryQueue {
         }
     }
 
-    /// Gives up an event whose relay died during its last attempt. The outcome of that attempt is
-    /// unknown.
+    /// Gives up an event that has no attempts left: its relay died during the last one, whose outcome
+    /// is unknown, or the schedule has become shorter.
     pub(super) fn give_up(&mut self, item: Item, now: Timestamp) {
-        let error = SinkError::unavailable("interrupted", "the relay died during the last attempt");
+        let reason = "no attempts are left: the relay died during the last one, or the schedule \
+                      was shortened";
+        let error = SinkError::unavailable("interrupted", reason);
         let attempts = item.attempts;
         self.died(item, attempts, now, &error);
     }
