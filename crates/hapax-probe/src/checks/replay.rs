@@ -1,0 +1,207 @@
+//! Group `replay`: a retry gets the first response, and nothing happens twice.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::{
+    checks::{Check, Need},
+    http::{Answer, Framing},
+    subject::{First, Subject, sorted},
+    verdict::{Judge, Judged, Judgement, Stop, Verdict},
+};
+
+/// How many requests under other keys are sent between a request and its retry.
+const MANY: usize = 150;
+
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        id: "replay.status",
+        asks: "A retry with the same key and payload gets the status of the first response.",
+        needs: &[],
+        run: |subject| Box::pin(status(subject)),
+    },
+    Check {
+        id: "replay.body",
+        asks: "A retry gets the body of the first response, byte for byte.",
+        needs: &[],
+        run: |subject| Box::pin(body(subject)),
+    },
+    Check {
+        id: "replay.headers",
+        asks: "A retry gets the header fields of the first response, repeated and binary ones too, except those of \
+               one connection.",
+        needs: &[],
+        run: |subject| Box::pin(headers(subject)),
+    },
+    Check {
+        id: "replay.effect",
+        asks: "A request and two retries have one effect.",
+        needs: &[Need::Effects],
+        run: |subject| Box::pin(effect(subject)),
+    },
+    Check {
+        id: "replay.cookies",
+        asks: "A replay does not set the cookies of the first response again.",
+        needs: &[],
+        run: |subject| Box::pin(cookies(subject)),
+    },
+    Check {
+        id: "replay.chunked-request",
+        asks: "A retry is the same request if its body is sent in chunks.",
+        needs: &[],
+        run: |subject| Box::pin(chunked_request(subject)),
+    },
+    Check {
+        id: "replay.later",
+        asks: "A retry after more than a second gets the first response.",
+        needs: &[],
+        run: |subject| Box::pin(later(subject)),
+    },
+    Check {
+        id: "replay.after-many",
+        asks: "A retry gets the first response after many other requests.",
+        needs: &[],
+        run: |subject| Box::pin(after_many(subject)),
+    },
+];
+
+/// Sends a first request and its retry.
+async fn pair(subject: &Subject<'_>) -> Result<(First, Answer), Stop> {
+    let first = subject.accepted().await?;
+    let replay = subject.settled(&first.request).await?;
+    Ok((first, replay))
+}
+
+async fn status(subject: &Subject<'_>) -> Judged {
+    let (first, replay) = pair(subject).await?;
+    let mut judge = Judge::new();
+    judge.saw(format!("{} twice", first.answer.status));
+    judge.require(first.answer.status == replay.status, || {
+        format!(
+            "the first response has the status {}, the retry got {}",
+            first.answer.status,
+            replay.describe()
+        )
+    });
+    Ok(judge.judgement())
+}
+
+async fn body(subject: &Subject<'_>) -> Judged {
+    let (first, replay) = pair(subject).await?;
+    let mut judge = Judge::new();
+    judge.saw(format!("{} equal bytes", first.answer.body.len()));
+    judge.require(first.answer.body == replay.body, || {
+        format!(
+            "the first response is {}, the retry got {}",
+            first.answer.describe(),
+            replay.describe()
+        )
+    });
+    Ok(judge.judgement())
+}
+
+async fn headers(subject: &Subject<'_>) -> Judged {
+    let (first, replay) = pair(subject).await?;
+    let expected = sorted(subject.lasting(&first.answer));
+    let got = sorted(subject.lasting(&replay));
+    let missing: Vec<&str> = expected
+        .iter()
+        .filter(|field| !got.contains(field))
+        .map(|field| field.name.as_str())
+        .collect();
+    let added: Vec<&str> = got
+        .iter()
+        .filter(|field| !expected.contains(field))
+        .map(|field| field.name.as_str())
+        .collect();
+    let seen = match (expected == got, missing.is_empty() && added.is_empty()) {
+        (true, _) => format!("{} equal header fields", expected.len()),
+        (false, true) => "repeated header fields have another order or number".to_owned(),
+        (false, false) => format!(
+            "not as in the first response: {}; only in the replay: {}",
+            listed(&missing),
+            listed(&added)
+        ),
+    };
+    let verdict = match (expected == got, subject.profile().replays_headers) {
+        (true, _) => Verdict::Pass,
+        (false, Some(true)) => Verdict::Fail,
+        (false, _) => Verdict::Note,
+    };
+    Ok(Judgement::new(verdict, seen))
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+async fn effect(subject: &Subject<'_>) -> Judged {
+    let before = subject.effects().await?;
+    let (first, _) = pair(subject).await?;
+    subject.settled(&first.request).await?;
+    let mut judge = Judge::new();
+    judge.effects(subject.effects_since(before).await?, 1);
+    Ok(judge.judgement())
+}
+
+async fn cookies(subject: &Subject<'_>) -> Judged {
+    let (first, replay) = pair(subject).await?;
+    let given = first.answer.values("set-cookie");
+    if given.is_empty() {
+        return Ok(Judgement::skipped("the first response sets no cookie"));
+    }
+    let repeated = replay.values("set-cookie") == given;
+    Ok(if repeated {
+        Judgement::note("the replay sets the same cookies as the first response")
+    } else {
+        Judgement::note("the replay does not repeat the cookies of the first response")
+    })
+}
+
+async fn chunked_request(subject: &Subject<'_>) -> Judged {
+    let first = subject.accepted().await?;
+    if first.request.body.is_empty() {
+        return Ok(Judgement::skipped("the request has no body"));
+    }
+    let again = first.request.clone().framing(Framing::Chunked(7));
+    let replay = subject.settled(&again).await?;
+    if replay.status == 411 {
+        return Ok(Judgement::note("the server requires Content-Length (411)"));
+    }
+    let mut judge = Judge::new();
+    judge.require(subject.is_replay(&first.answer, &replay), || {
+        format!("the retry in chunks got {}", replay.describe())
+    });
+    Ok(judge.judgement())
+}
+
+async fn later(subject: &Subject<'_>) -> Judged {
+    let first = subject.accepted().await?;
+    if !subject.plan.dry_run {
+        sleep(Duration::from_millis(1_500)).await;
+    }
+    same(subject, &first, "after 1.5 s").await
+}
+
+async fn after_many(subject: &Subject<'_>) -> Judged {
+    let first = subject.accepted().await?;
+    for _ in 0..MANY {
+        subject.accepted().await?;
+    }
+    same(subject, &first, "after 150 other requests").await
+}
+
+/// Requires that a retry of `first` is a replay.
+async fn same(subject: &Subject<'_>, first: &First, when: &str) -> Judged {
+    let replay = subject.settled(&first.request).await?;
+    let mut judge = Judge::new();
+    judge.require(subject.is_replay(&first.answer, &replay), || {
+        format!("{when} the retry got {}", replay.describe())
+    });
+    Ok(judge.judgement())
+}

@@ -1,0 +1,438 @@
+//! What a check works with: an operation of the server under test, and the means to send requests.
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::{
+    effects::{Listener, count},
+    http::{Answer, Connector, Cut, Failure, Field, Request, Target, curl},
+    plan::{Numbers, Operation, Oracle, Payload, Plan, Template},
+    profile::{KeyForm, Profile},
+    verdict::Stop,
+};
+
+/// The header that holds the key.
+pub(crate) const KEY: &str = "Idempotency-Key";
+
+/// How long a check waits for a request to leave the state "in flight".
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the probe waits for a server that was restarted.
+const RESTART_MAX: Duration = Duration::from_secs(30);
+/// The number of requests whose `curl` commands a finding shows.
+const SHOWN: usize = 2;
+
+/// Header fields that belong to one connection or one response.
+const PER_REQUEST: [&str; 14] = [
+    "age",
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "request-id",
+    "server",
+    "server-timing",
+    "set-cookie",
+    "traceparent",
+    "tracestate",
+    "transfer-encoding",
+    "x-correlation-id",
+    "x-request-id",
+];
+
+/// The state of a run that its checks share.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) connector: Connector,
+    pub(crate) numbers: RefCell<Numbers>,
+    pub(crate) sent: Cell<u64>,
+    /// When the next request may be sent, by the rate of the plan.
+    next: Cell<Instant>,
+    /// The time of the first key, for keys that contain a time.
+    unix_ms: Cell<u64>,
+}
+
+impl Session {
+    pub(crate) fn new(connector: Connector, seed: u64, unix_ms: u64) -> Self {
+        Self {
+            connector,
+            numbers: RefCell::new(Numbers::new(seed)),
+            sent: Cell::new(0),
+            next: Cell::new(Instant::now()),
+            unix_ms: Cell::new(unix_ms),
+        }
+    }
+}
+
+/// One operation under test.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) operation: &'a Operation,
+    session: &'a Session,
+    listener: Option<&'a Listener>,
+    /// The requests that the current check has sent.
+    recorded: RefCell<Vec<Request>>,
+    /// The keys that the current check has made. Reports contain numbers in their place, so that two
+    /// runs have the same report.
+    keys: RefCell<Vec<String>>,
+    /// Where a dry run reports its requests.
+    on_dry: &'a dyn DryRun,
+}
+
+/// Receives the requests of a dry run.
+pub(crate) trait DryRun: std::fmt::Debug {
+    fn request(&self, command: String);
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        operation: &'a Operation,
+        session: &'a Session,
+        listener: Option<&'a Listener>,
+        on_dry: &'a dyn DryRun,
+    ) -> Self {
+        Self {
+            plan,
+            operation,
+            session,
+            listener,
+            recorded: RefCell::default(),
+            keys: RefCell::default(),
+            on_dry,
+        }
+    }
+
+    pub(crate) fn profile(&self) -> &'static Profile {
+        self.plan.profile
+    }
+
+    /// Returns a key that was not used before, in the form of the profile.
+    pub(crate) fn key(&self) -> String {
+        let mut numbers = self.session.numbers.borrow_mut();
+        // The time makes the keys of two runs with the same seed different.
+        let unix_ms = self.session.unix_ms.get() + 1;
+        self.session.unix_ms.set(unix_ms);
+        let key = match self.profile().key {
+            KeyForm::Text => format!("probe-{}-{unix_ms}", numbers.uuid()),
+            KeyForm::UuidV7 => numbers.uuid_v7(unix_ms),
+        };
+        self.keys.borrow_mut().push(key.clone());
+        key
+    }
+
+    /// Returns a new payload.
+    pub(crate) fn payload(&self) -> Payload {
+        self.filled(&self.operation.body)
+    }
+
+    /// Returns a payload from another template.
+    pub(crate) fn filled(&self, template: &Template) -> Payload {
+        Payload {
+            target: self.operation.target.clone(),
+            content_type: self.operation.content_type.clone(),
+            body: template.fill(&mut self.session.numbers.borrow_mut()),
+        }
+    }
+
+    /// Returns another payload, with another effect, or `None` if the plan does not vary the payload.
+    pub(crate) fn varied(&self, payload: &Payload) -> Option<Payload> {
+        self.operation.vary.as_ref()?.apply(payload).ok()
+    }
+
+    /// Returns a request without a key.
+    pub(crate) fn without_key(&self, payload: &Payload) -> Request {
+        let mut request = Request::new(&self.operation.method, &payload.target);
+        for (name, value) in &self.operation.headers {
+            request = request.header(name, value.as_bytes());
+        }
+        if !payload.body.is_empty() && !payload.content_type.is_empty() {
+            request = request.header("Content-Type", payload.content_type.as_bytes());
+        }
+        request.body(payload.body.clone())
+    }
+
+    /// Returns a request under a key.
+    pub(crate) fn request(&self, key: &str, payload: &Payload) -> Request {
+        self.without_key(payload).header(KEY, key.as_bytes())
+    }
+
+    /// Sends a request and returns the response.
+    pub(crate) async fn send(&self, request: &Request) -> Result<Answer, Stop> {
+        match self.exchange(request, None).await? {
+            Ok(answer) => Ok(answer),
+            Err(failure) => Err(Stop::NoResponse {
+                request: request.describe(),
+                failure,
+            }),
+        }
+    }
+
+    /// Sends a request. The connection is cut where `cut` says. That there is no response is a
+    /// result here, and not an error.
+    pub(crate) async fn exchange(
+        &self,
+        request: &Request,
+        cut: Option<Cut>,
+    ) -> Result<Result<Answer, Failure>, Stop> {
+        self.exchange_within(request, cut, self.plan.wait).await
+    }
+
+    /// As [`Self::exchange`], with a time limit of its own.
+    pub(crate) async fn exchange_within(
+        &self,
+        request: &Request,
+        cut: Option<Cut>,
+        wait: Duration,
+    ) -> Result<Result<Answer, Failure>, Stop> {
+        self.admit().await?;
+        let mut recorded = self.recorded.borrow_mut();
+        if recorded.len() < SHOWN {
+            recorded.push(request.clone());
+        }
+        drop(recorded);
+        if self.plan.dry_run {
+            self.on_dry.request(curl(request, &self.plan.secret_headers));
+            return Ok(Ok(dry_answer()));
+        }
+        Ok(self.session.connector.exchange(request, cut, wait).await)
+    }
+
+    /// Sends requests at the same time. Requests without a response are errors in the list.
+    pub(crate) async fn race(
+        &self,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Answer, Failure>>, Stop> {
+        let all = requests.iter().map(|request| self.exchange(request, None));
+        futures_util::future::join_all(all)
+            .await
+            .into_iter()
+            .collect()
+    }
+
+    /// Sends a request, again and again while it is in flight or the server is not available, and
+    /// returns the first other response.
+    pub(crate) async fn settled(&self, request: &Request) -> Result<Answer, Stop> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let last = self.exchange(request, None).await?;
+            let goes_on = match &last {
+                Ok(answer) => self.is_temporary(answer),
+                Err(failure) => !matches!(failure, Failure::Forbidden(_)),
+            };
+            if !goes_on || Instant::now() > end {
+                return last.map_err(|failure| Stop::NoResponse {
+                    request: request.describe(),
+                    failure,
+                });
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Whether a response only says that the request is to be sent again later.
+    pub(crate) fn is_temporary(&self, answer: &Answer) -> bool {
+        self.profile().is_in_flight(answer)
+            || matches!(answer.status, 502..=504)
+            || (answer.status == 429 && answer.header("retry-after").is_some())
+    }
+
+    /// Sends a first request under a new key, which has to succeed.
+    pub(crate) async fn accepted(&self) -> Result<First, Stop> {
+        self.accepted_as(&self.payload()).await
+    }
+
+    /// As [`Self::accepted`], with this payload.
+    pub(crate) async fn accepted_as(&self, payload: &Payload) -> Result<First, Stop> {
+        let request = self.request(&self.key(), payload);
+        let answer = self.send(&request).await?;
+        if answer.is_success() {
+            Ok(First {
+                request,
+                payload: payload.clone(),
+                answer,
+            })
+        } else {
+            Err(Stop::NotAccepted(answer.describe()))
+        }
+    }
+
+    /// Returns the number of effects so far, or `None` if the plan has no count.
+    pub(crate) async fn effects(&self) -> Result<Option<u64>, Stop> {
+        let Some(oracle) = &self.operation.oracle else {
+            return Ok(None);
+        };
+        if self.plan.dry_run {
+            return Ok(Some(0));
+        }
+        self.admit().await?;
+        count(oracle, self.listener, &self.session.connector)
+            .await
+            .map(Some)
+            .map_err(Stop::Effects)
+    }
+
+    /// Returns the number of effects since `before`.
+    pub(crate) async fn effects_since(&self, before: Option<u64>) -> Result<Option<u64>, Stop> {
+        let after = self.effects().await?;
+        Ok(before
+            .zip(after)
+            .map(|(before, after)| after.saturating_sub(before)))
+    }
+
+    /// Runs the restart command and waits until the server accepts connections again.
+    pub(crate) async fn restart(&self, command: &str) -> Result<(), Stop> {
+        if self.plan.dry_run {
+            self.on_dry.request(format!("sh -c {command:?}"));
+            return Ok(());
+        }
+        let run = tokio::process::Command::new("sh")
+            .args(["-c", command])
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .status();
+        let status = tokio::time::timeout(RESTART_MAX, run)
+            .await
+            .map_err(|_| Stop::Restart(format!("{command:?} took longer than {RESTART_MAX:?}")))?
+            .map_err(|error| Stop::Restart(error.to_string()))?;
+        if !status.success() {
+            return Err(Stop::Restart(format!("{command:?} ended with {status}")));
+        }
+        self.reachable(&self.operation.target).await?;
+        match &self.operation.second {
+            Some(second) => self.reachable(second).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn reachable(&self, target: &Target) -> Result<(), Stop> {
+        let end = Instant::now() + RESTART_MAX;
+        let request = Request::new("GET", target);
+        loop {
+            let answer = self
+                .session
+                .connector
+                .exchange(&request, None, self.plan.wait)
+                .await;
+            match answer {
+                Ok(_) => return Ok(()),
+                Err(failure) if Instant::now() > end => {
+                    return Err(Stop::Restart(failure.to_string()));
+                }
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Returns the header fields of a response that its replay must have too, in their order, with
+    /// names in lower case.
+    pub(crate) fn lasting(&self, answer: &Answer) -> Vec<Field> {
+        let passes = |name: &str| {
+            !PER_REQUEST.contains(&name)
+                && !self.profile().markers.contains(&name)
+                && !name.starts_with("ratelimit")
+                && !name.starts_with("x-ratelimit")
+                && !self
+                    .plan
+                    .per_request_headers
+                    .iter()
+                    .any(|it| it.eq_ignore_ascii_case(name))
+        };
+        answer
+            .fields
+            .iter()
+            .map(|field| Field {
+                name: field.name.to_ascii_lowercase(),
+                value: field.value.clone(),
+            })
+            .filter(|field| passes(&field.name))
+            .collect()
+    }
+
+    /// Whether a replay equals the first response: status, lasting header fields and body.
+    pub(crate) fn is_replay(&self, first: &Answer, replay: &Answer) -> bool {
+        first.status == replay.status && first.body == replay.body && {
+            self.profile().replays_headers != Some(true)
+                || sorted(self.lasting(first)) == sorted(self.lasting(replay))
+        }
+    }
+
+    /// Returns the first requests of the current check as commands, and forgets them.
+    pub(crate) fn take_commands(&self) -> Vec<String> {
+        let keys = self.keys.take();
+        let numbered = |command: String| {
+            keys.iter().enumerate().fold(command, |command, (n, key)| {
+                command.replace(key, &format!("KEY-{}", n + 1))
+            })
+        };
+        self.recorded
+            .take()
+            .iter()
+            .map(|it| numbered(curl(it, &self.plan.secret_headers)))
+            .collect()
+    }
+
+    /// Whether the plan counts effects by webhooks, which takes a while.
+    pub(crate) fn counts_by_webhooks(&self) -> bool {
+        matches!(self.operation.oracle, Some(Oracle::Listen { .. }))
+    }
+
+    /// Waits for the rate of the plan, and counts a request.
+    async fn admit(&self) -> Result<(), Stop> {
+        let sent = self.session.sent.get() + 1;
+        if sent > self.plan.requests_max {
+            return Err(Stop::RequestsMax(self.plan.requests_max));
+        }
+        self.session.sent.set(sent);
+        if self.plan.dry_run {
+            return Ok(());
+        }
+        let at = self.session.next.get().max(Instant::now());
+        self.session
+            .next
+            .set(at + Duration::from_secs(1) / self.plan.rate.get());
+        sleep_until(at).await;
+        Ok(())
+    }
+}
+
+/// A first request that was accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct First {
+    pub(crate) request: Request,
+    pub(crate) payload: Payload,
+    pub(crate) answer: Answer,
+}
+
+impl First {
+    /// Returns the key of the request, as it was sent.
+    pub(crate) fn key(&self) -> String {
+        self.request
+            .headers
+            .iter()
+            .find(|(name, _)| name == KEY)
+            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            .unwrap_or_default()
+    }
+}
+
+/// Sorts fields by name. Fields of the same name keep their order, which has a meaning.
+pub(crate) fn sorted(mut fields: Vec<Field>) -> Vec<Field> {
+    fields.sort_by(|a, b| a.name.cmp(&b.name));
+    fields
+}
+
+/// The response that a dry run assumes.
+fn dry_answer() -> Answer {
+    Answer {
+        status: 201,
+        fields: Vec::new(),
+        body: Vec::new(),
+        elapsed: Duration::ZERO,
+    }
+}
